@@ -32,7 +32,7 @@ def main() -> NoReturn:
     except ModuleNotFoundError as error:
         sys.stderr.write(
             f"error: gpuinstall's own environment lacks {error.name}\n"
-            "  do    python3 bootstrap.py --help   # makes it again\n"
+            "  do    python3 bootstrap.py --help   # recreates it\n"
         )
         status = 4
     _leave(status)

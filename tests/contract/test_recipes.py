@@ -12,7 +12,7 @@ import yaml
 
 from gpuinstall.base import process
 from gpuinstall.base.uv import uv
-from gpuinstall.cli.main import COMMANDS, handed_over
+from gpuinstall.cli.main import COMMANDS, bootstrap_command
 from tests.lab.advice import judged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,8 @@ def calls(text):
     )
     split = [(name, shlex.split(rest.rstrip("."))) for name, rest in called]
     found = [
-        words if name == "gpuinstall" else handed_over(words) for name, words in split
+        words if name == "gpuinstall" else bootstrap_command(words)
+        for name, words in split
     ]
     return [words for words in found if words[0] in COMMANDS and words != ["export"]]
 

@@ -1,4 +1,5 @@
-"""The command line: parse, call, render. The only room that prints.
+"""Command line: parse the options, run a command, print its outcome.
 
-A command is a file; its options are rows of ``options.py``, its answer is an ``Outcome``: a document and rows.
+Only this package prints. Each command has a module, and its options are rows of
+``options.py``. It returns an ``Outcome``: a JSON document, and rows for people.
 """

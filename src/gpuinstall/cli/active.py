@@ -1,4 +1,4 @@
-"""Which environment a command is for: the named one, the active one, the one that a program here starts, or ``.venv``."""
+"""Select the folder and the environment of a command."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from gpuinstall.cli.terminal import Terminal
 
 
 @contextmanager
-def served(terminal: Terminal, *, installs: bool = False) -> Iterator[Path]:
-    """Work in the folder that a command serves, and report it.
+def project_folder(terminal: Terminal, *, installs: bool = False) -> Iterator[Path]:
+    """Change to the nearest folder with a request, and report it.
 
     Args:
-        terminal: Where it is reported.
-        installs: Whether the command creates an environment where none is.
+        terminal: The terminal of the command.
+        installs: Whether the command creates a missing environment.
 
     Yields:
-        The folder in which the command was typed, from the one that it serves.
+        The previous working folder, relative to the new one.
 
     Raises:
-        UsageError: A parent has an environment, and nothing shows which one is meant.
+        UsageError: A parent folder has an environment but no project, so the
+            command could mean that environment or a new one.
     """
     from gpuinstall.lock.request.declaration import parent_environment, served_folder
 
@@ -52,7 +53,7 @@ def served(terminal: Terminal, *, installs: bool = False) -> Iterator[Path]:
         )
     if folder != here:
         terminal.step(
-            "Folder", f"{display_path(folder)}, as nothing is requested in {here.name}"
+            "Folder", f"{display_path(folder)} ({here.name} requests nothing)"
         )
         os.chdir(folder)
     try:
@@ -62,10 +63,11 @@ def served(terminal: Terminal, *, installs: bool = False) -> Iterator[Path]:
 
 
 def environment_to_read(options: CommandOptions) -> Path:
-    """Return the environment to look into.
+    """Return the environment that a reading command examines.
 
-    It is the one that the user named; else ``.venv``, if it is there and no program here starts another; else the active
-    one, or the one that the program starts.
+    In this order: the environment that the user named, ``.venv`` unless the folder
+    starts its program in another environment, the active environment, and the
+    program's environment.
     """
     from gpuinstall.environments.application import started_environment
 
@@ -79,14 +81,14 @@ def environment_to_read(options: CommandOptions) -> Path:
 
 
 def check_started(venv: Path, reporter: Reporter) -> None:
-    """Write that the user has made another environment in the folder.
+    """Report that the folder's program starts in another environment.
 
     Args:
-        venv: The environment that an installation is for, though nobody has named it.
-        reporter: Is told of the other.
+        venv: The default environment of an installation.
+        reporter: Receives the report.
 
     Raises:
-        UsageError: An application lies there, which would not use the new one.
+        UsageError: The folder has a known application, which would not use ``venv``.
     """
     from gpuinstall.environments.application import (
         find_application,
@@ -96,7 +98,7 @@ def check_started(venv: Path, reporter: Reporter) -> None:
     own = started_environment(venv.parent)
     if own is None or own == venv:
         return
-    # No shell expands a quoted ~.
+    # display_path would write ~, which no shell expands within quotes.
     place = os.path.relpath(own)
     if find_application(venv.parent):
         raise UsageError(
@@ -107,7 +109,7 @@ def check_started(venv: Path, reporter: Reporter) -> None:
         )
     into = for_environment(place, "install", "--into")
     reporter.step(
-        "Environment", f"{display_path(venv)}, beside {place}; for that one: {into}"
+        "Environment", f"{display_path(venv)}, not {place}; for that one: {into}"
     )
 
 
@@ -115,7 +117,8 @@ def check_startable(venv: Path, reporter: Reporter) -> None:
     """Check that the Python of an environment may be started.
 
     Raises:
-        UsageError: Another user owns it, or the folder that it came with is not trusted, and the user has not named it.
+        UsageError: The user did not name the environment, and it belongs to another
+            user or came with a folder that is not trusted.
     """
     from gpuinstall.environments.records import check_start
     from gpuinstall.sources.configuration import read_policy
@@ -142,17 +145,13 @@ def _is_of_another_user(venv: Path) -> bool:
     return os.path.lexists(venv) and is_foreign(venv, venv.parent)
 
 
-def name_active(
-    words: Sequence[str],
-    venv: Path,
-    reporter: Reporter,
-) -> None:
-    """Write that a command is not for the environment that is activated, and the command that is.
+def report_active(words: Sequence[str], venv: Path, reporter: Reporter) -> None:
+    """Report that a command ignores the active environment.
 
     Args:
-        words: The command, with what it is told to remove.
-        venv: The environment that it is for.
-        reporter: Where it is written.
+        words: The command, with the packages to remove.
+        venv: The environment of the command.
+        reporter: Receives the report, with the command for the active environment.
     """
     active = active_environment(venv, os.environ)
     if active is None:
@@ -160,7 +159,7 @@ def name_active(
     from gpuinstall.environments.environment import read_marker
 
     advice = for_environment(active, *words)
-    # An environment that gpuinstall did not make is changed package by package, never replaced.
+    # gpuinstall changes packages of an unmanaged environment, and never replaces it.
     if read_marker(active) is None and words[0] == "install":
         advice = for_environment(active, *words, "--into")
     elif read_marker(active) is None and words[0] == "remove":
@@ -168,21 +167,22 @@ def name_active(
         advice = Advice("uv", removal)
     place = display_path(venv.absolute())
     reporter.step(
-        "Active", f"{active}, and this is for {place}; for the active one: {advice}"
+        "Active", f"{active}, but this uses {place}; for the active one: {advice}"
     )
 
 
 def active_environment(venv: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return the environment that the shell has activated.
+    """Return the active environment of the shell.
 
     Args:
-        venv: The environment that a command is for.
+        venv: The environment of the command.
         environ: The variables of the shell.
 
     Returns:
-        Its folder; None if there is none, or it is ``venv``, or the one that runs gpuinstall.
+        The folder. None if no environment is active, or only ``venv`` or
+        gpuinstall's own.
     """
-    # What was activated in a conda environment comes before it.
+    # A virtual environment can be activated within a conda environment.
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         active = Path(environ.get(name, ""))
         if active.is_absolute() and isfile(interpreter(active)):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.text import number_of
-from gpuinstall.cli.active import environment_to_read, name_active
+from gpuinstall.cli.active import environment_to_read, report_active
 from gpuinstall.cli.machine_text import machine_line
 from gpuinstall.cli.options import (
     VARIABLES,
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     hidden=VARIABLES,
 )
 def command(options: CommandOptions) -> Outcome:
-    """Examine machine, driver, environment and project."""
-    from gpuinstall.cli.install import interpreter_of_others
+    """Run the examination and return its findings."""
+    from gpuinstall.cli.install import existing_interpreter
 
     folder = environment_to_read(options)
     if is_typed("venv") or isfile(folder):
-        # Raises if there is none: an environment is not made for a typing error.
-        interpreter_of_others("", options.venv)
-    name_active(["doctor"], folder, options.terminal)
+        # A mistyped path is an error here, not a missing environment.
+        existing_interpreter("", options.venv)
+    report_active(["doctor"], folder, options.terminal)
     with options.open(venv=folder, only_looks=True) as project:
         examination = _examine(project)
     exit_code = examination.exit_code
@@ -55,7 +55,7 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def _examine(project: Project) -> Examination:
-    """Examine; settings that are malformed are for the commands that install to refuse."""
+    """Examine a project, also with malformed settings."""
     from gpuinstall.diagnose.examination import examine
     from gpuinstall.project.request import read_request
     from gpuinstall.project.targets import environment_request
@@ -96,7 +96,7 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
         terminal.finding(finding)
     terminal.line()
     for finding in examination.findings:
-        # A note with nothing to do is no fault.
+        # A note without a fix is not a problem.
         if finding.blocking or finding.fix:
             first = (finding.fix or finding.message).splitlines()[0]
             terminal.field("First", first.partition(NOTE)[0])
@@ -109,7 +109,7 @@ def _environment_line(examination: Examination) -> str:
 
     venv, verdict = examination.evidence.venv, examination.verdict
     if not examination.evidence.is_there:
-        return "none here"
+        return "none in this folder"
     if not examination.was_started:
         return f"{venv}: read, not started"
     if verdict is None:
@@ -118,15 +118,15 @@ def _environment_line(examination: Examination) -> str:
 
 
 def _summary(examination: Examination) -> str:
-    """Return what was examined and is healthy."""
+    """Summarize an examination without problems."""
     preflight = examination.preflight
     parts = []
-    proven = len(preflight.outcomes) - len(preflight.with_outcome("unproven"))
-    if proven:
-        parts.append(f"the driver and {number_of(proven, 'GPU')}")
+    verified = len(preflight.outcomes) - len(preflight.with_outcome("unproven"))
+    if verified:
+        parts.append(f"the driver and {number_of(verified, 'GPU')}")
     evidence = examination.evidence
     if not evidence.is_there:
-        missing = "no environment here: gpuinstall install makes one"
+        missing = "no environment in this folder: gpuinstall install creates one"
         return f"no problem found in {parts[0]}; {missing}" if parts else missing
     parts.append(
         f"{number_of(len(evidence.packages), 'package')} in {evidence.venv.name}"

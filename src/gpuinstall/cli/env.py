@@ -1,4 +1,4 @@
-"""``gpuinstall env``: the environments that were made here: to list them, to take the last change back, to remove."""
+"""``gpuinstall env``: list, roll back, and remove environments."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.files import display_path, real_path
 from gpuinstall.base.removal import size_of
 from gpuinstall.base.text import readable, some
-from gpuinstall.cli.install import (
-    activation_command,
-    interpreter_of_others,
-)
+from gpuinstall.cli.install import activation_command, existing_interpreter
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, confirm, framed
 from gpuinstall.environments.environment import added_packages, read_marker
@@ -36,7 +33,7 @@ def _list(_options: CommandOptions) -> Outcome:
     from gpuinstall.install.journal import journal_entry
     from gpuinstall.install.state import inspect_environment
 
-    # One that came with the folder is listed too: env remove takes it.
+    # env remove also accepts an environment that came with the folder.
     venvs = set(remembered())
     here = real_path(".venv")
     if read_marker(here):
@@ -69,7 +66,7 @@ def _list(_options: CommandOptions) -> Outcome:
         text = f"changed by install --into; {undo_command(other)}"
         rows.append((display_path(other.venv), text))
     if not rows:
-        rows.append(("None", "gpuinstall install makes one"))
+        rows.append(("None", "gpuinstall install creates one"))
     data = {
         "environments": environments,
         "others": [str(other.venv) for other in others],
@@ -104,9 +101,9 @@ def _rollback(options: CommandOptions) -> Outcome:
 
     with options.open() as project:
         place = project.paths
-        # Ours is named by its folder: a Python is named only of an environment that others made.
+        # --python selects only unmanaged environments.
         if options.into or options.interpreter:
-            python = interpreter_of_others(options.interpreter, options.venv)
+            python = existing_interpreter(options.interpreter, options.venv)
             place = inspect_foreign(python)
         before = _versions(place)
         take_back(place, project.reporter, takes_over=options.replace)
@@ -114,7 +111,7 @@ def _rollback(options: CommandOptions) -> Outcome:
             renew_uv_guard(place.venv)
     now, marker = _versions(place), read_marker(place.venv)
     changes = compare_versions(before, now)
-    text = ", which gpuinstall did not make"
+    text = " (not created by gpuinstall)"
     if marker:
         text = (
             f" · torch {marker.torch} · Python {marker.python}; {marker.lock}, restored"
@@ -137,7 +134,7 @@ def _rollback(options: CommandOptions) -> Outcome:
 
 
 def _versions(place: EnvironmentPaths) -> dict[str, str]:
-    """Return the versions of the packages in an environment's own folders."""
+    """Return the versions of an environment's packages."""
     from gpuinstall.environments.packages import read_packages
 
     packages = read_packages(place.packages_folders)
@@ -178,20 +175,20 @@ def _confirm(folders: Mapping[Path, int], packages: Sequence[str] = ()) -> None:
     """Ask whether to remove folders; raise UsageError if not.
 
     Args:
-        folders: Their bytes, by the folders.
-        packages: What lies in them and no lock has.
+        folders: The folders and their sizes in bytes.
+        packages: The packages in them that no lock file has.
     """
     places = [
         f"{display_path(folder)} ({readable(size)})" for folder, size in folders.items()
     ]
     names = " and ".join(places)
     if packages:
-        names += f", with {some(packages)}, which no lock has"
+        names += f", with {some(packages)}, which no lock file has"
     confirm(f"Remove {names}?", f"nothing was removed: {names}")
 
 
 def _removed(folders: Mapping[Path, int]) -> Outcome:
-    """Return which folders were removed, with their bytes."""
+    """Return the outcome of a removal, with sizes in bytes."""
     rows = [
         ("Removed", f"{display_path(folder)}, {readable(size)}")
         for folder, size in folders.items()

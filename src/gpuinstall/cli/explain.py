@@ -1,4 +1,4 @@
-"""``gpuinstall explain``: the causes that an error's text shows, why, and what repairs them."""
+"""``gpuinstall explain``: find the causes of an error message."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from gpuinstall.machine.source import Source
 
 LABEL = len("one of")
 LIKELIEST = 5
-# One word that can only mean a file: a path, or a name that ends as logs do.
+# A single word that is a path, or has a suffix of a log.
 _PATH = r"(?!\S*://)[\w.~:-]*[/\\]\S*[^:\s]|\S+\.(log|txt|out|err|json|md)"
 _NUMBER = r"[Ff]?\d{1,4}"
 MOST_BYTES = 64 << 20
-"""Of a longer log so much of its beginning and as much of its end are read."""
+"""The bytes read from the start of a log, and from its end."""
 _BLOCK = 1 << 20
 
 
@@ -52,7 +52,7 @@ _BLOCK = 1 << 20
 )
 @click.argument("text", nargs=-1)
 def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
-    """Find the cause in an error message: TEXT itself or its number (F38), a file or stdin."""
+    """Explain a text, and compare it with this machine."""
     venv = environment_to_read(options)
     words = _words(venv)
     document = _read_text(" ".join(text))
@@ -79,19 +79,19 @@ def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
             screen.rows([("tell", f"{doctor}   # which of them it is")], LABEL)
         _show_here(screen, explanation)
         if not is_recognised:
-            _show_what_would_tell(screen, words.get("python", "python"), doctor)
+            _show_next_steps(screen, words.get("python", "python"), doctor)
         if explanation.unread:
             screen.line()
             count = number_of(explanation.unread, "line")
             screen.line(
-                f"{count} were not read: they are like others, or lie between the beginning and the end."
+                f"{count} not read: repeated, or between the start and the end of a long text."
             )
 
     return Outcome(explanation.to_dict(), show, is_news=True)
 
 
 def _show_here(terminal: Terminal, explanation: Explanation) -> None:
-    """Show what was found on this machine, apart from what the text says."""
+    """Print what this machine has, and the problems that match the text."""
     view = explanation.here
     if view is None:
         return
@@ -100,24 +100,21 @@ def _show_here(terminal: Terminal, explanation: Explanation) -> None:
     here = f"{torch} in {machine.venv.name} · {machine_line(machine.machine)}"
     rows: list[tuple[str, str | None]] = [("here", here)]
     rows += [("fits", fault.message) for fault in view.fitting]
-    # A library that the text misses and that is here is found by another path than the loader's.
-    rows += [("there", path) for path in view.libraries.values() if path]
+    # The loader missed these libraries: they are outside its search path.
+    rows += [("found", path) for path in view.libraries.values() if path]
     if view.is_elsewhere:
-        rows.append(("", "the text names another torch or another card than these"))
+        rows.append(("", "the text is about another torch or another GPU"))
     elif not view.fitting:
-        rows.append(("", "nothing that is wrong here fits the text"))
+        rows.append(("", "no problem found on this machine matches this error"))
     terminal.line()
     terminal.rows(rows, LABEL)
 
 
-def _show_what_would_tell(terminal: Terminal, python: str, doctor: str) -> None:
-    whole = "# from the command to its last line: the line after 'Traceback' and the last one tell most"
+def _show_next_steps(terminal: Terminal, python: str, doctor: str) -> None:
+    collect = f"{python} -m torch.utils.collect_env | gpuinstall explain"
     rows = [
-        ("do", f"<command> 2>&1 | gpuinstall explain   {whole}"),
-        (
-            "or",
-            f"{python} -m torch.utils.collect_env | gpuinstall explain   # versions, driver and card",
-        ),
+        ("do", "<command> 2>&1 | gpuinstall explain   # the whole output"),
+        ("or", f"{collect}   # versions, driver, and GPU"),
         ("or", f"{doctor}   # on the machine itself"),
     ]
     terminal.rows(rows, LABEL)
@@ -148,7 +145,7 @@ def _show_causes(terminal: Terminal, causes: Sequence[RecognisedCause]) -> None:
 
 
 def _words(venv: Path) -> dict[str, str]:
-    """Return the words for an environment in the commands of a fix; if there is none, commands make it."""
+    """Return the words for an environment in the commands of a fix."""
     words = {"uv": quoted(uv_program())}
     if exists(interpreter(venv)) or is_virtual(venv):
         words = advice_words(interpreter(venv))
@@ -160,7 +157,7 @@ def _words(venv: Path) -> dict[str, str]:
 
 
 def _here() -> Machine:
-    """Return the platform of this process: enough to choose commands, nothing about GPUs."""
+    """Return this machine without its GPUs, to select commands."""
     source = Source()
     host = read_host(source)
     environment = Environment(
@@ -176,13 +173,13 @@ def _here() -> Machine:
 
 
 def _read_text(text: str) -> str:
-    """Return what to explain: the file that ``text`` names, ``text`` itself, or stdin.
+    """Return the text to explain: stdin, a file, or ``text`` itself.
 
     Raises:
-        UsageError: if it cannot be read, or is the number of no failure.
+        UsageError: The file cannot be read, or the number is not in the catalog.
     """
     if text in {"", "-"}:
-        # Whoever started us may have closed it.
+        # The parent process may have closed stdin.
         if sys.stdin is None:
             return ""
         if sys.stdin.isatty():
@@ -203,20 +200,19 @@ def _read_text(text: str) -> str:
     number = re.fullmatch(_NUMBER, text)
     if number and f"F{text.lstrip('Ff'):0>2}" not in load_failures():
         if text.isdigit():
-            # CUDA's own.
+            # It may be an error number of CUDA.
             return f"error {text}"
-        message = (
-            f"there is no failure {text}: they go from F01 to {[*load_failures()][-1]}"
-        )
+        last = [*load_failures()][-1]
+        message = f"failure {text} is not in the catalog, which has F01 to {last}"
         raise UsageError("failure-unknown", message, hint="gpuinstall explain F38")
     return text
 
 
 def _read(file: IO[bytes]) -> str:
-    """Return a log; of a very long one its beginning and its end. What cannot be read in it is replaced."""
+    """Read a log, or the start and the end of a very long one."""
     start = file.read(MOST_BYTES)
     end: deque[bytes] = deque(maxlen=MOST_BYTES // _BLOCK)
-    # A terminal would be asked for more after its end: it is read again only if it may have more.
+    # A terminal would wait for input again after its end.
     if len(start) == MOST_BYTES:
         end.extend(iter(lambda: file.read(_BLOCK), b""))
     return decoded(b"".join((start, *end)), "replace")

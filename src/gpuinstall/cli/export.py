@@ -1,4 +1,4 @@
-"""``gpuinstall export``: locks in the formats that other tools read."""
+"""``gpuinstall export``: write lock files in the formats of other tools."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _BEGINNING = (
     r"|# syntax=docker\S+\n# (torch|One image;) "
     r"|pylock\.\S+: torch "
 )
-"""How exports begin, by which an older one is told from a file of the user's."""
+"""The first lines of exports. Other files are not overwritten."""
 
 command = click.Group("export", help="Convert lock files for other tools.")
 _framed = partial(framed, group=command)
 
 
 def _add(name: str, text: str, write: Callable[[Lock], str]) -> None:
-    """Add the command of a format that holds one lock."""
+    """Add the command of a format for one lock file."""
 
     @_framed(name, text, *_LOCKS)
     def export(options: CommandOptions) -> Outcome:
         (lock,) = _read_locks(options, takes_several=False)
-        # Versions alone come from anywhere.
+        # Constraints select no source and no file.
         if write is not constraints:
             _warn_of_packages(lock, options.terminal)
         return _outcome(name, write(lock), options.output)
@@ -77,19 +77,21 @@ def _dockerfile(options: CommandOptions) -> Outcome:
 
     extras = options.with_servers
     # An image is for Linux, and often built on a machine without a GPU.
-    command = "gpuinstall lock --target cpu   # or cu126, for NVIDIA GPUs"
-    locks = _read_locks(options, takes_several=options.any_lock, lock_command=command)
+    lock_command = "gpuinstall lock --target cpu   # or cu126, for NVIDIA GPUs"
+    locks = _read_locks(
+        options, takes_several=options.any_lock, lock_command=lock_command
+    )
     if options.any_lock:
         if not isfile(BOOTSTRAP):
             options.terminal.warn(
                 f"the image copies {BOOTSTRAP}, which this folder lacks: "
                 f"run make bootstrap in a clone of gpuinstall, and copy dist/{BOOTSTRAP} into this folder"
             )
-        taken = locks_of_image(locks)
-        if len(taken) < len(locks):
-            names = ", ".join(lock.name for lock in locks if lock not in taken)
+        selected = locks_of_image(locks)
+        if len(selected) < len(locks):
+            names = ", ".join(lock.name for lock in locks if lock not in selected)
             options.terminal.warn(f"left out, for another platform: {names}")
-        return _outcome("dockerfile", any_dockerfile(taken, extras), options.output)
+        return _outcome("dockerfile", any_dockerfile(selected, extras), options.output)
     if "ssh" in extras:
         message = "--with ssh requires --any"
         raise UsageError("any-missing", message, hint="Run it again with --any")
@@ -134,16 +136,16 @@ def _read_locks(
     takes_several: bool,
     lock_command: str = "gpuinstall lock",
 ) -> list[Lock]:
-    """Return the locks that are selected, or those of this folder.
+    """Read the lock files of ``--lock``, or of this folder.
 
     Args:
-        options: Those that are selected; none: those of this folder.
-        takes_several: Whether the format holds more than one.
-        lock_command: The command that makes the first lock.
+        options: The options of the command.
+        takes_several: Whether the format can have several lock files.
+        lock_command: The command that creates a lock file.
 
     Raises:
-        LockError: There is none, or one cannot be read.
-        UsageError: There are several, and the format holds one.
+        LockError: No lock file exists, or one cannot be read.
+        UsageError: Several lock files exist, and the format can have one.
     """
     from gpuinstall.base.config import read_config
     from gpuinstall.lock.file.entries import LockGate
@@ -156,15 +158,11 @@ def _read_locks(
     if not found:
         raise LockError("lock-missing", "no lock in this folder", hint=lock_command)
     if len(found) > 1 and not takes_several:
+        fixes = [f"Run it again with --lock {quoted(path)}" for path in found]
+        fixes.append("Run it again with --any: one image for all of these machines")
+        names = ", ".join(map(str, found))
         raise UsageError(
-            "several-locks",
-            f"several locks: {', '.join(map(str, found))}",
-            hint="\n".join(
-                [
-                    *(f"Run it again with --lock {quoted(path)}" for path in found),
-                    "Run it again with --any: one image for the machines of all of them",
-                ]
-            ),
+            "several-locks", f"several locks: {names}", hint="\n".join(fixes)
         )
     sources = read_sources(None, os.environ, Path.cwd())
     locks = []
@@ -181,7 +179,7 @@ def _warn_of_packages(lock: Lock, terminal: Terminal) -> None:
     left_out = unhashed_packages(lock)
     for name, words in left_out.items():
         terminal.warn(
-            f"{name} is left out, as no hash pins it: pip install --no-deps {words}"
+            f"{name} is left out because it has no hash: pip install --no-deps {words}"
         )
     unserved = [name for name in lock.unserved if name not in left_out]
     if unserved:
@@ -191,16 +189,16 @@ def _warn_of_packages(lock: Lock, terminal: Terminal) -> None:
 
 
 def _outcome(format_: str, text: str, output: Path | None, **more: Any) -> Outcome:
-    """Return the outcome of an export, written into a file if one is named.
+    """Write an export and return its outcome.
 
     Args:
-        format_: Its name.
-        text: All of it.
-        output: The file; None: stdout.
-        more: What its document has besides.
+        format_: The name of the format.
+        text: The export.
+        output: The file; None is stdout.
+        more: Further keys of the JSON document.
 
     Raises:
-        UsageError: The file is there, and is no export.
+        UsageError: The file exists, and gpuinstall did not write it.
     """
     document = {"format": format_, "path": output and str(output), "text": text, **more}
     if output is None:
@@ -211,7 +209,7 @@ def _outcome(format_: str, text: str, output: Path | None, **more: Any) -> Outco
         if head and not re.match(_BEGINNING, head):
             raise UsageError(
                 "not-an-export",
-                f"{output} is there, and no export: it would be lost",
+                f"{output} already exists and was not written by gpuinstall; not overwriting it",
                 hint=f"Run it again with -o {quoted(output.with_name(f'locked-{output.name}'))}",
             )
     write_in_place(output, text)

@@ -1,4 +1,4 @@
-"""``gpuinstall hook``: plain pip and uv take builds that run here, by their configuration."""
+"""``gpuinstall hook``: make pip and uv install builds that run here."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
     from gpuinstall.project import Project
 
 BOUND = "gpuinstall-constraints.txt"
-"""The file beside pip.conf that holds the bound: pip takes constraints from files alone."""
+"""Constraints next to pip.conf: pip reads them only from files."""
 _UV_TAGS = """
 cpu cu80 cu90 cu91 cu92 cu100 cu101 cu102 cu110 cu111 cu112 cu113 cu114 cu115 cu116 cu117
 cu118 cu120 cu121 cu122 cu123 cu124 cu125 cu126 cu128 cu129 cu130 cu132
 """
 UV_TAGS = frozenset(_UV_TAGS.split())
-"""The tags of CUDA and CPU builds that uv 0.13.8 takes for ``--torch-backend``."""
+"""The CUDA and CPU tags that uv 0.13.8 accepts for ``--torch-backend``."""
 _HOOKED = ("torch", "torchvision", "torchaudio", "torchcodec")
-"""The packages that the hook names a source for, beside triton: those that people request."""
+"""The packages that get a source, with triton: users request these."""
 _BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
 
 
@@ -63,35 +63,33 @@ _BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
 )
 @click.argument("tool", type=click.Choice(["pip", "uv"]))
 def command(options: CommandOptions, tool: str) -> Outcome:
-    """Write the hook, or take it out."""
-    # That of a link is the file behind it.
+    """Write or remove the hook."""
+    # Write through a link, as pip and uv read.
     file = real_path(own_file(tool, os.environ))
     before = _text(file)
     plain = _unhooked(file, before)
     after = plain
     bound = ""
     if not options.remove:
-        # What a project chooses is not for all that the user does.
+        # The hook counts for all projects: ignore the settings of this one.
         with options.open(folder=Path.home(), only_looks=True) as project:
             after, bound = _hooked(tool, file, plain, project)
         for setting in ("FIND_LINKS", "CONSTRAINT", "NO_CONFIG", "CONFIG_FILE"):
             name = f"{tool.upper()}_{setting}"
             value = os.environ.get(name)
             if value and real_path(value) != file:
-                options.terminal.warn(f"{name} is set: {tool} heeds that instead")
+                options.terminal.warn(f"{name} is set: {tool} uses that instead")
     if tool == "pip" and bound:
-        # Before the file that names it: pip fails at a constraints file that is not there.
+        # Write it before pip.conf: pip fails if a constraints file is missing.
         _write_bound(file.with_name(BOUND), bound)
     status = "unchanged"
     if after != before:
         status = "removed" if options.remove else "written"
         _write(file, after, before)
     if options.remove:
-        # And after it here, for the same reason.
         if tool == "pip" and _is_bound(file.with_name(BOUND)):
             file.with_name(BOUND).unlink()
-        # A folder that was made for the file alone goes with it.
-        with suppress(OSError):  # the user's other files stay
+        with suppress(OSError):  # the folder has other files
             file.parent.rmdir()
     data = {
         "tool": tool,
@@ -109,17 +107,18 @@ def _hooked(
     plain: str,
     project: Project,
 ) -> tuple[str, str]:
-    """Return a text with the hook for this machine, and the versions that run.
+    """Return a configuration with the hook, and the constraint on torch.
 
     Args:
         tool: ``pip`` or ``uv``.
-        file: The tool's configuration, which the text is to be written to.
-        plain: What it holds without the hook.
-        project: The run.
+        file: The configuration file of the tool.
+        plain: Its text without the hook.
+        project: The project of the home folder.
 
     Raises:
-        NoBuildError: no build runs here, or MachineError.
-        UsageError: the tool could not read the file then.
+        NoBuildError: No build runs on this machine.
+        MachineError: The GPU or driver cannot be used.
+        UsageError: The tool could not parse the result.
     """
     from gpuinstall.lock.request.lock_request import LockRequest
 
@@ -133,20 +132,20 @@ def _hooked(
         links = pip_words(os.environ, file, plain, "find-links")
         own = file.with_name(BOUND).as_uri()
         lines = "\n".join(pip_section((*constraints, own), (*links, *pages)))
-        # A section stands in pip's files once.
+        # pip's configparser rejects a repeated section.
         places = {r"^\[install\].*\n": lines.partition("\n")[2], "": lines}
         hooked = _with_block_in(plain, places)
     else:
         hooked = _with_values(plain, "constraint-dependencies", [bound])
         if torch_index != OFFICIAL or backend.tag not in UV_TAGS:
             project.reporter.warn(
-                "uv tool and uvx do not use the hook: what they read would also end up in uv.lock"
+                "uv tool and uvx do not use the hook: their setting would also change uv.lock"
             )
-            # uv fails at a page that does not exist.
+            # uv fails if a page does not exist.
             pages = list(filter(project.session.client.page, pages))
             hooked = _with_values(hooked, "pip.find-links", pages)
         else:
-            # uv's own word for the index counts for uv pip, uv tool and uvx.
+            # uv pip, uv tool, and uvx all read torch-backend.
             source = f"torch-backend = {json.dumps(backend.tag)}"
             hooked = with_block(hooked, [source])
     try:
@@ -163,7 +162,7 @@ def _hooked(
 
 
 def _with_values(text: str, key: str, values: Sequence[str]) -> str:
-    """Return the text of a uv.toml with values in one of its lists, before those that it has there."""
+    """Return a uv.toml with values at the start of one of its lists."""
     table, _, name = key.rpartition(".")
     words = json.dumps(values)
     places = {
@@ -175,7 +174,12 @@ def _with_values(text: str, key: str, values: Sequence[str]) -> str:
 
 
 def _with_block_in(text: str, places: Mapping[str, str]) -> str:
-    """Return a text with the lines of the first place in it, each of which is told by how it opens."""
+    """Insert a block at the first of some places that a text has.
+
+    Args:
+        text: The text.
+        places: The lines of the block, by a pattern for the text before it.
+    """
     for opening, lines in places.items():
         found = re.search(opening, text, re.MULTILINE)
         if found:
@@ -184,7 +188,7 @@ def _with_block_in(text: str, places: Mapping[str, str]) -> str:
 
 
 def bound_of(plan: Plan, project: Project) -> str:
-    """Return the versions of the backend that a plan has chosen which run on the machine, as one requirement."""
+    """Return torch, limited to the backend's runnable versions."""
     backend = plan.choice.build.backend
     running = {build.torch for build in plan.runnable if build.backend == backend}
     machine = project.machine
@@ -203,21 +207,19 @@ def bound_of(plan: Plan, project: Project) -> str:
 
 
 def pages_of(backend: Backend, torch_index: str) -> list[str]:
-    """Return where the hooked packages are listed for a backend: no other name ever comes from there.
+    """Return the index pages of the hooked packages for a backend.
 
-    Args:
-        backend: The chosen one.
-        torch_index: The base of PyTorch's index.
+    A page lists one package, so no other package can be installed from it.
     """
     kind = backend.kind
     tritons = {"cpu": [], "cuda": ["triton"]}
-    # For ROCm and XPU triton is a package of its own, which older releases call by the longer name.
+    # ROCm and XPU have their own triton, under the longer name in older releases.
     names = [*_HOOKED, *tritons.get(kind, [f"triton-{kind}", f"pytorch-triton-{kind}"])]
     return [f"{torch_index}/{backend.tag}/{name}/" for name in names]
 
 
 def _write_bound(file: Path, bound: str) -> None:
-    """Write our constraints file; raise UsageError if another's file has its name."""
+    """Write the constraints file; raise UsageError."""
     if exists(file) and not _is_bound(file):
         raise UsageError(
             "hook-taken",
@@ -236,32 +238,32 @@ def _write(
     after: str,
     before: str,
 ) -> None:
-    """Write a file of the user's; one that has nothing but the hook goes with it.
+    """Write the user's configuration file.
 
     Args:
         file: The file.
-        after: What it is to hold; empty: it goes.
-        before: What it held when it was read.
+        after: The new text; empty removes the file.
+        before: The text when it was read.
 
     Raises:
-        UsageError: It is another than before.
+        UsageError: Another program has changed the file since.
     """
     if _text(file) != before:
         raise UsageError(
             "hook-changed",
-            f"{file} was left unchanged: another program has changed it meanwhile",
+            f"{file} was left unchanged: another program changed it during this run",
             hint="Run it again",
         )
     if not after:
         file.unlink()
         return
-    # A login of another file that is taken over stays as private as it was.
+    # The new text can include a login from another file.
     is_private = has_login(after) and not has_login(before)
     write_atomically(file, after, is_private=is_private)
 
 
 def _text(file: Path) -> str:
-    """Return the text of a file, each byte of it, empty if there is no file; raise UsageError if it is no text."""
+    """Read the exact text of a file; "" if it does not exist."""
     try:
         return read_raw(file).decode()
     except FileNotFoundError:
@@ -279,7 +281,7 @@ def _unhooked(file: Path, text: str) -> str:
     except BrokenBlockError as error:
         raise UsageError(
             "hook-changed",
-            f"{file} was left unchanged: the lines of the hook in it are not as they were written",
+            f"{file} was left unchanged: the lines of the hook in it were edited",
             why=str(error),
             hint=f"Delete the lines of the hook and its two marks from {file} by hand",
         ) from None

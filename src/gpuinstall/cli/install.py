@@ -16,7 +16,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.shell import activation, quoted, this_shell
 from gpuinstall.base.text import duration, number_of, readable
 from gpuinstall.base.values import replace
-from gpuinstall.cli.active import check_started, name_active
+from gpuinstall.cli.active import check_started, report_active
 from gpuinstall.cli.machine_text import machine_line
 from gpuinstall.cli.options import (
     REQUEST,
@@ -58,15 +58,15 @@ _EXCLUDED_BY_INTO = ("only", "replace", "upgrade")
     "replace",
 )
 def command(options: CommandOptions) -> Outcome:
-    """Install."""
+    """Install packages into a managed or an existing environment."""
     _check_combination(options)
-    # "install --into venv" is typed for "--into --venv venv", and the default index has a package of each such name.
+    # Users type "install --into venv", and the index has packages named venv and env.
     for configuration in Path().glob("*/pyvenv.cfg"):
         name = configuration.parent.name
         if name in options.requirements:
             raise UsageError(
                 "environment-as-package",
-                f"{name} is an environment in this folder, and no package",
+                f"{name} is an environment in this folder, not a package",
                 hint=f"gpuinstall install --into --venv {quoted(name)}",
             )
     if options.into:
@@ -75,9 +75,9 @@ def command(options: CommandOptions) -> Outcome:
 
         named = options.python
         if named and python_version(named):
-            named = None  # a variable; _check_combination refuses the option
-        python = interpreter_of_others(named, options.venv)
-        # Behind --into, --python names the interpreter of the environment and requests no version.
+            named = None  # GPUINSTALL_PYTHON; _check_combination refuses the option
+        python = existing_interpreter(named, options.venv)
+        # With --into, --python selects the environment and requests no version.
         request = replace(options.settings.request, python=None)
         with options.open(request=request) as project:
             project.reporter.step("Machine", machine_line(project.machine))
@@ -92,7 +92,7 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def _check_combination(options: CommandOptions) -> None:
-    """Raise UsageError if an option is given that another would pass over."""
+    """Raise UsageError if an option would be ignored because of --into."""
     excluded = [name for name in _EXCLUDED_BY_INTO if getattr(options, name)]
     if excluded and options.into:
         others = ", ".join(map(words_of, excluded))
@@ -113,15 +113,16 @@ def _check_combination(options: CommandOptions) -> None:
         )
 
 
-def interpreter_of_others(python: str | None, venv: Path) -> Path:
-    """Return the interpreter that ``--python`` selects, or else ``--venv``.
+def existing_interpreter(python: str | None, venv: Path) -> Path:
+    """Return the interpreter of ``--python`` or of ``--venv``.
 
     Args:
         python: The value of ``--python``; empty or None if it was not given.
-        venv: That of ``--venv``; if nothing lies there, the environment of the application that does is meant.
+        venv: The value of ``--venv``. If it does not exist, the environment of the
+            folder's application counts.
 
     Raises:
-        UsageError: if there is none.
+        UsageError: The interpreter does not exist.
     """
     if python:
         from gpuinstall.machine.pythons import find_interpreter
@@ -132,29 +133,29 @@ def interpreter_of_others(python: str | None, venv: Path) -> Path:
     if application and not isdir(folder):
         folder = application.environment
     own = interpreter(folder)
-    # One whose Python is gone is an environment all the same, for which verify has a cause.
+    # verify explains an environment whose Python is missing.
     if isfile(own) or is_virtual(folder):
         return own
     raise UsageError(
         "environment-missing",
         f"there is no environment at {venv}",
-        hint=f"gpuinstall install{venv_option(venv)}   # makes one",
+        hint=f"gpuinstall install{venv_option(venv)}   # creates it",
     )
 
 
 def _change_request(project: Project, options: CommandOptions, *words: str) -> Outcome:
-    """Install what a folder requests now.
+    """Install the changed request of a project.
 
     Args:
-        project: The folder.
-        options: How to install.
-        words: The command that has changed the request, for the advice.
+        project: The project.
+        options: The options of the command.
+        words: The command, for the hint about the active environment.
     """
     from gpuinstall.base.requirement import names_of
     from gpuinstall.install.state import InstallOptions
 
-    name_active(words, project.paths.venv, project.reporter)
-    # "install -U numpy" moves numpy alone, as with pip.
+    report_active(words, project.paths.venv, project.reporter)
+    # "install -U numpy" upgrades only numpy, as with pip.
     requested = project.settings.request.requirements
     typed = names_of(one for one in requested if not one.editable)
     selected = InstallOptions(
@@ -162,21 +163,13 @@ def _change_request(project: Project, options: CommandOptions, *words: str) -> O
         upgrade=options.upgrade and not typed,
         moving=tuple(sorted(typed)) if options.upgrade else (),
     )
-    return carry_out(project, options, selected)
+    return _install(project, options, selected)
 
 
-def carry_out(
-    project: Project,
-    options: CommandOptions,
-    selected: InstallOptions,
+def _install(
+    project: Project, options: CommandOptions, selected: InstallOptions
 ) -> Outcome:
-    """Install, or show what an installation would do.
-
-    Args:
-        project: The run.
-        options: Whether nothing is to be changed.
-        selected: How to install.
-    """
+    """Install, or with ``--dry-run`` report the changes."""
     from gpuinstall.install.install import dry_run, install
     from gpuinstall.lock.file.fit import misfit_rows
 
@@ -209,7 +202,7 @@ def carry_out(
         _warn_of_other_request(result.fit.lock, project)
     return Outcome(
         data,
-        list(installed_rows(result)),
+        list(_installed_rows(result)),
         is_partial=result.fit.plan.status == "partial",
     )
 
@@ -219,16 +212,12 @@ def _dry_run(priced: PricedLock) -> Outcome:
     return Outcome(priced.to_dict(), [*priced.lines(), ("Dry run", status)])
 
 
-def installed_rows(result: InstallResult) -> Iterator[Row]:
-    """Yield what was proven, what was locked, what was replaced, and how to use the environment, with the cost.
-
-    Args:
-        result: What came of the installation.
-    """
+def _installed_rows(result: InstallResult) -> Iterator[Row]:
+    """Yield the verdict, lock file, undo command, and activation."""
     from gpuinstall.install.state import Action
 
     lock, venv = result.fit.lock, result.paths.venv
-    # What kernels have just proven was said when they had run.
+    # A verification of this run has already reported its verdict.
     if result.is_proof_kept:
         yield "Proof", "kept: nothing that it covers changed"
     elif result.action is Action.NOTHING:
@@ -255,7 +244,7 @@ def _cost(result: InstallResult | IntoResult) -> str:
 
 
 def activation_command(venv: Path) -> str:
-    """Return the line that activates an environment in the shell that we were called from."""
+    """Return the line that activates an environment in the current shell."""
     path = str(venv)
     if venv.is_relative_to(Path.cwd()):
         path = os.path.relpath(venv)
@@ -288,7 +277,7 @@ def _rows_into(result: IntoResult) -> Iterator[Row]:
 )
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcome:
-    """Remove packages."""
+    """Remove packages from the request and the environment."""
     with options.open(without=names) as project:
         return _change_request(project, options, "remove", *names)
 
@@ -305,30 +294,31 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
     "record",
 )
 def sync_command(options: CommandOptions) -> Outcome:
-    """Sync."""
+    """Install the lock file for this machine, or the project's own lock."""
     from gpuinstall.install.state import InstallOptions, check_libcuda
     from gpuinstall.lock.file.target import Target
     from gpuinstall.lock.request.tools import team_lock_in
 
     selected_target = Target.parse(options.target) if options.target else None
-    of_team = selected_target is None and team_lock_in(Path.cwd()) is not None
+    has_team_lock = selected_target is None and team_lock_in(Path.cwd()) is not None
+    own_lock = not has_team_lock
     request = Request(
-        () if of_team else ("torch",),
+        ("torch",) if own_lock else (),
         backend=selected_target.backend if selected_target else None,
         sourcing=options.sourcing,
     )
-    with options.open(request=request, only=not of_team, anew=not of_team) as project:
+    with options.open(request=request, only=own_lock, anew=own_lock) as project:
         options.read_machine = project.machine
         check_libcuda(project.paths.venv, project.machine)
-        if not of_team:
+        if own_lock:
             _check_inputs(project, selected_target)
         selected = InstallOptions(
-            locked=not of_team,
+            locked=own_lock,
             target=str(selected_target) if selected_target else None,
             attempts=1,
             replace=options.replace,
         )
-        return carry_out(project, options, selected)
+        return _install(project, options, selected)
 
 
 def _warn_of_other_request(lock: Lock, project: Project) -> None:
@@ -340,7 +330,7 @@ def _warn_of_other_request(lock: Lock, project: Project) -> None:
 
 
 def _check_inputs(project: Project, target: Target | None) -> None:
-    """Raise LockError if a requirements file that a lock was made from requests something else today."""
+    """Raise LockError if a requirements file of a lock has changed."""
     from gpuinstall.lock.file.fit import read_locks
     from gpuinstall.lock.request.project import changed_files
 
@@ -348,7 +338,6 @@ def _check_inputs(project: Project, target: Target | None) -> None:
     for lock in read_locks(folder):
         if target and lock.name != target.filename:
             continue
-        # The first is enough: what helps is the same for all.
         for name in changed_files(lock.record, today, folder):
             raise LockError(
                 "lock-stale",

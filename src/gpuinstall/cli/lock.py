@@ -1,4 +1,4 @@
-"""``gpuinstall lock``: write the locks that a team commits, and check whether they are fresh."""
+"""``gpuinstall lock``: write, check, and download lock files."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 class LockCommands(click.Group):
-    """``lock`` writes locks; its first word may be a subcommand, which has options of its own."""
+    """The ``lock`` command, which takes packages or a subcommand."""
 
-    # click's groups end their options at the first word, which here is a package.
+    # click would end a group's options at the first argument: here, a package.
     allow_interspersed_args = True
 
     def make_context(
@@ -42,17 +42,11 @@ class LockCommands(click.Group):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        """Parse a line of ``lock``, or of the subcommand that it begins with.
-
-        Args:
-            info_name: The words before the line, as the usage shows them.
-            args: The words of the line.
-            parent: The context of the whole program.
-            extra: Further settings of click's.
+        """Parse the arguments of ``lock`` or of a subcommand.
 
         Raises:
-            UsageError: for a subcommand in another place, which is never taken for a package; ``--`` stands before a
-                package of that name.
+            UsageError: A subcommand follows an option. A package of that name can
+                follow ``--``.
         """
         if args and args[0] in self.commands:
             name, *rest = args
@@ -65,7 +59,7 @@ class LockCommands(click.Group):
         if first in self.commands and "--" not in args:
             raise UsageError(
                 "command-or-package",
-                f"{first} is a subcommand of lock: it comes first",
+                f"{first} is a subcommand of lock, and has to follow it",
                 hint=f"gpuinstall lock {first} --help\n"
                 f"gpuinstall lock -- {first}   # a package of that name",
             )
@@ -88,7 +82,7 @@ class LockCommands(click.Group):
     subcommand_metavar="",
 )
 def command(options: CommandOptions) -> Outcome:
-    """Write the locks, or show how they would change."""
+    """Write the lock files, or report how they would change."""
     machine = options.other_machine()
     with options.open(only_looks=True) as project, ExitStack() as stack:
         if not options.dry_run:
@@ -103,13 +97,7 @@ def _write(
     requests: Sequence[LockRequest],
     project: Project,
 ) -> Outcome:
-    """Write the locks, or with ``--dry-run`` resolve them alone.
-
-    Args:
-        options: The packages to upgrade, and whether nothing is written.
-        requests: One for each lock.
-        project: The folder of the locks.
-    """
+    """Write a lock file for each request, unless ``--dry-run``."""
     from gpuinstall.lock.file.lock import format_versions, split_packages
     from gpuinstall.lock.file.write import outdated_warnings, write_locks
 
@@ -139,7 +127,7 @@ def _write(
     if len(made) > 1:
         rows += _support_rows(made, project.catalog)
     split = split_packages(made)
-    rows += [("Apart", f"{name} {format_versions(split[name])}") for name in split]
+    rows += [("Differs", f"{name} {format_versions(split[name])}") for name in split]
     data = {"locks": [written.to_dict() for written in locks], "differences": split}
     if options.dry_run:
         rows.append(("Dry run", "nothing was changed"))
@@ -147,11 +135,11 @@ def _write(
 
 
 def _support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:
-    """Yield the GPUs and drivers that each lock of a known build supports."""
+    """Yield the GPUs and drivers that each lock file supports."""
     from gpuinstall.export.needs import machine_needs
 
     for lock in locks:
-        with suppress(UsageError):
+        with suppress(UsageError):  # an unknown build
             for needs in machine_needs(lock, catalog):
                 for gpus in needs.gpu_texts if needs.maker else ():
                     yield "Supports", f"{lock.target}: {gpus}"
@@ -166,7 +154,7 @@ def _support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:
     group=command,
 )
 def check_command(options: CommandOptions) -> Outcome:
-    """Compare the locks with the request and with each other, and ask for their files."""
+    """Compare the lock files with the request, each other, and the index."""
     from gpuinstall.lock.file.check import check_locks
     from gpuinstall.lock.request.lock_sources import with_locked_builds
 
@@ -218,7 +206,7 @@ def check_command(options: CommandOptions) -> Outcome:
     group=command,
 )
 def download_command(options: CommandOptions) -> Outcome:
-    """Download the files of the locks."""
+    """Download the files of the lock files, and verify their hashes."""
     from gpuinstall.lock.file.fetch import download
     from gpuinstall.lock.file.fit import read_locks
     from gpuinstall.lock.request.lock_sources import check_hosts

@@ -1,4 +1,4 @@
-"""Text about a machine: one line, or one per fact."""
+"""Format a machine as one line, or a row for each fact."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _kind(gpu: Gpu) -> str:
 
 
 def facts(machine: Machine) -> Iterator[tuple[str, str]]:
-    """Yield each fact with its label and source."""
+    """Yield a label and a text for each fact, with its source."""
     for gpu in machine.gpus:
         parts = [
             gpu.label,

@@ -1,6 +1,6 @@
-"""The command line's entrance: one lazily imported module a command, and nothing but our own errors leaves it.
+"""Run a command line, import its command lazily, and report every error.
 
-What bootstrap.py was given is read here too: a command of ours with its options, or what is to be installed.
+``bootstrap.py`` passes on its own arguments: a command line, or packages to install.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ COMMAND_GROUPS: dict[str, dict[str, str]] = {
         "self": "Remove gpuinstall itself.",
     },
 }
-"""What each command does, in the order and under the headings of ``gpuinstall --help``."""
+"""The help of each command, as ``gpuinstall --help`` lists them."""
 COMMANDS: dict[str, str] = {}
 for _commands in COMMAND_GROUPS.values():
     COMMANDS.update(_commands)
@@ -67,22 +67,22 @@ _MODULES = {
     "sync": "install",
     "report": "probe",
 }
-"""Whose module a command has, if it has none of its own."""
+"""The modules of commands that share one with another command."""
 ALIASES = {"add": "install", "uninstall": "remove"}
-"""Commands of pip and uv that work here too."""
-HANDED_OVER = "bootstrap"
-"""The first word of a command line that comes from bootstrap.py."""
+"""Commands of pip and uv."""
+FROM_BOOTSTRAP = "bootstrap"
+"""The first argument of a command line from bootstrap.py."""
 _MACHINE_ERRORS = """
 EACCES EDQUOT EFBIG EISDIR ELOOP EMFILE ENAMETOOLONG ENOMEM ENOSPC ENOTDIR EPERM EROFS
 """
-"""What is the matter with a file, a disk or a limit, and not with the code that meets it."""
+"""Errors of files, disks, and limits. Any other OSError is a bug."""
 _EXHAUSTED = "can't start new thread|No usable temporary directory"
 _RESOURCES = (
-    "df -h; df -i; ulimit -a   # what has run out\n"
+    "df -h; df -i; ulimit -a   # shows which is exhausted\n"
     "Set TMPDIR to a folder on another disk"
 )
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
-"""How help is asked for; click makes the option of a command once, as the first who reads the command says."""
+"""Settings of every click context: click creates a help option only once."""
 
 
 def load_command(name: str) -> click.Command:
@@ -94,24 +94,20 @@ def load_command(name: str) -> click.Command:
 
 
 class Commands(click.Group):
-    """Commands whose modules are imported when they are called."""
+    """Commands whose modules are imported on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Name the commands in the order of use."""
+        """Return the names of the commands, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import one command."""
+        """Import a command, or return None for an unknown name."""
         return load_command(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that a line begins with.
-
-        Raises:
-            NoSuchCommand: The word is no command.
-        """
+        """Return the command of the first argument; raise NoSuchCommand."""
         word = args[0]
         try:
             return super().resolve_command(ctx, args)
@@ -126,7 +122,7 @@ class Commands(click.Group):
         formatter: click.HelpFormatter,
     ) -> None:
         """List the commands without importing them."""
-        # All groups together, so that the descriptions stand below each other throughout.
+        # One width aligns the descriptions of all groups.
         width = max(map(len, COMMANDS))
         for heading, commands in COMMAND_GROUPS.items():
             with formatter.section(heading):
@@ -145,24 +141,24 @@ def entrance() -> None:
 
 
 def run_command_line(arguments: list[str]) -> int:
-    """Run a command line; return the exit status."""
+    """Run a command line and return the exit status."""
     close_umask()
     keep_temporary_files_apart()
-    status = _run_to_the_end(arguments)
-    if arguments[:1] == [HANDED_OVER]:
-        # What an error advises needs it as well.
+    status = _run_and_report(arguments)
+    if arguments[:1] == [FROM_BOOTSTRAP]:
+        # Also after an error: the commands of its hint need PATH.
         _show_path(arguments)
     return status
 
 
-def _run_to_the_end(arguments: list[str]) -> int:
-    """Run a command line; return the exit status, of an error that is written."""
+def _run_and_report(arguments: list[str]) -> int:
+    """Run a command line, report its error, and return the exit status."""
     fault: GpuInstallError
     CURRENT.set(None)
     try:
-        if arguments[:1] == [HANDED_OVER]:
-            arguments = handed_over(arguments[1:])
-            # What an error advises to run again is made of these words, not of what bootstrap.py was given.
+        if arguments[:1] == [FROM_BOOTSTRAP]:
+            arguments = bootstrap_command(arguments[1:])
+            # Hints repeat these words, not bootstrap.py's.
             sys.argv[1:] = arguments
         return _run(arguments)
     except GpuInstallError as error:
@@ -171,14 +167,14 @@ def _run_to_the_end(arguments: list[str]) -> int:
         fault = _usage_error(error, arguments)
     except (click.Abort, KeyboardInterrupt) as stop:
         fault = InterruptedByUserError("interrupted", "interrupted")
-        # click makes an Abort of each KeyboardInterrupt.
+        # click raises Abort from a KeyboardInterrupt.
         interrupt = stop.__cause__ or stop
         if isinstance(interrupt, TransferInterrupted):
             fault.why = interrupt.kept
             fault.hint = "Run it again"
     except Exception as error:
         known: GpuInstallError | None = _missing_folder(error) or _known(error)
-        # A module that was being loaded makes another exception of it.
+        # An import that is interrupted can raise another exception.
         if interrupted():
             known = InterruptedByUserError("interrupted", "interrupted")
         if known is None and _terminal(arguments).verbose:
@@ -190,7 +186,7 @@ def _run_to_the_end(arguments: list[str]) -> int:
 
 
 def _terminal(arguments: list[str]) -> Terminal:
-    """Return the terminal of the command that ran, or for a line that could not be parsed what its words ask for."""
+    """Return the command's terminal, or one for a malformed line."""
     return CURRENT.get() or Terminal(
         as_json="--json" in arguments,
         as_events="--json-events" in arguments,
@@ -207,7 +203,7 @@ def _usage_error(error: click.ClickException, arguments: list[str]) -> UsageErro
     hint = " ".join(words)
     if isinstance(error, click.NoSuchOption):
         name = error.option_name
-        # click also finds --relax similar to --pre.
+        # click would suggest --relax for --pre.
         alike = [one for one in error.possibilities or () if one[:4] == name[:4]]
         error = click.NoSuchOption(name, possibilities=alike)
     if command == "sync":
@@ -232,12 +228,12 @@ def _run(arguments: list[str]) -> int:
         return leaving.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help())
-        # The program by itself asks what it can do; a group such as "export" lacks its command.
+        # "gpuinstall" alone requests help, but "gpuinstall export" lacks a command.
         return 0 if error.ctx.parent is None else UsageError.exit_code
 
 
 def _command_first(arguments: list[str]) -> list[str]:
-    """Return a line with the options before its command behind it; uv and pip take them in both places."""
+    """Move options before the command after it, as uv and pip allow."""
     options = list(takewhile(lambda word: word.startswith("-"), arguments))
     word, *words = arguments[len(options) :] or [""]
     command = ALIASES.get(word, word)
@@ -248,19 +244,19 @@ def _command_first(arguments: list[str]) -> list[str]:
     return [command, *options, *words]
 
 
-def handed_over(arguments: list[str]) -> list[str]:
-    """Return the command line for what bootstrap.py was given: one of ours, else ``install``.
+def bootstrap_command(arguments: list[str]) -> list[str]:
+    """Return the command line for the arguments of bootstrap.py.
 
     Raises:
-        UsageError: for a bare word that is a command in the wrong place: it is never taken for a package.
+        UsageError: A command is in the wrong place, where it would be a package.
     """
-    # Who asks bootstrap.py for help looks for all commands, not for the options of one.
+    # --help lists all commands, instead of the options of install.
     of_program = {"help", "-h", "--help", "-V", "--version"}
     if {*COMMANDS, *ALIASES, *of_program}.intersection(arguments[:1]):
         return arguments
     for word in arguments:
         command = _nearest_command(word)
-        # What is merely spelled like a command may be the value of an option, or a package beside another.
+        # After the first, a similar word can be an option's value or another package.
         if command and (word == arguments[0] or word.lower() == command):
             from gpuinstall.cli.self import program_name
 
@@ -269,7 +265,7 @@ def handed_over(arguments: list[str]) -> list[str]:
             program = program_name()
             raise UsageError(
                 "command-or-package",
-                f"no package {word} is installed: {command} is a command, and comes first",
+                f"no package {word} was installed: {command} is a command, and has to be first",
                 hint=f"{program} {joined([command, *rest])}   # the command\n"
                 f"{program} {joined(['install', *arguments])}   # a package of that name",
             )
@@ -277,7 +273,7 @@ def handed_over(arguments: list[str]) -> list[str]:
 
 
 def _nearest_command(word: str) -> str:
-    """Return the command that a word is, or is with a typing error; empty if there is none."""
+    """Return the command that a word names or misspells, or ""."""
     from difflib import get_close_matches
 
     word = word.lower()
@@ -290,7 +286,7 @@ def _nearest_command(word: str) -> str:
 
 
 def _show_path(arguments: list[str]) -> None:
-    """Write where bootstrap.py has put the command and how it comes onto PATH, if it is not there."""
+    """Print how to add the command to PATH, unless it is there."""
     from gpuinstall.cli.self import path_line
 
     terminal, line = _terminal(arguments), path_line()
@@ -299,7 +295,7 @@ def _show_path(arguments: list[str]) -> None:
 
 
 def _missing_folder(error: Exception) -> UsageError | None:
-    """Return the error for a working folder or a home that does not exist; None if both do."""
+    """Return the error for a missing working or home folder, or None."""
     try:
         Path.cwd()
         Path.home()
@@ -314,11 +310,11 @@ def _missing_folder(error: Exception) -> UsageError | None:
 
 
 def _known(error: Exception) -> InstallationError | None:
-    """Return the error for what the machine or the user's files lack; None for a fault of ours."""
+    """Return the error for a fault of the machine; None for a bug."""
     if isinstance(error, ModuleNotFoundError):
         message = f"gpuinstall's own environment lacks {error.name}"
-        remedy = "python3 bootstrap.py --help   # makes it again; pip and pipx: reinstall gpuinstall"
-        return InstallationError("tool-incomplete", message, hint=remedy)
+        hint = "python3 bootstrap.py --help   # recreates it; with pip or pipx, reinstall gpuinstall"
+        return InstallationError("tool-incomplete", message, hint=hint)
     if isinstance(error, MemoryError) or re.search(_EXHAUSTED, str(error)):
         return InstallationError("limit", str(error) or "no memory", hint=_RESOURCES)
     if not isinstance(error, OSError):
@@ -331,11 +327,11 @@ def _known(error: Exception) -> InstallationError | None:
         return InstallationError("limit", message, hint=_RESOURCES)
     path = Path(os.fsdecode(error.filename))
     message = f"{path} cannot be used: {message}"
-    # A link, such as an environment's Python, may lead into a folder of another user's.
+    # An environment's Python can be a link into another user's folder.
     return InstallationError("file-unusable", message, hint=look_at(real_path(path)))
 
 
 def _command_of(arguments: list[str]) -> str:
-    """Return the name of the command in a line; empty if it has none."""
+    """Return the name of the command in a line, or ""."""
     names = (ALIASES.get(word, word) for word in arguments)
     return next((name for name in names if name in COMMANDS), "")

@@ -1,7 +1,7 @@
-"""The options of the commands, a row each, and the run that they select.
+"""Options of all commands, and the settings and requests that they result in.
 
-A command names its rows in ``framed``, and gets their values as one ``CommandOptions``. A new option is a row here, its name
-there, and the line that obeys it.
+``framed`` lists the options of a command, which receives ``CommandOptions``. A new
+option is a row here, a name there, and the code that uses it.
 """
 
 from __future__ import annotations
@@ -42,19 +42,23 @@ if TYPE_CHECKING:
 STDOUT = "-"
 PATH = click.Path(path_type=Path)
 _REQUIREMENT_FILES = (".txt", ".in")
-"""How a bare word ends that is read as ``-r`` has it: no package is called so."""
+"""Suffixes of arguments that are read as ``-r FILE``: no package has them."""
 
 
 class _Row(Value):
-    """An option, which is empty in a command without it."""
+    """An option or argument."""
 
     words: list[str]
     settings: dict[str, Any]
-    """Those of click."""
+    """Further arguments of click's option."""
 
     empty: object
+    """Its value in commands without this option."""
     place: Callable[[str, Path], str] | None = None
-    """Returns what a path that was typed in a folder below is from the working folder; None: it has no path."""
+    """Returns a value with its paths relative to the project folder.
+
+    The second argument is the folder of the command line, relative to the project.
+    """
 
 
 def _path_from(value: str, folder: Path) -> str:
@@ -62,19 +66,19 @@ def _path_from(value: str, folder: Path) -> str:
 
 
 def _marked_path_from(value: str, folder: Path) -> str:
-    # A bare word is a version, a program on PATH, or a group of the project that is served.
+    # A bare word is a version, a program on PATH, or a group.
     return _path_from(value, folder) if re.search(r"[/\\:]", value) else value
 
 
 def _requirement_from(value: str, folder: Path) -> str:
     if value.endswith(_REQUIREMENT_FILES):
         return _path_from(value, folder)
-    # A malformed one is for the command to refuse.
+    # The command reports a malformed requirement.
     with suppress(UsageError):
         requirement = parse_requirement(value)
         place = requirement.path
         if place and not place.startswith("~"):
-            # A bare word would be a package.
+            # Without "./", a bare word would be a package.
             moved = f"./{os.path.normpath(folder / place)}"
             return requirement.with_url(moved).text
     return value
@@ -93,10 +97,11 @@ def _row(
     """Return the row of an option.
 
     Args:
-        usage: Its words and what stands behind them: ``-r --requirement FILE``; a flag has nothing there.
+        usage: Its spellings and its metavar, which a flag lacks:
+            ``-r --requirement FILE``.
         text: Its help.
-        place: Of a path.
-        settings: Further ones of click's.
+        place: The ``place`` of the row.
+        settings: Further arguments of click's option.
     """
     words = [word for word in usage.split() if word.startswith("-")]
     metavar = " ".join(word for word in usage.split() if word not in words) or None
@@ -109,18 +114,19 @@ def _row(
 _list = partial(_row, multiple=True)
 
 
-# No Value: its fields are rows.
+# Not a Value: its class attributes are rows.
 class CommandOptions:
-    """The values of the options of a command; every other option is empty."""
+    """Values of a command's options. Every other option is empty."""
 
     def __init__(
         self, terminal: Terminal, typed_in: Path | None = None, **values: Any
     ) -> None:
-        """Take the values of some options, where the command writes, and the folder in which it was typed."""
+        """Store the values of the command's options."""
         self.terminal = terminal
         self.typed_in = typed_in
+        """The working folder of the command line."""
         self.read_machine: Machine | None = None
-        """The machine, once the command has read it; ``--record`` writes it."""
+        """The machine for ``--record``, once the command has read it."""
         empty = {name: row.empty for name, row in _ROWS.items()}
         vars(self).update(empty | values)
 
@@ -245,7 +251,7 @@ class CommandOptions:
     )
     glibc: str | None = _row("--glibc X.Y", "Its glibc (default: 2.28).")
     all_builds: bool = _row("--all", "Show every rejected build and the reason.")
-    # "--python" twice: install makes an environment of a version, the commands with this row take one as it is.
+    # Another --python: these commands examine an environment and create none.
     interpreter: str | None = _row(
         "--python PATH",
         "Interpreter of an environment, instead of --venv.",
@@ -311,7 +317,7 @@ class CommandOptions:
 
     @property
     def sourcing(self) -> Sourcing:
-        """How packages are had."""
+        """The sources of packages that the options select."""
         return Sourcing(
             torch_index=split_torch_index(self.torch_index or "")[0] or None,
             wheels=self.wheels,
@@ -321,13 +327,13 @@ class CommandOptions:
     def other_machine(
         self, newest_driver: Callable[[Machine], int | None] | None = None
     ) -> Machine | None:
-        """Return the machine that is selected; None if that is this one.
+        """Return the machine of ``--machine`` or ``--gpu``, if any.
 
         Args:
-            newest_driver: Finds the driver of GPUs that are named without one.
+            newest_driver: Returns the latest driver for GPUs without ``--driver``.
 
         Raises:
-            UsageError: if its file or its words are malformed.
+            UsageError: The file or an option is malformed.
         """
         words = (self.gpu_names, self.driver, self.os, self.arch, self.glibc)
         if self.machine is not None:
@@ -347,10 +353,10 @@ class CommandOptions:
 
     @cached_property
     def settings(self) -> Settings:
-        """What is requested of a run; its files are read once.
+        """The request and settings of the options. Its files are read once.
 
         Raises:
-            UsageError: if a file or a path is malformed.
+            UsageError: A file or an option is malformed.
         """
         from gpuinstall.project import Settings
         from gpuinstall.sources.requirements_file import with_variables
@@ -424,7 +430,7 @@ class CommandOptions:
         return [one.name for one in requirements]
 
     def _read_files(self, more: Sequence[str]) -> dict[str, RequirementsFile]:
-        """Return the requirements files, among them ``more``, and groups by their names, each read once."""
+        """Read requirements files and ``more``, groups, constraints."""
         from gpuinstall.lock.request.declaration import read_inputs, read_limits
         from gpuinstall.sources.requirements_file import extra_path, group_path
 
@@ -440,11 +446,11 @@ class CommandOptions:
     def open(
         self, *, folder: Path | None = None, **changes: Any
     ) -> AbstractContextManager[Project]:
-        """Open a project, by default the working folder's, with what is selected.
+        """Open a project with the settings of the options.
 
         Args:
-            folder: Its folder.
-            changes: Fields of its settings that the command decides.
+            folder: Its folder; None is the working folder.
+            changes: Further fields of the settings.
         """
         from gpuinstall.project import open_project
 
@@ -453,12 +459,12 @@ class CommandOptions:
 
 
 def names_environment() -> bool:
-    """Whether the user has named the environment of the command that runs."""
+    """Return whether --venv or its variable selects the environment."""
     return is_typed("venv") or _is_of_variable("venv")
 
 
 def is_typed(name: str) -> bool:
-    """Whether the value of a row is typed in the line that runs; a variable would set it for every command."""
+    """Return whether an option is on the command line, not in a variable."""
     source = click.get_current_context().get_parameter_source(name)
     return source is ParameterSource.COMMANDLINE
 
@@ -469,7 +475,7 @@ def _is_of_variable(name: str) -> bool:
 
 
 EVERYWHERE = ("as_json", "as_events", "quiet", "verbose")
-"""The options of every command, which its Terminal has."""
+"""The options of every command. They configure its Terminal."""
 SOURCING = ("torch_index", "offline")
 REQUEST = (
     "requirements",
@@ -489,11 +495,11 @@ _ROWS = {
     name: row for name, row in vars(CommandOptions).items() if isinstance(row, _Row)
 }
 VARIABLES = tuple(name for name in REQUEST if "envvar" in _ROWS[name].settings)
-"""The rows of a request that variables set."""
+"""The options of a request that environment variables can set."""
 
 
 def parameter(name: str, *, is_hidden: bool = False) -> click.Parameter:
-    """Return click's parameter for a row; a hidden one is for its variable alone."""
+    """Return click's parameter; hidden, it only reads a variable."""
     row = _ROWS[name]
     if not row.words:
         settings = {key: row.settings.get(key) for key in ("metavar", "type")}
@@ -502,12 +508,12 @@ def parameter(name: str, *, is_hidden: bool = False) -> click.Parameter:
 
 
 def located(name: str, value: Any, folder: Path) -> Any:
-    """Return the value of a row with its paths as they are from the working folder.
+    """Return an option's value with its paths relative to the project folder.
 
     Args:
-        name: The row.
-        value: Its value, or a tuple of several.
-        folder: The folder in which it was typed, from the working folder.
+        name: The name of the option.
+        value: Its value, or a tuple of values.
+        folder: The folder of the command line, relative to the project folder.
     """
     place = _ROWS[name].place
     if value is None or place is None or folder == Path():
@@ -518,15 +524,15 @@ def located(name: str, value: Any, folder: Path) -> Any:
 
 
 def words_of(name: str) -> str:
-    """Return how a row is written on the command line."""
+    """Return the long spelling of an option."""
     return _ROWS[name].words[-1]
 
 
 def read_machine_file(name: str) -> Machine:
-    """Return the machine of a document, or of stdin (``-``).
+    """Read a Machine document from a file or stdin (``-``).
 
     Raises:
-        UsageError: if it cannot be read.
+        UsageError: It cannot be read.
     """
     try:
         machine = Machine.from_dict(parse_json(_read_document(name)))
@@ -539,7 +545,7 @@ def read_machine_file(name: str) -> Machine:
         ) from None
     if not machine.problems:
         return machine
-    # It loads the table of failures.
+    # Loads the failure catalog.
     from gpuinstall.catalog.failures.problems import with_own_fixes
 
     return with_own_fixes(machine)
@@ -548,13 +554,13 @@ def read_machine_file(name: str) -> Machine:
 def _read_document(name: str) -> bytes:
     if name == "-":
         return sys.stdin.buffer.read(DOCUMENT_BYTES) if sys.stdin else b""
-    # A pipe is waited for: --machine <(ssh other gpuinstall probe --json)
+    # Blocks on a pipe: --machine <(ssh other gpuinstall probe --json)
     with Path(name).open("rb") as file:
         return file.read(DOCUMENT_BYTES)
 
 
 def _read_stream(name: str) -> RequirementsFile | None:
-    """Return the requirements that stdin (``-``) or a pipe has; None for any other file, and for a group.
+    """Read requirements from stdin (``-``) or a pipe; None for any other name.
 
     Raises:
         UsageError: They are malformed.

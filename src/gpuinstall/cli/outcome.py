@@ -1,4 +1,4 @@
-"""The outcome of a command, and the frame around each: errors become exit statuses and JSON documents."""
+"""Outcome of a command, and the wrapper that prints it and its errors."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import MOST_NAMES, visible
 from gpuinstall.base.values import Value
-from gpuinstall.cli.active import served
+from gpuinstall.cli.active import project_folder
 from gpuinstall.cli.options import EVERYWHERE, CommandOptions, located, parameter
 from gpuinstall.cli.terminal import CURRENT, OutputError, Terminal, advised_finding
 from gpuinstall.sources.sources import SYSTEM_CERTIFICATES
 
 Row = tuple[str, str]
-"""A label and what stands behind it."""
+"""A label and its text."""
 
 
 class Outcome(Value):
-    """How a command ended."""
+    """Result of a command."""
 
     data: dict[str, Any] | None
-    """Its part of the JSON document; None if nothing could be made of it."""
+    """The ``data`` of the JSON document; None for an early error."""
     show: Callable[[Terminal], None] | Sequence[Row]
-    """The same for a person: rows, or what writes it if it is a table or a text."""
+    """The same for people: rows, or a function that prints it."""
     exit_code: int = 0
     errors: tuple[Finding, ...] = ()
     is_partial: bool = False
-    """Whether only a part of the machine can be used, or of what was examined is sound."""
+    """Whether only some GPUs work, or problems were found."""
     is_news: bool = False
-    """Whether it is what was found or asked for, and is printed with ``--quiet`` too: what was done is no news."""
+    """Whether ``--quiet`` prints it too, as an answer."""
 
 
 def framed(
@@ -49,19 +49,21 @@ def framed(
     serves_folder: bool = True,
     **settings: Any,
 ) -> Callable[[Callable[..., Outcome]], Any]:
-    """Return a decorator that makes a click command of a function, with a Terminal, and prints its outcome.
+    """Return a decorator that makes a click command of a function.
 
-    The function takes the values of its options, and by name what further decorators of click below this one add. It
-    returns an Outcome or raises our errors; the command returns the exit status.
+    The function receives its options, and by keyword the parameters of click's own
+    decorators below this one. It returns an Outcome or raises a GpuInstallError. The
+    command prints the outcome and returns the exit status.
 
     Args:
-        name: What it is called.
+        name: The name of the command.
         text: Its help.
-        rows: Its options, by their names in the table of options.
-        hidden: Rows that count only by their variables.
-        group: The group of commands that it is in, under whose name its document is.
-        serves_folder: Whether it works in the nearest folder above that asks for something, not where it was typed.
-        settings: Further ones of click's.
+        rows: Its options, by name in ``CommandOptions``.
+        hidden: Options that only their environment variables set.
+        group: The click group of the command, whose name its JSON document has.
+        serves_folder: Whether the command runs in the nearest folder with a request,
+            not in the working folder.
+        settings: Further arguments of ``click.command``.
     """
     names = (*rows, *hidden, *EVERYWHERE)
     top = group.name if group else name
@@ -80,14 +82,14 @@ def framed(
                 folder = Path()
                 if serves_folder:
                     folder = stack.enter_context(
-                        served(terminal, installs=top == "install")
+                        project_folder(terminal, installs=top == "install")
                     )
                 values = {row: located(row, kwargs.pop(row), folder) for row in names}
                 options = CommandOptions(terminal, Path.cwd() / folder, **values)
                 work = functools.partial(function, options, **kwargs)
                 return present(terminal, top, _recorded(options, top, work))
 
-        # click adds those of the function's own decorators.
+        # click adds the parameters of the function's own decorators.
         params = [parameter(row, is_hidden=row in hidden) for row in names]
         command = (group or click).command
         return command(name, help=text, params=params, **settings)(call)
@@ -96,11 +98,10 @@ def framed(
 
 
 def _with_certificates(work: Callable[[], Outcome], terminal: Terminal) -> Outcome:
-    """Do a work; again with the system's certificates if a server's issuer is unknown, as a company's is to uv.
+    """Retry with the system's certificates if an issuer is unknown.
 
-    Args:
-        work: Is ended by an error of a server before it changes anything.
-        terminal: Is told of the second attempt.
+    uv's own certificates lack a company's. Such an error occurs before ``work``
+    changes anything.
     """
     try:
         return work()
@@ -116,7 +117,7 @@ def _with_certificates(work: Callable[[], Outcome], terminal: Terminal) -> Outco
 
 
 def failure(error: GpuInstallError) -> Outcome:
-    """Return the outcome of a command that an error ended, with what could still be made of its data."""
+    """Return the outcome of a failed command, with the error's data."""
     return Outcome(
         error.data,
         lambda screen: screen.fault(error),
@@ -126,12 +127,7 @@ def failure(error: GpuInstallError) -> Outcome:
 
 
 def document_of(name: str, outcome: Outcome) -> dict[str, Any]:
-    """Return the JSON document of a command that ended.
-
-    Args:
-        name: What the command is called.
-        outcome: How it ended.
-    """
+    """Return the JSON document of a command."""
     status = "partial" if outcome.is_partial else "success"
     document: dict[str, Any] = {
         "gpuinstall": 1,
@@ -145,7 +141,7 @@ def document_of(name: str, outcome: Outcome) -> dict[str, Any]:
 
 
 def _entry(finding: Finding) -> dict[str, Any]:
-    """Return what is wrong as documents hold it."""
+    """Return a finding as an entry of ``errors``."""
     entry = {"code": finding.code, "message": finding.message, "hint": finding.fix}
     return entry | {"id": finding.id} if finding.id else entry
 
@@ -155,19 +151,19 @@ def _recorded(
     name: str,
     work: Callable[[], Outcome],
 ) -> Outcome:
-    """Return the outcome of a command, and write its record if there is a folder for it.
+    """Run a command, and with ``--record`` write its record.
 
     Args:
-        options: The folder, and the machine once the command has read it.
-        name: What the command is called.
-        work: Runs it.
+        options: The options; ``read_machine`` is set once the command has read it.
+        name: The name of the command.
+        work: The command.
     """
     folder = options.record
     try:
         if folder:
             from gpuinstall.base.node_records import UNENDED, this_node, write_record
 
-            # It stays if this process is killed; and a folder that cannot be written is found now.
+            # Fails early if the folder is read-only. It remains if this process is killed.
             write_record(folder, this_node(), name, None, UNENDED)
         outcome = _with_certificates(work, options.terminal)
     except GpuInstallError as error:
@@ -178,18 +174,8 @@ def _recorded(
     return outcome
 
 
-def present(
-    terminal: Terminal,
-    name: str,
-    outcome: Outcome,
-) -> int:
-    """Print the outcome of a command, as a document or for a person; return its exit status.
-
-    Args:
-        terminal: Where, and how much.
-        name: What the command is called.
-        outcome: How it ended.
-    """
+def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
+    """Print the outcome of a command and return the exit status."""
     show = outcome.show
     if terminal.is_for_programs:
         terminal.document(document_of(name, outcome))
@@ -203,18 +189,8 @@ def present(
     return outcome.exit_code
 
 
-def fail(
-    terminal: Terminal,
-    name: str,
-    error: GpuInstallError,
-) -> int:
-    """Print an error, as a document or for a person; return its exit status.
-
-    Args:
-        terminal: Where, and how much.
-        name: What the command is called.
-        error: What ended it.
-    """
+def fail(terminal: Terminal, name: str, error: GpuInstallError) -> int:
+    """Print the error of a command and return the exit status."""
     if isinstance(error, OutputError):
         terminal.fault(error)
         return error.exit_code
@@ -222,10 +198,11 @@ def fail(
 
 
 def confirm(question: str, unchanged: str) -> None:
-    """Ask a question.
+    """Ask a yes-or-no question.
 
     Raises:
-        UsageError: What is ``unchanged``, as the answer is no or there is no terminal to ask in.
+        UsageError: The answer is no, or stdin is not a terminal. ``unchanged`` is the
+            message.
     """
     has_terminal = sys.stdin is not None and sys.stdin.isatty()
     if not (has_terminal and click.confirm(visible(question), err=True)):

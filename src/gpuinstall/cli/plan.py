@@ -1,4 +1,4 @@
-"""``gpuinstall plan``: choose the build, with reasons; change nothing."""
+"""``gpuinstall plan``: select the build, and explain why."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     "all_builds",
 )
 def command(options: CommandOptions) -> Outcome:
-    """Plan."""
+    """Select a build for this or another machine."""
     request = options.settings.request
     newest = None
     if options.gpu_names:
         from gpuinstall.plan.drivers import newest_branch
 
         newest = partial(newest_branch, catalog=load_catalog())
-        # A machine in words has a Python like this one's.
+        # A machine given by --gpu has no Python of its own.
         request = replace(request, preferred_pythons=(RUNNING_PYTHON,))
     selected = options.other_machine(newest)
     with options.open(request=request, machine=selected, only_looks=True) as project:
@@ -66,8 +66,8 @@ def command(options: CommandOptions) -> Outcome:
     if machine.driver and machine.driver.found_via == "assumed":
         gpus = ", ".join(gpu.label for gpu in machine.gpus)
         message = (
-            f"driver {machine.driver.version} is assumed, the newest that drives {gpus}: "
-            "--driver gives another"
+            f"driver {machine.driver.version} is assumed, the latest for {gpus}: "
+            "--driver selects another"
         )
         assumption = Reason("driver-assumed", message)
         plan = replace(plan, reasons=(*plan.reasons, assumption))
@@ -82,24 +82,18 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None:
-    """Return which torch install keeps, because a lock here has it; None if it takes the plan's.
-
-    Args:
-        plan: What was chosen without the locks.
-        request: What is requested.
-        project: The folder.
-    """
+    """Return the locked torch that ``install`` keeps, if any."""
     folder = project.paths.folder
-    # Of another machine nothing is kept: install is for this one.
+    # install uses the lock files only on this machine.
     if project.settings.machine or not locks_in(folder):
         return None
-    # Both take long to load.
+    # Slow to import.
     from gpuinstall.lock.file.fit import best, fit, readable_lock
     from gpuinstall.project.targets import environment_request
 
     request = environment_request(project, request, quiet=True)
     wanted = project.machine, request, project.catalog
-    # A lock in conflict is for the commands that install to refuse.
+    # The commands that install report a lock file with merge conflicts.
     locks = filter(None, map(readable_lock, locks_in(folder)))
     gate = project.lock_gate
     kept = best([fit(lock, *wanted, gate=gate, exact=True) for lock in locks], *wanted)
@@ -112,7 +106,7 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
 
 
 def _with_dry_run(fix: str) -> str:
-    """Return a fix with ``lock --dry-run`` in its ``--relax`` line."""
+    """Return a fix whose ``--relax`` line runs ``lock --dry-run``."""
     words = [word for word in sys.argv[2:] if word not in {"--all", "--json"}]
     line = joined(["gpuinstall", "lock", "--dry-run", "--relax", *words])
     return re.sub(rf"(?m)^{RELAX}: ", lambda _: f"{line}{NOTE}", fix)
@@ -124,19 +118,12 @@ def _show(
     everything: bool,
     terminal: Terminal,
 ) -> None:
-    """Write a plan, on request with everything that was rejected.
-
-    Args:
-        plan: What was chosen, or why nothing was.
-        machine: What it is for.
-        everything: Whether what was rejected is shown, and not only counted.
-        terminal: Where it is written.
-    """
+    """Print a plan or a refusal, with ``everything`` all rejections."""
     if isinstance(plan, Plan):
         if everything:
             count = len(plan.rejected)
             torch = plan.choice.build.name
-            terminal.line(f"torch {torch} is chosen; {count} builds were rejected")
+            terminal.line(f"torch {torch} is selected; {count} builds were rejected")
         else:
             _show_plan(plan, machine, terminal)
     if everything:
@@ -148,14 +135,10 @@ def _show(
         terminal.fault(plan.error(machine))
 
 
-def _show_plan(
-    plan: Plan,
-    machine: Machine,
-    terminal: Terminal,
-) -> None:
+def _show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
     choice = plan.choice
-    served = {run.index for run in plan.gpus if run.how != "none"}
-    gpus = tuple(gpu for gpu in machine.gpus if gpu.index in served)
+    usable = {run.index for run in plan.gpus if run.how != "none"}
+    gpus = tuple(gpu for gpu in machine.gpus if gpu.index in usable)
     if plan.status == "partial":
         machine = replace(machine, gpus=gpus)
     terminal.line(
@@ -174,7 +157,7 @@ def _show_plan(
 
 
 def _with_warning(plan: Plan) -> Plan:
-    """Add a warning if the plan did not resolve the requested programs."""
+    """Add a warning if the request has further packages."""
     if names_of(plan.choice.requirements) <= PAIRED:
         return plan
     message = (

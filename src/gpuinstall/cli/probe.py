@@ -24,7 +24,7 @@ from gpuinstall.cli.terminal import Terminal
     serves_folder=False,
 )
 def command(options: CommandOptions) -> Outcome:
-    """Probe."""
+    """Report the GPUs, the driver, and their problems."""
     from gpuinstall.machine.probe import read_machine
 
     probed = options.other_machine() or read_machine(options.terminal)
@@ -42,10 +42,11 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def refusals(machine: Machine) -> tuple[Finding, ...]:
-    """Return why no build of torch runs on the GPUs of a machine, unless its own problems say it.
+    """Return why no build of torch runs on the GPUs of a machine.
 
-    Args:
-        machine: The machine; nothing is said of one without a GPU, which has the CPU's build.
+    Returns:
+        The reason; empty if a build runs, if the machine has no GPU, or if its own
+        problems already explain it.
     """
     from gpuinstall.plan import Plan, choose
     from gpuinstall.wheels.learned.store import known_catalog
@@ -60,7 +61,7 @@ def refusals(machine: Machine) -> tuple[Finding, ...]:
 
 
 def show_machine(terminal: Terminal, machine: Machine) -> None:
-    """Print the machine."""
+    """Print a machine and its problems."""
     terminal.field("Machine", machine_line(machine))
     for label, text in facts(machine):
         terminal.field(label, text)
@@ -77,7 +78,7 @@ def show_machine(terminal: Terminal, machine: Machine) -> None:
     serves_folder=False,
 )
 def report_command(options: CommandOptions) -> Outcome:
-    """Report; exit 7 if a node failed or is missing."""
+    """Summarize the records of cluster nodes."""
     from gpuinstall.base.node_records import node_names, read_report
 
     folder = options.folder
@@ -101,11 +102,9 @@ def report_command(options: CommandOptions) -> Outcome:
     def show(screen: Terminal) -> None:
         for group in report.groups:
             driver = f"driver {group.driver}" if group.driver else None
-            facts = filter(None, (group.gpus, driver, group.lock, group.verdict))
-            screen.field(
-                number_of(len(group.nodes), "node"),
-                f"{' · '.join(facts)}: {some(group.nodes)}",
-            )
+            known = filter(None, (group.gpus, driver, group.lock, group.verdict))
+            text = f"{' · '.join(known)}: {some(group.nodes)}"
+            screen.field(number_of(len(group.nodes), "node"), text)
         for failure in report.failed:
             screen.field(
                 "Failed", f"{failure.node}: {failure.command}: {failure.message}"

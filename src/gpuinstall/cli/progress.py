@@ -1,4 +1,4 @@
-"""How far a work is: a bar of tqdm's in a terminal; elsewhere its numbers, for a log or a program."""
+"""Report progress: a tqdm bar on a terminal, plain numbers elsewhere."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-# No other process draws here, and nothing has to wake a bar that stands still.
+# No other process draws these bars, and no monitor thread has to redraw them.
 tqdm.set_lock(RLock())
 tqdm.monitor_interval = 0
 
 DRAWN_EVERY_S = 0.1
-"""How often a bar is drawn."""
+"""Seconds between two drawings of a bar."""
 _TEXT = "{n_fmt}B of {total_fmt}B · {rate_fmt}, {remaining} left"
 _UNKNOWN_SIZE = "{n_fmt}B · {rate_fmt}"
 
 
 class WorkMeter(tqdm):  # type: ignore[type-arg]
-    """Counts a work: a bar in the last lines of a terminal, which is gone when it is closed, or reports now and then."""
+    """Progress of a transfer: a bar that disappears at the end, or reports."""
 
     def __init__(
         self,
@@ -30,14 +30,14 @@ class WorkMeter(tqdm):  # type: ignore[type-arg]
         report: Callable[[WorkMeter], None],
         seconds: float,
     ) -> None:
-        """Begin a work.
+        """Start counting.
 
         Args:
-            label: What is done.
-            parts: The bytes of each file; None if they are not known.
-            stream: The terminal that the bar is drawn in; None: it is reported instead.
-            report: Is told how far the work is, whose numbers the meter is as text.
-            seconds: The least time between two reports, and before the first.
+            label: The name of the transfer.
+            parts: The bytes of each file; None if unknown.
+            stream: The terminal to draw the bar on; None to call ``report`` instead.
+            report: Receives the meter. As text, it is its numbers.
+            seconds: The minimum time before the first report and between two.
         """
         sizes = list(parts.values())
         total = None if None in sizes else sum(filter(None, sizes))
@@ -54,12 +54,13 @@ class WorkMeter(tqdm):  # type: ignore[type-arg]
             leave=False,
             dynamic_ncols=stream is not None,
             mininterval=DRAWN_EVERY_S if stream else seconds,
-            # No bar before the first bytes: uv's cache may have all files.
+            # Draw no bar for files from uv's cache.
             delay=DRAWN_EVERY_S if stream else seconds,
         )
 
     def display(self, msg: str | None = None, pos: int | None = None) -> Any:
-        """Draw or report the work; at its end, when tqdm clears what it drew, nothing is reported."""
+        """Draw the bar, or report the numbers."""
         if self._report is None:
             return super().display(msg, pos)
+        # tqdm displays "" to clear a finished bar.
         return None if msg == "" else self._report(self)

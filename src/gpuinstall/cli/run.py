@@ -1,4 +1,4 @@
-"""``gpuinstall run``: a command in the environment, after the check that it still fits this machine."""
+"""``gpuinstall run``: run a command in the environment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.shell import joined
 from gpuinstall.base.text import redacted, some
 from gpuinstall.base.versions import CPU, known_backend
-from gpuinstall.cli.active import check_startable, served
+from gpuinstall.cli.active import check_startable, project_folder
 from gpuinstall.cli.options import SOURCING, CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.project import Project
@@ -50,20 +50,20 @@ if TYPE_CHECKING:
     "wheels",
     *SOURCING,
     serves_folder=False,
-    # Options behind the command are its own.
+    # Options after CMD belong to it.
     context_settings={"allow_interspersed_args": False},
 )
 @click.argument("words", nargs=-1, required=True, metavar="CMD [ARG]...")
 def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
-    """Run a command in the environment, without activating it."""
+    """Check the environment, then replace this process with the command."""
     command_words = list(words)
     if words[0].endswith(".py") and isfile(words[0]):
-        # To Python, a word that begins with a dash would be an option.
+        # Python would parse a name that starts with a dash as an option.
         file = f"./{words[0]}" if words[0].startswith("-") else words[0]
         command_words = ["python", file, *words[1:]]
         if not options.any_lock and _has_metadata(Path(file)):
             raise _inline_metadata(file, words[1:], options)
-    with served(options.terminal):
+    with project_folder(options.terminal):
         folder = options.venv.absolute().parent if options.any_lock else None
         with options.open(folder=folder, only=True, anew=True) as project:
             if options.any_lock:
@@ -76,14 +76,14 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
                 )
             else:
                 paths = project.paths
-                _make_right(project)
-                misplaced = _check_fitness(project, options).misplaced_projects
+                _recover(project)
+                misplaced = _check_environment(project, options).misplaced_projects
                 if misplaced:
                     project.reporter.warn(
-                        f"{some(sorted(misplaced))} is gone, a copy, or from another folder; run gpuinstall sync"
+                        f"{some(sorted(misplaced))} is missing or was installed from a different path; run gpuinstall sync"
                     )
                 check_startable(paths.venv, project.reporter)
-    _become(command_words, paths)
+    _execute(command_words, paths)
 
 
 def _has_metadata(script: Path) -> bool:
@@ -96,7 +96,7 @@ def _has_metadata(script: Path) -> bool:
 def _inline_metadata(
     script: str, arguments: Sequence[str], options: CommandOptions
 ) -> UsageError:
-    """Return the error for inline metadata, with the commands to run."""
+    """Return the error for inline metadata, with other commands."""
     from gpuinstall.plan import choose
 
     note = ""
@@ -111,13 +111,13 @@ def _inline_metadata(
     python = joined(["gpuinstall", "run", "python", script, *arguments])
     return UsageError(
         "inline-metadata",
-        f"{script} has inline metadata, which uv installs",
+        f"{script} has inline metadata, which only uv installs",
         hint="\n".join([f"{uv_run}{note}", *lines, f"{python}   # in .venv"]),
     )
 
 
 def _source_lines(index: str, tag: str) -> list[str]:
-    """Return the lines of a script's block that select a build of torch."""
+    """Return the inline metadata that selects a build of torch."""
     names = ("torch", "torchvision", "torchaudio")
     return [
         "# [tool.uv.sources]",
@@ -129,13 +129,16 @@ def _source_lines(index: str, tag: str) -> list[str]:
     ]
 
 
-def _make_right(project: Project) -> None:
-    """Finish or put back a change that was killed, after the end of a living one; make a moved environment right."""
+def _recover(project: Project) -> None:
+    """Repair an environment that was interrupted or moved.
+
+    A change that is still running is waited for.
+    """
     from gpuinstall.install.moved import place_before, relocate_environment
 
     paths = project.paths
     if paths.is_unfinished or place_before(paths.venv):
-        from gpuinstall.install.hold import hold  # which takes long to load
+        from gpuinstall.install.hold import hold  # slow to import
 
         with hold(paths, project.reporter):
             relocate_environment(paths, project.machine, project.reporter)
@@ -150,19 +153,21 @@ def _check_gpu(machine: Machine) -> None:
 
 
 def _why_no_gpu(machine: Machine) -> str:
-    """Return why no GPU can be used; "" if one can."""
+    """Return why no GPU can be used, or ""."""
     if machine.blocking:
         return machine.blocking[0].message
     return "" if machine.gpus else "none was found"
 
 
-def _check_fitness(project: Project, options: CommandOptions) -> ExistingEnvironment:
-    """Return an environment that is ours and fits this machine, with a GPU that can be used if one is required.
+def _check_environment(
+    project: Project, options: CommandOptions
+) -> ExistingEnvironment:
+    """Check that the managed environment exists and fits this machine.
 
     Raises:
-        UsageError: if there is no environment of ours.
-        LockError: if it is for another machine.
-        MachineError: if no GPU can be used, and one is required.
+        UsageError: The folder has no managed environment.
+        LockError: Its lock file does not fit this machine.
+        MachineError: ``--require-gpu`` was given, and no GPU can be used.
     """
     from gpuinstall.install.state import check_libcuda, inspect_environment
     from gpuinstall.lock.file.fit import Fit, fit
@@ -177,7 +182,7 @@ def _check_fitness(project: Project, options: CommandOptions) -> ExistingEnviron
     if marker is None or not existing.has_python:
         raise _nothing_to_start(existing)
     existing.check_unchanged()
-    # Without a GPU every build runs, on the CPU: that is said below, and refused only with --require-gpu.
+    # Without a GPU, every build runs on the CPU: a warning, unless --require-gpu.
     if existing.lock and machine.gpus:
         request = Request(backend=marker.backend, python=marker.python)
         verdict = fit(existing.lock, machine, request, known_catalog())
@@ -195,33 +200,29 @@ def _check_fitness(project: Project, options: CommandOptions) -> ExistingEnviron
         )
     if machine.gpus and marker.verdict.get("status") == "unproven":
         project.reporter.warn(
-            "this environment is not proven on a GPU yet; run gpuinstall sync"
+            "this environment is not verified on a GPU yet; run gpuinstall sync"
         )
     return existing
 
 
 def _nothing_to_start(existing: ExistingEnvironment) -> UsageError:
-    """Return why nothing is started in an environment: it is not there, others made it, or its Python is gone."""
+    """Return the error for an unmanaged or broken environment."""
     venv = existing.paths.venv
     message = f"there is no environment at {venv}"
     hint = f"gpuinstall install{venv_option(venv)}"
     if existing.marker:
-        message = f"the Python of {venv} is gone"
+        message = f"the Python of {venv} is missing"
     elif not existing.is_empty:
-        message = f"{venv} is not an environment that gpuinstall made"
-        hint = f"Start what is in it without gpuinstall run: {existing.paths.python}"
+        message = f"{venv} is not an environment that gpuinstall created"
+        hint = f"Use its own Python: {existing.paths.python}"
     return UsageError("environment-missing", message, hint=hint)
 
 
-def _become(words: list[str], paths: EnvironmentPaths) -> NoReturn:
-    """Become the command; on Windows, start it and end as it does.
-
-    Args:
-        words: The command line.
-        paths: The environment that it runs in.
+def _execute(words: list[str], paths: EnvironmentPaths) -> NoReturn:
+    """Replace this process with a command; on Windows, exit with its status.
 
     Raises:
-        UsageError: It cannot be started.
+        UsageError: The command cannot be started.
     """
     variables = _activated(paths.venv)
     restore_umask()
@@ -241,17 +242,17 @@ def _become(words: list[str], paths: EnvironmentPaths) -> NoReturn:
         if word == "-" or exists(word):
             hint = joined(["gpuinstall", "run", "python", *words])
         elif "/" in word or word.endswith(".py"):
-            reason = "there is no such file"
-            hint = "Check the path; an address has to be downloaded first"
+            reason = "no such file"
+            hint = "Check the path, and download a URL first"
         message = f"{word} cannot be run: {reason}"
         raise UsageError("command-missing", message, hint=hint) from None
     raise click.exceptions.Exit(status)
 
 
 def _activated(venv: Path) -> dict[str, str]:
-    """Return the variables of a command in an activated environment."""
+    """Return this process's variables with the environment activated."""
     variables = dict(os.environ)
-    # It would have its Python load another's library.
+    # PYTHONHOME would select the standard library of another Python.
     variables.pop("PYTHONHOME", None)
     programs = interpreter(venv).parent
     variables["PATH"] = f"{programs}{os.pathsep}{variables.get('PATH', os.defpath)}"
@@ -260,13 +261,13 @@ def _activated(venv: Path) -> dict[str, str]:
 
 
 def _windows_program(word: str, path: str) -> str:
-    """Return the path of a program; Windows would look beside our own Python and in the working folder first.
+    """Find a program, first in the environment, the first folder of ``path``.
 
-    Args:
-        word: What was typed: a name or a path.
-        path: The folders to look in, the environment's first.
+    Windows itself would search the folder of gpuinstall's Python and the working
+    folder first.
     """
-    folder = path.partition(os.pathsep)[0] if Path(word).name == word else ""
+    is_name = Path(word).name == word
+    folder = path.partition(os.pathsep)[0] if is_name else ""
     return (
         shutil.which(str(Path(folder, word))) or shutil.which(word, path=path) or word
     )

@@ -1,4 +1,4 @@
-"""``gpuinstall self``: the tool itself: how it is called, and how it goes."""
+"""``gpuinstall self``: locate and uninstall gpuinstall itself."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, confirm, framed
 
 _TOOL = r"\d[\w.]*-[0-9a-f]{12}"
+"""The names of bootstrap.py's environments."""
 _LEFTOVER = r"\.new-\w{8}"
-"""The folders that bootstrap.py makes: the tool's environments, and what a killed run left."""
-
+"""The names of folders that an interrupted run of bootstrap.py left."""
 
 command = click.Group("self", help="Remove gpuinstall itself.")
 
 
 def command_file() -> Path:
-    """Return the file that is called to run the tool; it outlives the tool's updates."""
+    """Return the path of the command, which is the same after an update."""
     home = tool_home()
     name = "gpuinstall.cmd" if os.name == "nt" else "gpuinstall"
     return home / "bin" / name if home else Path(sys.executable).with_name("gpuinstall")
 
 
 def tool_home() -> Path | None:
-    """Return the folder that bootstrap.py made; None if something else has installed us."""
+    """Return bootstrap.py's folder; None if it did not install us."""
     environment = Path(sys.prefix)
     is_of_bootstrap = environment.name.startswith(f"{__version__}-")
     home = environment.parent
@@ -45,7 +45,7 @@ def tool_home() -> Path | None:
 
 
 def path_line() -> str | None:
-    """Return the line that puts the command on PATH; None if it is there."""
+    """Return the line that adds the command to PATH, if needed."""
     folder = str(command_file().parent)
     if folder in os.environ.get("PATH", "").split(os.pathsep):
         return None
@@ -53,7 +53,7 @@ def path_line() -> str | None:
 
 
 def program_name() -> str:
-    """Return the word by which this shell calls the command."""
+    """Return the word that starts gpuinstall in this shell."""
     return quoted(command_file()) if path_line() else "gpuinstall"
 
 
@@ -66,7 +66,7 @@ def program_name() -> str:
 )
 def _uninstall(options: CommandOptions) -> Outcome:
     home = tool_home()
-    # Windows removes no program that runs.
+    # Windows cannot remove a running program.
     if home is None or os.name == "nt":
         hint = "uv tool uninstall gpuinstall\npipx uninstall gpuinstall   # if pipx installed it\n"
         hint += f"{quoted(sys.executable)} -m pip uninstall gpuinstall   # if pip did"
@@ -93,26 +93,26 @@ def _uninstall(options: CommandOptions) -> Outcome:
         rows.append(("Kept", f"{', '.join(kept)} and their locks"))
     records = forget_all()
     if records:
-        rows.append(("Kept", f"{display_path(records)}: which environments are yours"))
+        rows.append(("Kept", f"{display_path(records)}, the list of your environments"))
     if staying:
         rows.append(
             (
                 "Kept",
-                f"{some(list(map(display_path, staying)))}, which gpuinstall did not make",
+                f"{some(list(map(display_path, staying)))}, not created by gpuinstall",
             )
         )
     return Outcome({"removed": str(home)}, rows)
 
 
 def remove_tool(home: Path, reporter: Reporter) -> None:
-    """Remove what bootstrap.py made in its folder.
+    """Remove everything that bootstrap.py created in its folder.
 
     Args:
         home: The folder.
-        reporter: Is told which files of the user were found in the tool's environments.
+        reporter: Receives the user's own files that the environments contained.
 
     Raises:
-        InstallationError: if something cannot be removed: a disk is read-only, or the folder is another user's.
+        InstallationError: A file cannot be removed.
     """
     from gpuinstall.environments.kept_files import remove_environment
 
@@ -137,5 +137,5 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
             hint=look_at(home),
         )
     for folder in (home / "bin", home):
-        with suppress(OSError):  # what else lies there stays
+        with suppress(OSError):  # the folder has other files
             folder.rmdir()

@@ -1,6 +1,7 @@
-"""What a command writes: for a person, with colour and live bars in a terminal, or as JSON lines for a program.
+"""Output of commands: colors and live bars on a terminal, or JSON.
 
-Control characters of a text are made visible here: it moves no cursor and begins no line. Only we choose colours.
+All text is printed with its control characters escaped, so that a file or server
+cannot move the cursor, start a line, or choose colors.
 """
 
 from __future__ import annotations
@@ -31,62 +32,50 @@ if TYPE_CHECKING:
     from gpuinstall.base.reporter import Progress
 
 SCREEN = 80
-"""How wide the lines are that end with a time. No line is broken: a command in it can be copied."""
+"""Columns of lines that end with a time. No line is wrapped."""
 
 LINE_EVERY_S = 10.0
-"""How often a log gets a line."""
+"""Seconds between two lines of progress in a log."""
 
 EVENT_EVERY_S = 0.2
-"""How often an event says how far a work is: a bar drawn from it moves, and an hour makes no more than 18,000 lines."""
-
+"""Seconds between two progress events: 18,000 lines an hour."""
 
 _FOR_PROGRAMS = {"--json", "--json-events"}
 
 
 class OutputError(InternalError):
-    """The result cannot be written."""
+    """The output cannot be written."""
 
 
 class Terminal(Reporter, Value):
-    """Where a command writes: results to ``out``, progress and faults to ``err``."""
+    """Reporter that prints results to ``out``, the rest to ``err``."""
 
     as_json: bool = False
     as_events: bool = False
-    """Whether all that happens is lines of JSON on ``out``, and nothing else is written."""
+    """Whether all output is lines of JSON on ``out``."""
 
     quiet: bool = False
     verbose: bool = False
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
     bars: list[tqdm[Any]] = field(default_factory=list)
-    """The bars in the last lines of the terminal."""
+    """The bars at the bottom of the terminal."""
     warned: set[str] = field(default_factory=set)
-    """The warnings that were written."""
+    """The printed warnings."""
 
     @property
     def is_for_programs(self) -> bool:
-        """Whether the result is a document."""
+        """Whether the result is a JSON document."""
         return self.as_json or self.as_events
 
     def colored(self, stream: TextIO) -> bool:
-        """Whether ``stream`` gets colour: NO_COLOR decides, then FORCE_COLOR, then whether it is a terminal."""
+        """Return whether a stream gets colors (NO_COLOR, FORCE_COLOR)."""
         if os.environ.get("NO_COLOR"):
             return False
         return bool(os.environ.get("FORCE_COLOR")) or _moves_cursor(stream)
 
-    def _styled(
-        self,
-        head: str,
-        stream: TextIO,
-        style: dict[str, Any],
-    ) -> str:
-        """Return the head of a line made visible, in a style if ``stream`` gets any.
-
-        Args:
-            head: The beginning of a line.
-            stream: Where the line is written.
-            style: That of click; empty: bold.
-        """
+    def _styled(self, head: str, stream: TextIO, style: dict[str, Any]) -> str:
+        """Escape the head of a line, and style it if ``stream`` has colors."""
         head = visible(head)
         if not head or not self.colored(stream):
             return head
@@ -99,46 +88,46 @@ class Terminal(Reporter, Value):
         head: str = "",
         **style: Any,
     ) -> None:
-        """Write one line of the result; ``head`` comes before the text, in a style.
+        """Print a line of the result.
 
         Args:
-            text: The text; control characters in it are shown.
-            head: What comes before it.
-            style: How the head looks, as click has it; nothing: bold.
+            text: The text.
+            head: The styled start of the line.
+            style: Arguments of ``click.style``; without any, the head is bold.
         """
         self.block(self._styled(head, self.out, style) + visible(text))
 
     def block(self, text: str) -> None:
-        """Write what another program reads, as it is, with one line end."""
+        """Print text for another program, unescaped, with one line end."""
         text = text.removesuffix("\n")
         try:
-            # One call for text and line end: threads write too.
+            # One call for text and line end: other threads print too.
             self.out.write(f"{text}\n")
             self.out.flush()
         except BrokenPipeError:
-            pass  # a reader who has seen enough is no fault
+            pass  # the reader, such as head, has finished
         except OSError as error:
             raise OutputError(
                 "output", f"the output cannot be written: {error.strerror}"
             ) from None
 
     def field(self, label: str, text: str) -> None:
-        """Write one labelled line of the result."""
+        """Print one labeled line of the result."""
         self.line(f" {text}", head=f"{label:<11}")
 
     def rows(self, rows: Iterable[tuple[str, str | None]], width: int = 5) -> None:
-        """Write what belongs to a line, each text behind its label (why, seen, do); None is left out.
+        """Print indented rows below a line (why, seen, do); None is skipped.
 
         Args:
             rows: The labels and texts.
-            width: How wide the labels are.
+            width: The columns of the labels.
         """
         for label, text in rows:
             if text:
                 self.block(_hanging(f"{label:<{width}}", text))
 
     def finding(self, finding: Finding) -> None:
-        """Write what is wrong: whether it blocks, what, its failure; why; what was seen; what to do."""
+        """Print a problem with its cause, evidence, and fix."""
         head, color = ("error:", "red") if finding.blocking else ("note:", "yellow")
         mark = f"   [{finding.id}]" if finding.id else ""
         self.line(f" {finding.message}{mark}", head=head, fg=color)
@@ -147,7 +136,7 @@ class Terminal(Reporter, Value):
         )
 
     def document(self, document: Mapping[str, Any]) -> None:
-        """Write the JSON document of a command."""
+        """Print the JSON document of a command."""
         if self.as_events:
             self._event("result", **document)
         else:
@@ -159,12 +148,12 @@ class Terminal(Reporter, Value):
         text: str,
         seconds: float | None = None,
     ) -> None:
-        """Write one finished step, unless ``--quiet``."""
+        """Print a finished step, unless ``--quiet``."""
         if self.as_events or not self.quiet:
             self.notice(label, text, seconds)
 
     def detail(self, label: str, text: str) -> None:
-        """Write one step with ``--verbose`` alone."""
+        """Print a step only with ``--verbose``."""
         if self.verbose:
             self.step(label, text)
 
@@ -174,31 +163,31 @@ class Terminal(Reporter, Value):
         text: str,
         seconds: float | None = None,
     ) -> None:
-        """Write one step, also with ``--quiet``.
+        """Print a step, also with ``--quiet``.
 
         Args:
-            label: What was done.
-            text: What came of it.
-            seconds: What it took; None: that is not told.
+            label: The name of the step.
+            text: Its result.
+            seconds: Its duration; None prints none.
         """
         if self.as_events:
             self._event("step", label=label, text=text, seconds=seconds)
             return
         text = visible(text)
         if seconds is not None:
-            # The time ends the line, in the same column as those above it.
+            # All times end in the same column.
             text += f"{duration(seconds):>{max(9, SCREEN - 12 - len(text))}}"
         self._show(f" {text}", head=f"{label:<11}")
 
     def wait(self, text: str) -> None:
-        """Write what is being waited for."""
+        """Print the reason for a wait."""
         if self.as_events:
             self._event("wait", text=text)
         elif not self.quiet:
             self._show(head=f"{'':11} {text}", dim=True)
 
     def warn(self, text: str) -> None:
-        """Write something that stops nothing, once."""
+        """Print a warning, once."""
         if self.as_events:
             self._event("warning", text=text)
         elif not self.quiet and text not in self.warned:
@@ -206,7 +195,7 @@ class Terminal(Reporter, Value):
             self._show(f" {visible(text)}", head="warning:", fg="yellow")
 
     def fault(self, error: GpuInstallError) -> None:
-        """Write an error: what happened; why; what was seen; what to do."""
+        """Print an error with its cause, evidence, and fix."""
         with suppress(OutputError):
             replace(self, out=self.err).finding(advised_finding(error))
 
@@ -216,11 +205,11 @@ class Terminal(Reporter, Value):
         label: str,
         parts: Mapping[str, int | None],
     ) -> Iterator[Progress]:
-        """Follow a work: a live bar in a terminal, a line every ten seconds in a log.
+        """Report a transfer: a bar on a terminal, or lines in a log.
 
         Args:
-            label: What is done.
-            parts: The bytes of each file; None if they are not known.
+            label: The name of the transfer.
+            parts: The bytes of each file; None if unknown.
         """
         if not self.as_events and (self.quiet or not parts):
             yield lambda _part, _count: None
@@ -243,7 +232,6 @@ class Terminal(Reporter, Value):
         counting = Lock()
 
         def advance(_part: str, count: int) -> None:
-            # Threads count at once.
             with counting:
                 meter.update(count)
 
@@ -253,16 +241,16 @@ class Terminal(Reporter, Value):
             if is_drawn:
                 self.bars.remove(meter)
             if self.as_events:
-                # A work that ends before its first report is told of all the same.
+                # Report also a transfer that finishes before the first event.
                 meter.display()
             meter.close()
 
     def show_command(self, argv: Sequence[str]) -> None:
-        """Write the command line of a program that is started."""
+        """Print the command line of a program before it starts."""
         if self.as_events:
             self._event("command", argv=list(argv))
         else:
-            self._show(head=f"{'':11} $ {joined(map(in_a_line, argv))}", dim=True)
+            self._show(head=f"{'':11} $ {joined(map(_one_line, argv))}", dim=True)
 
     def _event(self, event: str, /, **values: Any) -> None:
         self.block(json.dumps(redacted_document({"event": event, **values})))
@@ -274,43 +262,44 @@ class Terminal(Reporter, Value):
         head: str,
         **style: Any,
     ) -> None:
-        """Write a line that nothing depends on, above the bars; if it cannot be written, the work goes on.
+        """Print a line of progress above the bars; ignore a closed stream.
 
         Args:
-            text: The line; what comes from outside in it was made visible.
-            head: What comes before it, in a style.
-            style: How the head looks, as click has it; nothing: bold.
+            text: The line, already escaped.
+            head: The styled start of the line.
+            style: Arguments of ``click.style``; without any, the head is bold.
         """
         text = f"{self._styled(head, self.err, style)}{text}\n"
-        # The first of them takes all from the screen, and draws them again.
+        # The first bar clears and redraws all of them.
         bars: AbstractContextManager[None] = nullcontext()
         for bar in self.bars[:1]:
             bars = bar.external_write_mode(file=self.err)
         with suppress(OSError), bars:
-            # One call for it all: threads write too.
+            # One call: other threads print too.
             self.err.write(text)
             self.err.flush()
 
 
 CURRENT = ContextVar[Terminal | None]("CURRENT", default=None)
-"""That of the command that runs; None until its options are parsed: words behind ``run`` may be another program's."""
+"""The terminal of the command; None until its options are parsed."""
 
 
 def _moves_cursor(stream: TextIO) -> bool:
-    """Whether a stream is a terminal that draws bars and colours."""
+    """Return whether a stream is a terminal with bars and colors."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def in_a_line(word: str) -> str:
-    """Return a word of a command line; of a program that stands in it, the beginning."""
+def _one_line(word: str) -> str:
+    """Return the first line of a word, if it is a long script."""
     first = next(iter(word.splitlines()), "")
     return word if word == first else f"{first[:60]}…"
 
 
 def advised_finding(error: GpuInstallError) -> Finding:
-    """Return an error as a value, with what to do about it for the command that was run.
+    """Return the finding of an error, with its hint for the current command.
 
-    Lines to run it again are whole command lines; those that need an option which the command lacks are left out.
+    "Run it again" becomes the whole command line. Lines with an option that the
+    command lacks are omitted.
     """
     words = (OURS, *sys.argv[1:])
     end = len(words)
@@ -318,17 +307,17 @@ def advised_finding(error: GpuInstallError) -> Finding:
     context = click.get_current_context(silent=True)
     if context:
         options = [option for one in context.command.params for option in one.opts]
-        # An option that the advice adds must not land among the words of another program.
+        # Add options before the words of another program.
         if "--" in words or not context.allow_interspersed_args:
             end = len(context.command_path.split())
-    # A hint is for people, also in a document.
+    # A hint is for people, also in a JSON document.
     command = [word for word in words[:end] if word not in _FOR_PROGRAMS]
     lines = for_command(error.hint or "", command, words[end:], options)
     return replace(error.finding, fixes=lines)
 
 
 def _hanging(label: str, text: str) -> str:
-    """Return a text behind its label, further lines of it below its first."""
+    """Return a label and a text with its lines indented."""
     head = f"  {label} "
     lines = visible(as_pasted(text, this_shell(os.environ)), "\n")
     return head + lines.replace("\n", "\n" + " " * len(head))

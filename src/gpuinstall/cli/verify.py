@@ -1,4 +1,4 @@
-"""``gpuinstall verify``: kernels on every GPU of any environment, and how fast they are."""
+"""``gpuinstall verify``: run kernels on every GPU of any environment."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from gpuinstall.base.values import replace
 from gpuinstall.cli.active import (
     check_startable,
     environment_to_read,
-    name_active,
+    report_active,
     report_owner,
 )
-from gpuinstall.cli.install import interpreter_of_others
+from gpuinstall.cli.install import existing_interpreter
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.probe import refusals
@@ -37,7 +37,7 @@ NOTABLE: dict[str, tuple[str, ...]] = {
     "compile": ("passed", "skipped"),
 }
 NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
-"""The checks whose message is shown, if they end so."""
+"""The checks whose message is printed, by the statuses for which it is."""
 
 
 @framed(
@@ -51,15 +51,15 @@ NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
     "record",
 )
 def command(options: CommandOptions) -> Outcome:
-    """Run kernels on every GPU of an environment; where it is for the CPU, on the CPU."""
+    """Verify an environment, and with ``--bench`` measure it."""
     from gpuinstall.environments.records import warn_unfinished
     from gpuinstall.install.state import check_libcuda
     from gpuinstall.machine.probe import read_machine
 
     python, venv = options.interpreter, environment_to_read(options)
     if not python:
-        name_active(["verify"], venv, options.terminal)
-    target = interpreter_of_others(python, venv)
+        report_active(["verify"], venv, options.terminal)
+    target = existing_interpreter(python, venv)
     folder = environment_of(target)
     machine = read_machine(options.terminal)
     options.read_machine = machine
@@ -72,7 +72,7 @@ def command(options: CommandOptions) -> Outcome:
     ]
     if others:
         names = ", ".join(others)
-        options.terminal.warn(f"this environment was made without {names}")
+        options.terminal.warn(f"this environment was created without {names}")
     if python:
         report_owner(folder, options.terminal)
     else:
@@ -89,20 +89,20 @@ def command(options: CommandOptions) -> Outcome:
         reporter=options.terminal,
     )
     if verdict.status == "failed":
-        # If no build at all runs on this machine, that is why.
+        # The cause can be that no build of torch runs on this machine.
         reasons = () if origin.for_cpu else refusals(machine)
         if reasons:
             machine = machine.with_problems(reasons)
             verdict = verdict.refused_by(reasons[0])
     elif options.require_gpu and not verdict.proves_gpus:
-        raise _no_gpu_proven(verdict)
+        raise _no_gpu_error(verdict)
     elif options.bench:
         measured = measure(target, machine, origin, options.terminal)
     return _outcome(verdict, machine, target, measured)
 
 
 def _warn_of_damage(venv: Path, terminal: Terminal) -> None:
-    """Name files that are not what was installed, which no kernel may ever load."""
+    """Warn about damaged files, which the kernels may not load."""
     messages = []
     if is_configuration_lost(venv):
         messages.append(f"{venv / 'pyvenv.cfg'} is empty")
@@ -114,7 +114,7 @@ def _warn_of_damage(venv: Path, terminal: Terminal) -> None:
         terminal.warn(f"{for_environment(venv, 'doctor')} shows how to repair it")
 
 
-def _no_gpu_proven(verdict: Verdict) -> VerificationError:
+def _no_gpu_error(verdict: Verdict) -> VerificationError:
     devices = [
         f"{device.label}: {device.unproven or device.status}"
         for device in verdict.devices
@@ -123,7 +123,7 @@ def _no_gpu_proven(verdict: Verdict) -> VerificationError:
         "no-gpu-proven",
         "no kernel ran on a GPU",
         evidence="\n".join(devices),
-        hint=Advice(OURS, ("probe",), note="shows what this machine was given"),
+        hint=Advice(OURS, ("probe",), note="shows the GPUs of this machine"),
         data=verdict.to_dict(),
     )
 
@@ -138,7 +138,7 @@ def _outcome(
     for device in verdict.devices:
         for fault in device.faults:
             code = fault.code
-            # What is wrong with the machine is known under the code of its own problem.
+            # Programs know a fault of the machine by the code of its problem.
             if fault.where == "machine":
                 code = machine.refusing[0].code
             message = f"{device.label}: {fault.message}"
@@ -156,7 +156,7 @@ def _outcome(
         for device in measured:
             screen.line()
             screen.field("Measured", device.name)
-            for check in device.checks[1:]:  # torch's import comes first
+            for check in device.checks[1:]:  # the first is torch's import
                 prefix = "" if check.status == "passed" else "left out: "
                 screen.line(f"  {check.name:<24} {prefix}{check.message}")
 
@@ -179,7 +179,7 @@ def _show_verdict(
     if unproven:
         names = ", ".join(unproven)
         terminal.warn(
-            f"unproven: {names}; run gpuinstall verify when they are available"
+            f"unproven: {names}; run gpuinstall verify once they are available"
         )
 
 

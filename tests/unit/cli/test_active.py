@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.environment_paths import interpreter
-from gpuinstall.cli.active import active_environment, name_active
+from gpuinstall.cli.active import active_environment, report_active
 from gpuinstall.cli.terminal import Terminal
 from tests.unit.install.environments import make_environment
 
@@ -21,7 +21,7 @@ def active(tmp_path, monkeypatch):
 def advice(command, venv):
     """The command for the active environment that is told; empty if none is."""
     err = StringIO()
-    name_active(command.split(), venv, Terminal(err=err))
+    report_active(command.split(), venv, Terminal(err=err))
     return err.getvalue().partition("for the active one: ")[2].strip()
 
 

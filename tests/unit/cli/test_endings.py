@@ -47,14 +47,14 @@ def test_a_hint_repeats_no_option_for_programs(monkeypatch):
     assert advised_finding(error).fix == "gpuinstall env remove --yes"
 
 
-PATHS = "Check the path; an address has to be downloaded first"
+PATHS = "Check the path, and download a URL first"
 
 
 @pytest.mark.parametrize(
     ("line", "reason", "hint"),
     [
-        ("trian.py 3", "there is no such file", PATHS),
-        ("./x/y", "there is no such file", PATHS),
+        ("trian.py 3", "no such file", PATHS),
+        ("./x/y", "no such file", PATHS),
         ("./folder 3", "Permission denied", "gpuinstall run python ./folder 3"),
         (
             "-",
@@ -73,7 +73,7 @@ def test_what_cannot_be_run_is_told_by_what_it_is(
     monkeypatch.setenv("PATH", f"{tmp_path}/closed", prepend=os.pathsep)
     words = line.split()
     with pytest.raises(UsageError) as refused:
-        run._become(words, EnvironmentPaths.at(tmp_path / ".venv"))
+        run._execute(words, EnvironmentPaths.at(tmp_path / ".venv"))
     assert refused.value.message == f"{words[0]} cannot be run: {reason}"
     assert refused.value.hint == hint
 

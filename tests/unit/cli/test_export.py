@@ -111,7 +111,7 @@ def test_a_pipe_is_written_to_and_not_replaced(folder, export):
 def test_only_an_export_is_written_over(folder, export):
     (folder / "mine.txt").write_text("six  # my notes\n", "utf-8")
     error = export("requirements -o mine.txt", 2).err
-    assert "mine.txt is there, and no export" in error
+    assert "mine.txt already exists" in error
     assert "do    Run it again with -o locked-mine.txt" in error
     assert (folder / "mine.txt").read_text("utf-8") == "six  # my notes\n"
     for form in (

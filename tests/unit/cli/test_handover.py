@@ -3,7 +3,7 @@
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.cli.main import handed_over
+from gpuinstall.cli.main import bootstrap_command
 
 
 @pytest.mark.parametrize(
@@ -11,7 +11,7 @@ from gpuinstall.cli.main import handed_over
     ["doctor", "lock check", "help lock", "-V", "--help", "install doctor"],
 )
 def test_a_command_is_passed_on(line):
-    assert handed_over(line.split()) == line.split()
+    assert bootstrap_command(line.split()) == line.split()
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_command_is_passed_on(line):
     ],
 )
 def test_everything_else_is_for_install(line):
-    assert handed_over(line.split()) == ["install", *line.split()]
+    assert bootstrap_command(line.split()) == ["install", *line.split()]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_everything_else_is_for_install(line):
 )
 def test_a_command_that_is_mistyped_or_misplaced_is_never_a_package(line, command):
     with pytest.raises(UsageError, match="no package") as raised:
-        handed_over(line.split())
+        bootstrap_command(line.split())
     first, second = str(raised.value.hint).splitlines()
     assert f"gpuinstall {command} " in first
     assert f"gpuinstall install {line} " in second

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.cli.install import interpreter_of_others
+from gpuinstall.cli.install import existing_interpreter
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.cli.options import _ROWS, CommandOptions, located, read_machine_file
 from gpuinstall.cli.terminal import Terminal
@@ -48,7 +48,7 @@ def test_fixes_are_never_read_from_documents(tmp_path, code, fix):
 
 def test_the_advice_where_no_environment_is_names_the_place(tmp_path):
     with pytest.raises(UsageError) as refused:
-        interpreter_of_others(None, tmp_path / "em")
+        existing_interpreter(None, tmp_path / "em")
     assert refused.value.hint == (
         f"gpuinstall install --venv {tmp_path / 'em'}   # makes one"
     )

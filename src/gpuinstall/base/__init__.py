@@ -1,5 +1,5 @@
-"""Values and tools that every room uses.
+"""Shared values and tools: this package imports no other.
 
-A ``Machine``, a ``Request``, a ``Reason``, a ``Finding`` and the errors of ``errors.py`` are what rooms
-hand to each other; files, processes, text and versions are how they work. It imports no other room.
+Packages exchange a ``Machine``, ``Request``, ``Reason``, ``Finding``, and the errors
+of ``errors.py``. The other modules handle files, processes, text, and versions.
 """

@@ -1,4 +1,4 @@
-"""Commands that help people, as values: quoted for the shell in use only when they are printed."""
+"""Commands of hints, as values: quoted for a shell when they are printed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuinstall.base.text import redacted
 from gpuinstall.base.values import Value
 
 NOTE = "   # "
-"""What stands between a command and the words about it, which a shell ignores."""
+"""The separator of a command and its note, which a shell ignores."""
 OURS = "gpuinstall"
 _AGAIN = r"Run it again with (?P<words>--.*?)(?:: (?P<note>.*))?"
 _EXPORT = rf"""(?m)^export (\w+)=(['"]?)(.*?)\2(?={NOTE}|$)"""
@@ -19,17 +19,17 @@ _OPTION = r"(?<!\S)(--[\w-]+)(?: (?!--)(\S+))?"
 
 
 class Advice(Value):
-    """A command that helps. As text it is one line that can be pasted."""
+    """Command of a hint. Its text is one line that can be pasted."""
 
     program: str
     arguments: tuple[str, ...] = ()
-    """As they are before a shell's quotes."""
+    """Unquoted."""
 
     place: Path | None = None
-    """The folder that it has to run in; None: any."""
+    """The folder to run it in; None is any."""
 
     note: str = ""
-    """What it does, in a few words."""
+    """Its effect, in a few words."""
 
     def __str__(self) -> str:
         program = uv_program() if self.program == "uv" else self.program
@@ -40,19 +40,19 @@ class Advice(Value):
 
 
 def for_environment(venv: Path | str, *words: str, place: Path | None = None) -> Advice:
-    """Return a command of ours for an environment.
+    """Return a gpuinstall command for an environment.
 
     Args:
-        venv: Its folder.
+        venv: The folder of the environment.
         words: The command.
-        place: The folder that it has to run in; None: any.
+        place: The folder to run it in; None is any.
     """
     return Advice(OURS, (*words, "--venv", str(venv)), place)
 
 
 def uv_program() -> str:
-    """Return how a person starts uv: by its name, or by the path of ours if it is not on PATH."""
-    from shutil import which  # with decompressors that a plan does without
+    """Return the command for uv: its name, or a path."""
+    from shutil import which  # slow to import: it loads decompressors
 
     if which("uv"):
         return "uv"
@@ -67,13 +67,14 @@ def for_command(
     rest: Sequence[str] = (),
     options: Container[str] | None = None,
 ) -> tuple[str, ...]:
-    """Return the lines of an advice, those to run a command again as its whole line.
+    """Return the lines of a hint, with "Run it again" expanded.
 
     Args:
-        hint: The advice.
-        command: The words before an option that is added.
+        hint: The hint.
+        command: The words before an added option.
         rest: The words after it: the program that the command runs.
-        options: The options that it has: a line that needs another is left out. None: all.
+        options: The options of the command. Lines that add another option are
+            omitted. None is any option.
     """
     lines = []
     for line in hint.splitlines():
@@ -91,17 +92,17 @@ def for_command(
 
 
 def _without(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """Return a command line without some options and, of those that have one, their values.
+    """Return a command line without some options and their values.
 
     Args:
-        command: Its words.
-        options: Their values, by their names; empty for a flag.
+        command: The words.
+        options: The values by the names of the options; empty for a flag.
     """
     words: list[str] = []
     before = ""
     for word in command:
         name = word.partition("=")[0]
-        # What follows an option with a value is that value; behind a flag stands another word of the command.
+        # A flag has no value: the next word is kept.
         if name not in options and not options.get(before):
             words.append(word)
         before = word
@@ -109,24 +110,19 @@ def _without(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
 
 
 def for_install(hint: str, words: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the lines of an advice, those to run a command again as ``gpuinstall install`` with ``words``.
+    """Return the lines of a hint, for ``gpuinstall install``.
 
     Args:
-        hint: The advice, as an error has it.
-        words: What follows the command: the environment that is meant.
+        hint: The hint of an error.
+        words: Arguments of the command, such as the environment.
     """
     lines = for_command(hint, (OURS, "install", *words))
-    # No installation was run that could be run again.
+    # No installation has run yet.
     return tuple(line.replace("Run it again without", "Without") for line in lines)
 
 
 def as_pasted(lines: str, shell: ShellName) -> str:
-    """Return lines of advice as a shell reads them.
-
-    Args:
-        lines: The advice, written for POSIX shells.
-        shell: The shell that it is pasted into.
-    """
+    """Return a hint for POSIX shells in the syntax of another shell."""
     if shell == "powershell":
         return re.sub(_EXPORT, r"$env:\1 = '\3'", lines)
     return lines

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 _LONGEST_GAP = 20
-"""How many ``!=X.*`` a gap between two ranges may take."""
+"""The maximum number of ``!=X.*`` for a gap between two ranges."""
 
 
 class _Range(Value):
-    """Consecutive versions. ``None`` is no bound."""
+    """Range of versions; ``None`` is no bound."""
 
     lower: Version | None = None
     upper: Version | None = None
@@ -27,7 +27,7 @@ class _Range(Value):
     """Whether ``upper`` belongs to the range."""
 
     def __and__(self, other: _Range) -> _Range:
-        """Return the versions of both."""
+        """Return the intersection."""
         low = max((self, other), key=_Range.start)
         high = min((self, other), key=_Range.end)
         return _Range(

@@ -1,8 +1,9 @@
-"""Documents as values: each field is read by its type, or named with its place, and written as JSON has it.
+"""Read documents into typed values, and write them as JSON.
 
-A field may be a ``str``, an ``int`` from 0 up, a ``float``, a ``bool``, a ``dict`` or another Mapping, a tuple, one that may be
-None, a class that parses a string, ``Annotated`` with a function that parses one, or a class of such fields.
-A key that is null is missing: the field then has its default.
+A field is a ``str``, a non-negative ``int``, a ``float``, a ``bool``, a Mapping, a
+tuple, an optional one of these, a class with a ``parse`` of strings, ``Annotated``
+with such a function, or a class of such fields. A null counts as a missing key: the
+field has its default.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _NAMES: dict[type, str] = {
 
 
 class MalformedError(ValueError):
-    """A field that is not what it must be: its place in the document, and what is wrong with it."""
+    """A field of the wrong type. The message has its place in the document."""
 
 
 def read_object(
@@ -45,15 +46,15 @@ def read_object(
     body: object,
     place: str = "",
 ) -> _Value:
-    """Return an object of a document as a value of a class, whose fields have the names of its keys.
+    """Read an object of a document into a class with its keys as fields.
 
     Args:
         kind: A NamedTuple or a Value.
-        body: The object. Keys that are no fields are ignored.
-        place: How it is reached from the document: ``"gpus[0]"``.
+        body: The object. Unknown keys are ignored.
+        place: Its place in the document: ``"gpus[0]"``.
 
     Raises:
-        MalformedError: It is no object, lacks a field, or has one of another type.
+        MalformedError: It is not an object, lacks a field, or has a wrong type.
     """
     if not isinstance(body, dict):
         raise MalformedError(f"{place or 'the document'} is not {_NAMES[dict]}")
@@ -73,30 +74,29 @@ def read(
     value: object,
     place: str,
 ) -> Any:
-    """Return the part of a document at a place as a value of a type.
+    """Read a part of a document.
 
     Args:
-        kind: The type, as a field is annotated with it.
-        value: The part, as JSON or TOML has it.
-        place: How it is reached from the document, for the message of a fault.
+        kind: The type, as in a field's annotation.
+        value: The parsed JSON or TOML.
+        place: Its place in the document, for errors.
 
     Raises:
-        MalformedError: It is of another type.
+        MalformedError: It has another type.
     """
     if kind in _NAMES:
-        # Its very type: in Python, true is an integer.
+        # Not isinstance: a bool is an int.
         if type(value) is not kind:
-            # Shortened: it may be a whole document of another kind.
             shown = reprlib.repr(value)
             raise MalformedError(f"{place} is {shown}, not {_NAMES[kind]}")
-        # No document counts below zero, and a negative index would reach an item from behind.
+        # A negative index would select from the end.
         if kind is int and value < 0:  # type: ignore[operator]
             raise MalformedError(f"{place} is {value!r}, not a number from 0 up")
         return value
     origin = get_origin(kind)
     arguments = get_args(kind)
     if origin in (Union, UnionType):
-        # A union of these documents is of one type and None.
+        # The only supported union is an optional type.
         (kind,) = (argument for argument in arguments if argument is not NoneType)
         return read(kind, value, place)
     if origin in (tuple, dict, Mapping):
@@ -119,14 +119,7 @@ def _read_all(
     value: object,
     place: str,
 ) -> Any:
-    """Return a tuple, or a table, of values of one type.
-
-    Args:
-        origin: ``tuple``, or that of a table.
-        arguments: The types of what is in it, as the annotation has them.
-        value: The part, as JSON or TOML has it.
-        place: How it is reached from the document.
-    """
+    """Read a tuple or a mapping, whose item types are ``arguments``."""
     if origin is tuple:
         items = read(list, value, place)
         return tuple(
@@ -143,7 +136,7 @@ def _read_all(
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """Return a function that returns one of ``choices`` as it is, and raises ValueError for anything else."""
+    """Return a parser that accepts only ``choices``."""
 
     def parse(text: str) -> str:
         if text in choices:
@@ -154,22 +147,22 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Return the words of a text."""
+    """Split a text at its whitespace."""
     return tuple(text.split())
 
 
 Words = Annotated[tuple[str, ...], words]
-"""A text of words."""
+"""Words separated by spaces."""
 WordSet = Annotated[frozenset[str], lambda text: frozenset(text.split())]
-"""A text of words, in no order."""
+"""Words separated by spaces, in any order."""
 
 
 def write_object(value: Any, optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return a value as the object that ``read_object`` reads.
+    """Return the JSON object of a value, for ``read_object``.
 
     Args:
         value: A NamedTuple or a Value.
-        optional: The fields that are left out if they are empty.
+        optional: The fields that are omitted if they are empty.
     """
     document = {}
     for name in _fields(value.__class__):
@@ -180,7 +173,7 @@ def write_object(value: Any, optional: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def write(value: Any) -> Any:
-    """Return a value of a document as JSON has it."""
+    """Return the JSON of a value."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, Mapping):
@@ -194,10 +187,10 @@ def write(value: Any) -> Any:
     return write_object(value)
 
 
-# A hundred rows of a table have one class, whose annotations are texts that have to be evaluated.
+# Evaluating the annotations, which are strings, is slow for every row of a table.
 @cache
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """Return the types of a class's fields by their names, and whether a field is required."""
+    """Return the type of each field of a class, and whether it is required."""
     if issubclass(kind, Value):
         return {field.name: (field.type, field.required) for field in fields(kind)}
     types = get_type_hints(kind, include_extras=True)

@@ -1,4 +1,4 @@
-"""What a project says: ``[tool.gpuinstall]``, ``.python-version`` and ``requires-python``."""
+"""Project settings from pyproject.toml and ``.python-version``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpuinstall.base.values import Value, replace
 
 
 class _Settings(Value):
-    """What ``[tool.gpuinstall]`` may have, with underscores for its hyphens."""
+    """Keys of ``[tool.gpuinstall]``, with underscores for hyphens."""
 
     requirements: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
@@ -51,18 +51,18 @@ def read_config(folder: Path) -> Request:
         if os.path.lexists(pinned):
             version = read_document(pinned, folder)
     except (OSError, ValueError) as error:
-        # TOML's parser shows the place in further lines.
+        # tomli adds lines with the position.
         reason, *_ = str(getattr(error, "strerror", error)).splitlines()
         raise _malformed(f"cannot be read: {reason}", hint_for_link(error)) from None
     return parse_config(pyproject, version)
 
 
 def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Request:
-    """Return the request in a parsed pyproject.toml and the text of ``.python-version``.
+    """Return the request of a pyproject.toml and a ``.python-version``.
 
     Args:
-        pyproject: The document; empty if there is none.
-        python_version: The text of ``.python-version``; empty if there is none.
+        pyproject: The parsed document; empty if the file does not exist.
+        python_version: The text; empty if the file does not exist.
 
     Raises:
         UsageError: They are malformed.
@@ -92,7 +92,7 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
             _PROJECT.file, "torch in [tool.poetry.dependencies]"
         )
     allowed = settings.backends
-    # An address that ends in a backend is of one page, which has no other.
+    # An index URL with a backend has no build of another backend.
     if allowed is None and backend:
         allowed = (backend,)
     return replace(
@@ -118,8 +118,8 @@ def _requirements(texts: Iterable[str]) -> tuple[Requirement, ...]:
 
 
 def _first_python(python_version: str) -> str | None:
-    """Return the ``X.Y`` or the specifier in the first line of ``.python-version`` that names a CPython."""
-    # pyenv takes several lines, the first of which may be a PyPy; uv takes specifiers too.
+    """Return the first CPython: ``X.Y`` or a specifier."""
+    # pyenv accepts several lines, and uv also specifiers. The first can be a PyPy.
     line = re.search(
         r"(?m)^\s*(?:(?:c?python[@-]?)?(3\.\d+t?)|([<>=!~].*?)\s*$)", python_version
     )
@@ -127,7 +127,7 @@ def _first_python(python_version: str) -> str | None:
 
 
 def _required_pythons(pyproject: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the Python that the project requires, and those of uv's settings for the groups installed unasked."""
+    """Yield the requires-python of the project and of uv's default groups."""
     python = _table(pyproject, "project").get("requires-python", "")
     own = read(str, python, "[project] requires-python")
     yield own or _python_of_poetry(pyproject)
@@ -141,7 +141,7 @@ def _required_pythons(pyproject: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _python_of_poetry(pyproject: Mapping[str, Any]) -> str:
-    """Return the Python of Poetry's own table as a specifier, or ""."""
+    """Return the ``python`` of Poetry's dependencies as a specifier, or ""."""
     python = _table(pyproject, "tool", "poetry", "dependencies").get("python")
     if not isinstance(python, str):
         return ""
@@ -154,7 +154,7 @@ def _python_of_poetry(pyproject: Mapping[str, Any]) -> str:
 
 
 def _backend_of_poetry(pyproject: Mapping[str, Any]) -> str | None:
-    """Return the label of a range of torch (``^2.3.1+cu121``)."""
+    """Return the local label of Poetry's torch (``^2.3.1+cu121``)."""
     torch = _table(pyproject, "tool", "poetry", "dependencies").get("torch")
     version = torch.get("version") if isinstance(torch, dict) else torch
     if not isinstance(version, str) or "+" not in version:
@@ -165,7 +165,7 @@ def _backend_of_poetry(pyproject: Mapping[str, Any]) -> str | None:
 
 
 def _table(table: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    """Return the table to which keys lead in one; empty if there is none."""
+    """Return a nested table, or an empty one."""
     for key in keys:
         table = table.get(key, {})
         if not isinstance(table, dict):

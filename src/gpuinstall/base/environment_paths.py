@@ -1,4 +1,4 @@
-"""Where an environment lies, and the folder beside it that holds the journals of its changes."""
+"""Paths of an environment and of the journals of its changes."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ from gpuinstall.base.values import Value
 
 _WORK = ".gpuinstall"
 _STAGING = "staging-"
-# Not the process's number: a container may give the same one to every run.
+# Not the process ID: every run in a container can have the same one.
 _RUN = os.urandom(4).hex()
 _PACKAGES = ("lib*/python*/site-packages", "Lib/site-packages")
 
 
 class Layout(Value):
-    """Where an environment that others made has its files."""
+    """Paths of an unmanaged environment."""
 
     root: Path
-    """The folder below which all of them lie."""
+    """The common parent of all its files."""
     python: Path
     """Its interpreter."""
     version: str
-    """Of its Python, ``X.Y``; empty if it was not asked."""
+    """Its Python, ``X.Y``; empty if unknown."""
     packages_folders: tuple[Path, ...]
-    """The folders of its packages, pure Python's first."""
+    """The folders of its packages, purelib first."""
     search_path: tuple[Path, ...]
-    """The folders that it finds packages in, also a Python's below it."""
+    """The folders of ``sys.path`` with packages."""
     prefixes: Mapping[str, str]
-    """How paths below the root begin, by how those below a virtual environment do."""
+    """Prefixes of paths below ``root``, by those in a venv."""
 
 
 class EnvironmentPaths(Value):
-    """One environment at ``venv`` (absolute); the locks of one of ours lie in the folder that holds it.
+    """Paths of an environment.
 
-    Everything else lies in ``work`` on the same file system: what is about to come, the journals of changes, and the
-    file that keeps two runs apart. Git ignores it.
+    The lock files of a managed environment are in its parent folder. ``work``, on the
+    same file system, has staged environments, the journals of changes, and the
+    environment lock. Git ignores it.
     """
 
     venv: Path
+    """Absolute."""
     layout: Layout | None = None
-    """Where one that others made has its files; None if it is ours."""
+    """The paths of an unmanaged environment; None for a managed one."""
 
     @classmethod
     def at(
@@ -56,15 +58,17 @@ class EnvironmentPaths(Value):
         *,
         is_named: bool = True,
     ) -> EnvironmentPaths:
-        """Return the paths; a link is followed, so that what it leads to is replaced and the link stays.
+        """Return the paths of a managed environment.
+
+        A link is followed, so that its target is replaced and the link remains.
 
         Args:
             venv: The path.
-            is_named: Whether ``--venv`` is this path, and not one from which it follows.
+            is_named: Whether ``--venv`` has this path, instead of a default.
 
         Raises:
-            UsageError: no environment can lie there, or a link leads out of the folder that it lies in: a place
-                elsewhere has to be named.
+            UsageError: An environment cannot be there, or the path is a link out of
+                its folder.
         """
         try:
             place = Path(os.path.abspath(venv))  # noqa: PTH100  keeps links above
@@ -82,7 +86,7 @@ class EnvironmentPaths(Value):
                         message,
                         hint=hint,
                     )
-            # Raises for what stands for bytes that are no text.
+            # Raises UnicodeEncodeError for surrogates of undecodable bytes.
             str(place).encode("utf-8")
             if not place.name:
                 raise _unusable(place, "it is the root of the file system")
@@ -103,23 +107,25 @@ class EnvironmentPaths(Value):
 
     @property
     def folder(self) -> Path:
-        """The folder that holds the environment and its locks."""
+        """The parent folder, with the lock files."""
         return self.venv.parent
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is ours."""
+        """Whether gpuinstall manages it."""
         return self.layout is None
 
     def check_left(self, folder: Path | None, action: str) -> None:
-        """Check that the user is not inside: the shell would go on in what is gone, and Windows lets no such folder go.
+        """Check that the shell's working folder is outside the environment.
+
+        It would be deleted, which Windows refuses.
 
         Args:
-            folder: The folder in which the command was typed; None: the working folder.
-            action: What is about to be done with the environment, ``removed``.
+            folder: The folder of the command line; None is the working folder.
+            action: The action for the error: ``removed``.
 
         Raises:
-            UsageError: the user is.
+            UsageError: It is inside.
         """
         if (folder or Path.cwd()).is_relative_to(self.venv):
             raise UsageError(
@@ -130,7 +136,7 @@ class EnvironmentPaths(Value):
 
     @property
     def root(self) -> Path:
-        """The folder below which all its files lie."""
+        """The common parent of all its files."""
         return self.layout.root if self.layout else self.venv
 
     @property
@@ -142,7 +148,7 @@ class EnvironmentPaths(Value):
 
     @property
     def search_path(self) -> list[Path]:
-        """The folders that it finds packages in, in this order."""
+        """The folders of ``sys.path`` with packages."""
         if self.layout:
             return list(self.layout.search_path)
         return packages_folders(self.venv)
@@ -155,7 +161,7 @@ class EnvironmentPaths(Value):
         return packages_folders(self.venv)
 
     def path_below_root(self, name: str) -> str:
-        """Return where a file comes to lie below the root, by its path below a virtual environment."""
+        """Return a file's path below ``root``, from its path below a venv."""
         if self.layout is None:
             return name
         prefixes = self.layout.prefixes
@@ -164,49 +170,50 @@ class EnvironmentPaths(Value):
 
     @property
     def work(self) -> Path:
-        """The folder of the transactions."""
+        """The folder of staged environments and journals."""
         if self.layout:
             return self.layout.packages_folders[0] / _WORK
         return self.venv.with_name(f"{self.venv.name}{_WORK}")
 
     @property
     def staging(self) -> Path:
-        """What is about to come, in a folder of this run alone: a uv whose run was killed may still write."""
+        """The staging folder of this run.
+
+        The uv of a killed run may still write to its own folder.
+        """
         return self.work / f"{_STAGING}{_RUN}"
 
     @property
     def scratch(self) -> Path:
-        """A journal that is being made, or removed: one that is found there counts for nothing."""
+        """The place of an incomplete journal. An existing one is ignored."""
         return self.work / ".new"
 
     @property
     def current_change(self) -> Path:
-        """The journal of a change that is under way, or was killed."""
+        """The journal of a running or interrupted change."""
         return self.work / "changing"
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a change of it is under way, or was killed."""
+        """Whether a change is running or was interrupted."""
         return os.path.lexists(self.current_change)
 
     @property
     def last_change(self) -> Path:
-        """The journal of the last change, which can be taken back."""
+        """The journal of the last change, for ``env rollback``."""
         return self.work / "last"
 
     @property
     def kept_files(self) -> Path:
-        """The folder of the user's own files that lay in environments which are gone; nothing of ours removes it."""
+        """The user's own files from removed environments."""
         place = self.work if self.layout else self.venv
         return place.with_name(f"{place.name}.kept")
 
 
 def below(folder: Path, root: Path) -> str:
-    """Return the prefix of a folder's paths below another: empty, or with a slash at its end.
+    """Return a path prefix below ``root``: ``""`` or ``"lib/"``.
 
-    Args:
-        folder: The folder; it may be ``root`` itself.
-        root: The folder that it lies in, written in the same way: no link is followed.
+    No link is followed.
     """
     name = folder.relative_to(root).as_posix()
     return "" if name == "." else f"{name}/"
@@ -221,23 +228,24 @@ def _unusable(venv: Path, reason: str) -> UsageError:
 
 
 def venv_option(venv: Path) -> str:
-    """Return what names an environment behind a command: nothing for the usual one."""
+    """Return the ``--venv`` option; "" for the default."""
     if venv == Path.cwd() / ".venv":
         return ""
     return f" --venv {quoted(venv)}"
 
 
 def other_venv(folder: Path) -> str:
-    """Return ``--venv`` and a path in a folder where nothing lies, for another environment."""
+    """Return ``--venv`` with an unused path in a folder."""
     paths = (folder / f".venv-{number}" for number in count(2))
     free = next(path for path in paths if not os.path.lexists(path))
     return f"--venv {quoted(free.name if folder == Path.cwd() else free)}"
 
 
 def interpreter(venv: Path) -> Path:
-    """Return the Python of an environment; a portable one for Windows has it in the folder itself."""
+    """Return the interpreter of an environment."""
     if os.name != "nt":
         return venv / "bin" / "python"
+    # A portable Python for Windows is an application's environment.
     portable = venv / "python.exe"
     if isfile(portable):
         return portable
@@ -245,7 +253,7 @@ def interpreter(venv: Path) -> Path:
 
 
 def environment_of(python: Path) -> Path:
-    """Return the environment of an interpreter, which lies in ``bin`` or ``Scripts``, or in the folder itself."""
+    """Return the environment of an interpreter."""
     folder = python.parent
     if folder.name in {"bin", "Scripts"}:
         return folder.parent
@@ -253,7 +261,7 @@ def environment_of(python: Path) -> Path:
 
 
 def made_for(venv: Path) -> Path:
-    """Return where an environment is to lie: for a staging folder beside which it is built, for any other its own."""
+    """Return the final path of an environment, also of a staged one."""
     work = venv.parent
     if work.suffix == _WORK and venv.name.startswith(_STAGING):
         return work.with_suffix("")
@@ -261,9 +269,9 @@ def made_for(venv: Path) -> Path:
 
 
 def packages_folders(venv: Path) -> list[Path]:
-    """Return the folders of an environment's packages, each once, as they are below it.
+    """Return the package folders of an environment, each once.
 
-    One of them may be a link to another, as lib64 is, or lead to a disk with more space.
+    ``lib64`` is a link to ``lib``. A folder can also be a link to another disk.
     """
     folders = dict[Path, Path]()
     for pattern in _PACKAGES:

@@ -1,4 +1,4 @@
-"""One class per way to fail: a code for programs, an exit status for shells, and what to do for people."""
+"""Errors, a class for each exit status."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 class GpuInstallError(Exception):
-    """What happened, in one line; why; and what to do, as commands where possible.
+    """Error with an explanation and a hint.
 
-    ``code`` is a slug that stays the same between releases, ``id`` an entry of the failure catalogue,
-    ``why`` and ``evidence`` the explanation and the facts behind it, ``hint`` what to do, ``data`` whatever
-    part of the command's document could still be made.
+    ``code`` is a slug that is stable between releases, ``message`` one line, ``why``
+    the cause, ``evidence`` the facts, ``hint`` the commands that help, ``id`` an entry
+    of the failure catalog, and ``data`` the available ``data`` of the JSON document.
     """
 
     exit_code: ClassVar[int] = 1
     untrusted = False
-    """Whether a server's certificate is the cause: the system's authorities may know its issuer."""
+    """Whether the issuer of a server's certificate is unknown."""
 
     def __init__(
         self,
@@ -46,58 +46,58 @@ class GpuInstallError(Exception):
 
     @property
     def finding(self) -> Finding:
-        """The same as a value."""
+        """The error as a value."""
         fixes = tuple((self.hint or "").splitlines())
         return Finding(self.code, self.message, self.id, self.why, self.evidence, fixes)
 
 
 class InternalError(GpuInstallError):
-    """A fault of ours."""
+    """A bug in gpuinstall."""
 
 
 class UsageError(GpuInstallError):
-    """A malformed option, file or machine; a refused overwrite; other people's packages in the way."""
+    """A malformed option, file, or machine; a refused overwrite."""
 
     exit_code = 2
 
 
 class NoBuildError(GpuInstallError):
-    """No build fits, and another request would."""
+    """No build fits the request, but one fits another request."""
 
     exit_code = 3
 
 
 class InstallationError(GpuInstallError):
-    """Network, space, permission, a package that no source has, a hash that differs while downloading."""
+    """A failed download, build, or write, or a different hash."""
 
     exit_code = 4
 
 
 class VerificationError(GpuInstallError):
-    """The environment was installed, and a kernel failed in it."""
+    """The environment was installed, but a kernel failed."""
 
     exit_code = 5
 
 
 class LockError(GpuInstallError):
-    """A lock that is missing, unreadable, of unknown version, edited, stale, or does not fit."""
+    """A missing, malformed, edited, stale, or incompatible lock file."""
 
     exit_code = 6
 
 
 class SomeNodesError(GpuInstallError):
-    """Some nodes have failed, or have no record."""
+    """Some cluster nodes failed or have no record."""
 
     exit_code = 7
 
 
 class MachineError(GpuInstallError):
-    """A GPU is present but cannot be used; only repairing or updating the machine helps."""
+    """A GPU cannot be used until the machine is repaired or updated."""
 
     exit_code = 8
 
 
 class InterruptedByUserError(GpuInstallError):
-    """Ctrl-C."""
+    """Ctrl-C or a termination signal."""
 
     exit_code = 130

@@ -1,8 +1,7 @@
-"""Files in folders that a stranger may have filled.
+"""Safe access to files in folders of unknown origin.
 
-Only regular files are read, and none that a link puts outside the folder it was looked for in; nothing is written
-through a link; what is removed is the link and not what it leads to. A reader sees an old file or a new one, never a
-part.
+Only regular files are read, and links out of a given folder are refused. Files are
+replaced atomically, and never written through a link.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
 
 DOCUMENT_BYTES = 10_000_000
+"""The maximum size of a document, ten times the largest lock file."""
 MOST_ENTRIES = 10_000
-"""The most entries of a list and lines of a requirements file."""
-"""What a document may be long: the largest locks have a tenth of it."""
+"""The maximum entries of a list, and lines of a requirements file."""
 
 _VALUES = 2_000_000
-"""The values of a JSON document: a package of 100,000 files has 1,600,000."""
+"""The maximum values of JSON: 100,000 files have 1,600,000."""
 _WIDEST = 100_000_000
-"""The bytes in memory of its text."""
+"""The maximum size of a JSON text in memory, in bytes."""
 _USUAL_UMASK = ContextVar[int | None]("_USUAL_UMASK", default=None)
-# Between the look at a file and its opening another may have put a pipe or a terminal in its place.
+# Another user can replace a file by a pipe or terminal before it is opened.
 _AT_ONCE = (
     os.O_RDONLY
     | getattr(os, "O_NONBLOCK", 0)
@@ -46,15 +45,15 @@ _AT_ONCE = (
 
 
 def open_regular(path: Path | str) -> IO[bytes]:
-    """Open a regular file to be read; raise OSError at once for one on which a reader may wait for ever, such as a pipe."""
-    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  a Path is made slower than it is looked at
+    """Open a regular file; raise OSError for a pipe, which blocks."""
+    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  creating a Path is slower
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return os.fdopen(os.open(path, _AT_ONCE), "rb")
 
 
 _KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
-#: Below /dev, and yet a folder of memory with files as on a disk.
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108  nothing is written there
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108  not written to
+"""A folder in memory with normal files."""
 
 
 def check_outside(path: Path, file: Path, place: str) -> None:
@@ -66,7 +65,7 @@ def check_outside(path: Path, file: Path, place: str) -> None:
         place: The file with the line or the key, for the message.
 
     Raises:
-        UsageError: It is another user's, the kernel's, or neither a file nor a folder.
+        UsageError: The path is not a regular file or folder of the same owner.
     """
     target = real_path(path)
     why = None
@@ -76,9 +75,9 @@ def check_outside(path: Path, file: Path, place: str) -> None:
     except OSError as error:
         fault = f"cannot be read: {error.strerror}"
     else:
-        # /proc/self/environ is a regular file of this user, too.
+        # /proc/self/environ is a regular file of this user.
         if _is_of_kernel(target):
-            fault = "is no file of a project"
+            fault = "is not a file of a project"
         elif not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             fault = "is not a regular file or a folder"
         elif not is_of_owner:
@@ -91,54 +90,51 @@ def check_outside(path: Path, file: Path, place: str) -> None:
 
 
 def _is_of_kernel(path: Path) -> bool:
-    """Whether what an absolute path names is no file of a user's, whatever it looks like."""
+    """Return whether the kernel provides an absolute path."""
     return not path.is_relative_to(_SHARED_MEMORY) and any(
         path.is_relative_to(folder) for folder in _KERNEL_FOLDERS
     )
 
 
 def real_path(path: Path | str) -> Path:
-    """Return where a path leads through links; ``Path.resolve`` raises RuntimeError for a link to itself."""
+    """Return the target of all links in a path."""
+    # Path.resolve raises RuntimeError for a link to itself.
     return Path(os.path.realpath(path))
 
 
 def read_document(path: Path | str, folder: Path | None = None) -> str:
-    """Return the text of a file.
+    """Read a text file.
 
     Args:
         path: The file.
-        folder: The folder out of which no link may lead; None: any may.
+        folder: The folder that no link may leave; None allows all links.
 
     Raises:
-        OSError: It is not a regular file, too large, or led out of ``folder`` by a link.
+        OSError: It is not a regular file, is too large, or is outside ``folder``.
         UnicodeDecodeError: It is not text.
     """
     return decoded(read_raw(path, folder))
 
 
 def decoded(raw: bytes, errors: str = "strict") -> str:
-    """Return the text of a document; raise UnicodeDecodeError if it is none.
-
-    Args:
-        raw: In UTF-8, or in what the mark at its beginning tells: ``>`` of PowerShell 5 writes UTF-16.
-        errors: What becomes of bytes that are no text, as ``bytes.decode`` has it.
-    """
+    """Decode UTF-8, or UTF-16 with a byte order mark."""
+    # The > of PowerShell 5 writes UTF-16.
     has_mark = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     text = raw.decode("utf-16" if has_mark else "utf-8", errors)
-    # Editors of Windows begin UTF-8 with a mark as well, which is no part of its first word.
+    # Editors on Windows add a byte order mark to UTF-8.
     return text.removeprefix("\ufeff")
 
 
 def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
-    """Return the bytes of a file; arguments and OSError as ``read_document`` has them."""
+    """Read the bytes of a file; see ``read_document``."""
     if folder is not None and not real_path(path).is_relative_to(real_path(folder)):
         raise OSError(errno.ELOOP, f"a link points outside {folder}", str(path))
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        # Not more than there is: room for the largest document takes longer to make than most take to read.
+        # A buffer for the largest document is slower to allocate than most are to read.
         raw = file.read(min(size, DOCUMENT_BYTES) + 1)
         if len(raw) > size:
-            # It has grown since.
+            # The file has grown.
             raw += file.read(DOCUMENT_BYTES)
     if len(raw) > DOCUMENT_BYTES:
         raise OSError(
@@ -150,7 +146,7 @@ def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
 
 
 def hint_for_link(error: Exception) -> str | None:
-    """Return how to request what a link leads to out of its folder; None if the error is another, or that is no file."""
+    """Return the fix for a link out of a folder, or None."""
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         target = real_path(error.filename)
         if isfile(target):
@@ -159,16 +155,17 @@ def hint_for_link(error: Exception) -> str | None:
 
 
 def read_json(path: Path | str, folder: Path | None = None) -> Any:
-    """Read a JSON document as ``read_document`` does; raise ValueError if it is none."""
+    """Read a JSON file; see ``read_document`` and ``parse_json``."""
     return parse_json(read_document(path, folder))
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; raise ValueError if it is malformed, or deeper or of more values than anybody would write."""
+    """Parse JSON; raise ValueError, also for too large a document."""
     import json
 
     text = text if isinstance(text, str) else decoded(text)
-    # A value takes a hundred times the bytes of its text, and one wide character four bytes for each.
+    # A value can take a hundred times the memory of its text, and text four bytes for
+    # each character.
     if sum(map(text.count, ",{[")) > _VALUES or sys.getsizeof(text) > _WIDEST:
         raise ValueError("it has too many values")
     try:
@@ -178,7 +175,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse TOML; raise ValueError if it is malformed, or nested deeper than anybody would."""
+    """Parse TOML; raise ValueError, also for too large a document."""
     if not text:
         return {}
     import tomli
@@ -200,33 +197,29 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def check_count(count: int, things: str, place: str) -> None:
-    """Raise ValueError for more entries than any project has."""
+    """Raise ValueError for too many entries."""
     if count > MOST_ENTRIES:
         message = f"{place} has {count} {things}; at most {MOST_ENTRIES} are read"
         raise ValueError(message)
 
 
 def text_list(value: object, key: str) -> list[str]:
-    """Return a list of strings; raise ValueError for any other value.
-
-    Args:
-        value: The value. A single text would be read letter by letter.
-        key: For messages.
-    """
+    """Return a list of strings; raise ValueError otherwise."""
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return value
     raise ValueError(f"{key} = {reprlib.repr(value)} is not a list of strings")
 
 
 def parse_ini(text: str) -> dict[str, dict[str, str]]:
-    """Return the settings of a file by their sections; raise ValueError, without its text, if it is malformed."""
+    """Parse the sections of an INI file; raise ValueError."""
     import configparser
 
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(text)
     except configparser.Error as error:
-        # Only one of a setting's own has a list of lines.
+        # configparser's message would show the lines, which can contain logins. Only a
+        # ParsingError has a list of them.
         lines = getattr(error, "errors", None) or [(getattr(error, "lineno", "?"),)]
         raise ValueError(
             f"line {lines[0][0]} is malformed, or repeats another"
@@ -235,9 +228,9 @@ def parse_ini(text: str) -> dict[str, dict[str, str]]:
 
 
 def keep_temporary_files_apart() -> None:
-    """Have this process and what it starts make temporary files in our cache if other users could exchange them."""
-    folder = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  looked at, not written to
-    # Without a home folder, the command itself reports a RuntimeError.
+    """Set TMPDIR to a private folder if other users could change it."""
+    folder = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  not written to
+    # The command reports a missing home folder, which is a RuntimeError.
     with suppress(OSError, RuntimeError, InstallationError):
         if is_shared(folder):
             own = own_cache_folder() / "temporary"
@@ -246,19 +239,18 @@ def keep_temporary_files_apart() -> None:
 
 
 def close_umask() -> None:
-    """Let nobody else write to the files that this process makes, nor to those of the programs that it starts.
+    """Create files, also in child processes, that other users cannot write to.
 
-    Such a cache or environment would be refused by the next run. ``restore_umask`` is for the
-    user's own program.
+    The next run would refuse a cache or environment with such files.
     """
-    # It can only be read by setting another.
+    # Reading the umask requires setting one.
     usual = os.umask(0o077)
     os.umask(usual | stat.S_IWOTH)
     _USUAL_UMASK.set(usual)
 
 
 def restore_umask() -> None:
-    """Set the umask that the user had."""
+    """Set the user's umask, for the user's own program."""
     usual = _USUAL_UMASK.get()
     if usual is not None:
         os.umask(usual)
@@ -272,9 +264,9 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
         reporter: Receives the warning.
 
     Raises:
-        InstallationError: On a machine with other users, everyone could change what root installs from it.
+        InstallationError: This is root, and every user can write to the cache.
     """
-    with suppress(InstallationError):  # who needs it says that it cannot be made
+    with suppress(InstallationError):  # a later write reports it
         make_private_folder(folder)
     exposed = list(exposures(folder.absolute()))
     effect = f"can change what is installed from the cache {folder}"
@@ -290,12 +282,12 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
 
 
 def expanded_home(path: str) -> Path:
-    """Return a path with the home folder for ``~``; as it is for a user whom the system does not know."""
-    return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib's fails for such a user
+    """Expand ``~``, if the home folder is known."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib raises if it is unknown
 
 
 def display_path(path: Path) -> str:
-    """Write a path from the working folder or the home folder, if it lies below one of them."""
+    """Return a path relative to the working or home folder."""
     for base, sign in ((Path.cwd(), ""), (Path.home(), "~/")):
         if path.is_relative_to(base) and path != base:
             return f"{sign}{path.relative_to(base)}"
@@ -303,7 +295,7 @@ def display_path(path: Path) -> str:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a regular file."""
+    """Return the SHA-256 of a regular file."""
     import hashlib
 
     digest = hashlib.sha256()
@@ -314,28 +306,26 @@ def sha256_of(path: Path) -> str:
 
 
 def holds_text(path: Path, text: str) -> bool:
-    """Whether a regular file lies there, in the folder itself, that holds just this text."""
+    """Return whether a regular file has exactly this text."""
     with suppress(OSError, ValueError):
         return not islink(path) and read_document(path) == text
     return False
 
 
 def link_or_copy(source: str | Path, destination: str | Path) -> None:
-    """Give a file a second name, or copy it; a link is copied as one, and what has the name already stays.
+    """Create a hard link or a copy, unless the destination exists.
 
-    Args:
-        source: The file.
-        destination: Its second name, in a folder that is there.
+    A symbolic link is copied as a link.
 
     Raises:
-        OSError: It can be neither linked nor copied.
+        OSError: Neither is possible.
     """
-    # Another owner's file, a file system without links, or too many links to this one.
+    # Fails for another owner's file, too many links, and some file systems.
     with suppress(OSError, NotImplementedError):
         os.link(source, destination, follow_symlinks=False)
         return
     if not os.path.lexists(destination):
-        import shutil  # which a plan does without
+        import shutil  # slow to import
 
         shutil.copy2(source, destination, follow_symlinks=False)
 
@@ -348,7 +338,7 @@ def write_atomically(
     is_private: bool = False,
     is_cached: bool = False,
 ) -> None:
-    """Write a text beside ``path``, or in ``folder``, and rename it; arguments and errors as ``written`` has them."""
+    """Replace a file by a text; see ``written``."""
     with written(path, folder, is_private=is_private, is_cached=is_cached) as file:
         file.write(text.encode())
 
@@ -361,21 +351,19 @@ def written(
     is_private: bool = False,
     is_cached: bool = False,
 ) -> Iterator[IO[bytes]]:
-    """Write a file beside ``path`` that takes its place at the end, if nothing went wrong.
+    """Open a temporary file that replaces ``path`` at the end.
 
-    From its first byte it has the owner and the mode of the file that it replaces.
+    It has the owner and the mode of the file that it replaces from the start.
 
     Args:
-        path: the file that is written.
-        folder: where it lies until it is complete, on the same file system; beside ``path`` without it.
-        is_private: only this user can read it.
-        is_cached: it can be had again, so that nobody waits until the disk has it.
-
-    Yields:
-        The file, to be written.
+        path: The file.
+        folder: The folder of the temporary file, on the same file system; None is the
+            folder of ``path``.
+        is_private: Whether only this user may read the file.
+        is_cached: Whether the file can be fetched again and needs no fsync.
 
     Raises:
-        InstallationError: it cannot be written.
+        InstallationError: The file cannot be written.
     """
     import secrets
 
@@ -394,32 +382,23 @@ def written(
             part.unlink()
 
 
-def _created(
-    part: Path,
-    path: Path,
-    *,
-    is_private: bool,
-) -> IO[bytes]:
-    """Create a file of the owner of the one that it replaces, as open as that; a new one as the umask leaves it.
+def _created(part: Path, path: Path, *, is_private: bool) -> IO[bytes]:
+    """Create a file with the owner and the mode of the file that it replaces.
 
-    A token in the file is not shown to others for a moment, nor for good if a file system refuses a chmod.
-
-    Args:
-        part: The file.
-        path: The one that it is to replace, if that is there.
-        is_private: Whether only this user may read it.
+    It starts private, so that others cannot read a token in it, even if the file
+    system refuses a chmod.
     """
     replaced = None
     with suppress(OSError):
         replaced = path.lstat()
     if replaced and not stat.S_ISREG(replaced.st_mode):
         replaced = None
-    # Never into what another has put there under this name, nor through a link.
+    # Write neither into another user's file nor through a link.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     mode = 0o600 if is_private or replaced else 0o666
     file = os.fdopen(os.open(part, flags, mode), "wb")
     if replaced and os.name == "posix":
-        with suppress(OSError):  # only root can give a file away
+        with suppress(OSError):  # only root can change an owner
             os.fchown(file.fileno(), replaced.st_uid, replaced.st_gid)
         if not is_private:
             with suppress(OSError):
@@ -428,14 +407,12 @@ def _created(
 
 
 def write_in_place(path: Path, text: str) -> None:
-    """Write a file that the user names, behind a link if there is one; a pipe or /dev/stdout is not replaced.
+    """Replace a file that the user named, or its target if it is a link.
 
-    Args:
-        path: The file.
-        text: All that it is to hold; to a pipe it is added.
+    A pipe or /dev/stdout is written to, not replaced.
 
     Raises:
-        InstallationError: It cannot be written.
+        InstallationError: The file cannot be written.
     """
     if _is_of_kernel(path.absolute()) or (exists(path) and not isfile(path)):
         with path.open("a", encoding="utf-8") as stream:
@@ -446,31 +423,22 @@ def write_in_place(path: Path, text: str) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Write something; say of what the system refuses that ``path`` cannot be written, and why.
-
-    Args:
-        path: What is written.
-
-    Raises:
-        InstallationError: it cannot be; on Windows often because a program uses it.
-    """
+    """Raise InstallationError for an OSError: ``path`` cannot be written."""
     try:
         yield
     except OSError as error:
-        hint = look_at(path.parent)
+        hint: str | None = look_at(path.parent)
         if os.name == "nt":
-            hint = (
-                "Run it again once nothing there is in use"
-                if isinstance(error, PermissionError)
-                else ""
-            )
+            # Mostly, a program uses the file.
+            is_in_use = isinstance(error, PermissionError)
+            hint = "Run it again once nothing there is in use" if is_in_use else None
         message = f"{path} cannot be written: {error.strerror}"
-        raise InstallationError("not-writable", message, hint=hint or None) from error
+        raise InstallationError("not-writable", message, hint=hint) from error
 
 
 def look_at(path: Path) -> str:
-    """Return the commands that show the rights and the room of a path, or of the nearest folder that stays there."""
-    # What a failed change has made is gone when they are pasted.
+    """Return the commands that show permissions and free space."""
+    # A failed change removes its own folders before the user runs these.
     for place in (path, *path.parents):
         if os.path.lexists(place) and ".gpuinstall" not in str(place):
             break
@@ -479,9 +447,10 @@ def look_at(path: Path) -> str:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder that only this user can change, whatever the umask, with those above it.
+    """Create a folder and its parents, which only this user can access.
 
-    Raise InstallationError if it cannot be made.
+    Raises:
+        InstallationError: It cannot be created.
     """
     with writing(folder):
         for path in (*reversed(folder.parents), folder):
@@ -490,10 +459,8 @@ def make_private_folder(folder: Path) -> None:
 
 
 def own_cache_folder() -> Path:
-    """The user's folder for what can be had again.
-
-    On Linux it is found without platformdirs, which takes a twentieth of a plan's time to import.
-    """
+    """Return the user's cache folder of gpuinstall."""
+    # Importing platformdirs takes a twentieth of the time of plan.
     if sys.platform == "linux":
         return (
             Path(os.environ.get("XDG_CACHE_HOME", "").strip() or Path.home() / ".cache")

@@ -1,6 +1,6 @@
-"""What speaks against something, as values: a reason, a rejection with its reason, a finding with its fixes.
+"""Reasons, rejections, check results, and findings.
 
-An error, which has a finding's fields, is raised at the border of a room: ``errors``.
+``errors.py`` has the exceptions, with the fields of a finding.
 """
 
 from __future__ import annotations
@@ -19,42 +19,41 @@ Rejectable = TypeVar("Rejectable")
 
 
 class Reason(NamedTuple):
-    """Why something is so: a slug for programs and a sentence for people; also a warning."""
+    """Reason or warning: a slug for programs and a sentence for people."""
 
     code: str
     message: str
 
 
 class Rejection(Value, Generic[Rejectable]):
-    """A candidate that was passed over, and why: a build, a wheel, a library, a file, a lock."""
+    """Rejected candidate: a build, wheel, library, or file."""
 
     candidate: Rejectable
     reason: Reason
 
 
 class CheckResult(Value):
-    """How one check on one device ended, after how many ``seconds``.
-
-    Where it failed, ``id`` is its cause in the failure catalogue if that is recognised, ``fixes`` what repairs it, the
-    surest first, and ``evidence`` all that was said about it.
-    """
+    """Result of a check on a device."""
 
     name: str
     status: CheckStatus
     seconds: float = 0.0
     message: str | None = None
     id: str | None = None
+    """The entry of the failure catalog, if the cause of a failure is known."""
     fixes: tuple[Advice | str, ...] = ()
+    """The most certain first."""
     evidence: str = ""
+    """The whole error output."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Write it as the Verdict document holds it."""
+        """Return the entry of a Verdict document."""
         numbers = {"name": self.name, "status": self.status, "seconds": self.seconds}
         return numbers | {"message": self.message, "cause": self.id}
 
 
 class _Problem(Value):
-    """A finding as a Machine document has it."""
+    """A finding in a Machine document."""
 
     code: str = "unknown-problem"
     id: str | None = None
@@ -67,37 +66,37 @@ class _Problem(Value):
 
 
 class Finding(Value):
-    """Something that is wrong, and what to do about it."""
+    """Problem with its cause and fixes."""
 
     code: str
-    """A slug that stays the same between releases."""
+    """A slug that is stable between releases."""
 
     message: str
-    """What is wrong, in one line."""
+    """One line."""
 
     id: str | None = None
-    """Its entry in the failure catalogue."""
+    """The entry of the failure catalog."""
 
     why: str | None = None
     evidence: str | None = None
-    """The facts that show it."""
+    """The facts that show the problem."""
 
     fixes: tuple[Advice | str, ...] = ()
     where: Where = "machine"
     gpus: tuple[int, ...] = ()
-    """The indices of the GPUs that it concerns; empty: all of ``where``."""
+    """The indices of the affected GPUs; empty is all of ``where``."""
 
     blocking: bool = True
-    """Whether torch cannot work with it; what does not block is worth knowing."""
+    """Whether torch cannot work. Otherwise, the finding is a note."""
 
     @property
     def reason(self) -> Reason:
-        """What is wrong, without what to do."""
+        """The problem without its fixes."""
         return Reason(self.code, self.message)
 
     @property
     def fix(self) -> str | None:
-        """The fixes as text, one command per line; None if there is none."""
+        """The fixes as text, a command on each line; None without fixes."""
         return "\n".join(map(str, self.fixes)) or None
 
     @classmethod
@@ -111,7 +110,7 @@ class Finding(Value):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Write it as a Machine document holds its problems, without what it does not say."""
+        """Return the entry of a Machine document."""
         problem = _Problem(
             code=self.code,
             message=self.message,

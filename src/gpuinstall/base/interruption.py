@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP end a run alike: first the programs that it has started, then, in order, itself."""
+"""Stop a run and its child processes on SIGINT, SIGTERM, and SIGHUP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 class TransferInterrupted(KeyboardInterrupt):
-    """An interrupt while files came; ``kept`` says which of them need not come again."""
+    """Interrupted download, with the files that remain cached."""
 
     def __init__(self, kept: str) -> None:
         super().__init__()
@@ -26,54 +26,54 @@ class TransferInterrupted(KeyboardInterrupt):
 
 
 class _Run:
-    """What there is to end, whether it is to, and how many blocks want to be finished first."""
+    """State of this process."""
 
     programs: set[Popen[str]] = set()  # noqa: RUF012  a process is one run
     interrupted = False
     unfinished = 0
+    """The number of active ``defer_interrupts`` blocks."""
 
 
 def install_handlers() -> None:
-    """Raise KeyboardInterrupt on the signals by which people, shells and schedulers end a program."""
+    """Raise KeyboardInterrupt for termination signals."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
-        if (
-            number and signal.getsignal(number) is not signal.SIG_IGN
-        ):  # nohup ignores SIGHUP for us
+        # nohup ignores SIGHUP.
+        if number and signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
 
 
 def interrupted() -> bool:
-    """Whether this run is to end, for threads that wait for something else than a program."""
+    """Return whether a signal stopped this run, for waiting threads."""
     return _Run.interrupted
 
 
 def within(seconds: float, call: Callable[[], Result]) -> Result:
-    """Make a call in a thread of its own: what may hold its thread for hours, such as a server that dribbles.
+    """Call a function in a thread, with a time limit.
 
     Args:
-        seconds: How long it is waited for.
-        call: Goes on by itself after that time, until this process ends.
+        seconds: The limit.
+        call: The function, which can block for hours, as a slow server does. After
+            the limit it runs on until the process ends.
 
     Raises:
-        TimeoutError: The time is over, or this run is to end.
-        Exception: What the call raises.
+        TimeoutError: The limit is over, or this run was interrupted.
+        Exception: The exception of ``call``.
     """
     from threading import Thread
 
     outcome: list[Result | Exception] = []
 
-    def made() -> None:
+    def capture() -> None:
         try:
             outcome.append(call())
-        except Exception as error:  # noqa: BLE001  raised again by the thread that waits
+        except Exception as error:  # noqa: BLE001  raised again below
             outcome.append(error)
 
-    thread = Thread(target=made, daemon=True)
+    thread = Thread(target=capture, daemon=True)
     thread.start()
     deadline = monotonic() + seconds
     while thread.is_alive() and monotonic() < deadline and not interrupted():
-        # Not until the end: an interrupt is to be seen.
         thread.join(0.1)
     if not outcome:
         raise TimeoutError
@@ -84,7 +84,7 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
 
 @contextmanager
 def defer_interrupts() -> Iterator[None]:
-    """Finish a short block first; an interrupt that came meanwhile counts at its end."""
+    """Delay interrupts until the end of a short block."""
     _Run.unfinished += 1
     try:
         yield
@@ -95,7 +95,7 @@ def defer_interrupts() -> Iterator[None]:
 
 @contextmanager
 def ending_with_us(program: Popen[str]) -> Iterator[None]:
-    """Kill a program if its caller leaves early, by whatever exception."""
+    """Kill a program when the block ends, also by an exception or a signal."""
     _Run.programs.add(program)
     try:
         if _Run.interrupted:
@@ -107,15 +107,16 @@ def ending_with_us(program: Popen[str]) -> Iterator[None]:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Kill at once what other threads wait for; they could not be told otherwise."""
+    """Handle a termination signal."""
     _Run.interrupted = True
+    # Threads that wait for a program return when it exits.
     for program in tuple(_Run.programs):
         program.kill()
     _end_if_interrupted()
 
 
 def _end_if_interrupted() -> None:
-    """Raise KeyboardInterrupt, unless one is on its way: it may say what was kept."""
+    """Raise KeyboardInterrupt, unless a first one is propagating."""
     if (
         _Run.interrupted
         and not _Run.unfinished

@@ -1,4 +1,4 @@
-"""An address of the web or of this machine as what it is, so that two spellings of one are equal."""
+"""URLs and paths, compared by their location instead of their spelling."""
 
 from __future__ import annotations
 
@@ -18,13 +18,9 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def file_path(path: str) -> str:
-    """Return the path on this machine that the path of a ``file:`` address names.
-
-    Args:
-        path: What stands behind the scheme and the host, as it is written there.
-    """
+    """Return the local path for the path part of a ``file:`` URL."""
     if sys.platform == "win32":
-        # Imported here: it loads what speaks HTTP, TLS and mail, more than the rest of a plan together.
+        # Slow to import: it loads clients for HTTP and TLS.
         from urllib.request import url2pathname
 
         return url2pathname(path)
@@ -32,21 +28,23 @@ def file_path(path: str) -> str:
 
 
 class Location(Value):
-    """``server`` is "scheme://host:port", "file://" for this machine; ``path`` has no dots and no slash at its end."""
+    """Normalized URL or path."""
 
     server: str
+    """``scheme://host:port``, or ``file://`` for this machine."""
     path: str
+    """Without ``..`` and without a slash at the end."""
 
     @classmethod
     def parse(cls, address: str, folder: Path | None = None) -> Location:
-        """Parse an address, or a path of this machine. A login in it does not count.
+        """Parse a URL or path, without its login.
 
         Args:
-            address: As it is written.
-            folder: Where a relative path begins; None: in the working folder.
+            address: The URL or path.
+            folder: The parent of a relative path; None is the working folder.
 
         Raises:
-            UsageError: if it is neither.
+            UsageError: It is malformed.
         """
         fault = fault_in(address)
         if fault:
@@ -58,7 +56,7 @@ class Location(Value):
             if "://" not in address:
                 path = (folder or Path()) / expanded_home(address)
                 return cls("file://", os.path.realpath(path))
-            # A dot at the end of a name says that it is whole: it is the same host.
+            # A fully qualified name can end in a dot.
             host = (parts.hostname or "").rstrip(".")
             port = parts.port or _PORTS.get(parts.scheme)
         except ValueError as error:
@@ -69,10 +67,10 @@ class Location(Value):
         return cls(server, f"{place}?{parts.query}".rstrip("?"))
 
     def is_from(self, source: Location) -> bool:
-        """Whether it is on the server of a source; of a folder here, whether it is in it."""
+        """Return whether it is on the server or in the folder."""
         if self.server != source.server:
             return False
-        # The files of an index may lie anywhere on its server.
+        # An index can link to files anywhere on its server.
         if self.server != "file://":
             return True
         folder = Path(source.path)
@@ -81,18 +79,13 @@ class Location(Value):
         return Path(self.path).is_relative_to(folder)
 
     def is_below(self, prefix: Location) -> bool:
-        """Return whether it is a source, or a file or folder below it."""
-        is_there = self.server == prefix.server
-        return is_there and PurePosixPath(self.path).is_relative_to(prefix.path or "/")
+        """Return whether it is a location or below it."""
+        is_same = self.server == prefix.server
+        return is_same and PurePosixPath(self.path).is_relative_to(prefix.path or "/")
 
 
 def malformed_address(address: str, why: str) -> UsageError:
-    """Return the error of an address that is none, which it is named in without its login.
-
-    Args:
-        address: As it is written.
-        why: What is wrong with it.
-    """
+    """Return the error for a malformed URL, without its login."""
     shown = redacted(address.rpartition("@")[2])
     message = f"{shorten(shown)!r} is not a URL: {why}"
     return UsageError("malformed-address", message)

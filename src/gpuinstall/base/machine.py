@@ -1,6 +1,6 @@
-"""What a machine is, as frozen values, read from the document ``gpuinstall.machine/1`` and written to it.
+"""Machine, GPU, and driver values, and their JSON document.
 
-Each fact says where it was found. What is None is not known, and may be missing in a document.
+None is unknown, and can be missing in a document ``gpuinstall.machine/1``.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _PROCESSORS = {
     ("windows", "aarch64"): "arm64",
 }
 MAKERS_WITH_FACTS = ("amd", "apple")
-"""Those whose facts of a machine stand under their name; NVIDIA's are ``driver``."""
-MOST_GPUS = 1024  # a limit on what a document may make us do; no machine has so many
+"""The vendors with facts under their own key. NVIDIA's are in ``driver``."""
+MOST_GPUS = 1024  # limits the work for a malformed document
 
 
 def _version(pattern: str, example: str) -> Callable[[str], str]:
-    """Return a function that returns a version as it is, and raises ValueError for anything else."""
+    """Return a parser that accepts only versions."""
 
     def parse(text: str) -> str:
         if re.match(pattern, text):
@@ -53,60 +53,54 @@ _Python = Annotated[str, _version(r"[0-9]+\.[0-9]+t?(?![0-9a-z])", "3.12.1")]
 
 
 def processor_of(os: str, arch: str) -> str:
-    """Return a processor as platform tags have it: aarch64 on Linux, arm64 on others.
-
-    Args:
-        os: The system, as a document names it.
-        arch: The processor, as a document names it.
-    """
+    """Return the processor of a platform tag: aarch64, or arm64."""
     return _PROCESSORS.get((os, arch), arch)
 
 
 class MigDevice(Value):
-    """One slice of a card in MIG mode."""
+    """MIG partition of a GPU."""
 
     uuid: str
     profile: str | None = None
     memory_mib: int | None = None
-    """In MiB."""
 
 
 class Gpu(Value):
-    """One GPU that this process was given."""
+    """GPU that this process can use."""
 
     index: int
-    """NVML's, in PCI order."""
+    """NVML's index, in PCI order."""
 
     name: str | None = None
     uuid: str | None = None
     pci_id: str | None = None
     compute_capability: ComputeCapability | None = None
     memory_mib: int | None = None
-    """In MiB; None also if it is unified with the system's."""
+    """None also for memory that is unified with the system's."""
 
     mig: bool = False
     mig_devices: tuple[MigDevice, ...] = ()
     found_via: str | None = None
     vendor: str | None = None
-    """Its maker, if that was said: ``vendors.vendor_of`` finds it out."""
+    """The vendor, if the document has it; ``vendors.vendor_of`` derives it."""
 
     architecture: str | None = None
-    """The maker's own name for the code that it runs, such as ``sm_89`` or ``gfx1201``."""
+    """The architecture, such as ``sm_89`` or ``gfx1201``."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as the document has it; the vendor and the architecture if they were said."""
+        """Return the entry of a Machine document."""
         return write_object(self, optional=("mig_devices", "vendor", "architecture"))
 
     @property
     def code_name(self) -> str | None:
-        """The name of the code that it runs, ``sm_89`` or as its maker calls it; None if it is not known."""
+        """The architecture to build for; None if unknown."""
         if self.compute_capability:
             return self.compute_capability.sm
         return self.architecture
 
     @property
     def label(self) -> str:
-        """The name as people say it, without the vendor."""
+        """The name without the vendor."""
         if self.name:
             return self.name.removeprefix("NVIDIA ")
         if self.architecture:
@@ -115,45 +109,44 @@ class Gpu(Value):
 
 
 class Driver(Value):
-    """The user-mode driver."""
+    """User-mode driver of NVIDIA."""
 
     version: DriverVersion | None = None
     cuda: CudaVersion | None = None
-    """The newest that it serves."""
+    """The latest CUDA that it supports."""
 
     found_via: str | None = None
     libcuda: str | None = None
-    """The file of a libcuda that loads before the driver's own."""
+    """The path of another libcuda, which loads instead of the driver's."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the part of the Machine document."""
+        """Return the entry of a Machine document."""
         return write_object(self, optional=("libcuda",))
 
 
 class JetsonRelease(Value):
-    """A Jetson."""
+    """Jetson, by its release of Jetson Linux (L4T)."""
 
     l4t: str = "unknown"
-    """The release of its Linux."""
 
 
 class Environment(Value):
-    """Where the operating system runs."""
+    """Surroundings of the operating system."""
 
     wsl: bool = False
     container: Container | None = None
-    """Its engine."""
+    """The engine of the container."""
 
     jetson: JetsonRelease | None = None
 
     @property
     def l4t(self) -> str | None:
-        """The release of a Jetson's Linux."""
+        """The release of Jetson Linux."""
         return self.jetson.l4t if self.jetson else None
 
 
 class Machine(Value):
-    """Everything that a choice depends on."""
+    """All facts that the choice of a build depends on."""
 
     os: System
     arch: Architecture
@@ -161,7 +154,7 @@ class Machine(Value):
     glibc: _Glibc | None = None
     environment: Environment = Environment()
     pythons: tuple[_Python, ...] | None = None
-    """None: any can be had."""
+    """None if any can be installed."""
 
     driver: Driver | None = None
     gpus: tuple[Gpu, ...] = ()
@@ -169,15 +162,15 @@ class Machine(Value):
     distribution: str | None = None
     signs: tuple[str, ...] = ()
     makers: Mapping[str, Mapping[str, Any]] = {}
-    """The facts of other makers than NVIDIA, by the maker's name, as they were said."""
+    """The facts of ``MAKERS_WITH_FACTS``, by vendor."""
 
     def __hash__(self) -> int:
-        # A dict has no hash: the makers' facts are compared alone.
+        # A dict cannot be hashed: ``makers`` is only compared.
         return hash((self.os, self.arch, self.driver, self.gpus))
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Machine:
-        """Read a Machine document, with or without the envelope; also a node's record, or doctor's document.
+        """Read a Machine document, also within another document.
 
         Raises:
             UsageError: It is malformed.
@@ -195,7 +188,7 @@ class Machine(Value):
 
     @classmethod
     def from_document(cls, document: object, place: str) -> Machine:
-        """Read a Machine document that may be part of another; raise MalformedError."""
+        """Read a Machine document; raise MalformedError."""
         body = read(dict, document, place)
         schema = body.get("schema")
         if schema != MACHINE_DOCUMENT:
@@ -212,7 +205,7 @@ class Machine(Value):
             if "compute_capability" not in gpu:
                 place = f"gpus[{position}].compute_capability"
                 raise MalformedError(f"{place} is missing (null when unknown)")
-            # A GPU that has no index in the document has its place in the list.
+            # The default index is the position in the list.
             known = {key: value for key, value in gpu.items() if value is not None}
             numbered.append({"index": position} | known)
         makers = {
@@ -221,29 +214,29 @@ class Machine(Value):
             if body.get(maker) not in (None, {})
         }
         machine = read_object(cls, {**body, "gpus": numbered, "makers": makers})
-        # A choice names GPUs by their indices.
+        # Plans refer to GPUs by index.
         if len({gpu.index for gpu in machine.gpus}) < len(gpus):
             raise MalformedError("gpus has two entries with the same index")
         return machine
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the Machine document, every key of the contract present."""
+        """Return the Machine document, with all keys of its schema."""
         body = write_object(self, optional=("distribution", "signs"))
         makers = body.pop("makers")
         return {"schema": MACHINE_DOCUMENT, **body, **makers}
 
     def with_problems(self, problems: Iterable[Finding]) -> Machine:
-        """Return the same machine with further problems."""
+        """Return the machine with further problems."""
         return replace(self, problems=(*self.problems, *problems))
 
     @property
     def blocking(self) -> tuple[Finding, ...]:
-        """The problems that refuse the machine as a whole."""
+        """The problems that block the whole machine."""
         return tuple(one for one in self.problems if one.blocking and not one.gpus)
 
     @cached_property
     def faulty(self) -> Mapping[int, str]:
-        """What leaves GPUs unusable, by their indices."""
+        """The messages of blocking problems, by the index of the GPU."""
         faults: dict[int, str] = {}
         for problem in self.problems:
             if problem.blocking:
@@ -252,7 +245,7 @@ class Machine(Value):
 
     @property
     def refusing(self) -> tuple[Finding, ...]:
-        """The problems that leave nothing to work with: the machine's own, or those of its GPUs if all have one."""
+        """The problems that block the whole machine or each of its GPUs."""
         indices = {gpu.index for gpu in self.gpus}
         if self.blocking or not indices or not indices <= self.faulty.keys():
             return self.blocking

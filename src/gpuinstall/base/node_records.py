@@ -1,7 +1,7 @@
-"""What many machines recorded of themselves: a file for each node and command, ``<node>.<command>.json``.
+"""Records of cluster nodes: a file ``<node>.<command>.json`` for each command.
 
-The site's own launcher starts the commands, and others may write into the folder: a record is parsed into its types or
-refused, and nothing in it is run.
+Other users may write into the folder, so records are validated, and nothing in them
+is run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpuinstall.base.text import redacted_document
 from gpuinstall.base.values import Value
 
 UNENDED = {"exit_code": None, "errors": [{"message": "it still runs, or was killed"}]}
-"""The document of a command until it has ended."""
+"""The document of a running command."""
 
 _NODE = r"(?a)[A-Za-z0-9][\w.-]{0,199}"
 
@@ -45,16 +45,16 @@ class _Verdict(NamedTuple):
 
 class _Data(NamedTuple):
     status: str | None = None
-    """The verdict's: ``verify`` prints nothing but a verdict."""
+    """The status of the verdict, which is the data of ``verify``."""
 
     chosen: str | None = None
-    """The lock that ``sync`` has installed."""
+    """The lock file that ``sync`` installed."""
 
     verdict: _Verdict = _Verdict()
 
 
 class _Document(NamedTuple):
-    """What a command printed."""
+    """JSON document of a command."""
 
     exit_code: int | None = None
     errors: tuple[_Error, ...] = ()
@@ -62,20 +62,20 @@ class _Document(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """What a command did on a node, as its file has it."""
+    """Record of a command on a node."""
 
     node: Annotated[str, _node_name]
     command: Annotated[str, one_of("probe", "sync", "verify")]
-    """In the order in which a node runs them; the names of the files have the same order."""
+    """A node runs them in alphabetical order, as files sort."""
 
     machine: Machine | None = None
-    """None if the command ended before the machine was read."""
+    """None if the command failed before it read the machine."""
 
     document: _Document = _Document()
 
 
 class NodeFailure(NamedTuple):
-    """Why a node cannot be used."""
+    """Error of a node."""
 
     node: str
     command: str
@@ -84,7 +84,7 @@ class NodeFailure(NamedTuple):
 
 
 class NodeGroup(NamedTuple):
-    """Nodes that are alike."""
+    """Nodes with the same facts."""
 
     gpus: str = "unknown"
     """``8 × H100 80GB HBM3 (sm_90)``."""
@@ -96,13 +96,13 @@ class NodeGroup(NamedTuple):
 
 
 class Report(Value):
-    """What became of the nodes."""
+    """Summary of the records of cluster nodes."""
 
     failed: tuple[NodeFailure, ...]
-    """The first command that failed on each node."""
+    """The first failed command of each node."""
 
     missing: tuple[str, ...]
-    """Those that have none and were expected."""
+    """The expected nodes without a record."""
 
     groups: tuple[NodeGroup, ...]
     """The largest first."""
@@ -120,17 +120,17 @@ def write_record(
     machine: Machine | None,
     document: Mapping[str, Any],
 ) -> None:
-    """Write the record of a command into a folder, in one step.
+    """Write the record of a command.
 
     Args:
-        folder: Where it lies, made if it is missing.
+        folder: The folder of the records, which is created if it is missing.
         node: The name of this node.
-        command: What ran: ``sync``.
-        machine: The machine; None if the command ended before it was read.
-        document: What the command prints with ``--json``.
+        command: The command: ``sync``.
+        machine: The machine; None if the command failed before it read it.
+        document: The JSON document of the command.
 
     Raises:
-        InstallationError: It cannot be written.
+        InstallationError: The record cannot be written.
     """
     record = {
         "node": node,
@@ -147,10 +147,10 @@ def _file_name(node: str, command: str) -> str:
 
 
 def this_node() -> str:
-    """Return the name of this node: GPUINSTALL_NODE, else the host's.
+    """Return GPUINSTALL_NODE, or the name of the host.
 
     Raises:
-        UsageError: It cannot be part of a file's name.
+        UsageError: It cannot be part of a file name.
     """
     import socket
 
@@ -159,13 +159,10 @@ def this_node() -> str:
 
 
 def node_names(text: str) -> list[str]:
-    """Return the names in ``login1,node01``, or with blanks between them, as the launchers of sites write them.
-
-    Args:
-        text: The names.
+    """Split the names of nodes, which commas or blanks separate.
 
     Raises:
-        UsageError: One is no name of a node.
+        UsageError: A name is malformed.
     """
     try:
         return [_node_name(name) for name in re.split(r"[,\s]+", text.strip())]
@@ -175,11 +172,11 @@ def node_names(text: str) -> list[str]:
 
 
 def read_report(folder: Path, expected: Iterable[str] = ()) -> Report:
-    """Return the report on a folder of records.
+    """Read a folder of records.
 
     Args:
-        folder: The records.
-        expected: The names of nodes that should have one.
+        folder: The folder.
+        expected: The names of nodes that should have a record.
     """
     kinds: dict[str, NodeGroup] = defaultdict(NodeGroup)
     failures: dict[str, NodeFailure] = {}
@@ -210,12 +207,7 @@ def read_report(folder: Path, expected: Iterable[str] = ()) -> Report:
 
 
 def _with_record(kind: NodeGroup, record: _Record) -> NodeGroup:
-    """Return the facts that make nodes alike, with those that a later command of the node knows.
-
-    Args:
-        kind: What was known of the node.
-        record: What the command recorded.
-    """
+    """Add the facts of a later command to the facts of a node."""
     if record.machine:
         version = record.machine.driver and record.machine.driver.version
         kind = kind._replace(
@@ -234,8 +226,8 @@ def _gpus(machine: Machine) -> str:
 
 
 def _read_all(folder: Path) -> Iterator[tuple[Path, _Record | str]]:
-    """Yield each record, or what is wrong with its file."""
-    # What is hidden there is not of our writing.
+    """Yield each record, or the fault of its file."""
+    # gpuinstall writes no hidden records.
     for path in sorted(folder.glob("[!.]*.json")):
         yield path, _read(path)
 
@@ -250,5 +242,5 @@ def _read(path: Path) -> _Record | str:
     except ValueError as error:
         return str(error)
     if path.name != _file_name(record.node, record.command):
-        return "it has another name than its node and command"
+        return "its name is not its node and command"
     return record

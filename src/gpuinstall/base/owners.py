@@ -36,7 +36,7 @@ def is_trusted(path: Path) -> bool:
 def is_foreign(path: Path, project: Path) -> bool:
     """Return whether a path in a project belongs to another user.
 
-    For root in a container, the project's owner counts as root: it is a user's folder that was mounted.
+    For root in a container, the owner of the project, a mounted folder, is trusted.
     """
     if is_trusted(path):
         return False
@@ -105,8 +105,8 @@ def can_start(program: Path) -> bool:
 def exposures(path: Path) -> Iterator[Exposure]:
     """Yield the parts of a path that other users can change.
 
-    In a sticky folder, only the owner of an entry can exchange it: such a folder counts only at the end of the path,
-    where others can create files.
+    A sticky folder counts only at the end of the path, where others can create files:
+    in it, only the owner of an entry can exchange it.
     """
     if os.name != "posix":
         return

@@ -1,4 +1,4 @@
-"""How long a server may take: one value for our own client and for uv."""
+"""Time limits for servers, shared by gpuinstall's HTTP client and uv."""
 
 from __future__ import annotations
 
@@ -10,74 +10,73 @@ from gpuinstall.base.errors import UsageError
 
 SILENCE = "GPUINSTALL_SILENCE"
 MORE_TIME = f"Run it again\nexport {SILENCE}=120   # allows a slow server more seconds"
-"""What to do about a server that was too slow."""
+"""The hint for a slow server."""
 
 
 RETRIES = 3
-"""Retries if a host does not answer; uv's default."""
+"""The retries if a host does not answer. This is uv's default."""
 
 
 class Patience(NamedTuple):
-    """``silence`` are the seconds without a byte after which a server is given up, ``floor`` the bytes a second.
-
-    The floor is what a transfer must have over ``window`` seconds, however it comes.
-    """
+    """Time limits, in seconds."""
 
     silence: float = 30.0
+    """The longest pause of a server."""
     floor: int = 1000
+    """The slowest transfer, in bytes a second over each ``window``."""
 
     @property
     def window(self) -> float:
-        """Seconds over which a transfer is measured."""
+        """The interval that a transfer is measured over."""
         return 2 * self.silence
 
     @property
     def connection(self) -> float:
-        """Seconds that a connection may take; uv allows ten."""
+        """The limit for a connection. uv allows 10 seconds."""
         return self.silence / 3
 
     @property
     def first_answer(self) -> float:
-        """Seconds until the first answer of a host with alternatives."""
+        """The limit for the first answer of a host with alternatives."""
         return self.silence / 5
 
     @property
     def answer(self) -> float:
-        """Seconds that a request may take, with all retries."""
+        """The limit for a request with all retries."""
         return (RETRIES + 2) * self.silence
 
     @property
     def standstill(self) -> float:
-        """Seconds that a program may wait for an answer through gpuinstall."""
+        """The limit for a program that waits for a request of gpuinstall."""
         return self.answer + self.silence
 
     @property
     def total(self) -> float:
-        """Seconds that uv may take in all, four hours: a build for CUDA comes over a slow line in three."""
+        """The limit for uv: 4 hours. A CUDA build can need 3."""
         return 480 * self.silence
 
     @property
     def resolution(self) -> float:
-        """Seconds that uv may take to resolve without building: half an hour, for a page that drips without end."""
+        """The limit for resolving without builds: 30 minutes."""
         return 60 * self.silence
 
     @property
     def look(self) -> float:
-        """Seconds in which an interpreter says what it is, which takes one; a slow disk is given ten."""
+        """The limit for an interpreter, which takes 1 second."""
         return max(10.0, self.silence)
 
     @property
     def page(self) -> float:
-        """Seconds that a page may take in all."""
+        """The limit for a page."""
         return 10 * self.silence
 
     @property
     def wheel(self) -> float:
-        """Seconds that reading a part of a wheel may take in all: 256 MB at 250 kB/s."""
+        """The limit for reading a part of a wheel: 256 MB at 250 kB/s."""
         return 36 * self.silence
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the same limits for uv, unless its variables are set."""
+        """Return these limits as uv's variables, unless the user set them."""
         ours = {
             "UV_HTTP_TIMEOUT": str(max(1, round(self.silence))),
             "UV_HTTP_RETRIES": str(RETRIES),
@@ -90,7 +89,7 @@ USUAL = Patience()
 
 
 class Pace:
-    """Whether a transfer keeps up: ``floor`` bytes a second over each window."""
+    """Speed of a transfer."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
@@ -99,11 +98,11 @@ class Pace:
         self._total_at_start = 0
 
     def count(self, size: int) -> None:
-        """Count bytes that have come."""
+        """Count received bytes."""
         self._total += size
 
     def lags(self) -> bool:
-        """Whether a whole window has gone by with less than the floor."""
+        """Return whether the last window was slower than the floor."""
         window = self._patience.window
         now = monotonic()
         if now - self._window_start < window:
@@ -115,12 +114,12 @@ class Pace:
 
 
 def read_patience(environ: Mapping[str, str]) -> Patience:
-    """Read ``GPUINSTALL_SILENCE``; raise UsageError if it is no number."""
+    """Read ``GPUINSTALL_SILENCE``; raise UsageError if it is malformed."""
     try:
         seconds = float(environ.get(SILENCE) or USUAL.silence)
     except ValueError:
         seconds = -1.0
     if not 0 < seconds < 1e9:
-        message = f"{SILENCE} is {environ[SILENCE]!r}, and not a number above 0"
+        message = f"{SILENCE} is {environ[SILENCE]!r}, not a number above 0"
         raise UsageError("patience", message)
     return Patience(seconds)

@@ -15,8 +15,7 @@ _OPERATOR = r"(===|[<>=!~]=|[<>^~=])?(.*)"
 def poetry_specifier(text: str) -> str:
     """Return a Poetry constraint as a standard specifier.
 
-    A label in a range (``^2.3.1+cu121``) is a preference (``poetry_label``) and no
-    bound.
+    A label in a range (``^2.3.1+cu121``) is only a preference: ``poetry_label``.
 
     Args:
         text: Such as ``^1.2``, ``~1.2``, ``>=1.2, <2``, ``^1 || ^2`` or ``*``.

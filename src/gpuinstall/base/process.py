@@ -1,4 +1,4 @@
-"""The one place that starts other programs: a list of words, a time limit, and never a shell."""
+"""Run programs, with limits and without a shell."""
 
 from __future__ import annotations
 
@@ -22,36 +22,37 @@ from gpuinstall.base.owners import can_start
 from gpuinstall.base.patience import MORE_TIME, Patience, read_patience
 
 _AFTERWARDS_S = 1.0
-"""How long the last 64 kB, which a pipe holds, may take to be read; what the program started may hold its streams."""
+"""Seconds to read the rest of a pipe that grandchildren keep open."""
 _LOOK_S = 0.1
-"""How often a program is looked at: a page without end takes 600 MB of memory a second from this machine."""
+"""Seconds between two checks: uv can gain 600 MB each second."""
 OUTPUT = 10_000_000
-"""The characters that a program may write, as many as a document has at most: one that writes more is ended."""
+"""The maximum characters of a program's output, as of a document."""
 
 
 _LIBRARY_PATHS = {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"}
-"""An empty or relative entry is the working folder; ld.so separates at a semicolon too."""
+"""Variables in which an empty or relative entry is in the working folder."""
 
 
 class Finished(NamedTuple):
-    """How a program ended. ``status`` is negative if a signal ended it, None if it was ended for an excess."""
+    """Result of a program."""
 
     argv: tuple[str, ...]
     status: int | None
+    """Negative for a signal; None if it exceeded a limit."""
     out: str
     err: str
     excess: str = ""
-    """What it took or wrote too much of, so that it was ended."""
+    """The limit for which it was killed."""
 
     @property
     def ok(self) -> bool:
-        """Whether it ended well."""
+        """Whether it exited with 0."""
         return self.status == 0
 
 
 def is_startable(program: Path) -> bool:
     """Return whether a program exists, can be executed, and may be started."""
-    # A link counts where it is and where it leads: who can exchange either selects the program.
+    # Exchanging a link or its target replaces the program: check both.
     try:
         real = program.resolve(strict=True)
         is_program = isfile(real) and os.access(real, os.X_OK)
@@ -61,14 +62,11 @@ def is_startable(program: Path) -> bool:
 
 
 def find_program(name: str, path: str | None = None) -> str | None:
-    """Find the first program of a name on PATH.
+    """Return the path of a program, or None if it is missing or not trusted.
 
     Args:
         name: The name.
-        path: Another list of folders than the variable's.
-
-    Returns:
-        Its path; None if there is none, or it may not be run.
+        path: The folders to search; None is PATH.
     """
     program = shutil.which(name, path=path)
     if program and is_startable(Path(program)):
@@ -81,7 +79,7 @@ _followers: list[Callable[[Sequence[str]], None]] = []
 
 @contextmanager
 def followed_by(follower: Callable[[Sequence[str]], None]) -> Iterator[None]:
-    """Hand the command line of every program that is started in the block to a function."""
+    """Call a function with the command line of every program that starts."""
     _followers.append(follower)
     try:
         yield
@@ -101,22 +99,23 @@ def run(
     each_error_line: Callable[[str], None] | None = None,
     group: bool = False,
 ) -> Finished:
-    """Run a program that does not outlive the call.
+    """Run a program, and kill it if the call ends early.
 
     Args:
-        argv: Its words.
-        env: Its variables, by default ours.
-        cwd: Its folder, by default ours.
-        text: What it reads from stdin, by default nothing.
-        seconds: After which it is ended.
-        patience: The same for a program that waits for servers; with ``seconds`` these count.
-        memory: The bytes that it may take; on Linux alone they are told.
-        each_error_line: Is given each line of stderr at once, from another thread.
-        group: Whether what it has started ends with it; it has no terminal then.
+        argv: The command line.
+        env: The variables; None is ``os.environ``.
+        cwd: The working folder.
+        text: The input; None is no input.
+        seconds: The time limit.
+        patience: The limits of a program that waits for servers, for which exceeding
+            a limit is an error. ``seconds`` overrides its time.
+        memory: The memory limit in bytes, on Linux only.
+        each_error_line: Receives each line of stderr, in another thread.
+        group: Whether to kill its own child processes too. It has no terminal.
 
     Raises:
-        FileNotFoundError: There is no such program.
-        InstallationError: The time of ``patience`` is over.
+        FileNotFoundError: The program does not exist.
+        InstallationError: A program with ``patience`` exceeded a limit.
     """
     words = tuple(str(word) for word in argv)
     for follow in _followers:
@@ -152,8 +151,8 @@ def run(
         name = " ".join([Path(words[0]).name, *words[1:3]])
         raise InstallationError(
             "too-slow",
-            f"{name} was ended: {exceeded[0]}",
-            why="an index answers too slowly or endlessly, the request takes too long to resolve, or RUST_LOG has uv tell all",
+            f"{name} was stopped: {exceeded[0]}",
+            why="an index answers too slowly, the request takes too long to resolve, or RUST_LOG makes uv log too much",
             hint=f"{MORE_TIME}\nOr use another index",
         )
     if exceeded:
@@ -167,14 +166,7 @@ def _watch(
     memory: int | None,
     end: Callable[[str], None],
 ) -> None:
-    """End a program that takes more time or memory than it may.
-
-    Args:
-        running: The program.
-        seconds: The time that it may take; None: any.
-        memory: The bytes that it may take; None: any.
-        end: Ends it, and is told why.
-    """
+    """Call ``end`` with the reason if a program exceeds its time or memory."""
     start = monotonic()
     status = Path(f"/proc/{running.pid}/statm")
     while running.poll() is None:
@@ -183,14 +175,15 @@ def _watch(
         with suppress(OSError, ValueError, IndexError):
             pages = int(status.read_text(encoding="ascii").split()[1])
             if memory and pages * os.sysconf("SC_PAGE_SIZE") > memory:
-                end(f"took more than {memory / 1e9:.0f} GB of memory")
+                end(f"used more than {memory / 1e9:.0f} GB of memory")
         sleep(_LOOK_S)
 
 
 def _safe(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return variables with which no library is loaded from the working folder, which may be a stranger's."""
+    """Remove the (untrusted) working folder from library paths."""
     variables = dict(environ)
     for name in _LIBRARY_PATHS & variables.keys():
+        # ld.so also separates at semicolons.
         folders = re.split("[:;]", variables.pop(name))
         absolute = [folder for folder in folders if Path(folder).is_absolute()]
         if absolute:
@@ -199,7 +192,7 @@ def _safe(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def ask(argv: Sequence[str | Path]) -> Finished:
-    """Run an interpreter that says what it is; one that hangs is ended."""
+    """Run a query of an interpreter, with a short time limit."""
     return run(argv, seconds=read_patience(os.environ).look)
 
 
@@ -209,16 +202,13 @@ def _communicated(
     each_error_line: Callable[[str], None] | None,
     end: Callable[[str], None],
 ) -> tuple[str, str]:
-    """Hand a text to a program, and read its stdout line by line and its stderr beside it, not without end.
+    """Write the input of a program, and return its limited stdout and stderr.
 
     Args:
         running: The program.
-        text: What it reads from stdin; None: nothing.
-        each_error_line: Is given each line of stderr as it comes.
-        end: Ends it, and is told why.
-
-    Returns:
-        All that it has written to stdout and to stderr.
+        text: The input; None is no input.
+        each_error_line: Receives each line of stderr.
+        end: Called with the reason if the output is too long.
     """
     out: list[str] = []
     err: list[str] = []
@@ -241,7 +231,7 @@ def _communicated(
 
     streams = ((running.stdout, out, None), (running.stderr, err, each_error_line))
     readers = [Thread(target=read, args=stream, daemon=True) for stream in streams]
-    # Who reads closes: to close what another thread reads waits for its end.
+    # The readers close them: closing a stream blocks while another thread reads it.
     running.stdout = running.stderr = None
     for reader in readers:
         reader.start()
@@ -255,9 +245,9 @@ def _communicated(
 
 
 class _Group(subprocess.Popen[str]):
-    """A program that whatever it started ends with, but for what has left its session."""
+    """Program whose session is killed with it."""
 
     def kill(self) -> None:
-        # It leads its own session, and with it a group of its number.
-        with suppress(OSError):  # nothing of it is left
+        # start_new_session makes it the leader of its process group.
+        with suppress(OSError):  # all have exited
             os.killpg(self.pid, signal.SIGKILL)

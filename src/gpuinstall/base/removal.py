@@ -1,4 +1,4 @@
-"""Removing files: never through a link, a junction or a mount, whatever they lead to."""
+"""Remove files, but never through a link, a junction, or a mount."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from pathlib import Path
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = r"\\([0-7]{3})"
-"""How the kernel writes a space, a tab, a line break and a backslash in the path of a mount."""
+"""The kernel's escape of a blank or backslash in a mount point."""
 
 
 def is_link(path: Path | str) -> bool:
-    """Whether a link lies there, or a junction of Windows, which Python takes for a folder."""
+    """Return whether a path is a link or a junction of Windows."""
     with suppress(OSError):
         status = os.lstat(path)
+        # Python reports a junction as a folder.
         tag = getattr(status, "st_reparse_tag", 0)
         is_junction = tag == getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", -1)
         return stat.S_ISLNK(status.st_mode) or is_junction
@@ -26,15 +27,14 @@ def is_link(path: Path | str) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder lies there: no link to one."""
+    """Return whether a path is a folder and not a link."""
     return isdir(path) and not is_link(path)
 
 
 def mounts_in(folder: Path) -> frozenset[str]:
-    """Return the paths in a folder, or its own, at which something else is mounted: a disk, a folder, a single file.
+    """Return the mount points in a folder, with the folder itself.
 
-    Args:
-        folder: The folder; the paths begin as it is written.
+    A disk, a folder, or a single file can be mounted.
     """
     table = ""
     # A container or chroot may have no /proc.
@@ -43,7 +43,7 @@ def mounts_in(folder: Path) -> frozenset[str]:
     if not table:
         folders = (path for path, _, _ in os.walk(folder))
         return frozenset(filter(os.path.ismount, folders))
-    # A folder of the same file system may be mounted too: only the kernel's table tells.
+    # Only the kernel's table has bind mounts of the same file system.
     real = os.path.realpath(folder)
     below = set()
     for line in table.splitlines():
@@ -55,9 +55,9 @@ def mounts_in(folder: Path) -> frozenset[str]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yield the files and links of a folder of any depth that a path reaches, and what is mounted there as one of them.
+    """Yield the files, links, and mount points in a folder tree.
 
-    pathlib's way ends at a depth of 1000.
+    ``Path.rglob`` fails below a depth of 1000.
     """
     mounts = mounts_in(folder)
     folders = [str(folder)]
@@ -78,23 +78,19 @@ def size_of(folder: Path) -> int:
     files = files_below(folder) if is_folder(folder) else [folder]
     size = 0
     for file in files:
-        # Another process may remove it meanwhile.
-        with suppress(OSError):
+        with suppress(OSError):  # another process removed it
             size += file.lstat().st_size
     return size
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file or a link, and no folder; what resists is left."""
+    """Remove a file or a link, if possible."""
     with suppress(OSError):
         path.unlink(missing_ok=True)
 
 
 def remove_path(path: Path) -> None:
-    """Remove what lies there: of a link or a junction itself alone, and no folder in which something is mounted.
-
-    What resists is left.
-    """
+    """Remove a file, a link, or a folder tree without mounts, if possible."""
     import shutil
     import subprocess
 
@@ -107,5 +103,5 @@ def remove_path(path: Path) -> None:
             try:
                 shutil.rmtree(path, ignore_errors=True)
             except RecursionError:
-                # A wheel may hold folders that are nested deeper than Python goes.
+                # A wheel can have a deeper tree than Python's recursion limit.
                 subprocess.run(["rm", "-rf", path], check=False)

@@ -1,4 +1,4 @@
-"""Progress is an object handed in: rooms that work report to it, and only the CLI knows about terminals."""
+"""Interface for progress reports. The command line implements it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 Meter = Callable[[int], None]
-"""Counts the bytes of one file; a transfer that begins again takes back what it had counted."""
+"""Adds the bytes of a file, or subtracts them for a restart."""
 Progress = Callable[[str, int], None]
-"""Counts what is done of a part of a work, by its name."""
+"""Adds the bytes of a named part."""
 
 
 class Reporter:
-    """Where a room reports what it does: nowhere, unless a class made of this one shows it.
-
-    Threads may call it at the same time.
-    """
+    """Receiver of progress, which this class ignores. It is thread-safe."""
 
     def step(
         self,
@@ -23,38 +20,35 @@ class Reporter:
         text: str,
         seconds: float | None = None,
     ) -> None:
-        """Report one finished step: its name, what came of it, how long it took.
+        """Report a finished step.
 
         Args:
-            label: Its name, a word or two: ``Download``.
-            text: What came of it, in a line.
-            seconds: How long it took; None if that is of no interest.
+            label: A name of one or two words: ``Download``.
+            text: The result, in a line.
+            seconds: The duration; None reports none.
         """
 
     def detail(self, label: str, text: str) -> None:
         """Report a fact that only ``--verbose`` prints."""
 
     def notice(self, label: str, text: str) -> None:
-        """Report what a user reads who has turned the progress off too: what a stranger chose."""
+        """Report a step also with ``--quiet``."""
 
     def wait(self, text: str) -> None:
-        """Report what is being waited for."""
+        """Report the reason for a wait."""
 
     def warn(self, text: str) -> None:
-        """Report something that the user should know and that stops nothing."""
+        """Report a warning."""
 
     def progress(
         self,
         label: str,  # noqa: ARG002
         parts: Mapping[str, int | None],  # noqa: ARG002
     ) -> AbstractContextManager[Progress]:
-        """Follow a transfer while it goes on.
+        """Report a transfer: a context that yields a ``Progress``.
 
         Args:
-            label: Its name.
-            parts: The bytes of each file; None if they are not known.
-
-        Returns:
-            A context; the function that it yields is told of the progress.
+            label: The name of the transfer.
+            parts: The bytes of each file; None if unknown.
         """
         return nullcontext(lambda _part, _count: None)

@@ -29,63 +29,60 @@ _TORCH_INDEX = r"(?P<base>.+/.+)/(?P<backend>cpu|xpu|cu\d+|rocm[\d.]+)/?"
 
 
 class Sourcing(Value):
-    """The choices of whoever starts a run about its packages; pip's and uv's own settings count beside them."""
+    """Sources of packages, in addition to the settings of pip and uv."""
 
     torch_index: str | None = None
-    """The base of PyTorch's index; None is the configured one, or the official one."""
+    """The base URL of PyTorch's index; None for the configured one."""
 
     extension_sources: tuple[str, ...] = ()
     """Further pages of prebuilt extensions."""
 
     wheels: Path | None = None
-    """A folder whose files come before those of every other source."""
+    """A folder of files that precede all other sources."""
 
     offline: bool = False
-    """Whether only caches and folders are read."""
+    """Whether to read only caches and folders."""
 
     only_binary: bool = False
-    """Whether no package's own code runs while it is built."""
+    """Whether no build may run a package's own code."""
 
 
 DEFAULT_SOURCING = Sourcing()
 
 
 class Request(Value):
-    """The request for an environment, or a project's part of it.
+    """Request for an environment, or a project's part of it.
 
-    The API gives requirements and constraints as a text or a list of texts, which are parsed here.
+    The API may pass strings for requirements and constraints.
     """
 
     requirements: tuple[Requirement, ...] = (ANY_TORCH,)
-    """Packages by name, by address, and editable folders."""
+    """Packages by name or address, and editable folders."""
 
     python: str | None = None
-    """The interpreter's ``X.Y``, or a specifier.
-
-    For ``install`` and ``lock`` also its path.
-    """
+    """An ``X.Y`` or a specifier; for ``install`` and ``lock`` also a path."""
 
     backend: str | None = None
-    """A tag that is forced, such as ``cu126`` or ``cpu``."""
+    """The only allowed tag, such as ``cu126`` or ``cpu``."""
 
     gpus: tuple[str | int, ...] | None = None
-    """Indices or UUIDs of the GPUs to plan for; None: all."""
+    """Indices or UUIDs of the GPUs to plan for; None is all."""
 
     allowed_backends: tuple[str, ...] | None = None
-    """The tags that a team allows; None: all."""
+    """The tags that the project allows; None is all."""
 
     preferred_pythons: tuple[str, ...] = ()
-    """The ``X.Y`` to try, in this order, before the newest that the machine has."""
+    """The ``X.Y`` to try, in this order, before the machine's latest."""
 
     managed_pythons: bool = True
-    """Whether Pythons that the machine lacks can be fetched."""
+    """Whether a missing Python can be downloaded."""
 
     constraints: tuple[Constraint, ...] = ()
 
     files: Mapping[str, tuple[Requirement, ...]] = {}
     """The requirements and constraints of each file, by relative path.
 
-    Those that no file has were added by hand.
+    The others were added on the command line.
     """
 
     extras: tuple[str, ...] = ()
@@ -95,40 +92,42 @@ class Request(Value):
     """The requirements of each selected extra or group."""
 
     revision: int = 0
-    """How often the request of its folder has changed: of locks that disagree, those with the highest count."""
+    """The number of changes of the folder's request.
+
+    If lock files have different requests, those with the highest number count.
+    """
 
     preferred: tuple[Constraint, ...] = ()
     """The versions of uv.lock or poetry.lock, which are preferences."""
 
     preferred_backend: str | None = None
-    """A tag that is taken if a build of the chosen torch has it and runs."""
+    """A tag to prefer among the builds of the selected torch."""
 
     sources: tuple[str, ...] = ()
-    """What files say of where packages come from and which files they are."""
+    """The sources and hashes that files give for packages."""
 
     build_files_digest: str = ""
-    """The digest of the build files of the folders among them whose requirements only a build backend can read."""
+    """The digest of the build files of folders with dynamic requirements."""
 
     targets: tuple[str, ...] = ()
-    """What a project is locked for, such as ``cu126``; empty: what its locks are for, or this machine."""
+    """The targets, such as ``cu126``; empty for the existing ones."""
 
     newest_per_target: bool = False
-    """Whether each target has its own newest torch, if no version serves all."""
+    """Whether each target may have its own latest torch."""
 
     relax: bool = False
-    """Whether a request that cannot be met as it is written is met as near to its words as it can be."""
+    """Whether pins that cannot work here may change to compatible versions."""
 
     required_python: str | None = None
-    """The specifier of a project, which a Python that is named otherwise has to be within."""
+    """The requires-python of the project, which also limits ``python``."""
 
     places: Mapping[str, TextOrigin] = {}
     """The origin of each requested Python and backend."""
 
     sourcing: Sourcing = DEFAULT_SOURCING
-    """How packages are had."""
 
     def __hash__(self) -> int:
-        # A dict has no hash: the files are compared alone.
+        # A dict cannot be hashed: ``files`` are only compared.
         return hash((self.requirements, self.python, self.backend, self.gpus))
 
     if TYPE_CHECKING:
@@ -161,11 +160,11 @@ class Request(Value):
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        """Parse the texts of a caller.
+        """Parse the strings of the API.
 
         Raises:
-            TypeError: An argument has another type.
-            UsageError: A text is malformed.
+            TypeError: An argument has a wrong type.
+            UsageError: A requirement is malformed.
         """
         for name in ("python", "backend"):
             check_text(name, getattr(self, name))
@@ -184,12 +183,12 @@ class Request(Value):
 
     @property
     def is_for_cpu(self) -> bool:
-        """Whether the CPU's build is asked for by name."""
+        """Whether the CPU build is requested explicitly."""
         return self.backend == CPU.tag
 
     @property
     def is_for_gpus(self) -> bool:
-        """Whether a build for GPUs is asked for by name."""
+        """Whether a GPU build is requested explicitly."""
         return self.backend not in {None, CPU.tag}
 
 
@@ -200,15 +199,15 @@ def check_text(name: str, value: object) -> None:
 
 
 def listed(name: str, value: Any, kinds: Any = str) -> tuple[Any, ...]:
-    """Return the values of an argument that is a string or a list.
+    """Return the values of an argument that is one value or a collection.
 
     Args:
-        name: The argument.
+        name: The name of the argument.
         value: Its value.
-        kinds: The types of the values.
+        kinds: The allowed types of a value.
 
     Raises:
-        TypeError: It is anything else.
+        TypeError: A value has another type.
     """
     if isinstance(value, str):
         return (value,)
@@ -228,11 +227,11 @@ def _parsed(name: str, value: object) -> tuple[Requirement, ...]:
 
 
 FOLDERS_OWN = Request(())
-"""A request without requirements: the folder's count."""
+"""A request without requirements, for the folder's own."""
 
 
 def split_torch_index(address: str) -> tuple[str, str | None]:
-    """Return the base of a PyTorch index, and the backend that PyTorch's own instructions have at its end, if any."""
+    """Split a PyTorch index URL into its base and backend, if any."""
     match = re.fullmatch(_TORCH_INDEX, address)
     if match is None:
         return address, None

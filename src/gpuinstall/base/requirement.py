@@ -1,4 +1,7 @@
-"""One requirement, parsed as far as the choice needs, a bare name without loading a parser; and its marker, judged."""
+"""Requirements and constraints, parsed once, and their markers.
+
+A bare name is parsed without importing ``packaging``.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ _SYSTEMS = {
 _PARSING = Lock()
 
 _LONGEST = 10_000
-"""The characters of a requirement that are read."""
+"""The maximum characters of a requirement."""
 _SHOWN = 200
 """The characters of a malformed requirement that an error shows."""
 _REPOSITORIES = {
@@ -44,25 +47,25 @@ _REPOSITORIES = {
     "pytorch/vision": "torchvision",
     "pytorch/audio": "torchaudio",
 }
-"""Whose repositories are not called as their packages are."""
+"""The packages of repositories with another name."""
 
 _LINE_BREAK = r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]"
 _EDITABLE = r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)"
 _NAME = r"(?a:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*)"
 _NAMED = rf"{_NAME}(?P<rest>\S.*)"
 _BLANKS = r" +(?=[^\s;\[#])(?!--?[A-Za-z])"
-"""The blanks of a path: behind them is no marker, comment or option, for uv reads the line too."""
+"""The blanks of a path, which no marker, comment, or option follows, as in uv."""
 _REST = rf"(?:[^\s;\[]|{_BLANKS})*"
 _FOLDER = rf"\w(?:[\w.-]|{_BLANKS})*(?:\[[^\]]*\])?"
 _RELATIVE = rf"(?:[^\s;\[@<>=!~/\\]*|\w[\w.-]*(?: +\w[\w.-]*)+)[/\\]{_REST}"
 _PATH = rf"\.{{1,2}}(?:[/\\]{_REST})?|[/~]{_REST}|[A-Za-z]:[\\/]{_REST}|{_RELATIVE}"
 _PATH_WITH_BLANKS = rf"({_NAME})((?![a-z+]{{2,}}:)\S+(?:{_BLANKS}\S+)+)(\s+;.*)?"
 _BLANK_MARK = "\x1f"
-"""What stands for a blank of a path while packaging parses it; no text from outside can have it."""
+"""The replacement of a blank while packaging parses a path. _LINE_BREAK excludes it."""
 _LOGIN = r"://([^/\s]+@)"
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
 _MARKS = r"[\\\x00-\x1f\x7f]"
-"""What a program may take for a slash, or pass over."""
+"""Characters that programs may read as a slash, or ignore."""
 _SCHEME = r"(?i)[a-z][a-z0-9+.-]+:"
 _WHOLE_SCHEME = r"(?i)(file:|[a-z][a-z0-9+.-]*file://|[a-z][a-z0-9+.-]+://[^/])"
 _FILE = r"[^\s;\[]+\.(?:whl|tar\.gz|zip)"
@@ -164,7 +167,7 @@ class Requirement(Value):
 
     @property
     def is_remote(self) -> bool:
-        """Whether its address is no path of this machine."""
+        """Whether its address is not a path on this machine."""
         return is_remote(self.url or "")
 
     @property
@@ -265,16 +268,12 @@ class Constraint(Requirement):
 
 
 def is_remote(address: str) -> bool:
-    """Whether an address is no path of this machine."""
+    """Return whether an address is not a path on this machine."""
     return re.match(r"[A-Za-z+]{2,}:", address) is not None
 
 
 def fault_in(address: str) -> str:
-    """Return why programs could read an address differently: a mark that one passes over, no ``//``; empty: none could.
-
-    Args:
-        address: An address, or any other text: a path or a name has no such fault.
-    """
+    """Return why programs could read a URL differently; "" for any other text."""
     plain = re.sub(_MARKS, "", address.strip())
     if not re.match(_SCHEME, plain):
         return ""
@@ -286,34 +285,33 @@ def fault_in(address: str) -> str:
 
 
 def standard_requirement(text: str) -> StandardRequirement:
-    """Return a requirement as packaging parses it; raise InvalidRequirement.
-
-    One at a time, with markers: CPython 3.11.7 fails if two threads make syntax trees at once.
-    """
+    """Parse a requirement with packaging; raise InvalidRequirement."""
     from packaging.requirements import Requirement as StandardRequirement
 
+    # CPython 3.11.7 fails if two threads create syntax trees, which markers need.
     with _PARSING:
         return StandardRequirement(text)
 
 
-def mended(text: str) -> str:
-    """Return a requirement of METADATA without the old spelling ``>=3.6.*``, which is as old as setuptools."""
+def without_wildcard(text: str) -> str:
+    """Correct the invalid specifiers ``>=3.6.*`` of old METADATA."""
     return re.sub(r"([<>]=?|~=)\s*([\d.]+?)\.\*", r"\1\2", text)
 
 
 def lenient_requirement(text: str) -> str | None:
-    """Return a requirement as uv reads it in METADATA: it forgives old spellings there, and none in a row.
+    """Return a requirement of METADATA, with old spellings as uv reads them.
 
-    None if it is none at all.
+    Returns:
+        The canonical requirement, or None if it is malformed.
     """
     try:
-        return str(standard_requirement(mended(text)))
+        return str(standard_requirement(without_wildcard(text)))
     except ValueError:
         return None
 
 
 def standard_marker(text: str) -> Marker:
-    """Return a marker as packaging parses it; raise InvalidMarker."""
+    """Parse a marker with packaging; raise InvalidMarker."""
     from packaging.markers import Marker
 
     with _PARSING:
@@ -405,9 +403,9 @@ def _parse(text: str) -> Requirement:
     if is_name and not is_file and stripped.lower() != "pytorch":
         name = normalized(stripped)
         return Requirement(name, name)
-    # A path as uv writes one, which begins where other paths do.
+    # uv writes a relative path as file:folder.
     stripped = re.sub(r"(?<![^\s@])file:(?=[\w.])", "./", stripped)
-    # It would be a second line of a file for uv.
+    # uv would read it as a second line of a file.
     if re.search(_LINE_BREAK, stripped):
         message = f"{shown(stripped)!r} has a line break or a control character"
         raise UsageError("requirement-malformed", message)
@@ -417,7 +415,7 @@ def _parse(text: str) -> Requirement:
         raise UsageError(
             "requirement-misnamed",
             "the package is called torch, not pytorch",
-            hint=f"Write torch{rest} in place of {stripped}",
+            hint=f"Write torch{rest} instead of {stripped}",
         )
     editable = re.fullmatch(_EDITABLE, stripped)
     if editable is None:
@@ -435,14 +433,14 @@ def _parse(text: str) -> Requirement:
     if requirement.is_remote and not requirement.url.startswith("file:"):
         raise UsageError(
             "requirement-malformed",
-            f"{stripped!r} is not a folder of this machine",
-            hint=f"Write {folder} in place of {stripped}",
+            f"{stripped!r} is not a folder on this machine",
+            hint=f"Write {folder} instead of {stripped}",
         )
     return replace(requirement, editable=True, text=f"-e {requirement.text}")
 
 
 def names_of(requirements: Iterable[Requirement]) -> frozenset[str]:
-    """Return the names of the packages of requirements."""
+    """Return the names of requirements."""
     return frozenset(requirement.name for requirement in requirements)
 
 
@@ -453,24 +451,20 @@ def once(requirements: Iterable[RequirementT]) -> tuple[RequirementT, ...]:
 
 def _canonical(specifier: str) -> str:
     """Return a specifier with its clauses in canonical order."""
-    # One clause has no order, and a plan need not load the parser.
+    # A single clause needs no parser, which is slow to import.
     return str(parse_specifier(specifier)) if "," in specifier else specifier
 
 
 @lru_cache(maxsize=1_000)
 def parse_specifier(text: str) -> SpecifierSet:
-    """Return a specifier.
-
-    Raises:
-        ValueError: It is malformed.
-    """
+    """Parse a specifier; raise ValueError."""
     from packaging.specifiers import SpecifierSet
 
     return SpecifierSet(text)
 
 
 def normalized(name: str) -> str:
-    """Return a package's name as the indexes write it."""
+    """Normalize the name of a package."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -479,14 +473,14 @@ def marker_environment(
     arch: str,
     python: str,
 ) -> dict[str, str]:
-    """Return the values of the markers of a system, this one or another.
+    """Return the values of environment markers on a system.
 
     Args:
-        os: Its name in our documents, such as ``macos``.
-        arch: Its processor, as our documents have it.
+        os: The system of a Machine document, such as ``macos``.
+        arch: The processor of a Machine document.
         python: The CPython, ``X.Y`` or ``X.Y.Z``.
     """
-    # X.Y stands for its first patch: what a marker says of later ones may not hold.
+    # A marker for later patch releases may not hold: X.Y is X.Y.0.
     full = python if python.count(".") > 1 else f"{python}.0"
     processor = processor_of(os, arch)
     if os == "windows":
@@ -505,7 +499,7 @@ def marker_environment(
 
 
 def _parse_text(text: str) -> Requirement:
-    """Read a requirement: an address without a name before it, or as the standard has it."""
+    """Parse a standard requirement, or an address without a name."""
     named = re.fullmatch(_NAMED, text)
     address = named["rest"] if named else text
     fault = fault_in(address)
@@ -518,11 +512,11 @@ def _parse_text(text: str) -> Requirement:
 
 
 def _parse_named(text: str) -> Requirement:
-    """Read a requirement as the standard has it, and a path with blanks behind a name."""
+    """Parse a standard requirement, or a name with a path that has blanks."""
     written = text
     located = re.fullmatch(_PATH_WITH_BLANKS, text)
     if located:
-        # packaging knows addresses only, which have no blanks.
+        # packaging accepts no blanks in an address.
         name, path, marker = located.groups("")
         written = name + path.replace(" ", _BLANK_MARK) + marker
     try:
@@ -531,7 +525,7 @@ def _parse_named(text: str) -> Requirement:
         malformed = _malformed(text, "requirement", error)
         single = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([\w.+*!-]+)", text)
         if single:
-            malformed.hint = f"Write {single[1]}=={single[2]} in place of {text}"
+            malformed.hint = f"Write {single[1]}=={single[2]} instead of {text}"
         raise malformed from None
     url = parsed.url
     parsed.name = normalized(parsed.name)
@@ -548,7 +542,7 @@ def _parse_named(text: str) -> Requirement:
 
 
 def _parse_address(form: re.Match[str]) -> Requirement:
-    """Return the requirement of an address without a name before it."""
+    """Return the requirement of an address without a name."""
     address = form["address"]
     names = re.findall(r"[^][,\s]+", form["extras"] or "")
     extras = tuple(sorted(set(map(normalized, names))))
@@ -572,7 +566,7 @@ def _malformed(
     kind: str,
     reason: str | Exception,
 ) -> UsageError:
-    # A parser shows the place in further lines.
+    # packaging adds lines with the position.
     first, *_ = str(reason).splitlines()
     message = f"{shown(text)!r} is not a {kind}: {first}"
     return UsageError("requirement-malformed", message)
@@ -584,14 +578,13 @@ def shown(text: str) -> str:
 
 
 def _name_in(address: str) -> str:
-    """Return the name that an address tells: of its ``#egg=``, of its file, or of its last part."""
+    """Return the name in an address: its ``#egg=``, file, or last part."""
     location = re.sub(r"(@[^/\\]*)?[/\\]*(#.*)?\Z", "", address)
     *_, owner, last = re.split(r"[/\\]", f"/{location}".removesuffix(".git"))
-    told = re.search(r"#.*?egg=([A-Za-z0-9][\w.-]*)", address) or re.fullmatch(
-        r"(.+?)-\d.*\.(?:whl|tar\.gz|zip)", last
-    )
-    if told:
-        return told[1]
+    egg = re.search(r"#.*?egg=([A-Za-z0-9][\w.-]*)", address)
+    known = egg or re.fullmatch(r"(.+?)-\d.*\.(?:whl|tar\.gz|zip)", last)
+    if known:
+        return known[1]
     if not re.match(r"[A-Za-z0-9]", last):
         return ""
     package = _REPOSITORIES.get(f"{owner}/{last}".lower())

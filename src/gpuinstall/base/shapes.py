@@ -142,7 +142,7 @@ def _find_fault(value: Any, shape: Shape, key: str) -> _Fault | None:
     """Return the first key with a wrong value, the value, and its shape."""
     if isinstance(shape, tuple):
         faults = [_find_fault(value, one, key) for one in shape]
-        # An alternative that fits further down has the closest fault.
+        # The deepest fault belongs to the most similar alternative.
         known = filter(None, faults)
         return max(known, key=lambda one: len(one[0])) if all(faults) else None
     kind: Any = shape if isinstance(shape, type) else type(shape)

@@ -22,13 +22,14 @@ def this_shell(environ: Mapping[str, str]) -> ShellName:
 
 
 def quoted(word: Path | str, shell: ShellName | None = None) -> str:
-    """Return a text as one word of a shell, to paste.
+    """Quote a text as one word of a shell, to paste.
 
-    A character that cannot be printed, such as a line break, is written by its number, so that it runs nothing.
+    An unprintable character, such as a line break, becomes an escape, which cannot
+    run a command when it is pasted.
 
     Args:
         word: The text.
-        shell: The shell; None: the usual one of this system.
+        shell: The shell; None is the default of this system.
     """
     text = str(word)
     if shell is None:
@@ -39,7 +40,7 @@ def quoted(word: Path | str, shell: ShellName | None = None) -> str:
 
 
 def _value(text: str, shell: ShellName) -> str:
-    """Return a word as a value. PowerShell would run a bare one."""
+    """Quote a word as a value, which PowerShell would run without quotes."""
     if shell == "sh" and re.fullmatch(_PLAIN, text):
         return text
     if all(map(is_shown, text)):
@@ -55,15 +56,10 @@ def _value(text: str, shell: ShellName) -> str:
 
 
 def literal(word: Path | str, shell: ShellName) -> str:
-    """Return a text as one word of a shell, to write into a file.
-
-    Args:
-        word: The text.
-        shell: The shell that reads the file.
-    """
+    """Quote a text as one word of a shell, to write into a file."""
     text = str(word)
     if shell == "powershell":
-        # Typographic quotes end a text too.
+        # PowerShell also accepts typographic quotes.
         doubled = re.sub("(['‘’‚‛])", r"\1\1", text)
         return f"'{doubled}'"
     # shlex.quote writes =ls without quotes, which zsh expands.
@@ -80,16 +76,16 @@ def activation(venv: str, shell: ShellName, *, windows: bool) -> str:
     """Return the line that activates an environment.
 
     Args:
-        venv: Its folder, absolute or from the working folder.
+        venv: The folder, absolute or relative to the working folder.
         shell: The shell.
-        windows: Whether its scripts are where Windows has them.
+        windows: Whether the environment has a Scripts folder.
     """
     folder = "\\Scripts\\" if windows else "/bin/"
     if shell == "sh":
         return f". {quoted(f'{venv}{folder}activate', shell)}"
     path = f"{venv}{folder}activate.ps1"
     file = quoted(path, shell)
-    # A quoted word by itself is a text for PowerShell, and nothing is run.
+    # PowerShell prints a quoted word instead of running it.
     return file if file == path else f"& {file}"
 
 

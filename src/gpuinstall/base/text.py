@@ -1,4 +1,7 @@
-"""Texts that people read: from outside made harmless, sizes and times in words, our block in a file of the user's."""
+"""Text for people: redact and escape it, and format sizes and times.
+
+Also gpuinstall's own blocks and generated files.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from contextvars import ContextVar
 from typing import Any
 
 MOST_NAMES = ContextVar("MOST_NAMES", default=6)
-"""As many names stand in a line; of the others their number does. ``--verbose`` lifts it."""
+"""The names that ``some`` lists; ``--verbose`` lists all."""
 
 
 _LOGIN = r"(?:(?<=://)(?<!ssh://)|(?<=ssh://)(?=[^/\s]*:[^/\s]*@))[^/\s]+@"
-"""The user and password of an address. The mere name of SSH's user, mostly git, is no secret, and needed there."""
+"""The login of a URL. An SSH user without a password is public."""
 _DAMAGED_LOGIN = r"(?<=http:/)[^/\s]+@|(?<=https:/)[^/\s]+@|\b[\w.%+-]+:[^\s/@:]+@(?=[\w-]+\.\w|localhost\b|\[)"
-"""The same if a path has taken a slash of the address, or it has no scheme."""
+"""The login of a URL without a scheme, or with only one slash."""
 TOKEN = re.compile(
     r"(?i)(://[^\s?#;]+[?#;](?:[^\s]*[&#;])?(?:sig|auth|jwt|pass|pwd|[\w.-]*"
     r"(?:token|secret|signature|passw(?:or)?d|credential|(?:api|access)[_-]?key))=)"
@@ -29,12 +32,12 @@ _GUARD_HEAD = r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n"
 
 
 _WIDEST = 8000
-"""The characters of a line that are shown."""
+"""The maximum characters of a printed line."""
 
 
 def redacted(text: str) -> str:
-    """Show that every address in ``text`` has a user and password, and not which."""
-    # Nearly every text has none, and a log has many lines.
+    """Replace the logins and tokens of all URLs by asterisks."""
+    # Most lines have none, and a log has many lines.
     if "=" in text and "://" in text:
         text = TOKEN.sub(r"\1****", text)
     if "@" in text:
@@ -43,7 +46,8 @@ def redacted(text: str) -> str:
 
 
 def redacted_document(value: Any) -> Any:
-    """Return a JSON document with every text in it ``redacted``: within JSON's text a login may begin in an escape."""
+    """Redact every string of a JSON document."""
+    # In the serialized document, a login could start within an escape.
     if isinstance(value, dict):
         return {redacted(key): redacted_document(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -52,14 +56,14 @@ def redacted_document(value: Any) -> Any:
 
 
 def without_logins(text: str) -> str:
-    """Take the user and password out of every address in ``text``."""
+    """Remove the logins of all URLs."""
     if "@" in text:
         return re.sub(_LOGIN, "", text)
     return text
 
 
 def has_login(text: str) -> bool:
-    """Whether an address in a text has a user's name, a password or a token."""
+    """Return whether a URL in a text has a login."""
     return without_logins(text) != text
 
 
@@ -69,24 +73,25 @@ def is_verbose() -> bool:
 
 
 def shorten(text: str) -> str:
-    """Return a text from outside with at most 200 characters."""
+    """Limit a text to 200 characters."""
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def some(names: Sequence[str]) -> str:
-    """Name things in one line: ``numpy, pandas and 20 more``."""
+    """Join names, but count most: ``numpy, pandas and 20 more``."""
     most = MOST_NAMES.get()
     more = len(names) - most
-    # "and 1 more" is no shorter than its name.
-    return (
-        ", ".join(names) if more < 2 else f"{', '.join(names[:most])} and {more} more"
-    )
+    # "and 1 more" is as long as a name.
+    if more < 2:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {more} more"
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""Write out what moves a cursor, turns text around or begins a line: ``\x1b``, ``\n``, ``\u202e``.
+    r"""Redact a text, and escape unprintable characters: ``\x1b``, ``\u202e``.
 
-    What is printed as itself stays, and so do the characters of ``keep``. No password in an address is shown.
+    They could move the cursor, reverse the text, or start a line. ``keep`` has the
+    characters that are not escaped.
     """
     text = redacted(text)
     if len(text) > _WIDEST:
@@ -108,42 +113,42 @@ def _narrowed(line: str) -> str:
 
 
 def is_shown(mark: str) -> bool:
-    """Whether a character stands for itself where it is shown: it is printed, or a space of any width."""
+    """Return whether a character is printable, or a space of any width."""
     from unicodedata import category
 
     return mark.isprintable() or category(mark) == "Zs"
 
 
 def readable(size: int) -> str:
-    """Write a number of bytes as people do: ``2.9 GB``."""
+    """Format a number of bytes: ``2.9 GB``."""
     if size < 1e6:
         return f"{size / 1e3:.0f} kB"
     return f"{size / 1e6:.0f} MB" if size < 1e9 else f"{size / 1e9:.1f} GB"
 
 
 def number_of(count: int, thing: str) -> str:
-    """Write how many there are of something: ``1 package``, ``2 packages``."""
+    """Format a count: ``1 package``, ``2 packages``."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def duration(seconds: float) -> str:
-    """Write seconds as people do: ``4.1 s``, ``1 min 12 s``."""
+    """Format seconds: ``4.1 s``, ``1 min 12 s``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     return f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
 class BrokenBlockError(ValueError):
-    """The marks of a block do not pair: what is between them may be the user's."""
+    """A block lacks one of its marks, so its extent is unknown."""
 
 
 def with_block(text: str, lines: Iterable[str]) -> str:
-    """Return a text with ``lines`` before it, between the marks."""
+    """Prepend lines to a text, between the marks."""
     return "".join(f"{line}\n" for line in (_BEGIN, *lines, _END)) + text
 
 
 def without_block(text: str) -> str:
-    """Return a text without what ``with_block`` put in; raise BrokenBlockError if it cannot be told apart."""
+    """Remove the block of ``with_block``; raise BrokenBlockError."""
     text = re.sub(_BLOCK, "", text)
     if _BEGIN in text or _END in text:
         raise BrokenBlockError("one of the two marks is missing")
@@ -151,22 +156,22 @@ def without_block(text: str) -> str:
 
 
 def guard_text(text: str, source: str, lift: str) -> str:
-    """Return the text of a file that keeps pip or uv to some builds, below the line that marks it as ours.
+    """Return a file that limits pip or uv to some builds, with a head line.
 
     Args:
         text: The settings or constraints.
-        source: The lock that they were made from, or the torch.
-        lift: How to do without them.
+        source: Their lock file or torch.
+        lift: The instructions to remove them.
     """
     return f"# The builds that go with {source} ({checksum(text)}). {lift}\n{text}"
 
 
 def is_guard_text(text: str) -> bool:
-    """Whether a text is as ``guard_text`` has made it, and not edited since."""
+    """Return whether a text is an unedited ``guard_text``."""
     head = re.match(_GUARD_HEAD, text)
     return head is not None and head[1] == checksum(text[head.end() :])
 
 
 def checksum(text: str) -> str:
-    """Return the CRC-32 of a text, by which an edit is seen."""
+    """Return the CRC-32 of a text, to detect edits."""
     return f"{zlib.crc32(text.encode()):08x}"

@@ -1,4 +1,4 @@
-"""Calls made side by side: what waits for servers takes as long as the slowest of them."""
+"""Parallel calls, for requests to servers."""
 
 from __future__ import annotations
 
@@ -14,22 +14,15 @@ def side_by_side(
     items: Iterable[_Item],
     at_once: int = 16,
 ) -> list[_Result]:
-    """Return the results of a call for each item, in order; a few calls run at once.
-
-    Args:
-        call: Is made in other threads.
-        items: What it is made for.
-        at_once: The most calls at once.
+    """Call a function for each item in threads, in order.
 
     Raises:
-        Exception: What the first call raises that fails.
+        Exception: The exception of the first failed call.
     """
     arguments = list(items)
-    # One call needs no threads, nor the module that makes them.
     if len(arguments) < 2:
         return [call(item) for item in arguments]
-    from concurrent.futures import ThreadPoolExecutor  # takes long to load
+    from concurrent.futures import ThreadPoolExecutor  # slow to import
 
-    with ThreadPoolExecutor(min(at_once, len(arguments))) as pool:
-        results = pool.map(call, arguments)
-        return list(results)
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(call, arguments))

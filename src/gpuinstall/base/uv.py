@@ -1,4 +1,4 @@
-"""uv's command lines and environment, as values."""
+"""Command lines and environment variables of uv."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HARMLESS = (
     "UV_REQUEST_TIMEOUT",
     "UV_SYSTEM_CERTS",
 )
-"""How the variables begin that a user may set for uv: they change where and how fast, never what is installed."""
+"""Prefixes of variables that do not change the selected files."""
 
 _NEEDED = (
     "COMSPEC",
@@ -50,17 +50,20 @@ _NEEDED = (
     "UV_",
     "WINDIR",
 )
-"""How the variables begin that uv and Git need to resolve without running a build."""
+"""Prefixes of variables that uv and Git need to resolve without a build."""
 _OF_THE_USER = {"UV_CACHE_DIR", "UV_PYTHON_INSTALL_DIR", "GIT_CONFIG_GLOBAL"}
-"""Their values name the user; uv is told its cache by an option."""
+"""Variables with the user's name. uv's cache is an option instead."""
 _PROXIES = {"ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}
-"""They may hold a login. uv reads them in small letters too, and puts only names in capitals into an address."""
+"""Variables that can have a login.
+
+uv also reads them in lower case, and expands only upper-case names in a URL.
+"""
 _SECRET = re.compile(
     r"(?<![A-Z0-9])(PAT|JWT|PWD|AUTH|AUTHORIZATION|DSN|COOKIE|SAS|KEYS?|PASS|PW|CREDS?)(?![A-Z])"
     r"|TOKEN|SECRET|PASS(WORD|WD|PHRASE)|CREDENTIAL|(API|ACCESS|PRIVATE|ACCOUNT)_?KEY"
     r"|CONNECTION_?STRING|WEBHOOK|DATABASE_URL|BROKER_URL"
 )
-"""The names of variables that hold logins."""
+"""The names of variables with secrets."""
 _SECRET_VALUE = re.compile(
     r"PRIVATE KEY-----|\"(private_key|auth|password|token)\"\s*:"
     r"|(?i:\b(pwd|password|accountkey|sharedaccesskey|client_secret)=)"
@@ -77,21 +80,24 @@ _FOR_BUILDS = re.compile(
     r"|(LC_|SSL_CERT_|DYLD_|C_INCLUDE_|CPLUS_|PKG_CONFIG|CMAKE_|CUDA|NVCC|CUDNN|ROCM|HIP"
     r"|GIT_|SSH_|SYSTEM|PROGRAM|PROCESSOR|MACOSX_|VC|VS|XDG_|UV_|RUST).*"
 )
-"""The variables that a build receives if only a lock introduced it."""
+"""The variables of a build that only a lock file requests."""
 
 _INDEX_LISTS = {"UV_INDEX_URL", "UV_INDEX_STRATEGY"}
 
 
 @cache
 def uv() -> Path:
-    """Return the uv that was installed with us; to be called first before threads start (sysconfig minds)."""
+    """Return the path of gpuinstall's own uv.
+
+    Call it before the first thread starts: sysconfig is not thread-safe.
+    """
     from uv import find_uv_bin
 
     return Path(find_uv_bin())
 
 
 def cache_folder(variables: Mapping[str, str]) -> Path:
-    """Return where uv's cache is, by the rule that it documents for Linux and macOS; elsewhere uv is asked."""
+    """Return uv's cache folder, by its documented rule for Linux and macOS."""
     if variables.get("UV_CACHE_DIR"):
         return Path(variables["UV_CACHE_DIR"])
     if os.name == "posix" and variables.get("HOME"):
@@ -106,11 +112,11 @@ def cache_folder(variables: Mapping[str, str]) -> Path:
 
 
 def default_index(variables: Mapping[str, str]) -> str | None:
-    """Ask uv for the address of its default index."""
+    """Return the URL of uv's default index, by running uv."""
     from gpuinstall.base.process import run
 
     options = ("--quiet", "--no-header", "--emit-index-url", "-")
-    # Without --python uv would run the folder's .venv.
+    # Without --python, uv would run the folder's .venv.
     command = pip("compile", Path(sys.executable), *options)
     setting = run(command, env=variables, text="").out
     option, _, address = setting.strip().partition(" ")
@@ -123,21 +129,21 @@ def environment(
     *,
     offline: bool = False,
 ) -> dict[str, str]:
-    """Return uv's environment: ours without what would choose other files.
+    """Return uv's variables, without those that would select other files.
 
     Args:
-        environ: Ours.
-        sources: Indexes, certificates and credentials, by uv's names.
-        offline: Whether uv may use no network.
+        environ: The variables of this process.
+        sources: uv's variables for indexes, certificates, and logins.
+        offline: Whether uv may not use the network.
     """
     variables = {}
     for name, value in environ.items():
         is_harmless = name.startswith(_HARMLESS) and name not in _INDEX_LISTS
         if is_harmless or not name.startswith("UV_"):
             variables[name] = value
-    # What the user's files say is read by us, and handed over where it counts.
+    # gpuinstall reads uv.toml and passes on the settings that count.
     variables["UV_NO_CONFIG"] = "1"
-    # Only a command of ours fetches a Python, once that was said.
+    # gpuinstall downloads a Python itself, after reporting it.
     variables["UV_PYTHON_DOWNLOADS"] = "manual"
     variables["UV_PREVIEW_FEATURES"] = "pylock"
     variables.update(sources)
@@ -147,18 +153,19 @@ def environment(
 
 
 def without_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Return the variables that uv needs to resolve, and none that says anything of the user.
+    """Return the variables that uv needs to resolve, without secrets.
 
-    It puts every variable that it has into an address with ``${NAME}`` in it, also in the METADATA of a stranger.
+    uv expands ``${NAME}`` in URLs, also in the METADATA of an unknown package.
 
     Args:
-        variables: Those of the run.
-        home: A folder that stands for the user's; what Git reads there leads to the user's own.
+        variables: The variables of the run.
+        home: A replacement of the home folder, which gets a .gitconfig that includes
+            the user's.
     """
-    from shutil import which  # with decompressors that a plan does without
+    from shutil import which  # slow to import: it loads decompressors
 
     kept = {}
-    # Of two spellings the one in capitals counts, as for uv.
+    # The upper-case spelling has precedence, as in uv.
     for name, value in sorted(variables.items(), reverse=True):
         upper = name.upper()
         if upper in _PROXIES:
@@ -184,10 +191,10 @@ def without_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
 
 
 class BuildVariables(Value):
-    """Which variables the code of packages receives while it is built."""
+    """Selection of the variables that builds receive."""
 
     is_introduced: bool = False
-    """Whether only a lock introduced the build, which gets an allow-list."""
+    """Whether only a lock file requests the build."""
     passed: tuple[str, ...] = ()
     """The names that the user passes to every build."""
 
@@ -212,7 +219,7 @@ class BuildVariables(Value):
 
 
 def _is_secret(name: str, value: str) -> bool:
-    """Return whether a variable holds a login, by its name or value."""
+    """Return whether a variable has a secret, by its name or value."""
     if name in _NO_SECRETS:
         return has_login(value)
     # Git's settings have names such as GIT_CONFIG_KEY_0.
@@ -226,10 +233,16 @@ def compile_lock(
     platform: str,
     wheels_only: Iterable[str] = (),
 ) -> list[str]:
-    """Resolve files of the working folder, to be named next, for CPython ``version`` on ``platform`` into a lock.
+    """Return the command that resolves requirements files into a pylock.toml.
 
-    The folder's own index, ``family``, comes first, and ``uv.toml`` holds its settings; ``wheels_only`` are never
-    built from source.
+    The working folder has the settings, ``uv.toml``, and the first index, ``family``.
+    The caller appends the files.
+
+    Args:
+        python: The interpreter for builds.
+        version: The version of Python to resolve for.
+        platform: The platform to resolve for.
+        wheels_only: Packages that are not built from source.
     """
     never_built = []
     for name in sorted(wheels_only):
@@ -256,11 +269,11 @@ def compile_lock(
 
 
 def create(python: Path, folder: Path) -> list[str]:
-    """Make an environment that can be moved, of the interpreter at ``python``, around what the folder may hold.
+    """Return the command that creates a relocatable environment.
 
     Args:
-        python: An interpreter: an environment of its own, or the one that others are made of.
-        folder: Where the environment is to lie; files in it stay.
+        python: The interpreter, of an environment or a base.
+        folder: The folder of the environment. Existing files remain.
     """
     return [
         str(uv()),
@@ -276,14 +289,14 @@ def create(python: Path, folder: Path) -> list[str]:
 
 
 def pip(command: str, python: Path, *words: str) -> list[str]:
-    """Run a command of uv's pip interface, ``install``, for the environment of an interpreter."""
+    """Return a command of ``uv pip`` for the environment of an interpreter."""
     return [str(uv()), "pip", command, "--python", str(python), *words]
 
 
 def from_loopback(environ: Mapping[str, str], patience: Patience) -> dict[str, str]:
-    """Return variables with which uv fetches from this machine, by no proxy.
+    """Return variables for downloads from this machine.
 
-    It waits for longer than what it waits for.
+    uv's timeout is longer than the requests that gpuinstall makes for it.
     """
     spared = environ.get("NO_PROXY") or environ.get("no_proxy")
     direct = f"{spared},127.0.0.1" if spared else "127.0.0.1"

@@ -1,6 +1,7 @@
-"""Values: frozen, compared and hashed by their fields, made by msgspec in a fortieth of a dataclass's time.
+"""Frozen value classes.
 
-A command loads a hundred of their classes before it does anything.
+A command loads a hundred of them, and msgspec creates a class forty times as fast as
+dataclasses.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ else:
 __all__ = ["Value", "asdict", "astuple", "field", "fields", "replace"]
 
 
-# It has a __dict__, for what is computed once and kept: functools.cached_property.
+# functools.cached_property requires a __dict__.
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Value(Struct, frozen=True, dict=True):
-    """A value; its fields are annotated in its class, as those of a dataclass are."""
+    """Base of value classes, whose fields are annotated as in a dataclass."""

@@ -1,11 +1,9 @@
-"""The three version numbers of a GPU stack, each a type of its own so that none is taken for another.
+"""Versions of drivers, CUDA, GPU architectures, and torch backends.
 
-``nvidia-smi`` prints two of them side by side::
+``nvidia-smi`` prints a ``DriverVersion``, and the latest ``CudaVersion`` that the
+driver supports::
 
     | NVIDIA-SMI 580.95.05     Driver Version: 580.95.05     CUDA Version: 13.0 |
-
-the first is a :class:`DriverVersion`, the second the newest :class:`CudaVersion` that driver can serve.
-The third, :class:`ComputeCapability`, belongs to the chip. A :class:`Backend` is what a build of torch is made for.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import NamedTuple
 
 
 class CudaVersion(NamedTuple):
-    """A CUDA release, ``major.minor``: of a toolkit, or the newest one that a driver serves."""
+    """CUDA release of a toolkit, or the latest that a driver supports."""
 
     major: int
     minor: int
@@ -31,7 +29,7 @@ class CudaVersion(NamedTuple):
 
 
 class ComputeCapability(NamedTuple):
-    """What a chip can execute, ``major.minor``."""
+    """Compute capability of a GPU, ``major.minor``."""
 
     major: int
     minor: int
@@ -43,12 +41,12 @@ class ComputeCapability(NamedTuple):
 
     @classmethod
     def from_sm(cls, number: int) -> ComputeCapability:
-        """Read the number of ``sm_86`` or ``compute_120``: 10 × major + minor."""
+        """Parse the number of ``sm_86``: 10 × major + minor."""
         return cls(number // 10, number % 10)
 
     @property
     def sm(self) -> str:
-        """The name of the architecture, as in ``sm_86``."""
+        """The architecture, such as ``sm_86``."""
         return f"sm_{self.major}{self.minor}"
 
     def __str__(self) -> str:
@@ -56,14 +54,15 @@ class ComputeCapability(NamedTuple):
 
 
 class DriverVersion(NamedTuple):
-    """A release of NVIDIA's driver, such as ``535.183.01``; the written form is kept."""
+    """Release of NVIDIA's driver, such as ``535.183.01``."""
 
     parts: tuple[int, ...]
     text: str
+    """The original spelling."""
 
     @classmethod
     def parse(cls, text: str) -> DriverVersion:
-        """Read two or three dotted numbers, the branch alone, or Windows' number; else raise ValueError."""
+        """Parse a release, a branch, or a Windows number."""
         text = cls.of_windows(text) or text
         if not re.fullmatch(r"[0-9]{2,4}(\.[0-9]{1,4}){0,3}", text):
             raise ValueError(f"{text!r} is not a driver version such as 535.183.01")
@@ -71,7 +70,7 @@ class DriverVersion(NamedTuple):
 
     @staticmethod
     def of_windows(text: str) -> str | None:
-        """Turn the number in Windows' device manager into the driver's own: ``31.0.15.3623`` is ``536.23``."""
+        """Convert the number in Windows: ``31.0.15.3623`` is ``536.23``."""
         number = re.fullmatch(
             r"[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{1,2}([0-9])\.([0-9]{2})([0-9]{2})", text
         )
@@ -88,7 +87,7 @@ class DriverVersion(NamedTuple):
 
 @lru_cache
 def numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers in a version, which sort as the versions do: 12.10 comes after 12.9."""
+    """Return the numbers of a version, as a sort key: 12.10 is after 12.9."""
     return tuple(map(int, re.findall(r"[0-9]+", version)))
 
 
@@ -105,14 +104,14 @@ SPELLINGS = {
     "rocm": ("rocm", r"[0-9]+(?:\.[0-9]+)*"),
     "xpu": ("xpu", ""),
 }
-"""How the tags of a kind are written: a prefix, then the version (a pattern), of CUDA without its dot.
+"""The prefix of a kind's tags, and the pattern of its version.
 
-A maker whose builds are of another kind adds one.
+A vendor with another kind of build adds a row.
 """
 
 
 class Backend(NamedTuple):
-    """The kind of a build, ``cuda``, and its version, ``12.6``; written, it is the tag ``cu126``."""
+    """Target of a torch build: a kind, ``cuda``, and its version, ``12.6``."""
 
     kind: str
     version: str | None = None
@@ -120,11 +119,11 @@ class Backend(NamedTuple):
     @staticmethod
     @lru_cache
     def parse(tag: str) -> Backend:
-        """Read a tag; raise ValueError for what is none."""
+        """Parse a tag, such as ``cu126``; raise ValueError."""
         for kind, (prefix, pattern) in SPELLINGS.items():
             version = tag.removeprefix(prefix)
             if tag.startswith(prefix) and re.fullmatch(pattern, version):
-                # CUDA's minor has one digit so far: 12.6 is 126, and 9.2 is 92.
+                # A minor version of CUDA has one digit: 126 is 12.6, and 92 is 9.2.
                 if kind == "cuda":
                     version = f"{version[:-1]}.{version[-1]}"
                 return Backend(kind, version or None)
@@ -132,14 +131,14 @@ class Backend(NamedTuple):
 
     @property
     def tag(self) -> str:
-        """Its name in addresses, versions and documents: ``cu126``, ``rocm7.2``."""
+        """The tag in URLs, versions, and documents: ``cu126``, ``rocm7.2``."""
         prefix, _ = SPELLINGS[self.kind]
         version = self.version or ""
         return prefix + (version.replace(".", "") if self.kind == "cuda" else version)
 
     @property
     def file_tag(self) -> str:
-        """Its name in the name of a lock, where PEP 751 forbids dots: ``rocm7-2``; no tag has a hyphen itself."""
+        """The tag in lock file names, without dots (PEP 751)."""
         return self.tag.replace(".", "-")
 
     def __str__(self) -> str:
@@ -150,7 +149,7 @@ CPU = Backend("cpu")
 
 
 def known_backend(tag: str | None) -> Backend | None:
-    """Read a tag; None for what is none."""
+    """Parse a tag; None if it is unknown."""
     try:
         return Backend.parse(tag) if tag else None
     except ValueError:
@@ -158,11 +157,11 @@ def known_backend(tag: str | None) -> Backend | None:
 
 
 def torch_backend(version: str, toolkit: Backend | None) -> Backend:
-    """Return the backend that a torch was built for.
+    """Return the backend of a torch.
 
     Args:
-        version: The version, with its label if it has one: ``2.14.1+cu126``, ``2.9.0a0+git1234``.
-        toolkit: What torch itself says; it decides if the label names no backend.
+        version: The version with its label: ``2.14.1+cu126``, ``2.9.0a0+git1234``.
+        toolkit: The backend that torch reports, for labels without one.
     """
     label = version.partition("+")[2]
     known = known_backend(label) or known_backend(label.partition(".")[0])
@@ -170,7 +169,7 @@ def torch_backend(version: str, toolkit: Backend | None) -> Backend:
 
 
 def is_like_a_tag(text: str) -> bool:
-    """Whether a text begins as the tags of some kind do, and goes on with a number or nothing."""
+    """Return whether a text starts as a tag does."""
     match = re.fullmatch(r"([a-z]+)[0-9.]*", text)
     return match is not None and match[1] in {
         prefix for prefix, _ in SPELLINGS.values()

@@ -369,7 +369,7 @@ def _change(
             if cuda_name and build.toolkit:
                 other = cuda_name.names.get(build.toolkit[0])
             if other:
-                return f"Write {other} in place of {value}"
+                return f"Write {other} instead of {value}"
     return f"Run it again without {value}"
 
 

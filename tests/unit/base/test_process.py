@@ -80,7 +80,7 @@ def test_a_program_that_takes_or_writes_too_much_is_ended(code, silence, excess)
     patience = Patience(silence=silence)
     with within(20):
         done = process.run(command, seconds=patience.total)
-        with pytest.raises(InstallationError, match=f"was ended: {excess}") as caught:
+        with pytest.raises(InstallationError, match=f"was stopped: {excess}") as caught:
             process.run(command, patience=patience)
     assert (done.status, done.ok, done.excess) == (None, False, excess)
     assert done.out.startswith("begun\n")

@@ -136,7 +136,7 @@ def test_a_path_may_be_written_as_a_file_address(text, path):
 def test_what_is_written_otherwise_is_answered_with_the_right_one(typed, likely):
     with pytest.raises(UsageError) as caught:
         parse_requirement(typed)
-    assert caught.value.hint == f"Write {likely} in place of {typed}"
+    assert caught.value.hint == f"Write {likely} instead of {typed}"
     assert parse_requirement(likely).is_remote is (likely == REPOSITORY)
 
 

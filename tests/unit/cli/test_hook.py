@@ -86,7 +86,7 @@ def test_a_mirror_stands_before_the_links_of_a_uv_toml(text):
 def test_a_variable_that_turns_the_file_off_is_named(monkeypatch, capsys):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     assert run_command_line(["hook", "pip"]) == 0
-    assert "PIP_CONFIG_FILE is set: pip heeds" in capsys.readouterr().err
+    assert "PIP_CONFIG_FILE is set: pip uses" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("home")

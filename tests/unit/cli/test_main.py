@@ -87,7 +87,7 @@ def test_a_user_without_a_home_is_told_to_name_one(
     [
         ("gpuinstall.cli.main._run", "plan"),
         # These words are those of the program that is started.
-        ("gpuinstall.cli.run.served", "run tool --json -v"),
+        ("gpuinstall.cli.run.project_folder", "run tool --json -v"),
     ],
 )
 def test_a_bug_is_said_in_a_line_and_shown_whole_with_verbose(

@@ -50,7 +50,7 @@ def test_the_advice_where_no_environment_is_names_the_place(tmp_path):
     with pytest.raises(UsageError) as refused:
         existing_interpreter(None, tmp_path / "em")
     assert refused.value.hint == (
-        f"gpuinstall install --venv {tmp_path / 'em'}   # makes one"
+        f"gpuinstall install --venv {tmp_path / 'em'}   # creates it"
     )
 
 

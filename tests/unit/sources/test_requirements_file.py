@@ -216,7 +216,7 @@ def test_a_malformed_line_of_the_folder_is_named_with_its_file_and_number(read):
         UsageError, match=r"in\.txt, line 4: 'numpy=2' is not a requirement"
     ) as raised:
         read("torch\nnumpy \\\n  >=2\nnumpy=2\n")
-    assert raised.value.hint == "Write numpy==2 in place of numpy=2"
+    assert raised.value.hint == "Write numpy==2 instead of numpy=2"
 
 
 def test_a_path_may_have_blanks_and_be_quoted(read):

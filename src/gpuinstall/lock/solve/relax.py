@@ -217,7 +217,7 @@ def _explained(
         name = requirement.name
         now = f"{name} {versions[name]}" if name in versions else f"no {name}"
         reasons.append(
-            Reason("relaxed", f"{now} in place of {requirement.text}: {cause}")
+            Reason("relaxed", f"{now} instead of {requirement.text}: {cause}")
         )
     relaxed = {requirement.name: requirement for requirement in causes}
     return replace(resolution.with_warnings(reasons), relaxed=relaxed)

@@ -188,7 +188,7 @@ def test_a_page_without_end_is_given_up_before_the_memory_is(here, stand_in):
     done = here.run("lock", "--target", "cpu", "torch")
 
     assert done.status == 4, done.err
-    assert "was ended: took more than" in done.err
+    assert "was stopped: used more than" in done.err
     assert "GB of memory" in done.err
 
 

@@ -54,14 +54,14 @@ _EDITABLE = r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)"
 _NAME = r"(?a:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*)"
 _NAMED = rf"{_NAME}(?P<rest>\S.*)"
 _BLANKS = r" +(?=[^\s;\[#])(?!--?[A-Za-z])"
-"""The blanks of a path, which no marker, comment, or option follows, as in uv."""
+"""The blanks of a path, which no marker, comment, or option follows."""
 _REST = rf"(?:[^\s;\[]|{_BLANKS})*"
 _FOLDER = rf"\w(?:[\w.-]|{_BLANKS})*(?:\[[^\]]*\])?"
 _RELATIVE = rf"(?:[^\s;\[@<>=!~/\\]*|\w[\w.-]*(?: +\w[\w.-]*)+)[/\\]{_REST}"
 _PATH = rf"\.{{1,2}}(?:[/\\]{_REST})?|[/~]{_REST}|[A-Za-z]:[\\/]{_REST}|{_RELATIVE}"
 _PATH_WITH_BLANKS = rf"({_NAME})((?![a-z+]{{2,}}:)\S+(?:{_BLANKS}\S+)+)(\s+;.*)?"
 _BLANK_MARK = "\x1f"
-"""The replacement of a blank while packaging parses a path. _LINE_BREAK excludes it."""
+"""The replacement of a blank for packaging. No input can have it."""
 _LOGIN = r"://([^/\s]+@)"
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
 _MARKS = r"[\\\x00-\x1f\x7f]"
@@ -273,7 +273,7 @@ def is_remote(address: str) -> bool:
 
 
 def fault_in(address: str) -> str:
-    """Return why programs could read a URL differently; "" for any other text."""
+    """Return why programs could read a URL differently, or ""."""
     plain = re.sub(_MARKS, "", address.strip())
     if not re.match(_SCHEME, plain):
         return ""

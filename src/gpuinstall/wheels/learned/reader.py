@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.location import file_path
-from gpuinstall.base.requirement import mended
+from gpuinstall.base.requirement import without_wildcard
 from gpuinstall.base.text import readable
 from gpuinstall.base.values import Value, asdict, field, replace
 from gpuinstall.base.versions import CPU, Backend, known_backend
@@ -352,7 +352,7 @@ def _facts(
 
 def _requires(metadata: Message) -> tuple[str, ...]:
     requirements = metadata.get_all("Requires-Dist", ())
-    return tuple(mended(str(one)) for one in requirements)
+    return tuple(without_wildcard(str(one)) for one in requirements)
 
 
 def _system_of(names: Iterable[str]) -> str | None:

@@ -417,14 +417,14 @@ class CommandOptions:
         """Return the packages of ``--upgrade-package``.
 
         Raises:
-            UsageError: One has a version.
+            UsageError: A package has a version or an extra.
         """
         requirements = [*map(parse_requirement, self.upgrade_packages)]
         for one in requirements:
             if one.text != one.name:
                 raise UsageError(
                     "version-with-name",
-                    f"--upgrade-package takes the name alone of {one.text}",
+                    f"--upgrade-package takes only a name, not {one.text}",
                     hint=f"gpuinstall lock --upgrade-package {one.name} {quoted(one.text)}",
                 )
         return [one.name for one in requirements]

@@ -51,7 +51,7 @@ def test_an_nvml_that_hangs_is_ended_and_reported(play, monkeypatch):
     assert monotonic() - start < 60
     assert "waiting for NVML and libcuda, up to 1 s" in listener.waits
     assert machine.problems[0].code == "driver-hangs"
-    assert machine.problems[0].message == "NVML does not answer when asked about GPU 1"
+    assert machine.problems[0].message == "NVML does not respond when asked about GPU 1"
     assert machine.gpus[0].name == RTX_4090.name
 
 

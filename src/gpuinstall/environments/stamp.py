@@ -58,12 +58,12 @@ class Stamp(Value):
         """The verified modules other than torch."""
         return set(self.files) - {TORCH}
 
-    def proves(self, gpus: Iterable[int]) -> bool:
+    def covers(self, gpus: Iterable[int]) -> bool:
         """Return whether all devices passed, including these GPU indices."""
         tried = {device["index"] for device in self.verdict.get("devices", ())}
         return self.is_passed and tried.issuperset(gpus)
 
-    def holds(self, venv: str) -> bool:
+    def is_current(self, venv: str) -> bool:
         """Return whether the stamped files and variables are unchanged."""
         if self.python != stamped_python(venv) or self.variables != loading_variables():
             return False
@@ -77,7 +77,7 @@ class Stamp(Value):
                     return False
         return True
 
-    def keeps(self, earlier: Stamp) -> bool:
+    def has_same_torch(self, earlier: Stamp) -> bool:
         """Return whether torch and its files are as in an earlier stamp."""
         now = self.python, self.variables, self.files[TORCH]
         return now == (earlier.python, earlier.variables, earlier.files[TORCH])

@@ -141,7 +141,7 @@ def renew_proof(
     if ahead:
         check_import(python)
         verdict = ahead.to_dict()
-    elif earlier and earlier.proves(fit.gpus) and stamp.keeps(earlier):
+    elif earlier and earlier.covers(fit.gpus) and stamp.has_same_torch(earlier):
         new = stamp.new_programs(earlier)
         tested = None
         if new:

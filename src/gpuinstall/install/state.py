@@ -316,7 +316,7 @@ def standing_stamp(
     if machine is None:
         return None
     stamp = read_stamp(stamp_file(marker.id, machine))
-    if stamp and stamp.driver == machine.driver and stamp.holds(str(venv)):
+    if stamp and stamp.driver == machine.driver and stamp.is_current(str(venv)):
         return stamp
     return None
 
@@ -504,7 +504,7 @@ class InstallState(Value):
             return Action.BUILD
         # Without the GPUs that it is for nothing more can be shown here.
         stamp = self.existing.stamp
-        if self.here is None or (stamp and stamp.proves(fit.gpus)):
+        if self.here is None or (stamp and stamp.covers(fit.gpus)):
             return Action.NOTHING
         return Action.VERIFY
 

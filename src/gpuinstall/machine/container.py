@@ -155,7 +155,7 @@ class Wsl(Value):
 
     gpu: bool
     """Whether it has a GPU (/dev/dxg)."""
-    makers: frozenset[str]
+    vendors: frozenset[str]
     """The vendors of the drivers that Windows shares."""
 
 
@@ -172,8 +172,8 @@ def read_wsl(source: Source, release: str) -> Wsl | None:
     if not gpu and "microsoft" not in release.lower():
         return None
     folders = [name.lower() for name in source.names("/usr/lib/wsl/drivers")]
-    makers = set()
-    for maker, beginnings in _WINDOWS_DRIVERS.items():
-        if any(folder.startswith(beginnings) for folder in folders):
-            makers.add(maker)
-    return Wsl(gpu, frozenset(makers))
+    vendors = set()
+    for vendor, prefixes in _WINDOWS_DRIVERS.items():
+        if any(folder.startswith(prefixes) for folder in folders):
+            vendors.add(vendor)
+    return Wsl(gpu, frozenset(vendors))

@@ -59,13 +59,13 @@ def read_machine(
         first = max((gpu.index + 1 for gpu in own.gpus), default=first)
         facts = replace(facts, devices=own.devices or facts.devices)
         findings[prober.vendor] = own
-    makers = findings.values()
+    results = findings.values()
     nvidia = findings["nvidia"]
     circumstances = {
         "foreign": ", ".join(_foreign_gpus(facts, findings)),
         "without-avx": host.avx is False,
     }
-    problems = [*chain.from_iterable(maker.problems for maker in makers)]
+    problems = [*chain.from_iterable(result.problems for result in results)]
     problems.sort(key=lambda problem: not problem.blocking)
     problems += findings_of("any", circumstances, facts.place)
     return Machine(
@@ -80,7 +80,7 @@ def read_machine(
         ),
         pythons=facts.pythons,
         driver=nvidia.driver,
-        gpus=tuple(chain.from_iterable(maker.gpus for maker in makers)),
+        gpus=tuple(chain.from_iterable(result.gpus for result in results)),
         problems=tuple(problems),
         distribution=host.distribution,
         signs=facts.container.signs,
@@ -108,9 +108,9 @@ def _foreign_gpus(
     if any(finding.shows_gpu for finding in findings.values()):
         return
     for device in facts.devices:
-        maker = PCI_IDS.get(f"{device.vendor:04x}")
-        if maker is None or device.is_reserved or not device.is_display:
+        vendor = PCI_IDS.get(f"{device.vendor:04x}")
+        if vendor is None or device.is_reserved or not device.is_display:
             continue
-        finding = findings.get(maker)
+        finding = findings.get(vendor)
         if finding is None or not finding.problems:
-            yield f"{VENDORS[maker].rules().name} {device.id}"
+            yield f"{VENDORS[vendor].rules().name} {device.id}"

@@ -138,8 +138,8 @@ def vendor_of(gpu: Gpu, machine: Machine) -> str | None:
     if gpu.vendor is not None:
         return gpu.vendor
     if gpu.pci_id is not None:
-        maker, _, _ = gpu.pci_id.lower().partition(":")
-        return PCI_IDS.get(maker, "other")
+        vendor, _, _ = gpu.pci_id.lower().partition(":")
+        return PCI_IDS.get(vendor, "other")
     if gpu.compute_capability is not None or machine.driver is not None:
         return "nvidia"
     return None
@@ -173,9 +173,9 @@ def vendor_for(
         if vendor.kind in kinds and vendor.kind != CPU.kind:
             return vendor
     gpus = [gpu for gpu in machine.gpus if is_planned_for(gpu, machine)]
-    makers = [vendor_of(gpu, machine) for gpu in gpus]
+    names = [vendor_of(gpu, machine) for gpu in gpus]
     for name, vendor in VENDORS.items():
-        if name in makers:
+        if name in names:
             return vendor
     return VENDORS[FIRST_VENDOR]
 

@@ -199,7 +199,7 @@ def test_a_proof_of_one_gpu_is_none_of_two(venv):
     record = replace(take_stamp(venv), verdict=passed)
     unproven = replace(record, verdict={**passed, "status": "unproven"})
 
-    assert (record.proves([0]), record.proves([0, 1]), unproven.proves([0])) == (
+    assert (record.covers([0]), record.covers([0, 1]), unproven.covers([0])) == (
         True,
         False,
         False,
@@ -244,7 +244,7 @@ def test_the_proof_is_kept_while_torch_and_all_that_it_loads_stays(venv):
         for arriving, facts in comes.items():
             put(new, arriving, **facts)
         stamp = take_stamp(new)
-        tested = stamp.new_programs(record) if stamp.keeps(record) else None
+        tested = stamp.new_programs(record) if stamp.has_same_torch(record) else None
         if tested != expected:
             wrong[name] = tested
 

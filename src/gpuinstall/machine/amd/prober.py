@@ -244,7 +244,7 @@ def _circumstances(
     is_whole_machine = not facts.container.shares_the_bus
     is_shared_by_windows = False
     if facts.wsl and facts.wsl.gpu:
-        is_shared_by_windows = facts.wsl.makers & {"amd", "nvidia"} == {"amd"}
+        is_shared_by_windows = facts.wsl.vendors & {"amd", "nvidia"} == {"amd"}
     return {
         "given": tuple(range(len(given))),
         f"kfd-{evidence.kfd or 'missing'}": True,

@@ -150,7 +150,7 @@ class NvidiaEvidence(Value):
         wsl = self.facts.wsl
         if wsl is None or not wsl.gpu:
             return False
-        return self.has_libraries or not wsl.makers or "nvidia" in wsl.makers
+        return self.has_libraries or not wsl.vendors or "nvidia" in wsl.vendors
 
     @property
     def has_libraries(self) -> bool:

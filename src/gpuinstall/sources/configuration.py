@@ -416,7 +416,10 @@ def _build_variables(environ: _Environ) -> dict[str, dict[str, str]]:
 
 
 def pip_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
-    """Yield the settings in pip's variables, whose names replace a file."""
+    """Yield the settings in pip's variables.
+
+    The name of a variable replaces a file.
+    """
     for name, value in environ.items():
         if name.startswith("PIP_"):
             option = _pip_option(name.removeprefix("PIP_"))
@@ -524,7 +527,7 @@ def index_address(index: Mapping[str, Any], file: Path, environ: _Environ) -> st
 
 
 def _with_login(address: str, name: object, environ: _Environ) -> str:
-    """Add the login in uv's variables for a named index to its address."""
+    """Add a named index's login, from uv's variables, to its address."""
     variable = "UV_INDEX_" + re.sub("[^A-Z0-9]", "_", str(name or "").upper())
     login = [environ.get(f"{variable}_{part}", "") for part in ("USERNAME", "PASSWORD")]
     if not (name and any(login)):

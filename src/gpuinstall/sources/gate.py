@@ -17,7 +17,7 @@ from gpuinstall.base.values import Value
 
 LIST = "Add the source to trusted-sources in ~/.config/gpuinstall/config.toml"
 TRUST = f"{LIST}\nexport GPUINSTALL_TRUST_FOLDER=1   # trust this folder"
-"""What to do about a source that is not trusted."""
+"""The hint for an untrusted source."""
 
 
 class SourceKind(Enum):
@@ -48,7 +48,7 @@ class Entry(Value):
 
 
 class Policy(Value):
-    """What the user allows folders to do."""
+    """The user's permissions for folders."""
 
     trusts_folder: bool = True
     trusted_sources: tuple[Location, ...] = ()

@@ -108,7 +108,7 @@ class RequirementsFile(Value):
         return replace(self, requirements=(), constraints=(*limits, *self.constraints))
 
     def __or__(self, other: RequirementsFile) -> RequirementsFile:
-        """Return both together."""
+        """Return the combined contents."""
         return joined_files((self, other))
 
 

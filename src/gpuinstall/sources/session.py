@@ -33,7 +33,7 @@ from gpuinstall.sources.web import AnswerCache, Client, FileHash, Page
 
 
 class Session(Value):
-    """Everything outside of gpuinstall that one run uses."""
+    """The clients, caches, and settings that one run shares."""
 
     sources: Sources
     client: Client

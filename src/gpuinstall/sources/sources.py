@@ -175,7 +175,7 @@ class Sources(Value):
         settings = self._of(Effect.EXCLUDE_NEWER)
         of_folder = [one for one in settings if not one.is_own]
         of_variable = [one for one in settings if one.file.name == "UV_EXCLUDE_NEWER"]
-        # The last requested file has priority, but the first configuration.
+        # The last file of the folder has priority, and the first configuration.
         effective = of_variable or of_folder[-1:] or settings[:1]
         return effective[0].value if effective else None
 
@@ -415,7 +415,7 @@ class Sources(Value):
             is_path = location.server == "file://"
             is_inside = is_path and location.is_from(Location.parse(str(folder)))
             if effect is Effect.LOCATED and is_inside:
-                # The gate has checked a trusted project, but not the content of an archive.
+                # gpuinstall has read a trusted project, but not the files in an archive.
                 is_archive = isfile(location.path)
                 return replace(
                     setting, is_own=self.policy.trusts_folder and not is_archive

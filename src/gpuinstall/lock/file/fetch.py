@@ -438,7 +438,7 @@ def build_index(choice: Choice, session: Session) -> str | None:
 
 
 def is_served(index: str | None) -> bool:
-    """Return whether an address is an HTTP one."""
+    """Return whether an address is an HTTP or HTTPS URL."""
     return (index or "").startswith(("http://", "https://"))
 
 

@@ -96,7 +96,7 @@ def fit(
 def fit_drivers(
     lock: Lock, machines: Sequence[Machine], request: Request, catalog: Catalog
 ) -> list[LockVerdict]:
-    """Decide whether a lock runs on machines whose drivers alone differ.
+    """Decide whether a lock runs on machines that differ only in drivers.
 
     The driver changes only the choice of the build, so the files are selected once.
     """
@@ -123,7 +123,7 @@ def _fit_build(
     pinned = replace(request, requirements=(torch,))
     plan = choose(machine, pinned, alone)
     if isinstance(plan, Plan):
-        # The default index may have only a GPU build, which then serves the CPU, too.
+        # The default index may have only a GPU build, which also runs on a CPU.
         is_idle = plan.status == "cpu" and build.backend != CPU
         if not is_idle or build.source == DEFAULT_INDEX:
             return Fit(lock, plan)

@@ -297,7 +297,7 @@ class Lock(Value):
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it was not edited since gpuinstall wrote it."""
+        """Whether it is unchanged since gpuinstall wrote it."""
         return self.record.contents_digest == _contents_digest(parse_toml(self.text))
 
     @property
@@ -411,7 +411,7 @@ class Lock(Value):
         }
 
     def with_hashes(self, hashes: Mapping[str, str]) -> Lock:
-        """Replace placeholders by ``hashes``, whose keys are addresses."""
+        """Replace placeholders with ``hashes``, whose keys are addresses."""
         text = self.text
         for url, sha256 in hashes.items():
             text = text.replace(placeholder_hash(url), sha256)
@@ -638,7 +638,7 @@ def format_versions(versions: _Versions) -> str:
 
 
 def version_conflicts(locks: Sequence[Lock]) -> dict[str, str]:
-    """Return the packages whose version differs without need, formatted."""
+    """Return the conflicting versions of packages in locks, formatted."""
     known = {name for lock in locks for name in lock.record.apart}
     return {
         name: format_versions(versions)

@@ -142,7 +142,7 @@ def best_by_tags(
     tags: Sequence[Tag],
     read: Callable[[Tagged], tuple[str, Iterable[Tag]]],
 ) -> list[Tagged]:
-    """Return the file with the best tag of each group, or the first of equals.
+    """Return the file with the best tag of each group, the first of equals.
 
     Args:
         files: Wheels or other tagged values.

@@ -50,13 +50,13 @@ from gpuinstall.sources.repository import check_subdirectory
 from gpuinstall.sources.session import Session
 
 Pages = Mapping[str, tuple[Wheel | PageFile, ...]]
-"""The files of packages that have their own page, by package."""
+"""The files on the page of each package that has one."""
 
 OWN_PACKAGES = "gpuinstall-"
 """Prefix of packages that add requirements missing from METADATA."""
 
 PREFERRED = "pylock.preferred.toml"
-"""uv's output file, which exists before and contains preferred versions."""
+"""uv's output file; uv prefers the versions in an existing one."""
 
 REQUEST_FILE = "request.in"
 OVERRIDES = "overrides.txt"
@@ -335,7 +335,7 @@ class _Resolver:
         remote = [one for one in everything if one.is_remote]
         # Before their build code runs, uv would already download its dependencies.
         self.unannounced = {one.name for one in remote}
-        # uv has no option against the build of an unnamed package. Wheels need none.
+        # uv has no option to prevent the build of an unnamed package, except a wheel.
         self.are_named = all(
             one.has_name or one.text.endswith(".whl") for one in remote
         )

@@ -74,7 +74,7 @@ class Resolution(Value):
 
     @property
     def unhashed_wheels(self) -> list[LockedFile]:
-        """The wheels without a hash on their index, hashed while installing."""
+        """Wheels without a hash on their index, hashed while installing."""
         with_wheels = {one["name"] for one in self.packages if one.get("wheels")}
         return [file for file in self.hashes.missing if file.package in with_wheels]
 

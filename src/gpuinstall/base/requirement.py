@@ -81,6 +81,11 @@ class TextOrigin(Value):
 
     line: int | None = None
 
+    @property
+    def is_in_file(self) -> bool:
+        """Whether it is a place in a file, not the user's own words."""
+        return bool(self.key or self.line)
+
     def __str__(self) -> str:
         if self.line:
             return f"{self.file}, line {self.line}"

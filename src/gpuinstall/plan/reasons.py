@@ -134,7 +134,7 @@ def newest_reasons(
     """
     build = best.build
     if build.learned:
-        unlisted = f"the catalogue of {context.catalog.date} does not have it"
+        unlisted = f"the catalog of {context.catalog.date} does not have it"
         yield Reason(
             "learned",
             f"{build.name} was read from its wheel on {build.learned}: {unlisted}",
@@ -190,7 +190,7 @@ def _newest_seen(
         why = constraints.why
         return Reason(HELD_BACK, f"{why}; without it {newest}" if why else newest)
     if "not-in-catalogue" in first:
-        newest = f"{torch} is the newest torch that the catalogue of {context.catalog.date} knows"
+        newest = f"{torch} is the newest torch that the catalog of {context.catalog.date} knows"
         unknown = first["not-in-catalogue"].build.name
         return Reason("newest-known", f"{newest}; {unknown} is on the index")
     if "unreachable" in first:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from gpuinstall.base.errors import GpuInstallError, MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.request import ANY_TORCH, Request
-from gpuinstall.base.requirement import Requirement, names_of
+from gpuinstall.base.requirement import NO_ORIGIN, Requirement, names_of
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.catalog import Build
@@ -125,6 +125,12 @@ class Limit(Value):
             case "allowed_backends":
                 return f"the allowed backends ({self.value or 'none'})"
         return self.value
+
+    @property
+    def place(self) -> str:
+        """Its file in parentheses; empty: the user typed it."""
+        origin = self.requirement.origin if self.requirement else NO_ORIGIN
+        return f" ({origin})" if origin.is_in_file else ""
 
     @property
     def is_of_torch(self) -> bool:
@@ -288,7 +294,7 @@ def _disagreement(
             cause = nearest.named_reason
     if len(culprits) == 1 and side is None:
         if cause:
-            message = f"no build of torch fits {culprits[0].words}; {cause}"
+            message = f"no build of torch fits {culprits[0].words}{culprits[0].place}; {cause}"
         else:
             message = _unknown(culprits[0], context)
         return Reason(code, message)
@@ -327,13 +333,13 @@ def _other_side(
 def _unknown(culprit: Limit, context: PlanContext) -> str:
     """Return that something requested is not there, at all or for this platform."""
     platform = f"{context.machine.os} {context.machine.arch}"
-    message = f"no build of torch for {platform} fits {culprit.words}"
+    message = f"no build of torch for {platform} fits {culprit.words}{culprit.place}"
     if culprit.is_of_torch:
         torches = {build.torch for build in context.catalog.builds}
         requirement = culprit.requirement
         if requirement and not any(map(requirement.allows, torches)):
             known = f"{min(torches)} to {max(torches)}" if torches else "none"
-            message += f"; the catalogue of {context.catalog.date} has {known}"
+            message += f"; the catalog of {context.catalog.date} has {known}"
     return message
 
 

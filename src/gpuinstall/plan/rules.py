@@ -126,7 +126,7 @@ def is_read(build: Build, context: PlanContext) -> Reason | None:
     if obstacle:
         return obstacle
     message = (
-        f"the index has it, the catalogue of {context.catalog.date} does not know it"
+        f"the index has it, the catalog of {context.catalog.date} does not know it"
     )
     if build.obstacle:
         message += f": {build.obstacle}"

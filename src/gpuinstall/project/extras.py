@@ -81,6 +81,11 @@ def torch_limits(project: Project, request: Request) -> tuple[Constraint, ...]:
         return ()
     omitted = _omitted(project, request)
     extras = [one for one in omitted if one.part.kind == "extra" and one.torch]
+    if not extras:
+        return ()
+    machine = project.machine
+    builds = project.catalog.builds_for(machine.os, machine.arch)
+    torches = {str(build.torch) for build in builds}
     limits: list[Constraint] = []
     labels: set[str] = set()
     for one in chain.from_iterable(extra.torch for extra in extras):
@@ -89,17 +94,13 @@ def torch_limits(project: Project, request: Request) -> tuple[Constraint, ...]:
         # A label selects a build only for those who request the extra.
         labels.update(re.findall(r"==[^+,]+\+([\w.]+)", one.clauses))
         public = re.sub(r"\+[\w.]+", "", one.clauses)
-        limits.append(one.with_specifier(public).constraint)
-    if not limits:
-        return ()
-    machine = project.machine
-    builds = project.catalog.builds_for(machine.os, machine.arch)
-    torches = {str(build.torch) for build in builds}
+        limit = one.with_specifier(public).constraint
+        # A version that the catalog lacks limits nothing.
+        if any(map(limit.allows, torches)):
+            limits.append(limit)
     common = torches.copy()
     for limit in limits:
-        allowed = set(filter(limit.allows, torches))
-        # A version that the catalog lacks excludes nothing.
-        common &= allowed or torches
+        common = {torch for torch in common if limit.allows(torch)}
     if len(labels) > 1 or not common:
         parts = [extra.part for extra in extras]
         raise UsageError(

@@ -340,10 +340,11 @@ def _build_files_digest(requirements: Iterable[Requirement], project: Project) -
         path = one.path or ""
         if exists(folder / expanded_home(path)):
             continue
+        place = f"{one.origin}: " if one.origin.is_in_file else ""
         if one.marker is None or one.counts(project.markers):
             raise UsageError(
                 "requirement-not-there",
-                f"there is no {path}",
+                f"{place}there is no {path}",
                 hint="Check the path",
             )
     if not located:

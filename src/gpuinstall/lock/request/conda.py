@@ -206,10 +206,10 @@ def parse_conda(packages: Collection[str]) -> CondaRequest:
     """Return the requirements of conda packages.
 
     Args:
-        packages: As conda writes them: ``pytorch=2.1``, ``numpy 1.26.*``, ``conda-forge::ffmpeg >=6``.
+        packages: Such as ``pytorch=2.1``, ``numpy 1.26.*``, ``conda-forge::ffmpeg >=6``.
 
     Raises:
-        UnknownSpec: The version of a package with a wheel cannot be understood.
+        UnknownSpec: The version of a package with a wheel cannot be expressed.
     """
     table = authored.read_data("conda_names.toml")
     specs = [_Spec.parse(text) for text in packages]

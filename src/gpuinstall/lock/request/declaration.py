@@ -1,4 +1,4 @@
-"""What a lock is made from: what a folder asks for by files of its own, and requirements as the user writes them."""
+"""The request in the files of a folder, and requirements files of the user."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ _DECLARING = {
     "environment.yml": "conda env create -f environment.yml",
     "environment.yaml": "conda env create -f environment.yaml",
 }
-"""The files of a folder that say what it asks for if its pyproject.toml does not, the first that is there.
+"""The files with the request of a folder without one in pyproject.toml.
 
-Each with the command that installs it, if it is an export.
+The first that exists counts. Each has the command that installs it if it is an export.
 """
 
 _SETUP = "setup.py"
 PROJECT_FILES = (PROJECT, _SETUP, "setup.cfg")
-"""The files of a project, which are read again at every run."""
+"""The files of a project, which every run reads."""
 
 _EXPORTED_BY = {
     "Pipfile": "pipenv requirements > requirements.txt",
@@ -95,21 +95,21 @@ _EXPORTED_BY = {
     "pdm.lock": "pdm export -o requirements.txt",
     "pixi.toml": "pixi workspace export conda-environment environment.yml",
 }
-"""Files that are not read, with the command that writes what they say into one that is."""
+"""Files that are not read, with the command that exports them."""
 _EXPORT = "# From pylock."
-"""How an export begins that has the name of such a file: it is what a lock has, and no request."""
+"""The start of an export with such a name, which is no request."""
 
 
 class Declaration(Value):
-    """What a folder asks for by its own files."""
+    """The request in the files of a folder."""
 
     file: str = PROJECT
     listed: RequirementsFile = RequirementsFile()
     """The requirements of ``file``."""
     project_file: str = ""
-    """The file that makes the folder a project, if that is installed where it lies, as uv does."""
+    """The file that makes the folder a package; empty: it is none."""
     unread: Mapping[str, str] = {}
-    """The files that are not read, with the command that writes each into one that is, or installs an export."""
+    """The files that are not read, each with a command to export it."""
     default_parts: tuple[Part, ...] = ()
     """The groups in ``listed``."""
     alternatives: tuple[tuple[PartContents, ...], ...] = ()
@@ -119,7 +119,7 @@ class Declaration(Value):
 
     @property
     def files(self) -> dict[str, RequirementsFile]:
-        """What each file asks for, the project itself by the file that makes it one."""
+        """The requirements of each file, with the project itself."""
         files = {self.file: self.listed}
         addresses = {requirement.url for requirement in self.listed.requirements}
         if self.project_file and addresses.isdisjoint({".", "./"}):
@@ -141,19 +141,19 @@ class Declaration(Value):
 def read_declaration(
     folder: Path, configured: Sequence[Requirement] = ()
 ) -> Declaration:
-    """Return what a folder asks for: by its project, and if that lists no requirements, by the first file beside it.
+    """Return the request of a folder's project, or of the first file with one.
 
     Args:
         folder: The folder.
-        configured: The requirements of its settings, which come first.
+        configured: The requirements of its settings, which replace the project's.
 
     Raises:
-        UsageError: if a file is malformed.
+        UsageError: A file is malformed.
     """
     project = folder / PROJECT
     declared = Declaration()
     document: Table = {}
-    # Without a project nothing is parsed, and a plan need not load what parses it.
+    # Without a project, a plan need not load the parser.
     if isfile(project):
         with reading(project):
             document = parse_pyproject(read_listed(project))
@@ -176,7 +176,9 @@ def read_declaration(
 
 
 def _unread_members(document: Table, folder: Path) -> dict[str, str]:
-    """Return what requests the members of a workspace whose root is no project, and which uv installs all.
+    """Return the setting that requests all members of a virtual workspace.
+
+    uv installs all of them.
 
     Args:
         document: The pyproject.toml of the root.
@@ -191,11 +193,11 @@ def _unread_members(document: Table, folder: Path) -> dict[str, str]:
 
 
 def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declaration:
-    """Return what a project asks for with its setup.py, or with the first file beside it that has requirements.
+    """Add setup.py, or the first file with requirements, to a request.
 
     Args:
-        declared: What the project asks for.
-        folder: Its folder.
+        declared: The request of pyproject.toml.
+        folder: The folder.
         pyproject: Its pyproject.toml; empty if there is none.
     """
     tool = table_in(pyproject, "tool")
@@ -214,9 +216,9 @@ def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declar
         text = read_listed(path, folder) if isfile(path) else ""
         if text.startswith(_EXPORT):
             unread[name] = command
-        # An empty file asks for nothing: the next one is looked at.
+        # An empty file requests nothing, and the next one counts.
         elif text:
-            # What the project says of sources counts for it too.
+            # The project's sources count for it, too.
             listed |= read_inputs(str(path))
             file = name
             break
@@ -236,7 +238,7 @@ def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
 
 
 def build_files(folder: Path) -> list[str]:
-    """Return the files of a project of which a newer one has uv build it again: its own, and those of ``cache-keys``."""
+    """Return the files whose change makes uv build a project again."""
     files = [*PROJECT_FILES]
     with suppress(OSError, ValueError, UsageError):
         document = parse_pyproject(read_document(folder / PROJECT, folder))
@@ -248,17 +250,17 @@ def build_files(folder: Path) -> list[str]:
 
 
 def read_inputs(name: str) -> RequirementsFile:
-    """Return what a file of requirements, in whatever form, or a dependency group asks for.
+    """Read a requirements file of any form, or an extra or a group.
 
     Raises:
-        UsageError: if it is malformed.
+        UsageError: It is malformed.
     """
     file, part = split_part(name)
     path = requirements_path(file)
     what = "a lock and no file of requirements"
     advice = advise_lock(path)
     if path.suffix == ".py" and "# /// script" in read_listed(path):
-        what = "a script with requirements of its own"
+        what = "a script with inline requirements"
         advice = f"uv run {quoted(path)}"
     if advice:
         raise UsageError("requirements-malformed", f"{path} is {what}", hint=advice)
@@ -277,7 +279,7 @@ def read_inputs(name: str) -> RequirementsFile:
 
 
 def advise_lock(path: Path) -> str:
-    """Return the command that installs a lock, by its name; empty for any other file."""
+    """Return the command that installs a lock; empty for any other file."""
     lock = re.fullmatch(r"pylock(?:\.([^.]+))?\.toml", path.name)
     if lock is None:
         return ""
@@ -289,13 +291,14 @@ def advise_lock(path: Path) -> str:
 
 
 def read_limits(name: str) -> RequirementsFile:
-    """Return what a file of constraints allows; it requests nothing.
+    """Read a constraints file.
 
     Args:
-        name: Its path. Plain requirements in it, and files that it includes by ``-r``, are constraints too, as with pip.
+        name: Its path. As with pip, requirements in it, and files that it includes
+            with ``-r``, are constraints, too.
 
     Raises:
-        UsageError: if it is malformed.
+        UsageError: It is malformed.
     """
     return read_requirements(requirements_path(name)).as_limits()
 
@@ -303,12 +306,12 @@ def read_limits(name: str) -> RequirementsFile:
 def read_whole_project(
     text: str, path: Path, extras: Iterable[str]
 ) -> RequirementsFile:
-    """Return what a project requires with extras, and what its build does.
+    """Return the requirements of a project, its extras, and its build.
 
     Args:
         text: Its pyproject.toml.
-        path: Where that lies, for messages and for what it says of sources.
-        extras: The extras that are requested; one that it does not have is uv's to name.
+        path: The path of the file, for messages and relative sources.
+        extras: The requested extras. uv reports an unknown one.
 
     Raises:
         UsageError: It is malformed.
@@ -332,12 +335,12 @@ def read_whole_project(
 def _from_folder(
     written: Iterable[Requirement], document: Table, path: Path, *parts: Part
 ) -> RequirementsFile:
-    """Return requirements of a project that may lie elsewhere, whose paths start from where it lies.
+    """Return requirements with paths from the working folder.
 
     Args:
         written: The requirements.
         document: The pyproject.toml that has them.
-        path: Where it lies, from the working folder.
+        path: Its path from the working folder.
         parts: The extras and groups that have them.
     """
     listed = located_requirements(written, document, path, *parts)
@@ -372,7 +375,7 @@ def _with_wheels_of_conda(listed: RequirementsFile, path: Path) -> RequirementsF
     Raises:
         UsageError: A version cannot be understood. Names the line and the text.
     """
-    # Few folders have such a file, and a plan need not load its parser.
+    # Few folders have such a file, and a plan need not load the parser.
     from gpuinstall.lock.request.conda import UnknownSpec, parse_conda
 
     try:
@@ -404,16 +407,16 @@ def _conda_setting(key: str, path: Path, line: int | None) -> SourceSetting:
 
 
 def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:
-    """Return the dependencies of ``[project]`` and of the groups that uv installs unasked (``default-groups``, or dev).
+    """Return the dependencies of ``[project]`` and of the default groups.
 
-    Those that uv takes from an address are asked for by that address.
+    Packages with an address in uv's sources have that address.
 
     Args:
         document: The pyproject.toml.
-        file: Where it lies.
+        file: Its path.
 
     Raises:
-        UsageError: if they are malformed.
+        UsageError: They are malformed.
     """
     project = table_in(document, "project")
     poetry = table_in(document, "tool", "poetry")
@@ -473,7 +476,7 @@ def _adoptable_parents(start: Path) -> Iterator[Path]:
     if exists(start / ".git"):
         return
     for folder in start.parents:
-        # On Windows anybody can make folders in the root of a drive, and the rights of one are not read here.
+        # On Windows, any user can create folders in the root of a drive.
         is_known = sys.platform != "win32" or folder.is_relative_to(home)
         is_home = home.is_relative_to(folder)
         if is_home or not (is_known and is_adoptable(folder, start)):
@@ -492,7 +495,7 @@ def _is_project(folder: Path) -> bool:
         map(_has_dependencies, (document.get("project"), poetry))
     ):
         return True
-    # An environment has a copy of its own lock, and is no project by that.
+    # The copy of a lock in an environment makes it no project.
     is_environment = isfile(folder / "pyvenv.cfg")
     return not is_environment and any(
         _has_own_table(_read_tables(path)) for path in locks_in(folder)
@@ -526,7 +529,7 @@ def _has_dependencies(table: object) -> bool:
 def _requests(folder: Path) -> bool:
     """Return whether a folder has a lock, environment, or request."""
     names = (*PROJECT_FILES, *_DECLARING, *_EXPORTED_BY, ".venv")
-    # An environment has a copy of its own lock, and is no project by that.
+    # The copy of a lock in an environment makes it no project.
     is_environment = exists(folder / "pyvenv.cfg")
     if not is_environment and locks_in(folder):
         return True
@@ -535,7 +538,6 @@ def _requests(folder: Path) -> bool:
 
 def locks_in(folder: Path) -> list[Path]:
     """Return the locks in a folder, by name."""
-    # pylock.toml is one, too.
     return sorted(folder.glob("pylock.*toml"))
 
 
@@ -545,17 +547,17 @@ def by_place(
 ) -> dict[str, RequirementsFile]:
     """Return requirements files and groups by their paths from ``folder``.
 
-    Together by "", what cannot be found again from there: a pipe, a file on another drive.
+    The key "" has all that later commands cannot find: a pipe, another drive.
 
     Raises:
-        UsageError: That names sources, which no later command could obey.
+        UsageError: Such a file names sources, which no later command could obey.
     """
     placed: dict[str, RequirementsFile] = {}
     for name, listed in sorted(files.items()):
         file, _ = split_part(name)
         path = Path(file)
         place = ""
-        # Behind "<" of a shell /dev/stdin is a file, and for the next command another one.
+        # With "<" of a shell, /dev/stdin is a file, and another one next time.
         is_stream = name.startswith(("/dev/stdin", "/dev/fd/")) or not isfile(path)
         if not is_stream and path.absolute().drive == folder.drive:
             place = Path(os.path.relpath(name, folder)).as_posix()
@@ -575,15 +577,15 @@ def read_again(
     lines: Lines,
     folder: Path,
 ) -> RequirementsFile:
-    """Return what a file of requirements or of constraints asks for today.
+    """Read a requirements or constraints file of a lock again.
 
     Args:
         name: Its path from ``folder``.
-        lines: What it asked for: where these are constraints alone, it was read for nothing else.
-        folder: The folder of the lock that names it, which may be a stranger's.
+        lines: Its recorded lines. With constraints only, it is a constraints file.
+        folder: The folder of the lock, which may be another user's.
 
     Raises:
-        UsageError: if it cannot be read, or is not one that the folder may name.
+        UsageError: It cannot be read, or the folder may not refer to it.
     """
     path = folder / split_part(name)[0]
     if not isfile(path):
@@ -596,7 +598,7 @@ def read_again(
 
 
 def is_settings(name: str, lines: Lines) -> bool:
-    """Whether a file is one of a project's own, or of uv's settings, which every run reads anew."""
+    """Return whether a file is a project's or has uv's settings."""
     if name in PROJECT_FILES:
         return True
     are_limits = all(isinstance(line, Constraint) for line in lines)

@@ -1,4 +1,4 @@
-"""The request of a folder: what its files say, and what was added by hand since, as its locks record it."""
+"""The recorded request of a folder, and its current files."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def renewed(
     words: Iterable[Requirement] = (),
     further: Mapping[str, RequirementsFile] = MappingProxyType({}),
 ) -> Request:
-    """Return a request as its files have it today, with what is added; beside it stays what was added by hand.
+    """Return a request with its files' current lines, and additions.
 
-    By name: "torch==2.13" and "torch" are two requests for one package. If a package is named by hand and in a file,
-    the line by hand counts, unless that of the file is new since the last lock.
+    A package has one requirement. A line added by hand replaces a file's, unless
+    the file's is new since the last lock.
 
     Args:
-        request: As it was recorded.
-        files: What files ask for today, in place of what they did, by their paths.
+        request: The recorded request.
+        files: The current contents of files, by path.
         words: Lines that are added by hand.
         further: Files that are added.
     """
@@ -113,11 +113,11 @@ def without(request: Request, names: Iterable[str]) -> Request:
     """Return a request without packages.
 
     Args:
-        request: The request; torch is left if nothing else is.
-        names: The packages to take out, in any spelling.
+        request: The request. If nothing else remains, it is torch.
+        names: The packages to remove, in any spelling.
 
     Raises:
-        UsageError: One is not requested, or not by hand.
+        UsageError: A package is not requested, or a file requires it.
     """
     removed = set(map(normalized, names))
     for name in sorted(removed):
@@ -145,11 +145,11 @@ def _check_removable(name: str, request: Request) -> None:
 
 
 def following(request: Request, recorded: Request) -> Request:
-    """Return a request as the successor of the recorded one, whose revision it counts on if it differs.
+    """Return a request with the next revision if it has changed.
 
     Args:
-        request: What is requested now.
-        recorded: What the locks of the folder were made for.
+        request: The request now.
+        recorded: The request of the folder's locks.
     """
     before = {*recorded.requirements}, {*recorded.constraints}
     is_same = before == ({*request.requirements}, {*request.constraints})
@@ -159,10 +159,10 @@ def following(request: Request, recorded: Request) -> Request:
 
 
 def other_request(lock: Lock, request: Request) -> str | None:
-    """Return in words that a lock was made for other requirements; None if it was not, or does not say for which.
+    """Return a message if a lock has other requirements, or None.
 
     Args:
-        lock: The lock.
+        lock: The lock. One without a record has no other requirements.
         request: The request now.
     """
     inputs = lock.record.inputs
@@ -174,7 +174,9 @@ def other_request(lock: Lock, request: Request) -> str | None:
 
 
 def recorded_request(folder: Path, own: Lock | None = None) -> Request:
-    """Return what the locks of a folder were made for; if they disagree, what those say together that saw the last change.
+    """Return the request that the locks of a folder record.
+
+    If they disagree, the locks with the latest revision count together.
 
     Args:
         folder: The folder.
@@ -186,7 +188,7 @@ def recorded_request(folder: Path, own: Lock | None = None) -> Request:
         for request in _recorded(path)
         if request.requirements
     ]
-    # The environment may be all that is left, as in an image that was built from the folder.
+    # An image can have the environment without the folder's locks.
     if own and not requests:
         requests = [own.record.request(own.name)]
     revision = max((request.revision for request in requests), default=0)
@@ -226,13 +228,13 @@ def _recorded(path: Path) -> list[Request]:
     requests = [record.request(path.name) for record in records]
     if len(requests) == 1:
         return requests
-    # Neither side was made for both: the merged request is newer than either.
+    # The merged request is newer than either side.
     revision = max(request.revision for request in requests) + 1
     return [replace(request, revision=revision) for request in requests]
 
 
 def read_own_lock(venv: Path) -> Lock | None:
-    """Return the copy of its lock that an environment of ours holds; None if that is gone or another."""
+    """Return the lock in an environment; None if missing or changed."""
     marker = read_marker(venv)
     if marker is None:
         return None

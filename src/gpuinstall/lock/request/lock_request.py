@@ -1,4 +1,4 @@
-"""One lock that is requested, for a target or a machine, before anything of it is chosen."""
+"""The request for one lock, for a target or a machine."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
 
 
 class LockRequest(Value):
-    """One lock that is requested, before anything of it is chosen."""
+    """The request for one lock, before a build is selected."""
 
     machine: Machine
-    """The machine that it is for, or the one that stands for a target."""
+    """The machine, or the one that represents a target."""
 
     request: Request
-    """What is resolved."""
+    """The request to resolve."""
 
     catalog: Catalog
 
     builds_here: bool = True
-    """Whether what has no wheel will be built on this very machine."""
+    """Whether packages without a wheel are built on this machine."""
 
     is_of_target: bool = False
-    """Whether the user names a target, and no machine."""
+    """Whether the user requests a target instead of a machine."""
 
     written: Request | None = None
-    """As the user wrote it, and as the lock records it; None: what is resolved.
+    """The user's request, which the lock records; None: ``request``.
 
-    A lock that is made again has a backend that nobody named.
+    A lock that is updated has a backend that the user did not request.
     """
 
     @classmethod
@@ -65,14 +65,14 @@ class LockRequest(Value):
         glibc: str = GLIBC,
         written: Request | None = None,
     ) -> LockRequest:
-        """Return a lock to make for every machine that a target means.
+        """Return a request for a lock for a target.
 
         Args:
             target: The target.
-            request: What the lock is to hold.
+            request: The request.
             catalog: The builds of torch.
             glibc: The minimum glibc.
-            written: The request as the user wrote it, if he has not named the target.
+            written: The user's request, if it has no target.
         """
         return cls(
             machine_for_target(target, glibc),
@@ -84,10 +84,10 @@ class LockRequest(Value):
         )
 
     def near(self, locks: Iterable[Lock]) -> LockRequest:
-        """Return the same within the backends that locks of ours hold, as long as a build of one runs.
+        """Limit the request to the backends of locks, if one of them runs.
 
         Args:
-            locks: Those of the environment that is changed; a request that names a backend is free of them.
+            locks: The locks of the environment. A requested backend overrides them.
         """
         tags = [Target.parse(lock.target).backend for lock in locks if lock.is_ours]
         if self.request.backend or not tags:
@@ -96,7 +96,7 @@ class LockRequest(Value):
         return narrowed if narrowed.outcome.choice else self
 
     def asking(self, **changes: Any) -> LockRequest:
-        """Return the same that resolves something else: ``changes`` are to the fields of its request."""
+        """Return a copy with changed fields of its request."""
         return replace(
             self,
             request=replace(self.request, **changes),
@@ -105,7 +105,7 @@ class LockRequest(Value):
 
     @property
     def label(self) -> str:
-        """The target as the user named it, or else the system."""
+        """The target, or without a backend the system."""
         machine = self.machine
         if not self.request.backend:
             return f"{machine.os}-{machine.arch}"
@@ -113,12 +113,12 @@ class LockRequest(Value):
 
     @property
     def names_programs(self) -> bool:
-        """Whether something is requested whose versions the catalogue does not pair with torch's."""
+        """Whether it requests packages that torch's release does not fix."""
         return not names_of(self.request.requirements) <= PAIRED
 
     @cached_property
     def outcome(self) -> Plan | Rejected:
-        """The choice for it before its programs are looked at."""
+        """The choice before its programs are inspected."""
         return self.outcome_with()
 
     def outcome_with(
@@ -131,9 +131,9 @@ class LockRequest(Value):
         """Return the choice for its machine, or the refusal.
 
         Args:
-            torch: The one torch to choose; None: any.
-            python: The one Python; None: any.
-            programs: What its programs came to.
+            torch: The only torch to select; None: any.
+            python: The only Python; None: any.
+            programs: The constraints of its programs.
         """
         request = replace(self.request, python=python or self.request.python)
         if torch:
@@ -141,7 +141,7 @@ class LockRequest(Value):
             request = replace(request, requirements=pinned)
         outcome = choose(self.machine, request, self.catalog, programs)
         if isinstance(outcome, Rejected) and self.is_of_target:
-            # The user named a target, and no backend.
+            # The user requested a target and no backend.
             target = str(Target(CPU.tag, self.machine.os, self.machine.arch))
             option = "--target " + target.replace(CPU.tag, r"\1")
             fix = outcome.fix and re.sub(r"--backend ([\w.]+)", option, outcome.fix)
@@ -150,7 +150,7 @@ class LockRequest(Value):
 
     @property
     def plan(self) -> Plan:
-        """The choice for it; raise what a refusal says."""
+        """The choice; raise a refusal's error."""
         return plan_or_raise(self.outcome, self.machine)
 
     def gpus(self, plan: Plan) -> Iterator[tuple[Rules, Gpu]]:
@@ -178,11 +178,11 @@ class LockRequest(Value):
 
 
 def plan_or_raise(outcome: Plan | Rejected, machine: Machine) -> Plan:
-    """Return a choice; raise what a refusal says.
+    """Return a choice, or raise the error of a refusal.
 
     Args:
         outcome: The choice, or the refusal.
-        machine: The machine that it was made for, by which the error is one of the machine or of the request.
+        machine: Its machine, which can be the cause.
     """
     if isinstance(outcome, Rejected):
         raise outcome.error(machine)
@@ -190,7 +190,7 @@ def plan_or_raise(outcome: Plan | Rejected, machine: Machine) -> Plan:
 
 
 def machine_for_target(target: Target, glibc: str = GLIBC) -> Machine:
-    """Return the machine that stands for a target: no GPU, any Python, a glibc as old as the locks are made for."""
+    """Return the machine of a target, without a GPU and with any Python."""
     if target.os == "linux":
         return Machine(target.os, target.arch, "glibc", glibc)
     return Machine(target.os, target.arch)

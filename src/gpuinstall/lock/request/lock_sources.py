@@ -1,4 +1,4 @@
-"""What a lock has that is not known here: hosts that are none of the sources, builds that the catalogue lacks."""
+"""Unknown hosts and unknown builds of torch in a lock."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def check_hosts(
     files: Iterable[LockedFile],
     session: Session,
 ) -> None:
-    """Raise LockError if files of a lock come from a host that is none of the sources here, cached or not.
+    """Raise LockError if files of a lock come from an unknown host.
 
-    If a source does not answer, its hosts are not known; then each host is named.
+    If a source does not answer, its hosts are unknown, and each host is reported.
 
     Args:
-        lock: The lock, for messages, and the indexes that it names.
-        files: Those of it that are judged.
-        session: The sources here, and what asks them.
+        lock: The lock, for messages and its indexes.
+        files: The files to check, cached or not.
+        session: The sources here, and their clients.
     """
     strange = locked_strange_hosts(lock, files, session)
     unreachable = session.client.unreachable
@@ -77,14 +77,14 @@ def with_locked_builds(
     folder: Path,
     opened: Callable[[], Session],
 ) -> Catalog:
-    """Add the builds that the locks in a folder hold and the catalogue does not know, as far as they can be read.
+    """Add readable builds of the locks in a folder that the catalog lacks.
 
     Args:
-        catalog: What is known.
-        folder: Where the locks are.
+        catalog: The catalog.
+        folder: The folder of the locks.
         opened: Returns the session, which few locks need.
     """
-    # One that cannot be read is reported when it is needed.
+    # An unreadable lock is reported when it is needed.
     locks = filter(None, map(readable_lock, locks_in(folder)))
     unknown = []
     for file in chain.from_iterable(lock.files for lock in locks):
@@ -108,7 +108,7 @@ def with_locked_builds(
 
 
 def _builds_of(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
-    """Yield the builds that the catalogue does not know, for each platform that a wheel of torch serves."""
+    """Yield unknown builds, one for each platform of a wheel of torch."""
     link = PageFile(file.url, file.name, file.sha256)
     for listed in wheels_of([link], None, DEFAULT_INDEX):
         wheel = listed
@@ -137,13 +137,13 @@ def strange_hosts(
     session: Session,
     torch: str = "",
 ) -> dict[str, list[str]]:
-    """Return the packages by host, with its scheme, if no source names it and no page of theirs leads to it.
+    """Return packages by host, if no source or page leads there.
 
     Args:
         files: The files.
         backend: The tag of torch's backend.
-        session: The sources here, and what asks them.
-        torch: The version of torch, by which pages of extensions are called.
+        session: The sources here, and their clients.
+        torch: The version of torch, which selects pages of extensions.
     """
     policy = session.sources.policy
     known = _servers((*session.sources.places, session.default_index))
@@ -155,13 +155,13 @@ def strange_hosts(
         if server == "file://" or policy.trusts(location):
             continue
         is_https = server.startswith("https://") and server.endswith(":443")
-        # PyTorch's index keeps its files on further hosts of its own.
+        # PyTorch's index has its files on other hosts of PyTorch.
         if server in known or (is_https and is_of_pytorch(server)):
             continue
         os = "windows" if "-win" in file.name else "linux"
         minor = ".".join(torch.split(".")[:2])
         beside = Beside(minor, backend, os)
-        # One page after the other, until one leads there.
+        # Pages are read until one leads there.
         for address in _listed_addresses(file.package, beside, session):
             known |= _servers([address])
             if server in known:
@@ -173,15 +173,17 @@ def strange_hosts(
 
 def _listed_addresses(
     package: str,
-    beside: Beside,
+    torch: Beside,
     session: Session,
 ) -> Iterator[str | None]:
-    """Yield the addresses to which the pages of a package lead; a source that does not answer has none.
+    """Yield the addresses on the pages of a package.
+
+    A source that does not answer has none.
 
     Args:
         package: The package.
-        beside: The torch by which pages of extensions are called.
-        session: The sources, and what asks them.
+        torch: The torch of the lock, which selects pages.
+        session: The sources and their clients.
     """
     # It takes long to load.
     from gpuinstall.lock.solve.extensions import extension_row
@@ -190,10 +192,10 @@ def _listed_addresses(
     client = session.client
     wheels: Iterable[Wheel] = ()
     with suppress(InstallationError):
-        wheels = family_wheels(sources, client, beside.backend, package)
+        wheels = family_wheels(sources, client, torch.backend, package)
     for wheel in wheels:
         yield wheel.url
-    # Only now: what the torch index has is nobody else's to know.
+    # Last, so that no other index learns of packages of the torch index.
     page = session.known_page(package)
     for file in parse_files(page) if page else ():
         yield file.url
@@ -201,7 +203,7 @@ def _listed_addresses(
         extension = extension_row(package, session)
         yield from (source.url for source in extension.sources)
         with suppress(InstallationError):
-            listing = list_files(extension, [beside], sources, client)
+            listing = list_files(extension, [torch], sources, client)
             yield from (file.wheel.url for file in listing.files)
 
 

@@ -1,4 +1,4 @@
-"""A project in a folder: its requirements if they can be read without building it, and what its build reads."""
+"""Projects in folders: requirements without a build, and build files."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ _IN_ARCHIVE = re.compile(
 )
 _REQUIRED = re.compile(r"(?im)^Requires-Dist:[ \t]*(.+@.+?)\s*$")
 _LISTED = re.compile(r"(?m)^(\w.*@.+?)\s*$")
-"""A requirement by address, as METADATA and requires.txt have it."""
+"""A requirement by address in METADATA and requires.txt."""
 _LIST_NAME = re.compile(r"[\w./-]+\.(?:txt|in)\b")
 _MOST_MEMBERS = 20_000
-"""How many members of an archive are read. Sources of torch have 15,000."""
+"""The members of an archive that are read. Sources of torch have 15,000."""
 _MOST_BYTES = 1_000_000_000
-"""How far a source archive is unpacked in search of its project: it may have no end."""
+"""The bytes of a source archive that are unpacked. It may be endless."""
 
 
 DYNAMIC_VERSION = "0+unknown"
@@ -74,15 +74,15 @@ DYNAMIC_VERSION = "0+unknown"
 def read_folder_project(
     requirement: Requirement, folder: Path
 ) -> tuple[dict[str, Any], list[Requirement]] | None:
-    """Return what a project requires that is requested by its folder, apart from the project itself.
+    """Return the requirements of a project apart from the project itself.
 
     Args:
-        requirement: Such as ``-e ./paper[train]``.
-        folder: Where relative paths begin.
+        requirement: A path, such as ``-e ./paper[train]``.
+        folder: The base of relative paths.
 
     Returns:
-        The row of uv's ``dependency-metadata`` with which the project requires nothing, and its requirements with those
-        of the extras; None if it is no folder, or only its build backend knows its version or what it requires.
+        A row of uv's ``dependency-metadata`` without dependencies, and the
+        requirements of the project and the extras. None if they need a build.
     """
     if requirement.path is None:
         return None
@@ -164,11 +164,13 @@ def _static_metadata(
 def nested_settings(
     requirements: Iterable[Requirement], folder: Path
 ) -> Iterator[SourceSetting]:
-    """Yield what the projects among requirements say of sources, and those that they require: uv reads their files.
+    """Yield the sources in the files of requested and nested projects.
+
+    uv reads these files.
 
     Args:
-        requirements: Paths of projects among them.
-        folder: Where their paths begin.
+        requirements: The requirements. Some are paths of projects.
+        folder: The base of relative paths.
     """
     for place, described in _projects(requirements, folder, set()):
         for listed in described:
@@ -184,9 +186,9 @@ def nested_settings(
 def nested_requirements(
     requirements: Iterable[Requirement], folder: Path
 ) -> Iterator[Requirement]:
-    """Yield what the projects among requirements require by paths, which are absolute; arguments as above.
+    """Yield the absolute paths that requested and nested projects require.
 
-    What is requested by its name, from anywhere, comes from there.
+    A package that is requested by its name keeps its source.
     """
     named = {one.name for one in requirements if one.has_name or not one.url}
     for place, described in _projects(requirements, folder, set()):
@@ -202,12 +204,12 @@ def _projects(
     folder: Path,
     seen: set[tuple[Path, tuple[str, ...]]],
 ) -> Iterator[tuple[Path, list[RequirementsFile]]]:
-    """Yield the projects and archives among requirements, and those that they require, with what their files say.
+    """Yield requested and nested projects and archives with their files.
 
     Args:
-        requirements: Paths among them.
-        folder: Where these begin.
-        seen: The projects with the extras that were read.
+        requirements: The requirements. Some are paths.
+        folder: The base of relative paths.
+        seen: The projects with the extras that were read. It is added to.
     """
     for requirement in requirements:
         if not requirement.url:
@@ -225,7 +227,7 @@ def _projects(
 
 
 def _described(place: Path, extras: Iterable[str]) -> Iterator[RequirementsFile]:
-    """Yield what the files of a project, or of an archive, say that it requires."""
+    """Yield the requirements in the files of a project or an archive."""
     if isfile(place):
         for path, text in _read_archive(place):
             if path.name == PROJECT:
@@ -244,13 +246,14 @@ def _described(place: Path, extras: Iterable[str]) -> Iterator[RequirementsFile]
 
 
 def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files of an archive that uv may read its requirements from, as far as they can be read here."""
-    import tarfile  # which a sync need not load
+    """Yield the files of an archive from which uv reads requirements."""
+    # A sync need not load them.
+    import tarfile
     import zipfile
 
-    # Whatever is wrong with it: it is named, and uv says what it cannot read.
+    # uv reports an unreadable archive.
     with suppress(Exception):
-        # By its name, as uv does: a file can be both.
+        # Like uv, by the name: a file can be both.
         if place.suffix in {".zip", ".whl"}:
             with zipfile.ZipFile(place) as archive:
                 for entry in archive.infolist():
@@ -271,14 +274,12 @@ def _text(file: IO[bytes]) -> str:
 
 
 def build_files_digest(requirements: Iterable[Requirement], folder: Path) -> str:
-    """Return the digest of the build files of all folders that are requested, or required by one, and of all archives.
+    """Return the digest of the build files of requested and nested projects.
 
-    The lists that a build file names count with it.
+    Lists that a build file mentions count, and archives. It is empty without any.
 
-    It is empty if there are none.
-
-    Of the project in ``folder`` itself the name and the extras count alone if its requirements are written in its
-    pyproject.toml: those are requirements of the lock.
+    Only the name and the extras of a static project in ``folder`` count, because
+    the lock has its requirements.
     """
     contents = []
     for place, _ in _projects(requirements, folder, set()):
@@ -293,10 +294,10 @@ def build_files_digest(requirements: Iterable[Requirement], folder: Path) -> str
         names = [*PROJECT_FILES]
         for name in names:
             with suppress(OSError):
-                # One digest for both line ends: Git writes those of the system.
+                # One digest for both line ends, because Git writes the system's.
                 text = read_raw(place / name, place).replace(b"\r\n", b"\n")
                 contents.append(f"{place.name} {name}\n".encode() + text)
-                # Such as the requirements that setup.py reads, or that setuptools is to read.
+                # setup.py or setuptools read requirements from such lists.
                 if name in PROJECT_FILES:
                     names += _LIST_NAME.findall(text.decode(errors="replace"))
     return hashlib.sha256(b"\n".join(contents)).hexdigest() if contents else ""
@@ -305,7 +306,7 @@ def build_files_digest(requirements: Iterable[Requirement], folder: Path) -> str
 def built_requirements(
     requirements: Iterable[Requirement], folder: Path
 ) -> Iterator[Requirement]:
-    """Yield the requirements by paths of which only a build tells what they require; arguments as above."""
+    """Yield requirements by paths whose dependencies need a build."""
     for requirement in requirements:
         path = requirement.path
         if path and static_project(folder / expanded_home(path)) is None:
@@ -315,11 +316,13 @@ def built_requirements(
 def changed_files(
     record: Record, today: Mapping[str, Sequence[Requirement]], folder: Path
 ) -> Iterator[str]:
-    """Yield the files that a lock was made from and that ask for something else now.
+    """Yield the files of a lock's request that have changed.
 
     Args:
-        record: What the lock says of them. The project's own are read by every run, but for those that its build reads.
-        today: The lines of each file now. One that is gone is no other request: a lock may be shipped without it.
+        record: The record of the lock. Every run reads the project's own files,
+            except build files.
+        today: The current lines of each file. A missing file has not changed,
+            because a lock can be shipped without it.
         folder: The folder of the lock.
     """
     recorded = record.request(BUILD_FILES)

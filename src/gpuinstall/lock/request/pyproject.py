@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from packaging.dependency_groups import DependencyGroupResolver
 
 _VENDORS = {"gpu": "cuda", "cuda": "cuda", "rocm": "rocm", "xpu": "xpu"}
-"""The kind of backend that a word in the name of an extra means."""
+"""The kind of backend that a word in the name of an extra selects."""
 
 
 class PartContents(Value):
@@ -65,7 +65,7 @@ class PartContents(Value):
 
     @property
     def kind(self) -> str:
-        """The kind of backend that its name means; empty: none."""
+        """The kind of backend that its name selects; empty: none."""
         words = self.part.name.split("-")
         return next((_VENDORS[word] for word in words if word in _VENDORS), "")
 
@@ -279,7 +279,7 @@ class ProjectParts(Value):
         """Return the extras and groups with torch-family packages.
 
         Args:
-            excluded: Those that are not returned.
+            excluded: Parts that are not returned.
         """
         parts = [
             *(Part("extra", name) for name in self.extras),
@@ -379,7 +379,7 @@ def located_requirements(
         *poetry_entries(table_in(tool, "poetry")),
         *uv_sources(uv, file, parts),
     ]
-    # What cannot be obeyed is refused with the other settings of sources.
+    # Sources that cannot be obeyed are refused with the other settings.
     addresses: dict[str, list[Table]] = {}
     for name, source in sources:
         if address_of(source):

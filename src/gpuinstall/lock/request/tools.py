@@ -84,7 +84,7 @@ def table_in(document: Table, *names: str) -> Table:
 
 
 def address_of(source: Table) -> str | None:
-    """Return the address of a package's source: a repository with its reference, a file, a folder; None for an index.
+    """Return the address of a package's source, or None for an index.
 
     Args:
         source: An entry of ``[tool.uv.sources]``, or of Poetry's dependencies.
@@ -101,7 +101,7 @@ def address_of(source: Table) -> str | None:
         return f"git+{repository}{reference}{inside}"
     if "url" in source:
         return f"{source['url']}{inside}"
-    # "file" is Poetry's.
+    # Poetry has "file".
     path = source.get("path", source.get("file"))
     return None if path is None else str(path)
 
@@ -112,12 +112,12 @@ def project_settings(
     packages: Collection[str],
     parts: Collection[Part] = (),
 ) -> Iterator[SourceSetting]:
-    """Yield what ``[tool]`` says of sources; uv's own indexes are read with its other configuration.
+    """Yield the sources in ``[tool]``, except uv's own indexes.
 
     Args:
         tool: The table.
-        file: Where it stands.
-        packages: What the project requires.
+        file: Its file.
+        packages: The packages that the project requires.
         parts: The extras and groups that are read.
     """
     yield from _uv_sources(table_in(tool, "uv"), file, packages, parts)
@@ -195,7 +195,7 @@ def _uv_sources(
     packages: Collection[str],
     parts: Collection[Part],
 ) -> Iterator[SourceSetting]:
-    """Yield what uv's table says of the sources of single packages."""
+    """Yield the sources of packages in uv's table."""
     indexes = {}
     for row in uv.get("index", []):
         if "name" in row and index_key(row) in {"index", "index (default)"}:
@@ -207,7 +207,7 @@ def _uv_sources(
             source_setting, "uv", file=file, package=package, marker=marker
         )
         address = address_of(source)
-        # Also the index of a package that nothing requires: it may be requested by hand.
+        # The user can request the package later.
         index = indexes.get(source.get("index"))
         if package in load_catalog().family:
             continue
@@ -218,7 +218,7 @@ def _uv_sources(
         elif package in packages:
             yield setting(WITHOUT_MEMBER, "")
         else:
-            # A dependency may require it: then the command ends.
+            # The command stops if a dependency requires it.
             yield setting("sources (git, url, path)", "")
 
 
@@ -412,7 +412,7 @@ def _hatch_addresses(environments: object) -> Iterator[str]:
 
 
 def line_of(word: str, file: Path) -> int | None:
-    """Return the number of the first line that has a word; None if the file cannot be read."""
+    """Return the first line number of a word, or None if unreadable."""
     with suppress(OSError):
         before, *_ = file.read_text(encoding="utf-8").split(word)
         return before.count("\n") + 1
@@ -439,7 +439,7 @@ def poetry_entries(
 
 
 def poetry_rows(table: Table) -> Iterator[tuple[str, Table]]:
-    """Yield the dependencies of a table of Poetry with each of their rows."""
+    """Yield the dependencies of a table of Poetry, each row separately."""
     for name, written in table.items():
         for row in written if isinstance(written, list) else [written]:
             entry = row if isinstance(row, dict) else {"version": row}
@@ -447,7 +447,7 @@ def poetry_rows(table: Table) -> Iterator[tuple[str, Table]]:
 
 
 def team_lock_in(folder: Path) -> Path | None:
-    """Return the lock that the tool of a project keeps; None if there is none."""
+    """Return the uv.lock or poetry.lock of a folder, or None."""
     paths = (folder / name for name in _LOCKS)
     return next(filter(Path.is_file, paths), None)
 
@@ -474,10 +474,10 @@ def read_team_lock(
 
     catalog = load_catalog()
     versions = {}
-    # Of a package with several versions the last counts whose marker holds: uv's forks exclude each other.
+    # The last version whose marker holds counts: uv's forks exclude each other.
     with _packages(path) as rows:
         for row in rows:
-            # Parsed, for it becomes a line of a file for uv.
+            # Validated, because it becomes a line of a file for uv.
             name = canonicalize_name(row["name"], validate=True)
             # A folder has no version.
             if not (row.get("version") and _is_for(row, markers, parts)):
@@ -499,7 +499,7 @@ def _is_for(
     markers: Mapping[str, str],
     parts: Collection[Part],
 ) -> bool:
-    """Whether one of the markers of a package holds: uv's list of them, Poetry's text or table by group."""
+    """Return whether one of the markers of a locked package holds."""
     written = row.get("resolution-markers") or row.get("markers")
     if not written:
         return True
@@ -532,10 +532,10 @@ def _with_parts(marker: str, parts: Collection[Part]) -> str:
 
 
 def read_team_settings(path: Path) -> tuple[SourceSetting, ...]:
-    """Return what a team's lock says of the files and the sources of packages.
+    """Return the files and sources of packages in a team's lock.
 
     Raises:
-        UsageError: if it is malformed.
+        UsageError: It is malformed.
     """
     with _packages(path) as rows:
         return tuple(

@@ -15,7 +15,7 @@ PARTS = ("start", "install", "change", "lock")
 
 def main(names: list[str]) -> None:
     """Print one line per measurement."""
-    sys.stdout.write(f"{'':<46} {'ours':>9} {'other it':>10} {'':>8}  goal\n")
+    sys.stdout.write(f"{'':<46} {'ours':>9} {'other':>10} {'':>8}  goal\n")
     for name in names or PARTS:
         part, _, word = name.partition("=")
         rows = import_module(f"bench.{part}").rows

@@ -136,7 +136,7 @@ def _nothing_to_do(desk: Desk) -> Row:
     run([GPUINSTALL, "sync"], **project)
     uv = [UV, "pip", "sync", "--python", ".venv/bin/python", "pylock.cpu.toml"]
     pair = paired(lambda: _beside_probe(project), lambda: seconds(uv, **project), 9)
-    what = "sync, nothing to do, other the probe, and uv's"
+    what = "unchanged sync without its probe, and uv's"
     return single(what, pair.ours, 0.3, other=duration(pair.other))
 
 

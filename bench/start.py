@@ -42,7 +42,7 @@ def rows() -> Iterator[Row]:
         pip = [*python, "pip", "--version"]
         pair = paired(partial(seconds, plan, cwd=folder), partial(seconds, pip), 25)
         yield pair.times("plan --machine FILE, against pip --version", 1)
-    yield single("one choice, in process", _choice(), 0.001)
+    yield single("one choice, in process", _choice())
 
 
 def _choice() -> float:

@@ -202,10 +202,8 @@ def ample(folder, libraries):
     return "ample"
 
 
-@pytest.mark.parametrize(
-    ("ahead", "oldest"),
-    [(1 << 20, "4"), pytest.param(8 << 20, "1", marks=pytest.mark.heavy)],
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize(("ahead", "oldest"), [(1 << 20, "4"), (8 << 20, "1")])
 def test_fewer_of_large_versions_are_read_beside_the_one_that_is_taken(
     ample, session, monkeypatch, ahead, oldest
 ):

@@ -1,6 +1,6 @@
-"""The steps for authors of other programs: a choice, a lock, an environment, its proof; each call is one step.
+"""The API: select a build, write locks, install, and verify.
 
-docs/api.md has examples, and what is stable. Whoever only chooses loads nothing of the other steps.
+docs/api.md has examples and lists what is stable. Each function imports its own step.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ SILENT = Reporter()
 
 
 def read_machine(reporter: Reporter = SILENT) -> Machine:
-    """Return this machine; its problems hold whatever is wrong with it, which is never raised."""
+    """Read this machine. Its faults are in ``problems`` and never raised."""
     from gpuinstall.machine import probe
 
     return probe.read_machine(reporter)
@@ -89,17 +89,20 @@ def install(
     replace: bool = False,
     reporter: Reporter = SILENT,
 ) -> InstallResult:
-    """Make an environment hold what is requested, proven on the GPUs; a lock lies beside it.
+    """Install a request into a managed environment, and verify it on the GPUs.
+
+    The lock is written next to the environment.
 
     Args:
-        venv: The environment. The backend that it was made with stays.
-        request: The whole request; without one it is that of the folder, as ``gpuinstall install`` reads it there.
-        upgrade: Whether a lock there that fits is made again.
-        replace: Whether packages and folders that are not ours may be replaced.
-        reporter: Is told of the progress.
+        venv: The environment. Its backend is kept.
+        request: The whole request. Without requirements, it is the folder's, as with
+            ``gpuinstall install``.
+        upgrade: Whether to update a lock that fits.
+        replace: Whether to replace an environment that gpuinstall did not create.
+        reporter: Receives the progress.
 
     Raises:
-        GpuInstallError: What was there is as it was.
+        GpuInstallError: The previous environment is unchanged.
     """
     from gpuinstall.install import install as installation
     from gpuinstall.install.state import InstallOptions
@@ -128,15 +131,16 @@ def install_into(
     *,
     reporter: Reporter = SILENT,
 ) -> IntoResult:
-    """Install into an existing environment that others made, proven on the GPUs.
+    """Install into an unmanaged environment, and verify it on the GPUs.
 
     Args:
         python: Its interpreter.
-        request: What to install; without one the builds that were proven there, else torch for this machine.
-        reporter: Is told of the progress.
+        request: The request, with extras of the project next to the environment.
+            Without requirements, it is the last verified builds, or else torch.
+        reporter: Receives the progress.
 
     Raises:
-        GpuInstallError: The environment is as it was.
+        GpuInstallError: The environment is unchanged.
     """
     from gpuinstall.install import into
     from gpuinstall.project import Settings, open_project
@@ -159,18 +163,23 @@ def lock(
     upgrade: bool = False,
     reporter: Reporter = SILENT,
 ) -> list[Written]:
-    """Write ``pylock.<target>.toml`` into a folder for each target, and return what became of each lock.
+    """Write ``pylock.<target>.toml`` for each target.
 
     Args:
         folder: The folder.
-        request: The whole request; without one it is that of the folder, as ``gpuinstall lock`` reads it there.
-        targets: ``cu126``, ``cpu-windows-x86_64``, …; without them and a machine those of the project or of its locks.
+        request: The whole request. Without requirements, it is the folder's, as with
+            ``gpuinstall lock``.
+        targets: Such as ``cu126`` or ``cpu-windows-x86_64``. By default, the targets
+            of the project or of its locks, unless there is a machine.
         machine: The machine to lock for.
-        upgrade: Whether locks that serve are made again.
-        reporter: Is told of the progress.
+        upgrade: Whether to update locks that fit.
+        reporter: Receives the progress.
+
+    Returns:
+        Each lock with its status.
 
     Raises:
-        GpuInstallError: A lock cannot be made.
+        GpuInstallError: A lock cannot be resolved.
     """
     from gpuinstall.install.hold import only_run_that_locks
     from gpuinstall.lock.file.write import write_locks
@@ -213,12 +222,15 @@ def verify(
     deep: bool = False,
     reporter: Reporter = SILENT,
 ) -> Verdict:
-    """Run kernels on every GPU in any environment, and return the verdict, which holds what failed.
+    """Run kernels on every GPU in any environment.
 
     Args:
         venv_or_python: The environment, or its interpreter.
-        deep: Whether more than the usual is checked, as by ``gpuinstall verify --deep``.
-        reporter: Is told of the progress.
+        deep: Whether to run more checks, as with ``gpuinstall verify --deep``.
+        reporter: Receives the progress.
+
+    Returns:
+        The verdict, with failed checks.
 
     Raises:
         UsageError: There is no interpreter.

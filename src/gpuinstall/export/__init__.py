@@ -1,1 +1,1 @@
-"""Locks in other tools' formats: requirements, constraints, uv, conda, Dockerfiles, and what a node needs."""
+"""Locks in the formats of other tools."""

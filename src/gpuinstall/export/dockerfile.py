@@ -1,7 +1,6 @@
-"""Dockerfiles: an image of one lock, or of several.
+"""Dockerfiles for images of one lock or of several.
 
-No GPU is needed to build either. The image of several takes at its start the environment whose lock
-runs on the host.
+A build needs no GPU. An image of several locks selects an environment at its start.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def dockerfile(
         extras: ``jupyter``.
 
     Raises:
-        UsageError: It does not say enough.
+        UsageError: It lacks its target or its Python.
     """
     parts = _parts()
     # How to give a container the GPUs.
@@ -93,7 +92,7 @@ def any_dockerfile(
         extras: ``jupyter`` and ``ssh``.
 
     Raises:
-        UsageError: if they do not say enough, or one does not hold the JupyterLab that is to be served.
+        UsageError: One lacks its target, its Python, or a requested JupyterLab.
     """
     without = [lock.name for lock in locks if "jupyterlab" not in lock.versions]
     if "jupyter" in extras and without:
@@ -126,15 +125,15 @@ def any_dockerfile(
 
 
 def locks_of_image(locks: Sequence[Lock]) -> list[Lock]:
-    """Return the locks that one image can have: those for one platform of Linux, x86_64 if there is one.
+    """Return the locks for one platform of Linux, x86_64 if there are any.
 
     Raises:
-        UsageError: if there is none.
+        UsageError: There are none.
     """
     linux = [
         lock for lock in locks if not {"windows", "macos"} & set(lock.name.split("-"))
     ]
-    # Without one for Linux the first is named in the error that _platform_of raises.
+    # _platform_of raises the error for a lock of another system.
     platforms = {lock.name: _platform_of(lock) for lock in linux or locks[:1]}
     first = min(platforms.values())
     return [lock for lock in linux if platforms[lock.name] == first]
@@ -144,11 +143,14 @@ def _platform_of(
     lock: Lock,
     projects: Collection[str] = (),
 ) -> str:
-    """Return Docker's name for the platform of a lock; raise UsageError if no image can have it.
+    """Return Docker's name for the platform of a lock.
 
     Args:
         lock: The lock.
         projects: The packages whose folders the image has.
+
+    Raises:
+        UsageError: No image can have the lock.
     """
     systems = systems_of(lock)
     if not re.fullmatch(LOCK_NAME, lock.name):
@@ -163,7 +165,7 @@ def _platform_of(
             f"{', '.join(absent)} in {lock.name}: {cause}",
             "gpuinstall export requirements   # names what it leaves out",
         )
-    # A lock of the standard may be for several: an image is for the first.
+    # A standard lock can have several platforms. An image has the first.
     for arch, platform in _PLATFORMS.items():
         if ("linux", arch) in systems:
             return platform

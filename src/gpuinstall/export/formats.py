@@ -1,6 +1,7 @@
-"""The formats that hold one lock, each a small writer.
+"""Formats with one lock.
 
-They raise UsageError if the lock does not say enough, or others cannot use a package's address.
+The writers raise UsageError if the lock lacks its target, or a package has a local
+address.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def requirements(lock: Lock) -> str:
 
 
 def constraints(lock: Lock) -> str:
-    """Return the version of each package, of torch with its build: ``-c`` takes it."""
+    """Return a constraints file with the version of each package."""
     commands = "pip install -c constraints.txt, uv pip install -c constraints.txt"
     lines = [f"# From {visible(lock.name)}: {commands}\n", overridden(lock)]
     lines += [f"{name}=={version}\n" for name, version in sorted(lock.versions.items())]
@@ -35,7 +36,7 @@ def constraints(lock: Lock) -> str:
 def conda(lock: Lock) -> str:
     """Return ``environment.yml``.
 
-    With the virtual packages that a machine has to have, conda refuses one whose driver or glibc is too old.
+    Its virtual packages make conda refuse an old driver or glibc.
     """
     virtual_packages = _virtual_packages(lock)
     command = "conda env create -f environment.yml"
@@ -43,7 +44,7 @@ def conda(lock: Lock) -> str:
     if "__cuda" in virtual_packages:
         cuda = virtual_packages["__cuda"]
         text += f"# On a machine without a GPU: CONDA_OVERRIDE_CUDA={cuda} {command}\n"
-    # Packages of Anaconda's own channel would come under another licence, whatever the user's settings name.
+    # Packages of Anaconda's own channel have another license.
     name = lock.name.removesuffix(".toml").replace("pylock", "torch")
     text += f"name: {re.sub('[^A-Za-z0-9_-]', '-', name)}\n"
     text += "channels:\n  - conda-forge\n  - nodefaults\ndependencies:\n"
@@ -59,11 +60,11 @@ def conda(lock: Lock) -> str:
 
 
 def _virtual_packages(lock: Lock) -> dict[str, str]:
-    """Return conda's virtual packages for a lock, each with the least version; none if the lock does not say."""
+    """Return conda's virtual packages with minimum versions, if known."""
     try:
         (needs,) = machine_needs(lock, load_catalog())
     except (UsageError, ValueError):
-        # It does not say what it is for, or is for several systems.
+        # It lacks its target, or has several systems.
         return {}
     packages = {}
     cudas = [gpus.cuda for gpus in needs.gpus if gpus.cuda]

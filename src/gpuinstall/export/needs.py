@@ -29,13 +29,13 @@ _MAKERS = {"nvidia": "compute capability", "amd": "AMD", "intel": "Intel"}
 
 
 class GpuNeeds(Value):
-    """Some kinds of GPU, and the drivers under which they run a lock.
+    """Kinds of GPU that run a lock, and their minimum driver.
 
-    No newest driver is given: one that has given up a GPU does not list it, so that no job is placed there.
+    There is no maximum: a driver without support for a GPU does not list it.
     """
 
     codes: tuple[str, ...]
-    """What the GPUs execute: compute capabilities, ``8.6``, or the maker's own names, ``gfx1100``."""
+    """Compute capabilities (``8.6``), or the vendor's names (``gfx1100``)."""
 
     driver: DriverVersion | None = None
     """The oldest driver; None: any."""
@@ -58,13 +58,13 @@ class MachineNeeds(Value):
     arch: str
 
     glibc: str | None
-    """The oldest glibc that it runs on; None: not Linux, or any."""
+    """The minimum glibc; None: not Linux, or any."""
 
     maker: str | None
-    """The maker of the GPUs as documents name it; None: no GPU is needed."""
+    """The vendor of the GPUs; None: no GPU is needed."""
 
     driver: DriverVersion | None
-    """The oldest driver that runs the lock on any of these GPUs; None: any."""
+    """The oldest driver for any of these GPUs; None: any."""
 
     cuda: CudaVersion | None
     """The CUDA that this driver reports."""
@@ -74,7 +74,7 @@ class MachineNeeds(Value):
 
     @property
     def text(self) -> str:
-        """The same as people read it, a line for each fact."""
+        """The text form, with a line for each fact."""
         lines = [f"{self.lock}: torch {self.torch}, Python {self.python}"]
         glibc = f", glibc {self.glibc} or newer" if self.glibc else ""
         lines.append(f"  system    {_SYSTEMS[self.os]} {self.arch}{glibc}")
@@ -99,10 +99,10 @@ class MachineNeeds(Value):
 
 
 def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
-    """Return what a lock needs of a machine, for each system that it is for.
+    """Return the machine requirements of a lock for each of its systems.
 
     Raises:
-        UsageError: if it does not say what it is for, or runs on no known machine.
+        UsageError: It lacks its target, or runs on no known machine.
     """
     kind = backend_of(lock).kind
     maker = None
@@ -144,9 +144,9 @@ def _known_gpus(
     maker: str | None,
     arch: str,
 ) -> Iterator[Gpu]:
-    """Yield a GPU of each kind of a maker's that a machine can have."""
+    """Yield a GPU of each kind of a vendor."""
     if maker == "nvidia":
-        # What only ARM boards have is no GPU of a PC.
+        # Some GPUs exist only on ARM boards.
         capabilities = {
             product.capability
             for product in products()
@@ -165,12 +165,12 @@ def _gpu_needs(
     machine: Machine,
     catalog: Catalog,
 ) -> Iterator[GpuNeeds]:
-    """Yield the GPUs of a machine that run a lock, those with the same oldest driver together.
+    """Yield the GPUs of a machine that run a lock, grouped by minimum driver.
 
     Args:
         lock: The lock.
-        machine: One with a GPU of every kind, and no driver.
-        catalog: The builds and drivers that are known.
+        machine: A machine with a GPU of every kind, and no driver.
+        catalog: The known builds and drivers.
     """
     drivers: list[DriverVersion | None] = [None]
     if any(gpu.compute_capability for gpu in machine.gpus):
@@ -195,19 +195,19 @@ def _gpu_needs(
             yield GpuNeeds(codes)
             continue
         row = catalog.drivers.branch(driver)
-        # 580.0 was never released: it stands for the branch.
+        # 580.0 was never released and means the branch.
         if driver.parts == (driver.branch, 0):
             driver = DriverVersion.parse(str(driver.branch))  # noqa: PLW2901
         yield GpuNeeds(codes, driver, cuda=row and row[1])
 
 
 def _drivers(os: str, catalog: Catalog) -> list[DriverVersion]:
-    """Return the drivers that the catalogue's tables tell apart: every other is judged as the one before it."""
+    """Return the drivers that the catalog's tables distinguish."""
     tables = catalog.drivers
     releases = {DriverVersion.parse(f"{branch}.0") for branch, _ in tables.branches}
     for floor in (*tables.floors.values(), *tables.first_drivers.values()):
         release = floor.windows if os == "windows" else floor.linux
-        # A branch alone stands for its newest release, and is asked about by its first one already.
+        # A branch means its newest release, and its first one is included.
         if len(release.parts) > 1:
             releases.add(release)
     return sorted(releases)

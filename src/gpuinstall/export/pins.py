@@ -1,4 +1,4 @@
-"""What the formats take out of a lock: its packages by their hashes, its backend, its systems."""
+"""Parts of a lock for all formats: packages, backend, and systems."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ _PLATFORMS = (
 
 
 def unhashed_packages(lock: Lock) -> dict[str, str]:
-    """Return how pip and uv install the packages of a lock from folders and repositories, by name.
+    """Return the arguments of pip and uv for packages without files, by name.
 
-    pip takes neither beside files that have hashes.
+    pip refuses folders and repositories next to files with hashes.
     """
     words_of: dict[str, str] = {}
     for name, address in lock.addresses.items():
         option, _, place = address.partition(f"{name} @ ")
         words_of[name] = quoted(address)
         if not re.match(r"\w+\+", place):
-            # pip takes no folder behind a name.
+            # pip accepts no folder after a name.
             words_of[name] = f"{option}{quoted(place)}"
     return words_of
 
@@ -79,11 +79,11 @@ def _without_unhashed(lock: Lock) -> str:
 
 
 def pins(lock: Lock) -> Iterator[tuple[str, ...]]:
-    """Yield each package of a lock as a requirement and, as its options, the sha256 of each file that may serve it.
+    """Yield each package as a requirement with a hash option for each file.
 
-    Those from folders and repositories are left out.
+    Packages from folders and repositories are omitted.
     """
-    # No default index has their files.
+    # The default index lacks their files.
     named_by_address = {*load_catalog().family, *load_extensions().rows}
     left_out = unhashed_packages(lock)
     for package in lock.pylock.packages:
@@ -107,7 +107,7 @@ def pins(lock: Lock) -> Iterator[tuple[str, ...]]:
 
 
 def backend_of(lock: Lock) -> Backend:
-    """Return the backend of a lock; raise UsageError if it does not say which."""
+    """Return the backend of a lock; raise UsageError if it is unknown."""
     _, _, local = lock.versions.get("torch", "").partition("+")
     try:
         return Backend.parse(local or Target.parse(lock.target).backend)
@@ -122,7 +122,7 @@ def systems_of(lock: Lock) -> list[tuple[str, str]]:
     """Return the systems and processors that a lock is for.
 
     Raises:
-        UsageError: if it does not say its Python.
+        UsageError: It lacks its Python.
     """
     python = one_python([lock])
     markers = lock.pylock.environments
@@ -145,10 +145,10 @@ def requirement_of(
     Args:
         package: The package.
         files: Its files that have a sha256.
-        by_address: Whether no default index has its files.
+        by_address: Whether the default index lacks its files.
 
     Raises:
-        UsageError: if others cannot use it.
+        UsageError: The address is local or malformed.
     """
     is_by_address = package.archive or (by_address and len(files) == 1)
     if package.version and not is_by_address:
@@ -174,12 +174,12 @@ def not_exportable(
     message: str,
     hint: str = "gpuinstall lock --upgrade   # with packages from an index",
 ) -> UsageError:
-    """Return that a lock cannot be written in another tool's format."""
+    """Return the error of a lock that a format cannot express."""
     return UsageError("not-exportable", message, hint=hint)
 
 
 def one_python(locks: Sequence[Lock]) -> str:
-    """Return the Python that all of some locks are for; raise UsageError if one does not say it, or there are several."""
+    """Return the Python of locks; raise UsageError unless it is one."""
     pythons = set[str]()
     for lock in locks:
         if lock.python is None:
@@ -196,7 +196,7 @@ def one_python(locks: Sequence[Lock]) -> str:
 
 
 def _lock_command(lock: Lock) -> str:
-    """Return the command that makes a lock again."""
+    """Return the command that updates a lock."""
     try:
         Target.parse(lock.target)
     except (UsageError, ValueError):

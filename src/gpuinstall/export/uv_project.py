@@ -1,6 +1,6 @@
-"""Tables for a uv project's pyproject.toml: a dependency group for each locked backend, with its index.
+"""Tables for a uv project: a dependency group and an index for each backend.
 
-uv's lock cannot choose by GPU, so the user does: ``uv sync --group torch-cu126``.
+uv does not select by GPU, so the user does: ``uv sync --group torch-cu126``.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ def uv_tables(
     """Return the tables to add to a pyproject.toml.
 
     Args:
-        locks: The locks; those of one backend for several systems become one group.
+        locks: The locks. Several systems of one backend become one group.
         torch_index: The base of the groups' indexes.
 
     Raises:
-        UsageError: A lock does not say its backend, or they are for several Pythons.
+        UsageError: A lock lacks its backend, or they have several Pythons.
     """
     python = one_python(locks)
     by_backend: dict[str, list[Lock]] = defaultdict(list)
     for lock in locks:
         by_backend[backend_of(lock).tag].append(lock)
     backends = sorted(by_backend)
-    # What `uv run` takes unasked: a build for a GPU, if there is one.
+    # The default of `uv run` is a GPU build, if there is one.
     default = next((tag for tag in backends if tag != CPU.tag), CPU.tag)
     family = load_catalog().family
     groups = pythons = indexes = conflicts = tables = ""
@@ -55,7 +55,7 @@ def uv_tables(
         indexes += f'\n[[tool.uv.index]]\nname = "gpuinstall-{tag}"\nurl = {url}\nexplicit = true\n'
     if len(backends) > 1:
         choices = ", ".join(f'{{ group = "torch-{tag}" }}' for tag in backends)
-        # Without this uv looks for versions that all groups can have at once.
+        # Otherwise, uv resolves all groups together.
         conflicts = f"conflicts = [[{choices}]]\n"
     for package, entries in sorted(sources.items()):
         tables += f"{package} = [\n{_items(entries)}]\n"
@@ -78,7 +78,7 @@ def _items(items: Iterable[str]) -> str:
 def _requirements(locks: Sequence[Lock]) -> Iterator[str]:
     """Yield the requirements of a group.
 
-    What was requested applies everywhere, the rest only if a lock has it.
+    Requested packages apply everywhere, others only on systems whose lock has them.
     """
     holders: dict[tuple[str, str], list[Lock]] = defaultdict(list)
     inputs = {"torch"}
@@ -100,9 +100,9 @@ def _requirements(locks: Sequence[Lock]) -> Iterator[str]:
 
 
 def _locked(lock: Lock) -> Iterator[tuple[str, str]]:
-    """Yield the packages that decide the build, each with its requirement.
+    """Yield the packages that select the build, each with its requirement.
 
-    An extension's file for one torch has a version that no index of uv's has, and is named by its address.
+    An extension's version for one torch is in no index, so it has its address.
     """
     family = load_catalog().family
     for package, version in lock.versions_of(family).items():

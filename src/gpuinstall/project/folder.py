@@ -1,4 +1,4 @@
-"""What a folder says, by its files and its locks, and what the caller of a run says."""
+"""The contents of a folder, and the settings of a run."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ if TYPE_CHECKING:
 
 
 class Settings(Value):
-    """What the caller of a run says, by the options of a command or the arguments of a call."""
+    """The options of a command, or the arguments of a call."""
 
     request: Request = FOLDERS_OWN
-    """What is added to what the folder asks for."""
+    """The request to add to the folder's."""
 
     files: Mapping[str, RequirementsFile] = {}
-    """Requirements files by their names, which are added too."""
+    """Requirements files to add, by their names."""
 
     only: bool = False
-    """Whether ``request`` and ``files`` are the whole request: what the folder's files and locks ask for does not count."""
+    """Whether ``request`` and ``files`` replace the request of the folder."""
 
     anew: bool = False
-    """Whether the backend that the environment was made for does not count either."""
+    """Whether to ignore the backend of the environment, too."""
 
     without: tuple[str, ...] = ()
-    """Packages to take out."""
+    """Packages to remove."""
 
     machine: Machine | None = None
-    """Another one than this."""
+    """The machine to plan for; None: this one."""
 
     names_gpus: bool = False
-    """Whether the caller names the GPUs of that machine."""
+    """Whether ``--gpu`` describes that machine."""
 
     venv: Path | None = None
     """The environment; None: ``.venv`` in the folder."""
@@ -71,46 +71,46 @@ class Settings(Value):
     """The base interpreter of the environment; None: any of its version."""
 
     only_looks: bool = False
-    """Whether no environment is changed or started."""
+    """Whether the run neither changes nor starts an environment."""
 
     typed_in: Path | None = None
-    """The folder in which the command was typed; None: the working folder."""
+    """The folder of the command line; None: the working folder."""
 
 
 class Contents(Value):
-    """What a folder says; each file is read when it is first needed.
+    """The contents of a folder. A file is read when it is first needed.
 
-    Raise UsageError, when a part is read, for what is malformed in it.
+    A malformed file raises UsageError.
     """
 
     folder: Path
     paths: EnvironmentPaths
-    """Where the environment lies, and in its folder the locks."""
+    """The paths of the environment and the locks."""
 
     requested: frozenset[str] = frozenset()
     """The files, extras, and groups that the caller requests."""
 
     @cached_property
     def config(self) -> Request:
-        """What the project in the folder is configured for."""
+        """The settings of the project."""
         return read_config(self.folder)
 
     @cached_property
     def declaration(self) -> Declaration:
-        """What a file of the folder asks for: its settings, its project, a list of requirements; or nothing."""
+        """The request of the folder's settings, project, or other file."""
         return read_declaration(self.folder, self.config.requirements)
 
     @cached_property
     def limits(self) -> dict[str, RequirementsFile]:
-        """The constraints in uv's settings of the folder and of its workspace, by the path of the file from there."""
+        """The constraints in uv's settings, by the path of the file."""
         return project_limits(os.environ, self.folder)
 
     def read_own_lock(self) -> Lock | None:
-        """Return the copy of its lock that the environment holds now."""
+        """Return the lock in the environment."""
         return read_own_lock(self.paths.venv)
 
     def read_recorded(self) -> Request:
-        """Return what the locks of the folder, or of its environment, were made for, as they are now."""
+        """Return the request that the locks record."""
         recorded = recorded_request(self.paths.folder, self.read_own_lock())
         return without_files(recorded, self._replaced())
 
@@ -145,36 +145,37 @@ def with_extras(request: Request, folder: Path) -> Request:
 def read_files(
     contents: Contents, reporter: Reporter, *, only: bool
 ) -> dict[str, RequirementsFile]:
-    """Return what files request today, by their paths from the folder: its own, uv's settings, files of earlier commands.
+    """Return the current requests of files, by path from the folder.
 
-    One that cannot be read asks for what it did when the lock was made: an image may hold the lock without it.
+    They are the folder's own files, uv's settings, and files of earlier commands. A
+    missing file has its recorded lines: an image can have the lock without it.
 
     Args:
         contents: The folder.
-        reporter: Is told of files that are gone.
-        only: Whether nothing but the request of this command counts, so that what they asked for is not missed.
+        reporter: Receives warnings about missing files.
+        only: Whether only the request of this command counts.
 
     Raises:
-        UsageError: Sources were named in one that is gone: its packages would come from the default index.
+        UsageError: A missing file had sources. Without them, its packages would
+            come from the default index.
     """
-    # A file of the folder counts as it is today, whatever the lock says of it.
     recorded = contents.read_recorded()
     files = contents.declaration.files | contents.limits
     gone = []
     for name, lines in recorded.files.items():
-        # An export in the place of a file says nothing of what that asked for.
+        # An export is no request.
         known = {*files, *contents.declaration.unread}
         if name in known or is_settings(name, lines):
             continue
         try:
             files[name] = read_again(name, lines, contents.paths.folder)
         except UsageError as error:
-            # The file is there, and does not have the group: what it asked for goes, as lines do that are deleted.
+            # The group was removed from its file, as a line can be.
             if error.code in {"group-unknown", "extra-unknown"}:
                 files[name] = RequirementsFile()
-                reporter.warn(f"{error.message}: what it asked for goes")
+                reporter.warn(f"{error.message}: its requirements are removed")
                 continue
-            # Its text may be a stranger's choice, and is not repeated.
+            # Its text can be another user's, and is not repeated.
             files[name] = RequirementsFile.of(lines)
             gone.append(name)
     if not gone or only:

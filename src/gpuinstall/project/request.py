@@ -1,4 +1,4 @@
-"""The request of a run: what counts of the words of its caller, its folder and its locks."""
+"""The request of a run, from its caller, its folder, and its locks."""
 
 from __future__ import annotations
 
@@ -42,35 +42,38 @@ _SAID_BY_ONE = (
     "allowed_backends",
     "newest_per_target",
 )
-"""The first to give one of these decides it:
+"""The fields that the first of these decides:
 
-1. the caller, by an option or an argument;
-2. the project's settings: ``[tool.gpuinstall]``, then ``.python-version``, then ``requires-python``;
-3. conda's packages: a CUDA there is a preference only, the CPU is none.
+1. the caller, with an option or an argument;
+2. a selected extra;
+3. the project's settings: ``[tool.gpuinstall]``, then ``.python-version``, then
+   ``requires-python``;
+4. conda packages, then other settings, in which a CUDA build is a preference.
 """
 
 
 def read_request(project: Project, *, quiet: bool = False) -> Request:
-    """Return the whole request: what the folder is to hold, and how; report which files count.
+    """Return the whole request, and report which files count.
 
-    Of two that name a package, the later one counts:
+    For each package, the last of these counts:
 
-    - what its locks record: added by hand by an earlier command;
-    - its own files and those of earlier commands, by a line that is new there;
-    - what the caller adds now, the whole request with ``only``.
+    - a requirement in the locks, added by hand by an earlier command;
+    - a new line in files of the folder or of earlier commands;
+    - a requirement of the caller, which is the whole request with ``only``.
 
     Args:
         project: The run.
-        quiet: Say nothing; it was said before.
+        quiet: Whether nothing is reported.
 
     Raises:
-        UsageError: a file is malformed, a package cannot be taken out, or the folder is not trusted.
+        UsageError: A file is malformed, a package cannot be removed, or the folder
+            is not trusted.
     """
     settings = project.settings
     contents = project.contents
     recorded = contents.read_recorded()
     files = by_place(settings.files, project.paths.folder)
-    # A pipe, which no later command can read again, counts as words.
+    # No later command can read a pipe again, so its lines are the caller's.
     words = project.words | files.pop("", RequirementsFile())
     if settings.only:
         request = renewed(FOLDERS_OWN, contents.limits, words.lines, files)
@@ -95,12 +98,12 @@ def _limited(request: Request, project: Project) -> Request:
 
 
 def todays_request(project: Project) -> Request:
-    """Return what the folder requests today: by its files, by the files of earlier commands, and by hand."""
+    """Return the current request of files, with additions by hand."""
     return renewed(project.contents.read_recorded(), project.files)
 
 
 def declared_request(project: Project) -> Request:
-    """Return the caller's request, or that of the folder's files, or torch; a recorded one does not count."""
+    """Return the request of the caller or the folder's files, or torch."""
     contents = project.contents
     listed = joined_files((project.words, *project.settings.files.values()))
     if not listed.requirements:
@@ -115,12 +118,12 @@ def _announce(project: Project, request: Request) -> None:
 
     Args:
         project: The run.
-        request: What they come to, with what is requested in words.
+        request: Its request.
     """
     reporter = project.reporter
     declared = project.contents.declaration
     listed = joined_files(declared.files.values())
-    # torch alone is what everybody gets who has said nothing.
+    # torch alone is the default.
     if listed.requirements not in {(), (ANY_TORCH,)}:
         message = str(declared)
         preferred = locked_versions(project, request, project.machine)
@@ -137,7 +140,7 @@ def _announce(project: Project, request: Request) -> None:
 
 
 def _conda_request(project: Project) -> CondaRequest | None:
-    """Return the request of conda's packages, if files that count have some; of several Pythons, the last counts."""
+    """Return the request of conda packages in files, or None without any."""
     files = _files_of_conda(project)
     if not files:
         return None
@@ -158,10 +161,10 @@ def _completed(
     *,
     is_quiet: bool = True,
 ) -> Request:
-    """Return a request for what is listed, with how it is to be had.
+    """Return a request with its Python, backend, and sources.
 
     Args:
-        listed: The requirements and constraints that count, with their files.
+        listed: The requirements and constraints, with their files.
         project: The run.
         is_quiet: Whether nothing is reported.
 
@@ -303,15 +306,15 @@ def _selecting(tag: str, place: TextOrigin) -> Request:
 def _check_python(
     python: str | None, config: Request, places: Mapping[str, TextOrigin]
 ) -> None:
-    """Check that a Python that is named is one that the project requires: uv refuses any other.
+    """Check that a requested Python is within ``requires-python``, as uv does.
 
     Args:
-        python: The Python that is requested.
-        config: What the project's settings say.
-        places: Who requests it.
+        python: The requested Python.
+        config: The project's settings.
+        places: The origins of Pythons.
 
     Raises:
-        UsageError: It is another.
+        UsageError: It is not.
     """
     if not python or not config.required_python or not _VERSION.fullmatch(python):
         return

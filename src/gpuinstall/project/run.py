@@ -61,12 +61,12 @@ def open_project(
     settings: Settings | None = None,
     reporter: Reporter | None = None,
 ) -> Iterator[Project]:
-    """Open a project; what it needs of the world is closed with it.
+    """Open a project, and close its resources in the end.
 
     Args:
         folder: Its folder.
-        settings: What the caller says; None: nothing.
-        reporter: Is told what happens; None: nobody is.
+        settings: The settings of the caller.
+        reporter: Receives the progress.
 
     Yields:
         The run.
@@ -92,7 +92,7 @@ class Project(Value):
     def paths(self) -> EnvironmentPaths:
         """The paths of the environment and the locks."""
         venv = self.settings.venv or self.folder / ".venv"
-        # Who only looks may do so where no environment can lie.
+        # Such a run may be where no environment can be.
         if self.settings.only_looks:
             return EnvironmentPaths(venv.absolute())
         return EnvironmentPaths.at(venv)
@@ -110,7 +110,7 @@ class Project(Value):
 
     def read_anew(self) -> None:
         """Discard the folder's contents, which may have changed meanwhile."""
-        # Of this very run: whoever has opened it compares with what was installed.
+        # In place, because the opener of the run compares it later.
         for name in vars(self).keys() - {"_this_machine"}:
             del vars(self)[name]
 
@@ -257,7 +257,7 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
     recorded = by_hand(contents.read_recorded())
     by_locks = RequirementsFile.of(one.at(locks) for one in recorded)
     files = *project.files.values(), by_locks
-    # One of them is selected for the machine, which is not known here.
+    # The machine selects one of them later.
     alternatives = [
         one.listed for one in chain.from_iterable(contents.declaration.alternatives)
     ]
@@ -286,11 +286,13 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
 
 
 def _locked_indexes(folder: Path, removed: set[str]) -> Iterator[SourceSetting]:
-    """Yield the indexes that only the configuration of whoever made the locks in a folder named.
+    """Yield the indexes in the locks of a folder.
+
+    Only the configuration of their author had them.
 
     Args:
         folder: The folder.
-        removed: The packages that are taken out, whose indexes are not asked any more.
+        removed: The removed packages, whose indexes do not count.
     """
     for path in locks_in(folder):
         from gpuinstall.lock.file.fit import readable_lock  # which takes long to load

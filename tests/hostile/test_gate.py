@@ -20,6 +20,7 @@ from gpuinstall.lock.uv.builds import source_builds
 from gpuinstall.lock.uv.errors import Conflict, explain_failure
 from gpuinstall.sources import Sources
 from gpuinstall.sources.gate import Policy
+from gpuinstall.sources.provenance import source_setting
 from tests.lab.parsed import listed
 
 CASES = {
@@ -43,7 +44,7 @@ def project(tmp_path):
     return folder
 
 
-def lock_with(entry: str):
+def lock_with(entry: str, name: str = "x"):
     """A lock with one package, which claims that the user wanted it so."""
     written = entry.format(
         commit="a" * 40, hash='hashes = {sha256 = "%s"}' % ("f" * 64)
@@ -51,7 +52,7 @@ def lock_with(entry: str):
     return parse(
         "pylock.toml",
         'lock-version = "1.0"\ncreated-by = "gpuinstall"\n'
-        f'[[packages]]\nname = "x"\nversion = "1.0"\n{written}\n{CLAIMS}',
+        f'[[packages]]\nname = "{name}"\nversion = "1.0"\n{written}\n{CLAIMS}',
     )
 
 
@@ -99,6 +100,22 @@ def test_a_repository_by_a_path_is_described():
     assert lock.addresses == {"x": f"x @ git+x@{'a' * 40}"}
     [build] = source_builds(tomli.loads(lock.text)["packages"])
     assert build.origin == "commit aaaaaaaaaaaa of x"
+
+
+@pytest.mark.parametrize("place", ["", "wheels"])
+def test_locked_wheels_of_torch_need_find_links(project, place):
+    entry = 'wheels = [{{path = "wheels/x-1-py3-none-any.whl", {hash}}}]'
+    lock = lock_with(entry.replace("/x-", "/torch-"), "torch")
+    found = [("--find-links", str(project / place))] if place else []
+    rows = [source_setting("pip", *one, Path("pip.conf")) for one in found]
+    sources = Sources(settings=tuple(rows))
+    assert bool([*LockGate(sources, project).rejections(lock)]) != bool(place)
+
+
+def test_paths_of_locks_are_short():
+    path = "a/" * 3000
+    with pytest.raises(LockError, match="too long a path"):
+        lock_with(f'directory = {{{{ path = "{path}" }}}}')
 
 
 @pytest.mark.parametrize("end", ["#subdirectory=../x", "?a=1"])

@@ -462,10 +462,20 @@ def own_cache_folder() -> Path:
     """Return the user's cache folder of gpuinstall."""
     # Importing platformdirs takes a twentieth of the time of plan.
     if sys.platform == "linux":
-        return (
-            Path(os.environ.get("XDG_CACHE_HOME", "").strip() or Path.home() / ".cache")
-            / "gpuinstall"
-        )
+        return xdg_folder("XDG_CACHE_HOME", ".cache") / "gpuinstall"
     from platformdirs import user_cache_path
 
     return user_cache_path("gpuinstall", appauthor=False)
+
+
+def xdg_folder(variable: str, default: str) -> Path:
+    """Return a base folder of the user.
+
+    A relative path would be in the working folder. The XDG specification ignores it.
+
+    Args:
+        variable: The variable, such as ``XDG_CACHE_HOME``.
+        default: The folder in the home folder if the variable is not set.
+    """
+    folder = Path(os.environ.get(variable, "").strip())
+    return folder if folder.is_absolute() else Path.home() / default

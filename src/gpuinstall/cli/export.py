@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from functools import partial
-from os.path import isfile
+from os.path import exists, isfile, islink
 from pathlib import Path
 from typing import Any
 
@@ -198,11 +198,18 @@ def _outcome(format_: str, text: str, output: Path | None, **more: Any) -> Outco
         more: Further keys of the JSON document.
 
     Raises:
-        UsageError: The file exists, and gpuinstall did not write it.
+        UsageError: The file exists, and gpuinstall did not write it, or it is a link.
     """
     document = {"format": format_, "path": output and str(output), "text": text, **more}
     if output is None:
         return Outcome(document, lambda screen: screen.block(text), is_news=True)
+    # The link may be in a clone. /dev/stdout is a link, too.
+    if islink(output) and (isfile(output) or not exists(output)):
+        raise UsageError(
+            "output-link",
+            f"{output} is a link, and is not followed",
+            hint=f"rm {quoted(output)}   # removes only the link",
+        )
     if isfile(output):
         with output.open(encoding="utf-8", errors="replace") as stream:
             head = stream.read(200)

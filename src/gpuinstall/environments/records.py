@@ -8,6 +8,7 @@ records too.
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from os.path import exists
 from pathlib import Path
@@ -20,7 +21,7 @@ from gpuinstall.base.environment_paths import (
     venv_option,
 )
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.files import read_document, write_atomically
+from gpuinstall.base.files import read_document, write_atomically, xdg_folder
 from gpuinstall.base.removal import remove_file, remove_path
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
@@ -214,6 +215,10 @@ def _record(venv: Path) -> Path:
 
 
 def _folder() -> Path:
-    from platformdirs import user_state_path
+    if sys.platform == "linux":
+        state = xdg_folder("XDG_STATE_HOME", ".local/state") / "gpuinstall"
+    else:
+        from platformdirs import user_state_path
 
-    return user_state_path("gpuinstall", appauthor=False) / "environments"
+        state = user_state_path("gpuinstall", appauthor=False)
+    return state / "environments"

@@ -278,7 +278,8 @@ def _managed() -> Iterator[Path]:
 
 
 def _folder(variable: str, otherwise: Path) -> Path:
-    return Path(os.environ.get(variable) or otherwise)
+    folder = Path(os.environ.get(variable, ""))
+    return folder if folder.is_absolute() else otherwise
 
 
 def _version_of(program: Path) -> str | None:

@@ -102,7 +102,9 @@ class ConfigurationFiles(Value):
     environ: Mapping[str, str]
 
     def _folder(self, variable: str, default: str) -> Path:
-        return Path(self.environ.get(variable) or self._home / default)
+        # A relative path would be in the working folder. The XDG specification ignores it.
+        folder = Path(self.environ.get(variable, ""))
+        return folder if folder.is_absolute() else self._home / default
 
     @property
     def _home(self) -> Path:
@@ -121,7 +123,7 @@ class ConfigurationFiles(Value):
         if sys.platform == "win32":
             return [self._folder("PROGRAMDATA", "C:/ProgramData")]
         folders = self.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
-        names = filter(None, folders.split(":"))
+        names = filter(os.path.isabs, folders.split(":"))
         return [*map(Path, names), Path("/etc")]
 
     @property

@@ -40,6 +40,8 @@ class Entry(Value):
     location: Location
     is_reachable: bool = False
     """Whether a path is in the repository, or a requirement refers to it."""
+    is_family: bool = False
+    """Whether the package belongs to the torch family."""
     is_from_lock: bool = False
     is_requested: bool = False
     """Whether the user requested the package or configured the source."""
@@ -106,14 +108,19 @@ def _commit(entry: Entry, _: Policy) -> Reason | None:
 
 
 def _outside(entry: Entry, policy: Policy) -> Reason | None:
-    """Reject a path of a lock outside the lock's repository."""
+    """Reject a path of a lock outside the lock's repository.
+
+    A path of the torch family must be in find-links or in a requirement.
+    """
     is_local = entry.location.server == "file://"
     if not (is_local and entry.is_from_lock) or entry.is_reachable:
         return None
     if entry.is_requested or policy.trusts(entry.location):
         return None
-    message = f"{entry.shown} is outside its repository"
-    return Reason("lock-traversal", message)
+    fault = "outside its repository"
+    if entry.is_family:
+        fault = "in no find-links or requirement"
+    return Reason("lock-traversal", f"{entry.shown} is {fault}")
 
 
 def _untrusted(entry: Entry, policy: Policy) -> Reason | None:

@@ -12,7 +12,7 @@ from gpuinstall.base.requirement import TextOrigin, parse_requirement
 from gpuinstall.base.text import guard_text
 from gpuinstall.base.values import replace
 from gpuinstall.sources import Sources, session
-from gpuinstall.sources.configuration import project_limits
+from gpuinstall.sources.configuration import ConfigurationFiles, project_limits
 from gpuinstall.sources.gate import Policy
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
@@ -288,3 +288,8 @@ def test_a_repository_is_the_same_in_uvs_spelling_and_at_its_commit():
     assert sources.has_address("git+file:///tmp/a project/x@0123abc")
     assert not sources.has_address("file:///tmp/another/x")
     assert not sources.has_address("https://h.example/x@main")
+
+
+def test_a_relative_configuration_folder_is_ignored(tmp_path):
+    environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": "conf"}
+    assert ConfigurationFiles(environ).user_folder == tmp_path / ".config"

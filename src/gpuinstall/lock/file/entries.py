@@ -14,6 +14,7 @@ from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.location import Location
 from gpuinstall.base.text import redacted, shorten
 from gpuinstall.base.values import Value
+from gpuinstall.catalog import load_catalog
 from gpuinstall.sources.gate import (
     LIST,
     TRUST,
@@ -109,8 +110,9 @@ class LockGate(Value):
         )
         for package, source, written in places:
             location = _inner_location(source, written, self.folder)
+            is_family = package.name in load_catalog().family
             is_reachable = (
-                location.is_below(root)
+                (location.is_below(root) and not is_family)
                 or self.sources.has_files_at(location)
                 or self._is_followed(location)
             )
@@ -119,6 +121,7 @@ class LockGate(Value):
                 f"{package.name} from {shorten(redacted(written))}",
                 location,
                 is_reachable=is_reachable,
+                is_family=is_family,
                 is_from_lock=not self.is_resolved,
                 # A name on the command line does not approve an existing lock's source.
                 is_requested=self.is_resolved

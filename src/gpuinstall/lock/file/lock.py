@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 BUILD_FILES = "an archive, or a folder's pyproject.toml, setup.py, setup.cfg or a list that they name,"
 """The files of ``build_files_digest``, for messages."""
 
+_LONGEST_PATH = 4096
+"""In characters: PATH_MAX of Linux."""
 LOCK_IN_CONFLICT = "lock-in-conflict"
 
 _SEAL = "contents-digest"
@@ -494,16 +496,27 @@ def parse(name: str, text: str) -> Lock:
             raise LockError(LOCK_IN_CONFLICT, message, hint=hint) from None
         raise _malformed(name, f"is not valid TOML: {error}") from None
     lock = Lock(name, text, pylock, record, is_ours=bool(own))
-    sources = [(one.name, one.vcs) for one in pylock.packages if one.vcs]
-    for package, source in sources + lock.entries:
+    _check_sources(lock)
+    return lock
+
+
+def _check_sources(lock: Lock) -> None:
+    """Raise LockError for a source that no lock may have."""
+    packages = lock.pylock.packages
+    folders = [(one.name, one.directory) for one in packages if one.directory]
+    repositories = [(one.name, one.vcs) for one in packages if one.vcs]
+    for package, source in folders + repositories + lock.entries:
+        if len(source.path or "") > _LONGEST_PATH:
+            raise _malformed(lock.name, f"has too long a path of {package}")
+    for package, source in repositories + lock.entries:
         fault = fault_in(source.url or "") or _fault_of(source.url or "")
         if fault:
-            raise _malformed(name, f"has a malformed address of {package}: {fault}")
-    for package, source in sources:
-        _check_repository(name, package, source)
+            what = f"has a malformed address of {package}: {fault}"
+            raise _malformed(lock.name, what)
+    for package, source in repositories:
+        _check_repository(lock.name, package, source)
     for package, file in lock.entries:
-        _check_file(name, package, file)
-    return lock
+        _check_file(lock.name, package, file)
 
 
 def _check_repository(lock: str, package: str, source: Any) -> None:

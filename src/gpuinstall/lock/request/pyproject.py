@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -255,7 +255,7 @@ class ProjectParts(Value):
             Each set of ``[tool.uv] conflicts``, without the parts that require no
             package of the torch family.
         """
-        alternatives = []
+        sets = dict[tuple[Part, ...], None]()
         uv = table_in(self.document, "tool", "uv")
         for declared in uv.get("conflicts", ()):
             parts = [
@@ -263,9 +263,13 @@ class ProjectParts(Value):
                 for row in declared
                 if normalized(row.get("package", self.own_name)) == self.own_name
             ]
-            members = self._with_family(filter(None, parts))
+            sets[tuple(filter(None, parts))] = None
+        located = cache(self._with_sources)
+        alternatives = []
+        for one in sets:
+            members = self._with_family(one)
             if members:
-                alternatives.append(tuple(map(self._with_sources, members)))
+                alternatives.append(tuple(map(located, members)))
         return tuple(alternatives)
 
     def _with_sources(self, contents: PartContents) -> PartContents:

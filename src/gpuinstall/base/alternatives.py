@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.values import Value
@@ -137,26 +138,15 @@ def _prefixes_between(earlier: _Range, later: _Range) -> list[str] | None:
         return None
     if earlier.upper is None or later.lower is None:
         return None
-    start = _without_zeros(earlier.upper.release)
-    end = _without_zeros(later.lower.release)
-    length = max(len(start), len(end))
-    *parent, first = _padded(start, length)
-    *other_parent, last = _padded(end, length)
-    if parent != other_parent or last - first > _LONGEST_GAP:
+    releases = zip_longest(earlier.upper.release, later.lower.release, fillvalue=0)
+    pairs = list(releases)
+    while len(pairs) > 1 and pairs[-1] == (0, 0):
+        pairs.pop()
+    *parents, (first, last) = pairs
+    prefix = "".join(f"{number}." for number, _ in parents)
+    if any(one != other for one, other in parents) or last - first > _LONGEST_GAP:
         return None
-    return [
-        f"!={'.'.join(map(str, (*parent, number)))}.*" for number in range(first, last)
-    ]
-
-
-def _without_zeros(release: tuple[int, ...]) -> tuple[int, ...]:
-    while len(release) > 1 and release[-1] == 0:
-        release = release[:-1]
-    return release
-
-
-def _padded(release: tuple[int, ...], length: int) -> tuple[int, ...]:
-    return release + (0,) * (length - len(release))
+    return [f"!={prefix}{number}.*" for number in range(first, last)]
 
 
 def _bounds(versions: _Range) -> list[str]:

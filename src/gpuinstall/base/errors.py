@@ -31,7 +31,7 @@ class GpuInstallError(Exception):
         hint: str | Advice | None = None,
         why: str | None = None,
         evidence: str | None = None,
-        id: str | None = None,  # noqa: A002  the key of the failure catalogue
+        id: str | None = None,  # noqa: A002  the key of the failure catalog
         data: dict[str, Any] | None = None,
     ) -> None:
         message = redacted(message)

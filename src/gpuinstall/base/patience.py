@@ -77,12 +77,12 @@ class Patience(NamedTuple):
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return these limits as uv's variables, unless the user set them."""
-        ours = {
+        defaults = {
             "UV_HTTP_TIMEOUT": str(max(1, round(self.silence))),
             "UV_HTTP_RETRIES": str(RETRIES),
             "UV_LOCK_TIMEOUT": "3600",
         }
-        return {name: environ.get(name) or value for name, value in ours.items()}
+        return {name: environ.get(name) or value for name, value in defaults.items()}
 
 
 USUAL = Patience()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Machine, processor_of
-from gpuinstall.base.text import without_logins
+from gpuinstall.base.text import shorten, without_logins
 from gpuinstall.base.values import Value, astuple, replace
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ _PARSING = Lock()
 
 _LONGEST = 10_000
 """The maximum characters of a requirement."""
-_SHOWN = 200
-"""The characters of a malformed requirement that an error shows."""
 _REPOSITORIES = {
     "pytorch/pytorch": "torch",
     "pytorch/vision": "torchvision",
@@ -412,7 +410,7 @@ def _parse(text: str) -> Requirement:
     stripped = re.sub(r"(?<![^\s@])file:(?=[\w.])", "./", stripped)
     # uv would read it as a second line of a file.
     if re.search(_LINE_BREAK, stripped):
-        message = f"{shown(stripped)!r} has a line break or a control character"
+        message = f"{shorten(stripped)!r} has a line break or a control character"
         raise UsageError("requirement-malformed", message)
     misnamed = re.match(r"pytorch(?![\w.-])", stripped, re.IGNORECASE)
     if misnamed:
@@ -573,13 +571,8 @@ def _malformed(
 ) -> UsageError:
     # packaging adds lines with the position.
     first, *_ = str(reason).splitlines()
-    message = f"{shown(text)!r} is not a {kind}: {first}"
+    message = f"{shorten(text)!r} is not a {kind}: {first}"
     return UsageError("requirement-malformed", message)
-
-
-def shown(text: str) -> str:
-    """Return a malformed text, shortened for an error."""
-    return f"{text[:_SHOWN]}…" if len(text) > _SHOWN else text
 
 
 def _name_in(address: str) -> str:

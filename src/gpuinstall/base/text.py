@@ -16,7 +16,7 @@ MOST_NAMES = ContextVar("MOST_NAMES", default=6)
 
 
 _LOGIN = r"(?:(?<=://)(?<!ssh://)|(?<=ssh://)(?=[^/\s]*:[^/\s]*@))[^/\s]+@"
-"""The login of a URL. An SSH user without a password is public."""
+"""The login of a URL. An SSH user without a password is not secret."""
 _DAMAGED_LOGIN = r"(?<=http:/)[^/\s]+@|(?<=https:/)[^/\s]+@|\b[\w.%+-]+:[^\s/@:]+@(?=[\w-]+\.\w|localhost\b|\[)"
 """The login of a URL without a scheme, or with only one slash."""
 TOKEN = re.compile(
@@ -25,7 +25,7 @@ TOKEN = re.compile(
     r"[^&#;\s]+"
 )
 """A token in the parameters, query, or fragment of a URL."""
-_BEGIN = "# gpuinstall hook: what stands between these two marks is ours"
+_BEGIN = "# gpuinstall hook: gpuinstall manages the lines between these two marks"
 _END = "# end of gpuinstall hook"
 _BLOCK = rf"{_BEGIN}\r?\n(?:.*\n)*?{_END}(?:\r?\n|\Z)"
 _GUARD_HEAD = r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n"

@@ -39,15 +39,15 @@ def project_folder(terminal: Terminal, *, installs: bool = False) -> Iterator[Pa
 
     here = Path.cwd()
     folder = here if names_environment() else served_folder(here)
-    above = None
+    parent = None
     if installs and not names_environment():
-        above = parent_environment(here)
-    if above:
-        place = quoted(os.path.relpath(above))
-        into = "" if exists(above / "gpuinstall.json") else "--into "
+        parent = parent_environment(here)
+    if parent:
+        place = quoted(os.path.relpath(parent))
+        into = "" if exists(parent / "gpuinstall.json") else "--into "
         raise UsageError(
             "parent-environment",
-            f"a parent folder has an environment, {above}, but no project",
+            f"a parent folder has an environment, {parent}, but no project",
             hint=f"Run it again with {into}--venv {place}: installs into that environment\n"
             "Run it again with --venv .venv: creates one in this folder",
         )

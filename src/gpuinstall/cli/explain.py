@@ -140,7 +140,7 @@ def _show_causes(terminal: Terminal, causes: Sequence[RecognisedCause]) -> None:
                 f"{failures[key].title} [{key}]" for key in failure.narrows[:LIKELIEST]
             ]
             rows.append(("one of", "\n".join(narrower)))
-            rows.append(("apart", failure.apart if cause.is_unsure else None))
+            rows.append(("check", failure.apart if cause.is_unsure else None))
         terminal.rows([*rows, ("do", "\n".join(cause.fix))], LABEL)
 
 

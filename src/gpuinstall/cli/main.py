@@ -113,8 +113,8 @@ class Commands(click.Group):
             return super().resolve_command(ctx, args)
         except click.exceptions.NoSuchCommand:
             # click would guess "remove" for "tree".
-            alike = [_nearest_command(word)]
-            raise click.exceptions.NoSuchCommand(word, possibilities=alike) from None
+            similar = [_nearest_command(word)]
+            raise click.exceptions.NoSuchCommand(word, possibilities=similar) from None
 
     def format_commands(
         self,
@@ -204,8 +204,8 @@ def _usage_error(error: click.ClickException, arguments: list[str]) -> UsageErro
     if isinstance(error, click.NoSuchOption):
         name = error.option_name
         # click would suggest --relax for --pre.
-        alike = [one for one in error.possibilities or () if one[:4] == name[:4]]
-        error = click.NoSuchOption(name, possibilities=alike)
+        similar = [one for one in error.possibilities or () if one[:4] == name[:4]]
+        error = click.NoSuchOption(name, possibilities=similar)
     if command == "sync":
         from gpuinstall.lock.request.declaration import advise_lock
 
@@ -224,8 +224,8 @@ def _run(arguments: list[str]) -> int:
             )
             or 0
         )
-    except click.exceptions.Exit as leaving:
-        return leaving.exit_code
+    except click.exceptions.Exit as request:
+        return request.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help())
         # "gpuinstall" alone requests help, but "gpuinstall export" lacks a command.

@@ -1,4 +1,4 @@
-"""Options of all commands, and the settings and requests that they result in.
+"""Options of all commands, and the requests that they select.
 
 ``framed`` lists the options of a command, which receives ``CommandOptions``. A new
 option is a row here, a name there, and the code that uses it.
@@ -385,7 +385,7 @@ class CommandOptions:
         for name, value in (("python", self.python), ("backend", self.backend)):
             if value:
                 option = f"--{name} {value}"
-                if _is_of_variable(name):
+                if _source_of(name) is ParameterSource.ENVIRONMENT:
                     option = str(_ROWS[name].settings["envvar"])
                 places[value] = TextOrigin(option)
         request = Request(
@@ -460,18 +460,17 @@ class CommandOptions:
 
 def names_environment() -> bool:
     """Return whether --venv or its variable selects the environment."""
-    return is_typed("venv") or _is_of_variable("venv")
+    origins = {ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT}
+    return _source_of("venv") in origins
 
 
 def is_typed(name: str) -> bool:
     """Return whether an option is on the command line, not in a variable."""
-    source = click.get_current_context().get_parameter_source(name)
-    return source is ParameterSource.COMMANDLINE
+    return _source_of(name) is ParameterSource.COMMANDLINE
 
 
-def _is_of_variable(name: str) -> bool:
-    source = click.get_current_context().get_parameter_source(name)
-    return source is ParameterSource.ENVIRONMENT
+def _source_of(name: str) -> ParameterSource | None:
+    return click.get_current_context().get_parameter_source(name)
 
 
 EVERYWHERE = ("as_json", "as_events", "quiet", "verbose")

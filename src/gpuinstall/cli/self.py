@@ -86,7 +86,7 @@ def _uninstall(options: CommandOptions) -> Outcome:
         confirm(f"Remove {removed}?", "nothing was removed")
     # Import everything before the tool's own modules are removed.
     kept = sorted(map(display_path, remembered()))
-    staying = remove_cache()
+    leftovers = remove_cache()
     remove_tool(home, options.terminal)
     rows = [("Removed", removed)]
     if kept:
@@ -94,11 +94,11 @@ def _uninstall(options: CommandOptions) -> Outcome:
     records = forget_all()
     if records:
         rows.append(("Kept", f"{display_path(records)}, the list of your environments"))
-    if staying:
+    if leftovers:
         rows.append(
             (
                 "Kept",
-                f"{some(list(map(display_path, staying)))}, not created by gpuinstall",
+                f"{some(list(map(display_path, leftovers)))}, not created by gpuinstall",
             )
         )
     return Outcome({"removed": str(home)}, rows)

@@ -37,7 +37,7 @@ NOTABLE: dict[str, tuple[str, ...]] = {
     "compile": ("passed", "skipped"),
 }
 NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
-"""The checks whose message is printed, by the statuses for which it is."""
+"""Checks whose message is printed, with the statuses that print it."""
 
 
 @framed(

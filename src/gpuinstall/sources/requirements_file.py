@@ -31,10 +31,9 @@ from gpuinstall.base.requirement import (
     normalized,
     once,
     parse_requirement,
-    shown,
 )
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import redacted
+from gpuinstall.base.text import redacted, shorten
 from gpuinstall.base.values import Value, astuple, replace
 from gpuinstall.sources.provenance import (
     ANY_FILE,
@@ -338,7 +337,7 @@ def _not_conda(mark: Any, text: str, problem: str) -> ValueError:
     lines = text.splitlines() or [""]
     number = min(mark.line if mark else 0, len(lines) - 1)
     line = lines[number]
-    return ValueError(f"line {number + 1}: {problem}: {shown(line.strip())}")
+    return ValueError(f"line {number + 1}: {problem}: {shorten(line.strip())}")
 
 
 @contextmanager
@@ -568,7 +567,7 @@ def _read_options(
     try:
         words = deque(shlex.split(text))
     except ValueError as error:
-        raise ValueError(f"{error}: {shown(text)}") from None
+        raise ValueError(f"{error}: {shorten(text)}") from None
     while words:
         word = words.popleft()
         # pip's parser accepts "--hash=…", "--hash …", "-i…", and "-i …".
@@ -578,7 +577,7 @@ def _read_options(
             equals = word[2:]
             value = equals.removeprefix("=")
         if not option.startswith("-"):
-            raise ValueError(f"{shown(word)} is neither a requirement nor an option")
+            raise ValueError(f"{shorten(word)} is neither a requirement nor an option")
         if words and not equals and option not in _FLAGS:
             value = words.popleft()
         if option == "--find-links" and "://" not in value:

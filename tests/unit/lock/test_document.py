@@ -32,7 +32,7 @@ def locked(package, hashes=HASHES, request=PINNED):
     return lock_of(made, hashes, Path())
 
 
-def test_a_lock_has_the_standards_own_fields_and_of_a_wheel_address_and_hash_alone():
+def test_lock_has_standard_fields():
     lock = locked({**NUMPY, "wheels": [WHEEL]})
     assert (lock.name, lock.is_sealed) == (TARGET.filename, True)
     document = tomli.loads(lock.text)
@@ -47,7 +47,7 @@ def test_a_lock_has_the_standards_own_fields_and_of_a_wheel_address_and_hash_alo
     }
 
 
-def test_a_source_distribution_stays_where_there_is_no_wheel():
+def test_sdist_is_locked_without_wheels():
     [package] = tomli.loads(locked(NUMPY).text)["packages"]
     assert package["sdist"] == {**SDIST, "hashes": {"sha256": "1" * 64}}
 
@@ -57,7 +57,7 @@ def test_a_file_without_a_hash_is_never_written():
         locked(NUMPY, {})
 
 
-def test_a_record_says_what_was_requested_and_the_floors():
+def test_record_has_request_and_floors():
     record = locked(NUMPY).record
     assert (record.asked, record.torch) == ("cu126", "2.14.1")
     assert record.inputs == ("torch==2.14.1",)

@@ -22,7 +22,7 @@ def row(**facts):
     )
 
 
-def test_what_metadata_leaves_out_is_told_in_one_order():
+def test_missing_requirements_have_a_stable_order():
     linked = ("tensorrt-cu13-libs", "cutensor-cu12", "cutensornet-cu12", "cudss-cu12")
     reading = row(needs=NEEDS)
 

@@ -60,7 +60,7 @@ def sha256(*bodies):
     return [hashlib.sha256(body).hexdigest() for body in bodies]
 
 
-def test_a_wheel_without_a_hash_is_fetched_once_and_its_hash_alone_is_kept(shop):
+def test_wheel_without_hash_is_downloaded_once(shop):
     hashes = sha256(*shop.bodies.values())
     assert shop.hashed(shop.files()) == hashes
     assert shop.hashed(shop.files()) == hashes
@@ -72,7 +72,7 @@ def test_a_wheel_without_a_hash_is_fetched_once_and_its_hash_alone_is_kept(shop)
     assert shop.hashed(shop.files(), offline=True) == hashes
 
 
-def test_a_wheel_that_was_exchanged_on_its_host_is_fetched_again(shop):
+def test_replaced_wheel_is_downloaded_again(shop):
     shop.hashed(shop.files())
     shop.bodies[TORCH] = b"another"
     assert shop.hashed(shop.files()) == sha256(b"another", shop.bodies[TRITON])
@@ -83,7 +83,7 @@ def test_a_hash_of_the_index_costs_no_request(shop):
     assert shop.host.log == []
 
 
-def test_the_catalogues_hashes_are_for_the_official_host_alone(shop):
+def test_catalog_hashes_apply_only_to_official_host(shop):
     path = "whl/cu121/torch-2.3.1%2Bcu121-cp310-cp310-linux_x86_64.whl"
     official = LockedFile("torch", f"https://download-r2.pytorch.org/{path}")
     assert shop.hashed([official]) == [
@@ -93,7 +93,7 @@ def test_the_catalogues_hashes_are_for_the_official_host_alone(shop):
         shop.hashed([LockedFile("torch", f"http://127.0.0.1:9/{path}")])
 
 
-def test_a_file_on_this_machine_is_read_again_once_it_changed(tmp_path, shop):
+def test_changed_local_file_is_hashed_again(tmp_path, shop):
     wheel = tmp_path / TRITON[1:]
     wheel.write_bytes(b"local")
     files = [LockedFile("triton", wheel.as_uri())]
@@ -136,20 +136,20 @@ def copied(text, folder, wheels=None, torch=None, default=None):
     return tomli.loads(transfer.private(elsewhere, default))["packages"][0]
 
 
-def test_a_wheel_is_fetched_from_where_we_say_and_keeps_its_hash(tmp_path):
+def test_private_lock_keeps_hash_with_new_address(tmp_path):
     assert copied(TEXT, tmp_path)["wheels"] == [
         {"url": f"http://127.0.0.1:9/{'1' * 64}/{WHEEL}", "hashes": HASHES}
     ]
 
 
-def test_a_hash_that_is_not_known_yet_is_none(tmp_path):
+def test_private_lock_omits_placeholder_hash(tmp_path):
     text = TEXT.replace("1" * 64, placeholder_hash("https://index.example"))
     assert copied(text, tmp_path)["wheels"] == [
         {"url": f"http://127.0.0.1:9/None/{WHEEL}", "hashes": {}}
     ]
 
 
-def test_a_wheel_of_this_machine_is_named_by_its_path(tmp_path):
+def test_private_lock_has_path_of_local_wheel(tmp_path):
     (tmp_path / WHEEL).touch()
     entry = {"path": str(tmp_path / WHEEL), "hashes": HASHES}
     assert copied(TEXT, tmp_path, wheels=tmp_path)["wheels"] == [entry]

@@ -31,7 +31,7 @@ A100 = machine("580.95.05", "8.0")
 ON_535 = machine("535.183.01", "8.9")
 
 
-def test_each_machine_takes_the_lock_of_a_folder_that_runs_there():
+def test_each_machine_selects_its_compatible_lock():
     rows = (
         (machine("580.95.05", "6.1"), "2.14.1+cu126"),
         (A100, "2.14.1+cu130"),

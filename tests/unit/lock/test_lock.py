@@ -39,7 +39,7 @@ def read(old="", new=""):
     return parse("pylock.cu126.toml", LOCK.replace(old, new))
 
 
-def test_a_lock_knows_its_python_its_versions_and_what_pins_them():
+def test_lock_has_python_versions_and_pins():
     parsed = read()
     assert (parsed.python, parsed.versions) == ("3.12", {"torch": "2.14.1+cu126"})
     assert len(parsed.sha256) == 64
@@ -48,7 +48,7 @@ def test_a_lock_knows_its_python_its_versions_and_what_pins_them():
     assert parsed.pinned_by == "every file hashed"
 
 
-def test_a_package_that_is_listed_twice_has_all_hashes():
+def test_package_listed_twice_has_all_hashes():
     parsed = parse("pylock.toml", LOCK + PACKAGE.replace("1" * 64, "2" * 64))
     assert parsed.hashes_of("torch") == {"1" * 64, "2" * 64}
 
@@ -65,7 +65,7 @@ def test_a_package_that_is_listed_twice_has_all_hashes():
         f"==3.{10**9}.*",
     ],
 )
-def test_a_lock_that_is_not_for_one_python_minor_names_none(pythons):
+def test_lock_for_several_pythons_has_no_python(pythons):
     assert read("==3.12.*", pythons).python is None
 
 
@@ -127,7 +127,7 @@ def test_packages_that_no_hash_can_pin_are_known(source, address, only_here):
 
 
 @pytest.mark.parametrize("kind", ["missing", "text", "folder"])
-def test_a_missing_and_an_unreadable_lock_are_told_apart(tmp_path, kind):
+def test_missing_and_unreadable_locks_have_different_codes(tmp_path, kind):
     path = tmp_path / "pylock.cpu.toml"
     if kind == "text":
         path.write_bytes(b"\xff\xff")
@@ -195,7 +195,7 @@ def test_what_changed_of_a_request_is_named():
     assert wrong == []
 
 
-def test_a_lock_of_another_program_is_made_from_nothing_else():
+def test_lock_of_another_program_has_no_changes():
     assert Record().changes(Record.of(REQUEST)) == []
 
 
@@ -209,7 +209,7 @@ def test_a_lock_of_another_program_is_made_from_nothing_else():
         "torch",
     ],
 )
-def test_a_lock_with_a_record_of_another_form_is_malformed(table):
+def test_malformed_record_is_rejected(table):
     with pytest.raises(LockError) as raised:
         record_in(table)
     assert raised.value.code == "lock-malformed"
@@ -222,18 +222,18 @@ def locked(target, **versions):
     return lock(target, *(wheel(name, versions[name]) for name in versions))
 
 
-def test_a_package_has_its_version_by_target_where_that_differs():
+def test_split_packages_have_versions_by_target():
     locks = [locked("cpu", numpy="1", torch="2"), locked("cu126", numpy="2", torch="2")]
     assert split_packages(locks) == {"numpy": {"cpu": "1", "cu126": "2"}}
     assert version_conflicts(locks) == {"numpy": "1 for cpu, 2 for cu126"}
 
 
-def test_a_backend_in_a_version_and_a_package_of_one_target_make_no_difference():
+def test_local_labels_do_not_split_packages():
     locks = [locked("cpu", torch="2+cpu", only="1"), locked("cu126", torch="2+cu126")]
     assert split_packages(locks) == {}
 
 
-def test_torch_is_the_first_change_and_ten_that_come_are_named():
+def test_changes_list_torch_first_and_ten_added():
     new = {f"part-{number:02}": "1" for number in range(12)} | {"torch": "2"}
     lines = change_lines(compare_versions({"gone": "1"}, new))
     assert lines[0] == "+ torch 2"

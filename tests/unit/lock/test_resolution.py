@@ -29,7 +29,7 @@ def strays(package, url):
     return False
 
 
-def test_a_file_of_a_page_is_its_packages_alone():
+def test_file_on_a_page_belongs_to_its_package():
     elsewhere = "https://default.example"
     assert not strays("torch", TORCH.url)
     assert not strays("numpy", NUMPY)
@@ -44,7 +44,7 @@ def test_a_file_of_a_page_is_its_packages_alone():
     assert [file for file in strayed if not strays(*file)] == []
 
 
-def test_a_file_is_that_of_the_chosen_builds_page_whatever_its_name():
+def test_file_of_selected_page_replaces_resolved_file():
     best = listed("triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl")
     own = listed("triton-3.8.0-cp312-cp312-manylinux_2_27_x86_64.whl")
     given = [{"url": best.url, "hashes": {"sha256": HASH}}]
@@ -55,7 +55,7 @@ def test_a_file_is_that_of_the_chosen_builds_page_whatever_its_name():
     assert with_files_of_pages([package], {"triton": (best,)}) == [package]
 
 
-def test_only_wheels_of_the_backend_and_the_target_are_offered():
+def test_only_compatible_wheels_are_offered():
     right = torch()
     others = (
         torch("2.14.1+cu130"),
@@ -66,14 +66,14 @@ def test_only_wheels_of_the_backend_and_the_target_are_offered():
     assert fitting((*others, right), "cu126", TAGS) == (right,)
 
 
-def test_a_wheel_without_a_tag_of_its_own_is_that_of_its_page():
+def test_unlabeled_wheel_has_backend_of_its_page():
     name = "triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl"
     here, other = listed(name, backend="cu126"), listed(name, backend="cu130")
     assert fitting((other, here), "cu126", TAGS) == (here,)
     assert fitting((listed(name),), "cu126", TAGS) == (listed(name),)
 
 
-def test_of_one_version_the_best_fitting_wheel_of_the_first_source_is_taken():
+def test_best_wheel_of_first_source_is_selected():
     old, new = (
         torch(tag="cp312-cp312-manylinux_2_17_x86_64"),
         torch(tag="cp312-cp312-manylinux_2_28_x86_64"),
@@ -92,7 +92,7 @@ def test_every_version_is_offered():
     )
 
 
-def test_the_files_are_the_wheels_and_the_stand_in_for_a_hash_is_none():
+def test_locked_files_have_no_placeholder_hash():
     stand_in = placeholder_hash(TORCH.url)
     packages: list[dict[str, Any]] = [
         {"name": "numpy", "wheels": [{"url": NUMPY, "hashes": {"sha256": HASH}}]},
@@ -111,7 +111,7 @@ def test_the_files_are_the_wheels_and_the_stand_in_for_a_hash_is_none():
 
 
 @pytest.mark.parametrize("kind", ["vcs", "directory", "archive", "sdist"])
-def test_a_member_of_the_family_comes_from_a_wheel_of_its_source_or_not_at_all(kind):
+def test_pytorch_package_without_wheel_is_rejected(kind):
     wheel = {"name": "torch", "wheels": [{}]}
     check_unbuilt([{"name": "mine", kind: {}}, wheel], {"torch"})
     with pytest.raises(InstallationError) as caught:

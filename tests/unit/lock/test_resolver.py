@@ -14,7 +14,7 @@ from tests.unit.lock.wheels_here import listed, resolver_project, torch
 TRITON = listed("triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl", sha256="a" * 64)
 
 
-def test_a_page_reads_back_as_the_wheels_it_was_written_from():
+def test_written_page_reads_back_as_its_wheels():
     wicked = 'https://index.example/"><a href="https://evil.example'
     wheels = (
         torch(metadata=True, metadata_sha256="b" * 64),
@@ -36,7 +36,7 @@ def test_a_page_reads_back_as_the_wheels_it_was_written_from():
     assert not is_placeholder("a" * 64)
 
 
-def test_uv_builds_nothing_for_known_metadata_and_takes_no_projects_source_for_what_has_a_page():
+def test_settings_have_metadata_and_no_project_sources():
     requirements = ("torch", "-e member @ ./lib", "-e ./other")
     settings = resolver_project(*requirements, pages={"mine": ()}).settings(None)
     assert {row["name"] for row in settings["dependency-metadata"]} == {
@@ -57,7 +57,7 @@ def test_odd_preference_is_refused_before_uv(tmp_path):
     assert not any("/etc/passwd" in path.read_text("utf-8") for path in files)
 
 
-def test_further_indexes_come_after_the_family_and_before_the_default_one(tmp_path):
+def test_further_indexes_precede_the_default_index(tmp_path):
     sources = naming(
         ("extra-index-url", "https://corp.example/simple"),
         ("exclude-newer", "2026-01-01"),

@@ -39,7 +39,7 @@ def site(tmp_path):
     )
 
 
-def test_what_has_no_wheel_is_built_from_what_it_has():
+def test_package_without_wheel_is_built_from_source():
     repository = {
         "type": "git",
         "url": "https://git.example/b",
@@ -92,7 +92,7 @@ def test_compilers_of_another_machine_are_not_judged(site):
     check_builds(source_builds([FLASH]), elsewhere, here=False)
 
 
-def test_uv_builds_what_imports_torch_in_the_environment_with_its_tools(site):
+def test_torch_imports_disable_build_isolation(site):
     builds = source_builds([FLASH, {**FLASH, "name": "deepspeed"}])
     index = "https://index.example/whl/cu126"
     settings = tomli.loads(sync_settings(builds, site, index))

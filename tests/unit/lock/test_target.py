@@ -20,7 +20,7 @@ TARGETS = {
 }
 
 
-def test_the_lock_is_named_after_its_target_and_the_name_reads_back():
+def test_lock_name_parses_to_its_target():
     assert {str(target): target for target in TARGETS.values()} == TARGETS
     assert {text: Target.parse(text) for text in TARGETS} == TARGETS
     assert Target.parse("rocm7.2") == TARGETS["rocm7-2"]
@@ -71,7 +71,7 @@ def test_only_wheels_of_its_platform_and_python_fit():
     assert wrong == []
 
 
-def test_the_marker_holds_on_its_platform_and_nowhere_else():
+def test_marker_applies_only_on_its_platform():
     targets = (CU126, ARM, WINDOWS, MACOS)
     for one in targets:
         marker = Marker(one.marker)

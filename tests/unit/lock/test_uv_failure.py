@@ -182,7 +182,7 @@ def test_uvs_failure_gets_a_name_of_ours(explain, text, code, part):
         ("Downloaded torch\nerror: the sky is falling", "the sky is falling"),
     ],
 )
-def test_uvs_reason_is_kept_in_one_line_without_its_arrows(message, why):
+def test_reason_of_uv_is_one_line_without_arrows(message, why):
     assert resolving(message).why == why
 
 
@@ -193,7 +193,7 @@ def test_of_a_long_account_the_end_is_told():
     assert len(why) < 1300
 
 
-def test_one_of_pytorchs_packages_that_no_source_has_is_named_with_the_way_to_ask_for_it():
+def test_unlisted_pytorch_package_has_a_hint():
     said = CONFLICT.replace(
         "there is no version of triton==3.8.0", "there are no versions of torchtriton"
     )
@@ -204,7 +204,7 @@ def test_one_of_pytorchs_packages_that_no_source_has_is_named_with_the_way_to_as
 
 
 @pytest.mark.parametrize("explain", [installing, resolving, building])
-def test_a_build_that_fails_keeps_its_lines_with_the_cause_last(explain):
+def test_failed_build_ends_with_its_cause(explain):
     error = explain(COMPILER)
     assert (error.code, error.exit_code) == ("build-failed", 4)
     assert "fastlib==1.0" in error.message
@@ -217,7 +217,7 @@ def test_a_build_that_fails_keeps_its_lines_with_the_cause_last(explain):
     assert error.hint
 
 
-def test_a_traceback_ends_with_its_error_and_keeps_no_password():
+def test_traceback_ends_with_error_without_password():
     told = "Traceback (most recent call last):\n  fetch('https://me:secret@index.example/x')\nKeyError: 'HOME'\nbye"
     error = building(
         f"Failed to build `a @ file:///a`\nThe build backend returned an error\n{told}"

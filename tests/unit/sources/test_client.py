@@ -62,7 +62,7 @@ def _nobody():
         return f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_page_is_read_as_utf8_under_our_own_name(host, client):
+def test_page_is_utf8_with_gpuinstalls_user_agent(host, client):
     page = client.page(f"{host.url}/page/")
     assert page is not None
     assert (page.text, page.content_type, page.url) == (
@@ -73,7 +73,7 @@ def test_page_is_read_as_utf8_under_our_own_name(host, client):
     assert host.log[0].headers["user-agent"].startswith("gpuinstall/")
 
 
-def test_page_that_we_hold_is_only_asked_whether_it_still_holds(host, tmp_path):
+def test_cached_page_is_revalidated(host, tmp_path):
     for _ in range(2):
         with Client(cache=tmp_path) as client:
             page = client.page(f"{host.url}/page/")
@@ -86,9 +86,7 @@ def test_page_that_we_hold_is_only_asked_whether_it_still_holds(host, tmp_path):
 
 
 @pytest.mark.parametrize("path", ["page", "untagged"])
-def test_offline_client_asks_nobody_and_knows_what_it_holds(
-    path, host, client, tmp_path
-):
+def test_offline_client_uses_only_its_cache(path, host, client, tmp_path):
     page = client.page(f"{host.url}/{path}/")
     host.log.clear()
     with Client(cache=tmp_path / "cache", offline=True) as offline:
@@ -98,9 +96,7 @@ def test_offline_client_asks_nobody_and_knows_what_it_holds(
     assert host.log == []
 
 
-def test_login_of_the_host_is_sent_and_without_it_the_answer_says_what_to_give(
-    host, tmp_path
-):
+def test_missing_login_has_a_hint(host, tmp_path):
     with Client(cache=tmp_path, logins={host.url: "me:secret"}) as client:
         page = client.page(f"{host.url}/secret/")
     assert page is not None
@@ -113,7 +109,7 @@ def test_login_of_the_host_is_sent_and_without_it_the_answer_says_what_to_give(
     assert "password" in (caught.value.hint or "")
 
 
-def test_who_logs_in_as_nobody_is_sent_as_nobody(tmp_path, monkeypatch):
+def test_request_without_login_sends_no_credentials(tmp_path, monkeypatch):
     (tmp_path / "netrc").write_text(
         "machine 127.0.0.1 login me password secret\n", "utf-8"
     )
@@ -201,7 +197,7 @@ def test_head_tells_size_and_mark_without_fetching(host, client):
     assert sum(asked.sent for asked in host.log) == 0
 
 
-def test_a_file_that_breaks_off_is_never_taken_for_whole(client):
+def test_truncated_file_is_an_error(client):
     headers = {"Content-Length": str(len(FILE) + 1), "Connection": "close"}
     host = Host("liar", lambda _path, _headers: Answer(200, FILE, headers=headers))
     with pytest.raises(InstallationError, match="was interrupted"):
@@ -237,7 +233,7 @@ def test_only_quick_hosts_must_answer_within_seconds(tmp_path, is_quick):
         assert (client.unreachable(host.url) is not None) == is_quick
 
 
-def test_silent_quick_host_is_found_out_once_for_all_threads(tmp_path):
+def test_silent_quick_host_fails_once_for_all_threads(tmp_path):
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         ThreadPoolExecutor(8) as pool,
@@ -265,7 +261,7 @@ def certificate(tmp_path_factory):
     return path
 
 
-def test_certificates_that_are_given_are_trusted_and_no_other(certificate, tmp_path):
+def test_only_given_certificates_are_trusted(certificate, tmp_path):
     host = Host(
         "tls",
         lambda _path, _headers: Answer(200, b"safe", "text/html"),
@@ -291,7 +287,7 @@ def test_host_in_trouble_counts_as_unreachable(host, client):
     assert caught.value.why == "it answered 503"
 
 
-def test_connection_that_was_reset_is_tried_three_times_more(client):
+def test_reset_connection_is_retried_three_times(client):
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         ThreadPoolExecutor(1) as pool,

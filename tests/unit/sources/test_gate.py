@@ -84,7 +84,7 @@ LOGINS = {
 
 
 @pytest.mark.parametrize("text", LOGINS)
-def test_a_login_leaves_an_address_where_it_is_read(tmp_path, text):
+def test_login_is_removed_from_a_read_address(tmp_path, text):
     plain, login = LOGINS[text]
 
     listed = RequirementsFile.of((*required(text), *constrained(text)))
@@ -114,7 +114,7 @@ def test_a_variable_that_is_not_set_is_named():
         with_variables("https://${A}@h.example/x", {})
 
 
-def test_the_users_own_address_is_not_the_folders_choice():
+def test_address_of_the_user_is_not_the_folders():
     (own,) = address_settings(required(f"x @ {URL}"))
     listed = RequirementsFile.of(required(f"x @ {URL}", f"y @ {GIT}"))
 
@@ -192,21 +192,21 @@ def test_builds_receive_no_login(introduced):
     assert given.given(SECRETS | kept) == expected
 
 
-def test_a_build_of_a_lock_receives_an_allow_list():
+def test_introduced_build_receives_allowed_variables():
     variables = {"CC": "gcc", "MY_SETTING": "1", "CCACHE_SETTING": "1"}
     given = uv.BuildVariables(is_introduced=True, passed=("MY_SETTING",))
     assert given.withheld(variables) == ["CCACHE_SETTING"]
     assert uv.BuildVariables().withheld(variables) == []
 
 
-def test_a_build_has_what_a_compiler_needs_and_no_token():
+def test_build_has_compiler_variables_and_no_token():
     kept = {"CC": "gcc", "MAX_JOBS": "2", "HTTPS_PROXY": "http://u:p@h"}
     tokens = {"HF_TOKEN": "s3cret", "PIP_INDEX_URL": "https://me:s3cret@h.example/"}
 
     assert uv.BuildVariables().given(kept | tokens) == kept
 
 
-def test_a_path_outside_the_folder_is_named_and_one_inside_only_without_trust(tmp_path):
+def test_path_outside_the_folder_is_reported(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
     (tmp_path / "outside").mkdir()
@@ -280,7 +280,7 @@ def test_constraints_of_the_users_own_uv_toml_hold(tmp_path):
         project_limits(environ, tmp_path)
 
 
-def test_a_repository_is_the_same_in_uvs_spelling_and_at_its_commit():
+def test_repository_matches_in_uvs_spelling():
     text = "git+file:///tmp/a project/x@main"
     sources = Sources().with_settings(RequirementsFile.of(required(text)).settings)
 

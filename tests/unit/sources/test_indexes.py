@@ -19,7 +19,7 @@ def written(settings):
     return [(setting.row.key, setting.value) for setting in settings]
 
 
-def test_pip_file_gives_default_extra_find_links_and_certificates():
+def test_pip_file_has_indexes_and_certificates():
     text = """
 [global]
 index-url = https://index.example/simple

@@ -101,7 +101,7 @@ def steadily(sent):
         (steadily, ShortPage(), "was not done after"),
     ],
 )
-def test_a_page_that_comes_too_slowly_is_given_up(tmp_path, pieces, patience, said):
+def test_slow_page_is_aborted(tmp_path, pieces, patience, said):
     with within(4):
         error = given_up(sending(pieces, 10**6), patience, tmp_path)
     assert said in error.message
@@ -118,7 +118,7 @@ def test_a_page_without_end_is_given_up(client, monkeypatch):
         client.page(f"{served.url}/page/")
 
 
-def test_headers_that_come_in_drops_are_not_waited_for(tmp_path):
+def test_slow_headers_are_aborted(tmp_path):
     with (
         Client(cache=tmp_path, patience=ShortAnswer()) as client,
         socket.create_server(("127.0.0.1", 0)) as server,
@@ -138,7 +138,7 @@ def test_headers_that_come_in_drops_are_not_waited_for(tmp_path):
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("when", [lambda: "0", lambda: formatdate(time.time() - 1)])
-def test_a_busy_host_is_asked_again_when_it_says(client, status, when):
+def test_busy_host_is_retried_after_its_delay(client, status, when):
     replies = iter(
         [
             Answer(status, b"later", headers={"Retry-After": when()}),
@@ -154,7 +154,7 @@ def test_a_busy_host_is_asked_again_when_it_says(client, status, when):
 
 
 @pytest.mark.parametrize("when", ["3600", "0.", "soon", ""])
-def test_a_host_that_is_busy_for_longer_is_not_waited_for(client, when):
+def test_host_with_long_delay_is_not_retried(client, when):
     with (
         host(lambda *_: Answer(503, b"later", headers={"Retry-After": when})) as served,
         within(2),
@@ -164,7 +164,7 @@ def test_a_host_that_is_busy_for_longer_is_not_waited_for(client, when):
         assert len(served.log) == 1
 
 
-def test_a_host_with_trouble_of_its_own_is_asked_again(client):
+def test_server_error_is_retried(client):
     trouble = [Answer(502, b""), Answer(500, b"")]
     replies = iter([*trouble, Answer(200, b"now", "text/html")])
     with host(lambda *_: next(replies)) as served:
@@ -172,7 +172,7 @@ def test_a_host_with_trouble_of_its_own_is_asked_again(client):
     assert page is not None
 
 
-def test_a_host_that_asks_for_time_again_and_again_is_given_up(tmp_path):
+def test_repeatedly_busy_host_is_abandoned(tmp_path):
     busy = Answer(429, b"later", headers={"Retry-After": "0"})
     with within(4):
         error = given_up(lambda *_: busy, ShortWindow(), tmp_path)

@@ -272,7 +272,7 @@ def test_pytorchs_own_index_is_answered_in_every_spelling(tmp_path):
     assert Sources().with_settings(strange).chosen
 
 
-def test_what_no_source_can_be_is_refused_with_its_line(tmp_path):
+def test_malformed_source_is_refused_with_its_line(tmp_path):
     accepted = []
     for line in (
         "--extra-index-url corp",
@@ -297,7 +297,7 @@ def test_what_no_source_can_be_is_refused_with_its_line(tmp_path):
     assert accepted == []
 
 
-def test_a_lock_records_no_login_no_path_of_this_machine_and_one_digest_of_hashes(
+def test_recorded_sources_have_no_logins_or_absolute_paths(
     tmp_path,
 ):
     lines = f"-i https://me:secret@corp.example/simple\n-f ./wheels\na --hash={HASH}\nb --hash={HASH}\n--prefer-binary"
@@ -383,7 +383,7 @@ KNOWN = {
 }
 
 
-def test_the_default_index_and_pytorchs_own_are_passed_over(tmp_path):
+def test_default_and_pytorch_indexes_are_accepted(tmp_path):
     wrong = []
     for name, texts in KNOWN.items():
         for text in texts:
@@ -395,7 +395,7 @@ def test_the_default_index_and_pytorchs_own_are_passed_over(tmp_path):
     assert wrong == []
 
 
-def test_paths_of_a_pyproject_elsewhere_start_from_where_it_lies(tmp_path, monkeypatch):
+def test_paths_are_relative_to_their_pyproject(tmp_path, monkeypatch):
     folder = tmp_path / "sub"
     folder.mkdir()
     monkeypatch.chdir(tmp_path)
@@ -424,7 +424,7 @@ def test_paths_of_a_pyproject_elsewhere_start_from_where_it_lies(tmp_path, monke
     assert written(listed.requirements) == (f"mine @ {ADDRESS}",)
 
 
-def test_two_default_indexes_of_one_file_are_refused_with_both(tmp_path, environ):
+def test_two_default_indexes_are_refused(tmp_path, environ):
     default, other = (
         f'[[tool.uv.index]]\nurl = "{INDEX}"\ndefault = true\n',
         "https://other.example/simple",
@@ -455,9 +455,7 @@ def test_two_default_indexes_of_one_file_are_refused_with_both(tmp_path, environ
     assert wrong == {}
 
 
-def test_a_lock_records_what_the_configuration_of_its_folder_says(
-    tmp_path, environ, monkeypatch
-):
+def test_lock_records_the_folders_configuration(tmp_path, environ, monkeypatch):
     for name, value in {
         **environ,
         "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"),
@@ -487,7 +485,7 @@ def test_a_lock_records_what_the_configuration_of_its_folder_says(
     }
 
 
-def test_no_form_of_the_pip_part_is_passed_over(tmp_path):
+def test_every_form_of_pip_section_is_read(tmp_path):
     option = f"--extra-index-url {INDEX}"
     read = {}
     for text in (
@@ -511,7 +509,7 @@ def test_no_form_of_the_pip_part_is_passed_over(tmp_path):
     ] * 2
 
 
-def test_the_users_own_uv_settings_say_what_is_resolved(tmp_path, environ):
+def test_uv_settings_of_the_user_are_obeyed(tmp_path, environ):
     own = Path(environ["HOME"], ".config", "uv", "uv.toml")
     own.parent.mkdir(parents=True)
     own.write_text(

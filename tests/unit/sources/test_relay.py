@@ -76,7 +76,7 @@ def serving(body):
 
 @pytest.mark.parametrize("body", [SMALL, LARGE, b""])
 @pytest.mark.parametrize("size_known", [True, False])
-def test_a_file_comes_as_it_is_counted_and_hashed(passed, body, *, size_known):
+def test_relayed_file_is_counted_and_hashed(passed, body, *, size_known):
     way = passed(serving(body))
     assert way.fetch(len(body) if size_known else None) == body
     assert way.hashes == {f"{way.host.url}/{NAME}": hashlib.sha256(body).hexdigest()}
@@ -84,7 +84,7 @@ def test_a_file_comes_as_it_is_counted_and_hashed(passed, body, *, size_known):
     assert way.relay.failure is None
 
 
-def test_a_file_whose_hash_is_known_is_not_hashed_again(passed):
+def test_file_with_known_hash_is_not_hashed(passed):
     way = passed(serving(LARGE))
     assert way.fetch(len(LARGE), hashed=True) == LARGE
     assert way.hashes == {}
@@ -109,7 +109,7 @@ def endless(body):
         yield body
 
 
-def test_a_file_that_does_not_come_as_declared_cannot_be_had(passed):
+def test_file_with_wrong_size_fails(passed):
     declared = {"Content-Length": str(10**12)}
     way = passed(lambda *_: Answer(200, SMALL, headers=declared, pieces=endless))
     with pytest.raises(requests.RequestException):
@@ -121,7 +121,7 @@ def test_a_file_that_does_not_come_as_declared_cannot_be_had(passed):
     assert way.counted[NAME] == 0
 
 
-def test_a_part_is_never_taken_for_a_file_whose_length_nobody_knew(
+def test_partial_file_of_unknown_size_fails(
     passed,
 ):
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -145,7 +145,7 @@ def test_a_part_is_never_taken_for_a_file_whose_length_nobody_knew(
     assert way.hashes == {}
 
 
-def test_nobody_guesses_an_address_and_nothing_else_is_passed_on(
+def test_relay_serves_only_secret_addresses(
     passed,
 ):
     way = passed(serving(SMALL))

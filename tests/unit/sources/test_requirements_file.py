@@ -66,7 +66,7 @@ def test_options_of_pip_are_read_in_every_spelling(read, tmp_path):
     assert found == expected
 
 
-def test_a_comment_ends_with_its_line_and_hides_no_option(read):
+def test_comment_does_not_hide_next_line(read):
     for comment in ("# C:\\", "  # C:\\", "numpy # C:\\", "numpy\t# C:"):
         settings = read(f"{comment}\n-i https://index.example/\n").settings
         assert [one.row.key for one in settings] == ["--index-url"], comment
@@ -75,7 +75,7 @@ def test_a_comment_ends_with_its_line_and_hides_no_option(read):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
-def test_a_file_that_an_editor_of_windows_wrote_is_read(encoding, tmp_path):
+def test_file_of_windows_editor_is_read(encoding, tmp_path):
     mark = "\ufeff" if encoding == "utf-16-be" else ""
     (tmp_path / "in.txt").write_text(f"{mark}torch\n", encoding)
 
@@ -95,7 +95,7 @@ ADVICE = {
 """What is no file of requirements, or has what is not read, with what to do."""
 
 
-def test_what_is_not_read_is_refused_with_what_to_do(tmp_path, monkeypatch):
+def test_unsupported_file_is_refused_with_a_hint(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("variable.txt").write_text("torch\n-e ${HERE}\n")
     Path("included.txt").write_text("-c https://index.example/in.txt\n")
@@ -108,7 +108,7 @@ def test_what_is_not_read_is_refused_with_what_to_do(tmp_path, monkeypatch):
     assert advice == ADVICE
 
 
-def test_a_group_is_named_as_pip_and_uv_name_it(tmp_path):
+def test_group_has_names_of_pip_and_uv(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[dependency-groups]\ndev = ["numpy"]\n')
     assert group_path("dev") == "pyproject.toml:dev"
     assert split_part("../a/pyproject.toml:dev") == (
@@ -122,7 +122,7 @@ def test_a_group_is_named_as_pip_and_uv_name_it(tmp_path):
         read_inputs(f"{tmp_path / 'pyproject.toml'}:docs")
 
 
-def test_a_file_that_is_included_many_times_is_read_once(tmp_path):
+def test_repeatedly_included_file_is_read_once(tmp_path):
     for number in range(40):
         further = f"{number + 1}.txt"
         (tmp_path / f"{number}.txt").write_text(
@@ -158,7 +158,7 @@ def test_a_line_of_blanks_costs_no_time(tmp_path, line):
 @pytest.mark.skipif(
     sys.platform == "win32", reason="owners, links and pipes as Unix has them"
 )
-def test_a_file_outside_the_folder_is_of_the_same_owner_and_never_shown(tmp_path):
+def test_included_file_outside_is_never_shown(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
     (tmp_path / "base.txt").write_text("numpy\n")
@@ -211,7 +211,7 @@ def test_a_file_outside_the_folder_is_of_the_same_owner_and_never_shown(tmp_path
     }
 
 
-def test_a_malformed_line_of_the_folder_is_named_with_its_file_and_number(read):
+def test_malformed_line_has_file_and_number(read):
     with pytest.raises(
         UsageError, match=r"in\.txt, line 4: 'numpy=2' is not a requirement"
     ) as raised:
@@ -237,7 +237,7 @@ def test_a_path_may_have_blanks_and_be_quoted(read):
     assert addresses == ["./my lib", "./an x lib", "./a lib", "./one more"]
 
 
-def test_files_that_include_one_another_without_end_are_refused_in_a_line(tmp_path):
+def test_deeply_nested_includes_are_refused(tmp_path):
     for number in range(1000):
         (tmp_path / f"{number}.txt").write_text(f"-r {number + 1}.txt\n")
 

@@ -111,7 +111,7 @@ def test_pip_files_count_the_nearer_before_the_farther(read, environ, tmp_path):
     assert sources.find_links[:2] == ("/user", "/system")
 
 
-def test_an_index_that_is_no_address_is_refused_with_its_file(read, tmp_path):
+def test_malformed_index_is_refused_with_its_file(read, tmp_path):
     for text in (
         '[[index]]\nurl = "simple"',
         'extra-index-url = ["index.example/simple"]',
@@ -140,7 +140,7 @@ def test_malformed_file_is_named(read, name, text, tmp_path):
         read()
 
 
-def test_further_indexes_of_the_user_keep_login_and_origin(read, environ, tmp_path):
+def test_further_indexes_keep_login_and_origin(read, environ, tmp_path):
     file = _write(
         tmp_path / "config/uv/uv.toml",
         'extra-index-url = ["https://you:pw@other.example/simple"]',
@@ -170,7 +170,7 @@ def test_further_indexes_of_the_user_keep_login_and_origin(read, environ, tmp_pa
     assert [*read().own_indexes] == ["https://other.example/simple"]
 
 
-def test_what_is_not_obeyed_of_the_users_own_is_reported(read, environ, tmp_path):
+def test_ignored_settings_of_the_user_are_reported(read, environ, tmp_path):
     _write(tmp_path / "overrides.txt", "six @ https://index.example/six.whl\n")
     environ |= {
         "UV_OVERRIDE": "overrides.txt",
@@ -190,7 +190,7 @@ def test_what_is_not_obeyed_of_the_users_own_is_reported(read, environ, tmp_path
     ]
 
 
-def test_credentials_reach_uvs_environment_and_nothing_that_is_shown(environ, tmp_path):
+def test_credentials_are_only_in_uvs_environment(environ, tmp_path):
     environ["UV_DEFAULT_INDEX"] = "https://me:s%40cret@index.example/simple"
     sources = read_sources(
         "https://token:t0p@torch.example:8443/whl", environ, tmp_path
@@ -207,7 +207,7 @@ def test_credentials_reach_uvs_environment_and_nothing_that_is_shown(environ, tm
     assert not [secret for secret in ("cret", "t0p") if secret in repr(sources)]
 
 
-def test_uv_gets_one_default_index_and_none_beside_it(read, environ):
+def test_uv_gets_only_one_default_index(read, environ):
     environ |= {
         "UV_INDEX": "https://extra.example/simple",
         "PIP_EXTRA_INDEX_URL": "https://more.example/simple",
@@ -258,9 +258,7 @@ ADDRESSES = (
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_what_a_file_of_the_folder_chooses_is_known_with_the_file_however_it_is_spelled(
-    environ, tmp_path, table
-):
+def test_sources_of_the_folder_have_their_file(environ, tmp_path, table):
     wrong = []
     for number, (key, address) in enumerate(product(CHOICES, ADDRESSES)):
         folder = tmp_path / str(number)
@@ -280,9 +278,7 @@ def test_what_a_file_of_the_folder_chooses_is_known_with_the_file_however_it_is_
     assert wrong == []
 
 
-def test_what_the_person_says_too_or_overrules_is_nobody_elses_choice(
-    environ, tmp_path
-):
+def test_sources_of_the_user_are_not_the_folders(environ, tmp_path):
     folder = tmp_path / "project"
     _write(
         folder / "uv.toml",
@@ -320,9 +316,7 @@ def test_what_the_person_says_too_or_overrules_is_nobody_elses_choice(
     ],
 )
 @pytest.mark.parametrize("by", ["variable", "file"])
-def test_who_does_not_trust_the_folder_takes_none_of_its_settings(
-    environ, tmp_path, text, by
-):
+def test_untrusted_folder_has_no_settings(environ, tmp_path, text, by):
     folder = tmp_path / "project"
     _write(folder / "uv.toml", text)
     read_sources(None, environ, folder).report_chosen(
@@ -345,9 +339,7 @@ def test_who_does_not_trust_the_folder_takes_none_of_its_settings(
     ("variable", "text"),
     [("maybe", ""), ("", "trust-folder = 0"), ("", "trust-folder =")],
 )
-def test_trust_that_is_neither_yes_nor_no_is_malformed(
-    environ, tmp_path, variable, text
-):
+def test_invalid_trust_value_is_malformed(environ, tmp_path, variable, text):
     _write(tmp_path / "config/gpuinstall/config.toml", text)
     with pytest.raises(UsageError):
         read_sources(None, environ | {"GPUINSTALL_TRUST_FOLDER": variable}, tmp_path)
@@ -361,9 +353,7 @@ def test_trust_that_is_neither_yes_nor_no_is_malformed(
         "a%00",
     ],
 )
-def test_a_user_is_neither_an_option_of_keyring_nor_a_line_of_a_netrc_file(
-    read, user, tmp_path
-):
+def test_login_with_odd_characters_is_malformed(read, user, tmp_path):
     _write(
         tmp_path / "pyproject.toml",
         f'[tool.uv]\nindex-url = "https://{user}@index.example/simple"\n',

@@ -153,10 +153,8 @@ def read_sources() -> Dict[str, bytes]:
         BootstrapError: This Python is too old, or there are no source files.
     """
     if sys.version_info < OLDEST_PYTHON:
-        here = f"this is {platform.python_version()}"
-        raise BootstrapError(
-            2, f"bootstrap.py requires Python 3.8 or newer; {here}", [], []
-        )
+        message = f"bootstrap.py requires Python 3.8 or newer; this is {platform.python_version()}"
+        raise BootstrapError(2, message, [], [])
     if PAYLOAD:
         # Packed by tools/bundle.py.
         packed = base64.b85decode("".join(PAYLOAD.split()))
@@ -264,8 +262,8 @@ def environment() -> Dict[str, str]:
         is_usable = folder.is_absolute() and os.access(name, os.X_OK)
         if is_usable and can_start(folder / "uv"):
             trusted.append(name)
-    env.update(PATH=os.pathsep.join(trusted))
-    env.update(PIP_NO_INPUT="1", PIP_REQUIRE_VIRTUALENV="0")
+    path = os.pathsep.join(trusted)
+    env.update(PATH=path, PIP_NO_INPUT="1", PIP_REQUIRE_VIRTUALENV="0")
     return env
 
 

@@ -132,9 +132,8 @@ def how_it_ended(finished: Finished, seconds: float) -> str:
 
 def signal_name(number: int) -> str:
     """Return the name of a signal, such as ``SIGKILL``."""
-    for member in signal.Signals:
-        if member == number:
-            return member.name
+    with suppress(ValueError):
+        return signal.Signals(number).name
     return f"signal {number}"
 
 

@@ -222,14 +222,13 @@ class NvidiaRules(Rules):
                 self._old_compiler(toolkit, gpus) is not None,
                 "its run-time compilers support the GPU",
             ),
-            (is_above, self._not_above),
+            (
+                is_above,
+                f"its toolkit is not above the driver's CUDA {self._driver.cuda}",
+            ),
             (is_above and (major, minor), "its toolkit is closer to the driver"),
             ((-major, -minor), "its toolkit is newer"),
         )
-
-    @cached_property
-    def _not_above(self) -> str:
-        return f"its toolkit is not above the driver's CUDA {self._driver.cuda}"
 
     def warnings(
         self,

@@ -67,7 +67,7 @@ class Location(Value):
         return cls(server, f"{place}?{parts.query}".rstrip("?"))
 
     def is_from(self, source: Location) -> bool:
-        """Return whether it is on the server or in the folder."""
+        """Return whether a source has it on its server or in its folder."""
         if self.server != source.server:
             return False
         # An index can link to files anywhere on its server.

@@ -26,7 +26,7 @@ _AFTERWARDS_S = 1.0
 _LOOK_S = 0.1
 """Seconds between two checks: uv can gain 600 MB each second."""
 OUTPUT = 10_000_000
-"""The maximum characters of a program's output, as of a document."""
+"""The maximum characters of a program's output."""
 
 
 _LIBRARY_PATHS = {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"}

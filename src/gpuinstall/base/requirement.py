@@ -335,7 +335,7 @@ def opposite_marker(text: str) -> str:
     """Return the marker that holds wherever another does not.
 
     Raises:
-        UsageError: No marker has an opposite operator, such as ``~=``.
+        UsageError: The marker has an operator without an opposite, such as ``~=``.
     """
     marker = standard_marker(text)
 

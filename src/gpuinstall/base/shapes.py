@@ -1,4 +1,4 @@
-"""The shapes of documents that readers rely on."""
+"""Validate the keys of TOML documents that gpuinstall reads."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ USUAL = re.compile(
     r"(Machine|Preflight|Build|Learned|Code|Search|Download|From|Hashes|Verified"
     r"|Proof|Undo|Ready|Kept|Supports|Project|System|Pythons| running kernels| index| more) .*"
     rf"|{WITHOUT_PIP}"
-    r"|Lock pylock\.\S+: .*every file hashed(?! but).*"
+    r"|Lock pylock\.\S+: .*every file hashed(?! except).*"
     r"| there is no NVIDIA GPU here: torch runs on the CPU; .*"
 )
 """What most runs print; it is not told unless a story expects it."""

@@ -67,7 +67,8 @@ def fault_of(words):
 def test_no_index_is_asked_for_the_tool(path):
     text = path.read_text("utf-8")
     assert not re.search(
-        r"(pip|pipx|uv|uvx|uv tool) (install|run|add)? ?[^\n]*\bgpuinstall\b(?!-)", text
+        r"(pip|pipx|uv|uvx|uv tool) (install|run|add)? ?[^\n`]*\bgpuinstall\b(?!-)",
+        text,
     )
 
 

@@ -596,7 +596,7 @@ def test_what_an_archive_in_the_folder_requires_is_named_or_refused(
 
     assert wary.is_refused, wary
     assert trusting.is_refused or trusting.is_named or form in UNREAD, trusting
-    assert "own files name" in trusting.notices, trusting
+    assert "own files select" in trusting.notices, trusting
 
 
 OPAQUE = {

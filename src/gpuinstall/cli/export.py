@@ -14,7 +14,7 @@ import click
 
 from gpuinstall.base.codec import write_object
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.files import write_in_place
+from gpuinstall.base.files import real_path, write_in_place
 from gpuinstall.base.shell import quoted
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
@@ -198,18 +198,22 @@ def _outcome(format_: str, text: str, output: Path | None, **more: Any) -> Outco
         more: Further keys of the JSON document.
 
     Raises:
-        UsageError: The file exists, and gpuinstall did not write it, or it is a link.
+        UsageError: The file exists, and gpuinstall did not write it, or it is
+            a link out of its folder.
     """
     document = {"format": format_, "path": output and str(output), "text": text, **more}
     if output is None:
         return Outcome(document, lambda screen: screen.block(text), is_news=True)
-    # The link may be in a clone. /dev/stdout is a link, too.
-    if islink(output) and (isfile(output) or not exists(output)):
-        raise UsageError(
-            "output-link",
-            f"{output} is a link, and is not followed",
-            hint=f"rm {quoted(output)}   # removes only the link",
-        )
+    if islink(output):
+        target = real_path(output)
+        is_outside = not target.is_relative_to(real_path(output.parent))
+        # /dev/stdout is a link to a pipe or a terminal.
+        if is_outside and (isfile(target) or not exists(target)):
+            raise UsageError(
+                "output-link",
+                f"{output} is a link to {target}, outside its folder",
+                hint=f"rm {quoted(output)}   # removes only the link",
+            )
     if isfile(output):
         with output.open(encoding="utf-8", errors="replace") as stream:
             head = stream.read(200)

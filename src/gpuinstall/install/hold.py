@@ -189,8 +189,10 @@ def _file_lock(
             if os.name == "nt":
                 # Windows does not remove a file that is open.
                 lock.release()
-            remove_file(file)
-            lock.release()
+            try:
+                remove_file(file)
+            finally:
+                lock.release()
 
 
 def _owner(place: EnvironmentPaths) -> str:

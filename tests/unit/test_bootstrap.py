@@ -581,6 +581,7 @@ def test_hints_without_pip_work_on_this_machine(tmp_path, monkeypatch):
 
 
 def test_a_python_of_its_own_gets_pip_from_ensurepip(tmp_path, monkeypatch):
+    pytest.importorskip("ensurepip")
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
 
     ways = bootstrap.hints_for("by pip: No module named pip")

@@ -185,8 +185,12 @@ def without_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
     path = variables.get("PATH")
     found = [which(name, path=path) for name in ("git", "ssh")]
     programs = filter(None, found)
-    folders = dict.fromkeys(str(Path(program).parent) for program in programs)
-    places = {"HOME": str(home), "PATH": os.pathsep.join(folders)}
+    folders = [str(Path(program).parent) for program in programs]
+    if os.name == "posix":
+        # Parts of git are shell scripts.
+        folders += ["/usr/bin", "/bin"]
+    path = os.pathsep.join(dict.fromkeys(folders))
+    places = {"HOME": str(home), "PATH": path}
     return {**kept, **places, "USERPROFILE": str(home)}
 
 

@@ -186,7 +186,7 @@ def without_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
     found = [which(name, path=path) for name in ("git", "ssh")]
     programs = filter(None, found)
     folders = [str(Path(program).parent) for program in programs]
-    if os.name == "posix":
+    if folders and os.name == "posix":
         # Parts of git are shell scripts.
         folders += ["/usr/bin", "/bin"]
     path = os.pathsep.join(dict.fromkeys(folders))

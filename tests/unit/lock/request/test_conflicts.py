@@ -1,0 +1,16 @@
+"""Sets of alternatives in ``[tool.uv] conflicts``."""
+
+from pathlib import Path
+
+from gpuinstall.lock.request.pyproject import ProjectParts
+
+
+def test_repeated_sets_of_conflicts_count_once():
+    extras = {"cpu": ["torch"], "cu128": ["torch"]}
+    rows = [{"extra": name} for name in extras]
+    document = {
+        "project": {"name": "app", "optional-dependencies": extras},
+        "tool": {"uv": {"conflicts": [rows] * 200}},
+    }
+    [members] = ProjectParts(document, Path("pyproject.toml")).alternatives()
+    assert [one.part.name for one in members] == [*extras]

@@ -226,7 +226,7 @@ PARSING_EDGES = {
     "lock.request.history",
     "lock.request.project",
     "lock.request.pyproject",
-    "lock.solve.shelf",
+    "lock.solve.package_index",
     "sources.configuration",
     "sources.requirements_file",
     "sources.sources",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # - COMPANIONS: a release of torch has its own versions of them, which a request may name.
 # - PAIRED: they, torch, and the triton that torch requires. The catalogue knows their versions.
 # - Catalog.family: all that comes from the torch index alone, PAIRED among them.
-# - Shelf.names (lock/solve): the family, and what else the torch index of one lock lists as its own.
+# - PackageIndex.names (lock/solve): the family, and what else the torch index of one lock lists as its own.
 # - Catalog.copied: what that index only passes on: it may come from the default index as well.
 # - Catalog.tied: those of them that come with a build of torch and go with it; is_tied() holds for the family too.
 # Members.with_torch (wheels) is none of these: the packages whose files torch's own build answers for.

@@ -212,7 +212,7 @@ def _together(problems: Sequence[Problem], session: Session) -> Resolutions | Co
 def _go_with(problem: Problem, session: Session) -> bool:
     """Whether the newest version of each program goes with the torch of a problem, as METADATA says."""
     loop = Loop(problem, session)
-    programs = loop.shelf.newest_releases
+    programs = loop.index.newest_releases
     newest = side_by_side(loop.judge.newest, programs)
     return newest == [*programs.values()]
 
@@ -273,7 +273,7 @@ def _resolve_one(problem: Problem, session: Session) -> Resolution | Conflict:
         answer.packages,
         problem.wanted,
         plan,
-        family=loop.shelf.names,
+        family=loop.index.names,
         pages=loop.pages(answer.build),
         prebuilt=loop.prebuilt,
         locked=problem.near.hashes,

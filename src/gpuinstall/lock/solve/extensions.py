@@ -37,8 +37,8 @@ from gpuinstall.catalog.extensions import (
     list_files,
     load_extensions,
 )
+from gpuinstall.lock.solve.package_index import PackageIndex, requirements_of_metadata
 from gpuinstall.lock.solve.problem import PER_TARGET, Problem
-from gpuinstall.lock.solve.shelf import Shelf, requirements_of_metadata
 from gpuinstall.lock.uv.builds import (
     CXX_20_SINCE,
     build_needs,
@@ -481,7 +481,7 @@ def choose_prebuilt(
         session: The sources, and what asks them.
         requirement: What is requested of the extension.
     """
-    chooser = ExtensionChooser(problem, Shelf(problem, session).row)
+    chooser = ExtensionChooser(problem, PackageIndex(problem, session).row)
 
     def files() -> Iterator[ExtensionFile]:
         places = [

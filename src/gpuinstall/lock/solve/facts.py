@@ -26,7 +26,7 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.file.target import best_by_tags
-from gpuinstall.lock.solve.shelf import Shelf, requirements_of_metadata
+from gpuinstall.lock.solve.package_index import PackageIndex, requirements_of_metadata
 from gpuinstall.plan.companions import Companions
 from gpuinstall.wheels.judging import (
     Judgement,
@@ -178,8 +178,8 @@ class Trial(NamedTuple):
 class Judge:
     """Judges what uv came to, for one problem."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self.shelf = shelf
+    def __init__(self, index: PackageIndex) -> None:
+        self.index = index
         self.facts: dict[tuple[str, str], Fact] = {}
         """All that is known, by package and version; nothing is ever taken back."""
         self.readings: dict[Wheel, WheelReading] = {}
@@ -189,7 +189,7 @@ class Judge:
         self.before_torch: list[str] = []
         """The dependencies of which uv decides the version before torch's: their older versions are for no newer CUDA."""
         self._came_first: set[str] = set()
-        self._problem = shelf.problem
+        self._problem = index.problem
         self._versions: Mapping[str, str] = {}
         """What uv came to last."""
         self._of_extras: set[str] = set()
@@ -211,8 +211,8 @@ class Judge:
 
     def newest(self, name: str) -> Version | None:
         """Return the newest version of a program that nothing known excludes, and that some torch here goes with."""
-        listed = self.shelf.newest_releases[name]
-        wheels = self.shelf.releases(name)
+        listed = self.index.newest_releases[name]
+        wheels = self.index.releases(name)
         # What exists as source alone tells nothing.
         if listed not in wheels and (name, str(listed)) not in self.facts:
             return listed
@@ -222,7 +222,7 @@ class Judge:
         }
         newest = [version for version in wheels if str(version) not in excluded]
         for version in newest[:LOOKED_AT]:
-            if self._allowed(self.shelf.metadata_requirements(wheels[version])):
+            if self._allowed(self.index.metadata_requirements(wheels[version])):
                 return version
         return next(iter(newest), listed)
 
@@ -285,8 +285,8 @@ class Judge:
         """Learn which builds a member of the family goes with, if it was met beside one that it does not go with."""
         if wheel.package == "torch" or self._torch in self._beside(wheel):
             return
-        name = self.shelf.builds[self._torch].name
-        for other in self.shelf.pages.get(wheel.package, ()):
+        name = self.index.builds[self._torch].name
+        for other in self.index.pages.get(wheel.package, ()):
             # uv would come to those with another label next.
             if other.version.public == wheel.version.public:
                 version = str(other.version)
@@ -297,8 +297,8 @@ class Judge:
     def _beside(self, wheel: Wheel) -> frozenset[str]:
         """Return the builds that a package goes with by its label, and by what the catalogue pairs it with."""
         package = wheel.package
-        builds = self.shelf.builds
-        if package not in self.shelf.pages:
+        builds = self.index.builds
+        if package not in self.index.pages:
             return frozenset(builds)
         companions = Companions((), self._problem.catalog)
         running = set()
@@ -307,7 +307,7 @@ class Judge:
             if package in COMPANIONS:
                 loading = companions.loading(build, Requirement.of(package))
             is_paired = loading is None or wheel.version.public in loading
-            others = {*self.shelf.backends} - {build.backend.tag}
+            others = {*self.index.backends} - {build.backend.tag}
             if is_paired and wheel.version.local not in others:
                 running.add(version)
         return frozenset(running)
@@ -350,7 +350,7 @@ class Judge:
         with_extras = {one.name for one in self._problem.programs if one.extras}
         for wheel in wheels:
             if wheel.package in with_extras:
-                for requirement in self.shelf.metadata_requirements(wheel):
+                for requirement in self.index.metadata_requirements(wheel):
                     if not self._problem.counts(requirement):
                         yield requirement.name
 
@@ -360,7 +360,7 @@ class Judge:
         if cuda is None or self.has_fallback(package):
             return
         version = self._versions[package]
-        build = self.shelf.builds[self._torch]
+        build = self.index.builds[self._torch]
         row = LearnedRow(
             package,
             version,
@@ -410,14 +410,14 @@ class Judge:
         if package in self._came_first or package in self.before_torch:
             return False
         _, judgement = reading.rows[self._torch]
-        build = self.shelf.builds[self._torch]
+        build = self.index.builds[self._torch]
         fits = loads_beside(judgement.torch, build) is not False
         return fits and self._is_of_older_cuda(reading)
 
     def _is_of_older_cuda(self, reading: WheelReading) -> bool:
         """Whether a wheel is built with an older CUDA than the torch that it was met beside."""
         _, judgement = reading.rows[self._torch]
-        build = self.shelf.builds[self._torch]
+        build = self.index.builds[self._torch]
         if build.toolkit is None or judgement.cuda is None:
             return False
         return judgement.cuda < build.toolkit[0]
@@ -455,12 +455,12 @@ class Judge:
         if (is_for_any or is_answered_for) and wheel.package not in self.requested:
             return None
         try:
-            if not is_for_any or self.shelf.reader.may_have_code(wheel):
-                return self._read(wheel, Depth.WHOLE, frozenset(self.shelf.builds))
+            if not is_for_any or self.index.reader.may_have_code(wheel):
+                return self._read(wheel, Depth.WHOLE, frozenset(self.index.builds))
         except InstallationError as error:
             package = f"{wheel.package} {wheel.version}"
             message = f"could not read whether {package} has code for these GPUs: {error.message}"
-            self.shelf.session.reporter.warn(message)
+            self.index.session.reporter.warn(message)
         return None
 
     def _read(
@@ -498,7 +498,7 @@ class Judge:
         rows = self._rows_beside(wheel, depth)
         reasons = {
             version: misfit_beside(*rows[version], build, self._versions)
-            for version, build in self.shelf.builds.items()
+            for version, build in self.index.builds.items()
         }
         [(row, judgement), *_] = rows.values()
         stated = requirements_of_metadata(row.requires)
@@ -525,11 +525,11 @@ class Judge:
         rows: _Rows = {}
         by_backend: _Rows = {}
         has_runtimes_apart = load_members().has_runtimes_apart(wheel.package)
-        for version, build in self.shelf.builds.items():
+        for version, build in self.index.builds.items():
             # But for what has a library for each CUDA, it says the same beside all.
             key = build.backend.tag if has_runtimes_apart else ""
             if key not in by_backend:
-                row = self.shelf.row(wheel, build, depth)
+                row = self.index.row(wheel, build, depth)
                 row = self._as_needed(row)
                 by_backend[key] = row, judge_reading(row, self._problem.gpus)
             rows[version] = by_backend[key]
@@ -549,7 +549,7 @@ class Judge:
         required = [one for one in requirements if one.name == "torch"]
         return frozenset(
             version
-            for version, build in self.shelf.builds.items()
+            for version, build in self.index.builds.items()
             if all(one.allows(build.torch) for one in required)
         )
 
@@ -562,7 +562,7 @@ class Judge:
         read whole. No version is taken that is not known to run.
         """
         package = newest.wheel.package
-        releases = self.shelf.releases(package).items()
+        releases = self.index.releases(package).items()
         older = [wheel for version, wheel in releases if version < newest.wheel.version]
         try_version = partial(self._try, needs_libraries=newest.row.system == "windows")
         unknown: list[Trial] = []
@@ -577,7 +577,7 @@ class Judge:
                 break
         for trial in unknown:
             last = trial
-            if is_known and not self.shelf.reader.is_spent:
+            if is_known and not self.index.reader.is_spent:
                 last = try_version(trial.wheel, deepest=Depth.WHOLE)
             self._learn(last.fact)
             if last.runs is Runs.YES:
@@ -596,11 +596,11 @@ class Judge:
         Of large versions fewer are read at once.
         """
         at_once = 1
-        while wheels and not self.shelf.reader.is_spent:
-            before = self.shelf.reader.bytes_read
+        while wheels and not self.index.reader.is_spent:
+            before = self.index.reader.bytes_read
             yield from side_by_side(try_version, wheels[:at_once])
             wheels = wheels[at_once:]
-            size = (self.shelf.reader.bytes_read - before) // at_once
+            size = (self.index.reader.bytes_read - before) // at_once
             ahead = AHEAD // max(1, size)
             at_once = max(1, min(2 * at_once, AT_ONCE, ahead))
         for wheel in wheels:
@@ -624,7 +624,7 @@ class Judge:
         # A dependency has to run beside the torch that uv came to; what is requested may run beside another.
         builds = frozenset([self._torch])
         if wheel.package in self.requested:
-            builds = frozenset(self.shelf.builds)
+            builds = frozenset(self.index.builds)
         try:
             reading = self._read(wheel, deepest, builds)
         except InstallationError as error:
@@ -649,10 +649,10 @@ class Judge:
 
     def _exclude_early(self, package: str) -> None:
         """Exclude the pre-releases of a package of which no release runs: uv would take one, and nobody requested it."""
-        for limit in self.shelf.limits(package):
+        for limit in self.index.limits(package):
             if limit.specifier and limit.specifier.prereleases:
                 return
-        for wheel in self.shelf.wheels_of(package):
+        for wheel in self.index.wheels_of(package):
             if wheel.version.is_prerelease:
                 self._learn(Fact(package, str(wheel.version), builds=frozenset()))
 

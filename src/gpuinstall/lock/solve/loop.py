@@ -32,8 +32,8 @@ from gpuinstall.lock.file.lock import placeholder_hash
 from gpuinstall.lock.request.project import nested_requirements
 from gpuinstall.lock.solve.extensions import choose_prebuilt, extension_row
 from gpuinstall.lock.solve.facts import Fact, Judge
+from gpuinstall.lock.solve.package_index import PackageIndex
 from gpuinstall.lock.solve.problem import Problem, public
-from gpuinstall.lock.solve.shelf import Shelf
 from gpuinstall.lock.uv.builds import SDIST, Packages, build_tools, source_builds
 from gpuinstall.lock.uv.errors import (
     BUILD_FAILED,
@@ -104,8 +104,8 @@ class Loop:
     def __init__(self, problem: Problem, session: Session) -> None:
         self.problem = problem
         self.session = session
-        self.shelf = Shelf(problem, session)
-        self.judge = Judge(self.shelf)
+        self.index = PackageIndex(problem, session)
+        self.judge = Judge(self.index)
         self.accounts: dict[str, str] = {}
         """uv's account of why a program cannot be newer."""
         self._runs = 0
@@ -137,8 +137,8 @@ class Loop:
 
     def pages(self, chosen: Build | None = None) -> Pages:
         """Return the files that each name may come from, if that is not the default index; beside a build, if it is chosen."""
-        family = self.shelf.pages_beside(chosen) if chosen else self.shelf.pages
-        return {**self.shelf.pages_of_sources, **family, **self.prebuilt}
+        family = self.index.pages_beside(chosen) if chosen else self.index.pages
+        return {**self.index.pages_of_sources, **family, **self.prebuilt}
 
     # One question.
 
@@ -263,7 +263,7 @@ class Loop:
         return Answer(
             packages,
             document[MISSING_EXTRAS],
-            self.shelf.builds[torch],
+            self.index.builds[torch],
             torch,
             frozenset(given_way),
         )
@@ -271,7 +271,7 @@ class Loop:
     @cached_property
     def _ranked(self) -> list[str]:
         """The torch of each version of gpuinstall-build, which are 0, 1, …: uv takes that of the best first."""
-        builds = list(self.shelf.builds)
+        builds = list(self.index.builds)
         if not self.session.sources.takes_lowest:
             builds.reverse()
         return builds
@@ -319,13 +319,13 @@ class Loop:
     def _wheels_only(self) -> frozenset[str]:
         """The packages that are built in no version, whatever is known of them."""
         extensions = load_extensions().unclaimed
-        names = self.shelf.names.union(extensions, self.problem.files)
+        names = self.index.names.union(extensions, self.problem.files)
         by_request = self.session.sources.only_binary - {":all:"}
         return names | by_request | self._unbuildable
 
     def _decides_torch(self, requirement: Requirement) -> bool:
         """Whether a requirement is of the family, or ties torch to a build."""
-        return requirement.name in {BUILD, *self.shelf.names}
+        return requirement.name in {BUILD, *self.index.names}
 
     def _comes_with_torch(self, requirement: Requirement) -> bool:
         """Whether a requirement is of what torch's own build brings."""
@@ -337,7 +337,7 @@ class Loop:
         for constraint in self.problem.constraints:
             if constraint.text not in yielding:
                 yield constraint
-        if "torch" not in self.shelf.pages:
+        if "torch" not in self.index.pages:
             # The default index lists those too that do not run.
             torches = self.problem.torches
             others = {build.torch for build in self.problem.catalog.builds} - torches
@@ -350,10 +350,10 @@ class Loop:
         # A label that does not go with what uv came to would not be taken, and the highest in its place.
         running = {
             version: build
-            for version, build in self.shelf.builds.items()
+            for version, build in self.index.builds.items()
             if not self.judge.speaks_against(version)
         }
-        labels = self.shelf.preferred_labels(running)
+        labels = self.index.preferred_labels(running)
         stays = self.problem.near.versions
         preferred = {name: [version] for name, version in stays.items()}
         # A label of another machine's lock is none that could stay.
@@ -379,7 +379,7 @@ class Loop:
     def _rows(self) -> Iterator[dict[str, Any]]:
         """Yield what stands in place of METADATA: of our packages, and of every version of which there is a fact."""
         for number, version in enumerate(self._ranked):
-            further = self._beside_torch[self.shelf.builds[version].torch]
+            further = self._beside_torch[self.index.builds[version].torch]
             yield _row(BUILD, str(number), [f"torch==={version}", *further])
         yielding = self.problem.near.yielding
         for pin in yielding:
@@ -420,7 +420,7 @@ class Loop:
                     **told,
                     "requires-dist": [*told.get("requires-dist", ()), *further],
                 }
-        metadata = self.shelf.reader.metadata(wheel)
+        metadata = self.index.reader.metadata(wheel)
         own = [
             lenient_requirement(str(text))
             for text in metadata.get_all("Requires-Dist", ())
@@ -451,7 +451,7 @@ class Loop:
             # A newer one may have nothing that the others go with.
             newer = self.settle(written, Constraint.of(name, f">={newest}"))
             if isinstance(newer, Conflict):
-                has_companions = any(map(self.shelf.pages.get, COMPANIONS))
+                has_companions = any(map(self.index.pages.get, COMPANIONS))
                 if newer.error.code == FAMILY_UNLISTED and not has_companions:
                     return newer
                 self.accounts[name] = newer.why
@@ -466,9 +466,9 @@ class Loop:
         """
         behind = {}
         settled = []
-        for name in self.shelf.newest_releases:
+        for name in self.index.newest_releases:
             version = answer.versions.get(name)
-            listed = self.shelf.newest_releases[name]
+            listed = self.index.newest_releases[name]
             if not version or not listed or name in self.problem.near.versions:
                 continue
             newest = self.judge.newest(name) if listed > public(version) else None
@@ -481,11 +481,11 @@ class Loop:
         wheels = {wheel.package: wheel for wheel in answer.wheels}
         while behind and settled:
             wheel = wheels.pop(settled.pop(), None)
-            for requirement in self.shelf.metadata_requirements(wheel) if wheel else ():
+            for requirement in self.index.metadata_requirements(wheel) if wheel else ():
                 newest = behind.get(requirement.name)
                 if newest and not requirement.allows(newest):
                     del behind[requirement.name]
-                if requirement.is_exact and requirement.name not in self.shelf.names:
+                if requirement.is_exact and requirement.name not in self.index.names:
                     settled.append(requirement.name)
         return behind
 
@@ -499,7 +499,7 @@ class Loop:
             return first
         older = newer = False
         different = []
-        for name in self.shelf.newest_releases:
+        for name in self.index.newest_releases:
             before, after = first.versions.get(name), second.versions.get(name)
             if not before or not after or name in self.problem.near.versions:
                 older |= bool(before) and not after
@@ -511,7 +511,7 @@ class Loop:
             if after != before:
                 different.append(name)
         facts = {package for package, _ in self.judge.facts}
-        if older and newer and not facts.isdisjoint(self.shelf.newest_releases):
+        if older and newer and not facts.isdisjoint(self.index.newest_releases):
             day = partial(self._oldest_day, names=different)
             older = day(second) <= day(first)
         return second if newer and not older else first
@@ -519,7 +519,7 @@ class Loop:
     def _oldest_day(self, answer: Answer, names: Iterable[str]) -> str:
         """Return the day on which the oldest of the releases of some packages came out."""
         versions = answer.versions
-        days = [self.shelf.release_day(name, versions[name]) for name in names]
+        days = [self.index.release_day(name, versions[name]) for name in names]
         return min(filter(None, days), default="")
 
 

@@ -51,7 +51,7 @@ def _refused_by_facts(facts: list[Fact], loop: Loop) -> Conflict:
 
 def _is_newest(fact: Fact, loop: Loop) -> bool:
     """Whether a fact is of the newest release of its package."""
-    newest = next(iter(loop.shelf.releases(fact.package)), None)
+    newest = next(iter(loop.index.releases(fact.package)), None)
     return newest == Version(fact.version)
 
 
@@ -59,7 +59,7 @@ def _program_with(package: str, loop: Loop) -> str:
     """Return what was requested and requires a package; the package itself if it was requested, or that is not known."""
     if package in loop.judge.requested:
         return package
-    for name in loop.shelf.newest_releases:
+    for name in loop.index.newest_releases:
         requirements = _requirements_of_newest(name, loop)
         if any(one.name == package for one in requirements):
             return name
@@ -69,19 +69,19 @@ def _program_with(package: str, loop: Loop) -> str:
 def _requirements_of_newest(name: str, loop: Loop) -> Sequence[Requirement]:
     """Return what METADATA requires in the newest wheel of a program that is not known to fail here."""
     newest = loop.judge.newest(name)
-    wheel = loop.shelf.wheel(name, newest) if newest else None
-    return loop.shelf.metadata_requirements(wheel) if wheel else ()
+    wheel = loop.index.wheel(name, newest) if newest else None
+    return loop.index.metadata_requirements(wheel) if wheel else ()
 
 
 def _refused_by_machine(conflict: Conflict, loop: Loop) -> Conflict:
     """Return what the machine has against every torch that the programs require, if that is the reason."""
     problem = loop.problem
     wanted = problem.wanted
-    if loop.shelf.limits("torch"):
+    if loop.index.limits("torch"):
         return conflict
     others = [one for one in problem.requirements if one.name != "torch"]
     refusals = list[Rejected]()
-    for name in loop.shelf.newest_releases:
+    for name in loop.index.newest_releases:
         for torch in _requirements_of_newest(name, loop):
             if torch.name != "torch" or not torch.specifier:
                 continue

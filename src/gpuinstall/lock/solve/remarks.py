@@ -42,7 +42,7 @@ class Remarks:
     def __init__(self, answer: Answer, loop: Loop) -> None:
         self._answer = answer
         self._loop = loop
-        self._shelf = loop.shelf
+        self._index = loop.index
         self._problem = loop.problem
         self._versions = answer.versions
         self._facts = loop.judge.facts.values()
@@ -56,7 +56,7 @@ class Remarks:
         """Return what the programs came to, as the plan tells it."""
         chosen = self._answer.build
         unserved = {}
-        for version, build in self._shelf.builds.items():
+        for version, build in self._index.builds.items():
             if build == chosen:
                 break
             if build.torch == chosen.torch:
@@ -99,10 +99,10 @@ class Remarks:
     def held_back(self) -> Iterator[str]:
         """Yield, for each requested package that is not at its newest for another reason than a fact of itself, that reason."""
         told = {fact.package for fact in self._facts if self._is_older(fact)}
-        newest_versions = {**self._shelf.newest_releases}
+        newest_versions = {**self._index.newest_releases}
         # What goes with a torch that was relaxed is said with it.
         if not self._problem.wanted.request.relax:
-            newest_versions |= self._shelf.newest_companions(self._answer.build)
+            newest_versions |= self._index.newest_companions(self._answer.build)
         for name, newest in newest_versions.items():
             version = self._versions.get(name, "").partition("+")[0]
             if not version or newest is None or name in told:
@@ -126,14 +126,14 @@ class Remarks:
         fact = ""
         for wheel in self._answer.wheels:
             # What goes with a torch follows it, and holds it only if nothing else does.
-            if name == "torch" and wheel.package in self._shelf.names:
+            if name == "torch" and wheel.package in self._index.names:
                 following.append(wheel)
             elif wheel.package in requested:
                 programs.append(wheel)
             else:
                 others.append(wheel)
         if name == "torch":
-            builds = self._shelf.builds.items()
+            builds = self._index.builds.items()
             fact = self._fact_against(
                 [version for version, build in builds if build.torch == newest]
             )
@@ -176,17 +176,17 @@ class Remarks:
         if demand is None:
             return ""
         sentence = f"{name} {newest} requires {without_marker(demand)}"
-        if demand.name in self._shelf.names:
+        if demand.name in self._index.names:
             is_unlisted = self._is_unlisted(demand.name)
             where = ", which no source of PyTorch has" if is_unlisted else ""
             return f"{sentence}{where}"
-        limits = self._shelf.limits(demand.name)
+        limits = self._index.limits(demand.name)
         own = [one.text for one in limits if one.specifier]
         if own:
             return f"{sentence}, and {some(own)} is requested"
         if demand.name in self._problem.requested:
             return sentence
-        allowed = filter(demand.allows, self._shelf.releases(demand.name))
+        allowed = filter(demand.allows, self._index.releases(demand.name))
         version = next(iter(allowed), None)
         further = self._unmet(demand.name, version) if version else None
         if further is None:
@@ -195,7 +195,7 @@ class Remarks:
 
     def _unmet(self, name: str, version: Version) -> Requirement | None:
         """Return the first requirement of a version of a package that the answer does not meet."""
-        own = self._shelf.wheel(name, version)
+        own = self._index.wheel(name, version)
         if own is None:
             return None
         excluded = {fact.package for fact in self._facts if fact.excludes}
@@ -221,18 +221,18 @@ class Remarks:
     def _follows_torch(self, requirement: Requirement) -> bool:
         """Whether what a torch requires could be had with it: then it is another because torch is."""
         name = requirement.name
-        if name not in self._shelf.names:
+        if name not in self._index.names:
             return False
-        return any(map(requirement.allows, self._shelf.releases(name)))
+        return any(map(requirement.allows, self._index.releases(name)))
 
     def _is_unlisted(self, name: str) -> bool:
         """Whether a package comes from the sources of torch, and none of them has it."""
-        return name in self._shelf.names and not self._shelf.releases(name)
+        return name in self._index.names and not self._index.releases(name)
 
     def _requirements(self, wheel: Wheel) -> list[Requirement]:
         """Return what a wheel requires here, and of torch what its METADATA leaves out."""
         if wheel not in self._required:
-            requirements = self._shelf.metadata_requirements(wheel)
+            requirements = self._index.metadata_requirements(wheel)
             if wheel.package == "torch":
                 torch = Version(wheel.version.public)
                 requirements += self._problem.catalog.constraints(torch)
@@ -276,7 +276,7 @@ class Remarks:
         """Whether a fact speaks against a version that is newer than that of the answer, and is for people."""
         if not fact.why:
             return False
-        if fact.package in self._shelf.pages and not self._problem.files:
+        if fact.package in self._index.pages and not self._problem.files:
             return False
         version = self._versions.get(fact.package)
         is_newer = fact.package in self._loop.judge.met
@@ -334,7 +334,7 @@ class Remarks:
             with_torch = load_members().with_torch.fullmatch
             others = [one for one in self._answer.wheels if not with_torch(one.package)]
             try:
-                found = side_by_side(self._shelf.reader.names, others, WHEELS_AT_ONCE)
+                found = side_by_side(self._index.reader.names, others, WHEELS_AT_ONCE)
                 lacking.difference_update(*found)
             except InstallationError:
                 lacking.clear()
@@ -356,13 +356,13 @@ class Remarks:
 
 def other_name(package: str, loop: Loop) -> str:
     """Return the name, in words, of the package for the CUDA of torch, if its own is for another and there is one."""
-    toolkit = next(iter(loop.shelf.builds.values())).toolkit
+    toolkit = next(iter(loop.index.builds.values())).toolkit
     if toolkit is None:
         return ""
     name = name_for_cuda(package, toolkit[0])
     if name is None or name == package:
         return ""
-    if not loop.shelf.releases(name):
+    if not loop.index.releases(name):
         return ""
     return f"; for CUDA {toolkit[0]} it is {name}"
 

@@ -1,8 +1,8 @@
-"""What the sources have for one problem: the pages that uv is given, the newest of each program, and what wheels say.
+"""Index pages and wheels of one resolution.
 
-If torch has a source of its own, none of the family is asked for at the default index, whoever requires it: what no
-source lists has an empty page. A member of the family comes from the default index only if it was requested by its
-name, and no source of torch lists it.
+If torch has a source of its own, every package of the family is bound to it: a
+package that no source of torch lists has an empty page. A requested package of the
+family is from the default index if no source of torch lists it.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ MOST_UNKNOWN = 64
 """How many names that the catalogue does not know are looked up on the torch index, which may have its own of them."""
 
 
-class Shelf:
-    """The pages and wheels of one problem, each asked once."""
+class PackageIndex:
+    """Cached index pages and wheels of one resolution."""
 
     def __init__(self, problem: Problem, session: Session) -> None:
         self.problem = problem

@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import sys
+from contextvars import copy_context
 from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
@@ -144,6 +145,11 @@ def run_command_line(arguments: list[str]) -> int:
     """Run a command line and return the exit status."""
     close_umask()
     keep_temporary_files_apart()
+    # The command's terminal must not serve another command of this process.
+    return copy_context().run(_run_and_show_path, arguments)
+
+
+def _run_and_show_path(arguments: list[str]) -> int:
     status = _run_and_report(arguments)
     if arguments[:1] == [FROM_BOOTSTRAP]:
         # Also after an error: the commands of its hint need PATH.
@@ -154,7 +160,6 @@ def run_command_line(arguments: list[str]) -> int:
 def _run_and_report(arguments: list[str]) -> int:
     """Run a command line, report its error, and return the exit status."""
     fault: GpuInstallError
-    CURRENT.set(None)
     try:
         if arguments[:1] == [FROM_BOOTSTRAP]:
             arguments = bootstrap_command(arguments[1:])

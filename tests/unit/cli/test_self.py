@@ -1,13 +1,20 @@
-"""The command on PATH: who is told of it."""
+"""The hint about the command on PATH."""
 
 from gpuinstall.cli import main
 
 
-def test_where_the_command_lies_is_said_to_people_alone(monkeypatch, capsys):
+def test_path_hint_is_only_for_people(monkeypatch, capsys):
     monkeypatch.setenv("PATH", "/nowhere")
 
     for option in ("--json", "--json-events", "--quiet", "-q"):
         main._show_path(["probe", option])
     assert capsys.readouterr() == ("", "")
+    main._show_path(["probe"])
+    assert "PATH" in capsys.readouterr().err
+
+
+def test_quiet_command_does_not_quiet_the_next(monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "/nowhere")
+    main.run_command_line(["explain", "804", "--quiet"])
     main._show_path(["probe"])
     assert "PATH" in capsys.readouterr().err

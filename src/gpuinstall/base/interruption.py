@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-Result = TypeVar("Result")
+class _Closeable(Protocol):
+    def close(self) -> None: ...
+
+
+Result = TypeVar("Result", bound=_Closeable)
 
 
 class TransferInterrupted(KeyboardInterrupt):
@@ -54,32 +58,37 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
     Args:
         seconds: The limit.
         call: The function, which can block for hours, as a slow server does. After
-            the limit it runs on until the process ends.
+            the limit it runs on, and its result is closed.
 
     Raises:
         TimeoutError: The limit is over, or this run was interrupted.
         Exception: The exception of ``call``.
     """
+    from concurrent.futures import Future, InvalidStateError
     from threading import Thread
 
-    outcome: list[Result | Exception] = []
+    future = Future[Result]()
 
     def capture() -> None:
         try:
-            outcome.append(call())
+            result = call()
         except Exception as error:  # noqa: BLE001  raised again below
-            outcome.append(error)
+            with suppress(InvalidStateError):
+                future.set_exception(error)
+            return
+        try:
+            future.set_result(result)
+        except InvalidStateError:
+            result.close()
 
     thread = Thread(target=capture, daemon=True)
     thread.start()
     deadline = monotonic() + seconds
     while thread.is_alive() and monotonic() < deadline and not interrupted():
         thread.join(0.1)
-    if not outcome:
+    if future.cancel():
         raise TimeoutError
-    if isinstance(outcome[0], Exception):
-        raise outcome[0]
-    return outcome[0]
+    return future.result()
 
 
 @contextmanager

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections import deque
-from collections.abc import Sequence
-from functools import partial
 from os.path import exists
 from pathlib import Path
 from typing import IO
@@ -17,10 +15,9 @@ from gpuinstall.base.advice import uv_program
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import decoded
-from gpuinstall.base.machine import Environment, Machine
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import number_of
-from gpuinstall.catalog.failures.classify import RecognisedCause
+from gpuinstall.catalog.failures.classify import RecognizedCause
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.cli.active import environment_to_read
 from gpuinstall.cli.machine_text import machine_line
@@ -28,11 +25,9 @@ from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.diagnose.explanation import Explanation, explain_text
-from gpuinstall.diagnose.this_machine import read_this_machine
+from gpuinstall.diagnose.reading import read_environment
 from gpuinstall.environments.environment import advice_words, is_virtual
-from gpuinstall.machine.container import read_container, read_wsl
-from gpuinstall.machine.host import read_host
-from gpuinstall.machine.source import Source
+from gpuinstall.machine.probe import read_machine
 
 LABEL = len("one of")
 LIKELIEST = 5
@@ -56,92 +51,92 @@ def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
     venv = environment_to_read(options)
     words = _words(venv)
     document = _read_text(" ".join(text))
-    explanation = explain_text(
-        document,
-        partial(read_this_machine, venv),
-        here=_here(),
-        placeholders=words,
-    )
-
-    is_recognised = explanation.causes or explanation.lookalikes
-    doctor = f"gpuinstall doctor{words.get('at', '')}"
+    reading = read_environment(venv, read_machine())
+    explanation = explain_text(document, reading, words)
 
     def show(screen: Terminal) -> None:
         if not document.strip():
             screen.line("the text is empty: there is nothing to explain")
             return
-        _show_causes(screen, (*explanation.causes, *explanation.lookalikes))
-        if not is_recognised:
-            screen.line("gpuinstall does not recognise a failure in this text.")
-        unsure = [cause for cause in explanation.causes if cause.is_unsure]
-        if len(unsure) > 1:
-            screen.line()
-            screen.rows([("tell", f"{doctor}   # which of them it is")], LABEL)
+        _show_causes(screen, explanation)
+        _show_refuted(screen, explanation)
         _show_here(screen, explanation)
-        if not is_recognised:
-            _show_next_steps(screen, words.get("python", "python"), doctor)
         if explanation.unread:
             screen.line()
             count = number_of(explanation.unread, "line")
             screen.line(
                 f"{count} not read: repeated, or between the start and the end of a long text."
             )
+        screen.line()
+        screen.line(f"gpuinstall doctor{words.get('at', '')}")
 
     return Outcome(explanation.to_dict(), show, is_news=True)
 
 
-def _show_here(terminal: Terminal, explanation: Explanation) -> None:
-    """Print what this machine has, and the problems that match the text."""
-    view = explanation.here
-    if view is None:
-        return
-    machine = view.machine
-    torch = f"torch {machine.torch.version}" if machine.torch else "no torch"
-    here = f"{torch} in {machine.venv.name} · {machine_line(machine.machine)}"
-    rows: list[tuple[str, str | None]] = [("here", here)]
-    rows += [("fits", fault.message) for fault in view.fitting]
-    # The loader missed these libraries: they are outside its search path.
-    rows += [("found", path) for path in view.libraries.values() if path]
-    if view.is_elsewhere:
-        rows.append(("", "the text is about another torch or another GPU"))
-    elif not view.fitting:
-        rows.append(("", "no problem found on this machine matches this error"))
-    terminal.line()
-    terminal.rows(rows, LABEL)
-
-
-def _show_next_steps(terminal: Terminal, python: str, doctor: str) -> None:
-    collect = f"{python} -m torch.utils.collect_env | gpuinstall explain"
-    rows = [
-        ("do", "<command> 2>&1 | gpuinstall explain   # the whole output"),
-        ("or", f"{collect}   # versions, driver, and GPU"),
-        ("or", f"{doctor}   # on the machine itself"),
-    ]
-    terminal.rows(rows, LABEL)
-
-
-def _show_causes(terminal: Terminal, causes: Sequence[RecognisedCause]) -> None:
-    failures = load_failures()
+def _show_causes(terminal: Terminal, explanation: Explanation) -> None:
+    causes = (*explanation.causes, *explanation.lookalikes)
     for number, cause in enumerate(causes):
         if number:
             terminal.line()
-        rows: list[tuple[str, str | None]]
-        rows = [("seen", cause.evidence), ("why", cause.why)]
-        failure = failures.get(cause.id)
-        if failure is None:
-            terminal.line(": not caused by the driver or the build", head=cause.title)
-        else:
-            if number:
-                terminal.line("or, less likely:" if cause.is_unsure else "then:")
-            surety = f", {cause.confidence:.0%} sure" if cause.confidence < 1 else ""
-            head = f"perhaps: {cause.title}" if cause.is_unsure else cause.title
-            terminal.line(f"   [{cause.id}{surety}]", head=head)
-            narrower = [
-                f"{failures[key].title} [{key}]" for key in failure.narrows[:LIKELIEST]
-            ]
-            rows.append(("one of", "\n".join(narrower)))
-            rows.append(("check", failure.apart if cause.is_unsure else None))
-        terminal.rows([*rows, ("do", "\n".join(cause.fix))], LABEL)
+        _show_cause(terminal, cause, explanation.confirmed.get(cause.id))
+    if not causes and not explanation.refuted:
+        terminal.line("gpuinstall does not recognize a failure in this text.")
+        rows = [("do", "<command> 2>&1 | gpuinstall explain   # the whole output")]
+        terminal.rows(rows, LABEL)
+
+
+def _show_cause(terminal: Terminal, cause: RecognizedCause, fact: str | None) -> None:
+    failures = load_failures()
+    failure = failures.get(cause.id)
+    rows: list[tuple[str, str | None]]
+    rows = [("seen", cause.evidence), ("here", fact), ("why", cause.why)]
+    if failure is None:
+        terminal.line(": not caused by the driver or the build", head=cause.title)
+    else:
+        # The user requested a failure without evidence by its number.
+        degree = "certain: " if cause.is_certain else "possible: "
+        head = f"{degree if cause.evidence else ''}{cause.title}"
+        terminal.line(f"   [{cause.id}]", head=head)
+        narrower = [
+            f"{failures[key].title} [{key}]" for key in failure.narrows[:LIKELIEST]
+        ]
+        rows.append(("one of", "\n".join(narrower)))
+        rows.append(("check", None if cause.is_certain else failure.apart))
+    terminal.rows([*rows, ("do", "\n".join(cause.fix))], LABEL)
+
+
+def _show_refuted(terminal: Terminal, explanation: Explanation) -> None:
+    """Print the causes that this machine refutes, with the facts."""
+    refuted = explanation.refuted
+    if not refuted:
+        return
+    if explanation.causes:
+        terminal.line()
+    facts = {one.fact for one in refuted} - {*explanation.confirmed.values()}
+    for fact in sorted(facts):
+        terminal.line(fact)
+    if explanation.causes:
+        titles = ", ".join(one.id for one in refuted)
+        terminal.line(f"This rules out {titles}.")
+        return
+    terminal.line()
+    terminal.line("If the message is from another machine:")
+    for one in refuted:
+        terminal.line(f"   {one.title} [{one.id}]: gpuinstall explain {one.id}")
+
+
+def _show_here(terminal: Terminal, explanation: Explanation) -> None:
+    """Print this machine, its torch, and the libraries of the text."""
+    reading = explanation.reading
+    torch = f"torch {reading.torch.version}" if reading.torch else "no torch"
+    here = f"{torch} in {reading.venv.name} · {machine_line(reading.machine)}"
+    rows: list[tuple[str, str | None]] = [("here", here)]
+    # The loader missed these libraries: they are outside its search path.
+    rows += [("found", path) for path in reading.libraries.values() if path]
+    if explanation.is_elsewhere:
+        rows.append(("", "the text is about another torch, GPU, or system"))
+    terminal.line()
+    terminal.rows(rows, LABEL)
 
 
 def _words(venv: Path) -> dict[str, str]:
@@ -154,22 +149,6 @@ def _words(venv: Path) -> dict[str, str]:
             words["path"] = quoted(shadow)
             words["moved"] = quoted(f"{shadow}.away")
     return words
-
-
-def _here() -> Machine:
-    """Return this machine without its GPUs, to select commands."""
-    source = Source()
-    host = read_host(source)
-    environment = Environment(
-        wsl=read_wsl(source, host.release) is not None,
-        container=read_container(source).engine,
-    )
-    return Machine(
-        os=host.os,
-        arch=host.arch,
-        environment=environment,
-        distribution=host.distribution,
-    )
 
 
 def _read_text(text: str) -> str:

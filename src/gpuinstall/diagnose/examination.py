@@ -18,11 +18,8 @@ from gpuinstall.base.values import replace
 from gpuinstall.catalog import Catalog
 from gpuinstall.diagnose.checks import CHECKS
 from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings
-from gpuinstall.diagnose.this_machine import (
-    BUILD_CHECKS,
-    COMPANION_FAULTS,
-    read_this_machine,
-)
+from gpuinstall.diagnose.predicates import COMPANION_FAULTS, code, driver_floor, idle
+from gpuinstall.diagnose.reading import read_environment
 from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.packages import read_packages, unmet_requirements
 from gpuinstall.environments.records import admit_start, warn_unfinished
@@ -192,18 +189,14 @@ def _machine_of(venv: Path, machine: Machine) -> Machine:
 
 
 def build_faults(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield what the files of a torch that is not started tell: its build does not run here, or uses no GPU.
-
-    Args:
-        evidence: The environment. Of one that is started its kernels tell more.
-    """
-    here = read_this_machine(evidence.venv, evidence.machine)
-    for check in BUILD_CHECKS:
-        for fault in check(here):
+    """Yield the faults of torch's build, without starting it."""
+    reading = read_environment(evidence.venv, evidence.machine)
+    for predicate in (code, driver_floor, idle):
+        for entry, message in predicate(reading).causes.items():
             yield evidence.fault(
                 "build-unfit",
-                fault.message,
-                entry=fault.id,
+                message,
+                entry=entry,
                 fixes=(evidence.install_advice(),),
             )
 

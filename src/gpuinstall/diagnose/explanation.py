@@ -1,192 +1,222 @@
-"""The failures that a text shows, and those that this machine shows, kept apart."""
+"""The causes of an error message, compared with this machine."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from os.path import isdir
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuinstall.base.codec import write
-from gpuinstall.base.machine import Machine
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.failures.classify import (
+    ORIGINS,
     RELIABLE,
     Circumstances,
-    RecognisedCause,
-    classify,
+    Match,
+    RecognizedCause,
+    causes_of,
+    find_matches,
+    known_of,
     lookalikes,
+    rank,
+    requested,
 )
+from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.catalog.failures.transcript import Transcript
-from gpuinstall.diagnose.this_machine import (
-    LOCAL_CHECKS,
-    MACHINE_CHECKS,
-    USUAL_FAULTS,
-    LocalFault,
-    ThisMachine,
-)
+from gpuinstall.diagnose.predicates import Fact, fact_of
+from gpuinstall.diagnose.reading import Reading
 
+CONFIRMED = 0.95
+"""The weight of a cause in the text that this machine confirms."""
+FOUND = 0.65
+"""The weight of a cause on this machine that fits a mere symptom in the text."""
 _CARD = re.compile(
     r"\b(?:(?:rtx|gtx|radeon rx|arc) ?\w{0,3}\d{3,4}|[abhv][12]00|a10|a40|k80|l4|l40s?|m60|p100|p40|t4|mi[123]\d\d)\b"
 )
 _MISSING = "missing library"
+_OF_CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cupti)\.so\.(\d+)")
 _FILE = re.compile(r"\blib[\w+-]+\.so(?:\.\d+)*")
 _TORCH = re.compile(
-    r"(?:pytorch version: |torch\.__version__\W{1,6}|\(you have |\btorch===?|\btorch-)(\d+\.\d+\.\d+)"
+    r"(?:pytorch version: |torch\.__version__\W{1,6}|\(you have |\btorch===?|\btorch-)(\d+\.\d+\.\d+)(\+\w+)?"
 )
+_PLACES = {*ORIGINS} - {"conda"}
 
 
-class LocalView(Value):
-    """What a look at this machine found, for one text."""
+class Refuted(Value):
+    """A cause that this machine refutes."""
 
-    machine: ThisMachine
-    libraries: Mapping[str, str | None]
-    """The libraries that the text misses, with their paths here."""
-    faults: tuple[LocalFault, ...]
-    possible: frozenset[str]
-    """The failures that the text may be of."""
+    id: str
+    title: str
+    fact: str
+
+
+class Explanation(Value):
+    """The causes of a text, the likeliest first, and errors that resemble one."""
+
+    causes: tuple[RecognizedCause, ...]
+    refuted: tuple[Refuted, ...]
+    confirmed: Mapping[str, str]
+    """The facts that confirm causes, by their IDs."""
+    lookalikes: tuple[RecognizedCause, ...]
+    reading: Reading
     is_elsewhere: bool
-    """Whether the text names another torch or another card than this machine has."""
-
-    @property
-    def fitting(self) -> list[LocalFault]:
-        """Those of the faults that fit the text."""
-        if self.is_elsewhere:
-            return []
-        return [fault for fault in self.faults if fault.id in self.possible]
-
-    @property
-    def deciding(self) -> dict[str, str]:
-        """The messages of those that tell one cause from another, by their entries."""
-        return {
-            fault.id: fault.message
-            for fault in self.fitting
-            if fault.id not in USUAL_FAULTS
-        }
+    """Whether the text names another GPU, torch, or platform."""
+    unread: int
+    """The number of lines that were not read."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as the Explanation document has it."""
-        fitting = self.fitting
-        found = [
-            {"id": fault.id, "message": fault.message, "fits": fault in fitting}
-            for fault in self.faults
-        ]
-        here = self.machine
-        torch, driver = here.torch, here.machine.driver
+        """Return the Explanation document."""
         return {
-            "environment": str(here.venv) if isdir(here.venv) else None,
+            "causes": write(self.causes),
+            "refuted": write(self.refuted),
+            "confirmed": write(self.confirmed),
+            "lookalikes": write(self.lookalikes),
+            "here": self._here(),
+        }
+
+    def _here(self) -> dict[str, Any]:
+        reading = self.reading
+        torch, driver = reading.torch, reading.machine.driver
+        return {
+            "environment": str(reading.venv) if isdir(reading.venv) else None,
             "torch": torch and torch.version,
             "architectures": list(torch.build.code) if torch and torch.build else [],
             "driver": str(driver.version) if driver and driver.version else None,
             "gpus": [
                 {"name": gpu.label, "architecture": gpu.code_name}
-                for gpu in here.machine.gpus
+                for gpu in reading.machine.gpus
             ],
-            "libraries": dict(self.libraries),
-            "found": found,
-        }
-
-
-class Explanation(Value):
-    """The causes of a text, best first, and what only looks like one."""
-
-    causes: tuple[RecognisedCause, ...]
-    lookalikes: tuple[RecognisedCause, ...]
-    here: LocalView | None
-    """None: the text told the cause, or nobody looked."""
-    unread: int
-    """Lines of a long text that were not read."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as the Explanation document has it."""
-        return {
-            "causes": write(self.causes),
-            "lookalikes": write(self.lookalikes),
-            "here": self.here and self.here.to_dict(),
+            "libraries": dict(reading.libraries),
+            "is_elsewhere": self.is_elsewhere,
         }
 
 
 def explain_text(
     text: str,
-    look: Callable[[], ThisMachine],
-    *,
-    here: Machine | None = None,
+    reading: Reading,
     placeholders: Mapping[str, str] | None = None,
 ) -> Explanation:
-    """Explain a text; if it does not tell its cause for certain, what a look at the machine finds decides.
+    """Explain a text on this machine.
 
     Args:
         text: The text.
-        look: Looks at the machine on which it failed.
-        here: Where the commands will be used.
-        placeholders: What names the environment that they are for.
+        reading: This machine and an environment.
+        placeholders: The environment's names in commands.
     """
     transcript = Transcript(text)
-    causes = classify(transcript, here=here, placeholders=placeholders)
-    others = lookalikes(transcript, here=here, placeholders=placeholders)
-    view = None
-    # What only looks like a fault of the GPU's stack is none of this machine either: nobody has to look.
-    is_sure = bool(causes) and causes[0].confidence >= RELIABLE
-    if not is_sure and not (others and not causes):
-        view = _view(transcript, look())
-        decided = classify(
-            transcript,
-            # Without a torch the cards alone tell something: which builds have no code for them.
-            None if view.machine.torch or view.is_elsewhere else view.machine.machine,
-            here=here,
-            placeholders=placeholders,
-            faults=view.deciding,
-        )
-        # What is wrong here is no cause of a text that speaks of something else.
-        if decided and decided[0].id in view.possible:
-            causes = decided
-    return Explanation(causes, others, view, transcript.unread)
-
-
-def _view(transcript: Transcript, machine: ThisMachine) -> LocalView:
-    """Compare what is wrong on a machine with what a text may be of.
-
-    Args:
-        transcript: The text.
-        machine: What the look found.
-    """
     circumstances = Circumstances(transcript)
-    libraries: dict[str, str | None] = {}
-    # Of another program than torch the environment says nothing.
-    checks = MACHINE_CHECKS if circumstances.is_of_another_program else LOCAL_CHECKS
-    faults = dict.fromkeys(fault for check in checks for fault in check(machine))
-    for observation in circumstances.observations:
-        if not observation.name.startswith(_MISSING):
-            continue
-        is_of_system = observation.name == f"{_MISSING} system"
-        for name in _FILE.findall(observation.quotation):
-            libraries[name] = machine.find_library(name)
-            # Without a torch there is nothing yet that could have brought the library.
-            if machine.torch and not libraries[name]:
-                message = f"{name} is neither in {machine.venv} nor on the system"
-                entry = "F166" if is_of_system else "F102"
-                faults[LocalFault(entry, message)] = None
-    return LocalView(
-        machine,
-        libraries,
-        tuple(faults),
-        possible=frozenset(circumstances.possible()),
-        is_elsewhere=_is_elsewhere(transcript, machine),
+    comparison = Comparison(requested(transcript))
+    is_elsewhere = False
+    if not comparison.left:
+        reading = _with_libraries(circumstances, reading)
+        is_elsewhere = _is_elsewhere(circumstances, reading)
+        matches = find_matches(load_failures(), circumstances)
+        is_clear = any(match.weight >= RELIABLE for match in matches)
+        # Without a GPU, the text is likelier from another machine.
+        if not is_elsewhere and (reading.machine.gpus or not is_clear):
+            circumstances = Circumstances(transcript, _known(reading))
+            matches = find_matches(load_failures(), circumstances)
+        comparison = Comparison(matches)
+        if not is_elsewhere:
+            comparison = _compare(matches, reading)
+    machine = reading.machine
+    return Explanation(
+        causes_of(rank(comparison.left), circumstances, machine, placeholders),
+        comparison.refuted,
+        comparison.confirmed,
+        lookalikes(transcript, here=machine, placeholders=placeholders),
+        reading,
+        is_elsewhere,
+        transcript.unread,
     )
 
 
-def _is_elsewhere(transcript: Transcript, machine: ThisMachine) -> bool:
-    """Whether a text names another torch or another card than this machine has.
+def _with_libraries(circumstances: Circumstances, reading: Reading) -> Reading:
+    """Return the reading with the paths of the libraries that a text misses."""
+    names = set[str]()
+    for observation in circumstances.observations:
+        if observation.name.startswith(_MISSING):
+            names.update(_FILE.findall(observation.quotation))
+    paths = {name: reading.find_library(name) for name in sorted(names)}
+    return replace(reading, libraries=paths)
 
-    Then it was written elsewhere, and what is wrong here decides nothing about it.
-    """
-    text = "\n".join(transcript.lines).lower()
+
+def _is_elsewhere(circumstances: Circumstances, reading: Reading) -> bool:
+    """Return whether a text names another torch, GPU, or platform."""
+    machine, torch = reading.machine, reading.torch
+    text = "\n".join(circumstances.transcript.lines).lower()
     versions = set(_TORCH.findall(text))
-    torch = machine.torch
-    if torch and versions and torch.version.partition("+")[0] not in versions:
-        return True
+    if torch and versions:
+        version, _, label = torch.version.partition("+")
+        # A version without a label is that of any build.
+        if versions.isdisjoint({(version, ""), (version, f"+{label}")}):
+            return True
     cards = set(_CARD.findall(text))
-    names = " ".join(gpu.label for gpu in machine.machine.gpus).lower()
-    if not names or not cards:
-        return False
-    return not any(card in names for card in cards)
+    names = " ".join(gpu.label for gpu in machine.gpus).lower()
+    if cards and not any(card in names for card in cards):
+        return True
+    places = {*known_of(machine), machine.environment.container or ""}
+    return any(circumstances.hold(place) for place in _PLACES - places)
+
+
+def _known(reading: Reading) -> list[str]:
+    """Return the circumstances on this machine."""
+    known = [*known_of(reading.machine)]
+    major = reading.torch and (reading.torch.backend.version or "").partition(".")[0]
+    for name in reading.libraries:
+        other = _OF_CUDA.fullmatch(name)
+        if major and other and other[1] != major:
+            known.append("other-cuda-major")
+    return known
+
+
+class Comparison(NamedTuple):
+    """The failures of a text, compared with a reading."""
+
+    left: Sequence[Match]
+    refuted: tuple[Refuted, ...] = ()
+    confirmed: Mapping[str, str] = {}
+
+
+def _compare(matches: Sequence[Match], reading: Reading) -> Comparison:
+    """Remove the failures that a reading refutes, and prefer those that it confirms."""
+    facts = {match.failure.id: fact_of(match.failure, reading) for match in matches}
+    left = []
+    refuted = []
+    for match in matches:
+        failure = match.failure
+        fact = facts[failure.id]
+        if fact and not fact.holds:
+            refuted.append(Refuted(failure.id, failure.title, fact.message))
+        else:
+            left.append(match)
+    weight = CONFIRMED
+    # A symptom fits many failures. A text that names one is not narrowed.
+    if left and all(match.failure.is_symptom for match in left):
+        weight = FOUND
+        left += _narrowed(left, reading, facts)
+    confirmed = {
+        entry: fact.message for entry, fact in facts.items() if fact and fact.holds
+    }
+    deciding = [
+        match._replace(weight=max(match.weight, weight))
+        for match in left
+        if match.failure.id in confirmed and not match.failure.usual
+    ]
+    return Comparison(deciding or left, tuple(refuted), confirmed)
+
+
+def _narrowed(
+    symptoms: Sequence[Match], reading: Reading, facts: dict[str, Fact | None]
+) -> list[Match]:
+    """Return the causes of symptoms that a reading confirms."""
+    causes = []
+    for symptom in symptoms:
+        for entry in symptom.failure.narrows:
+            failure = load_failures()[entry]
+            fact = fact_of(failure, reading)
+            if fact and fact.holds and entry not in facts:
+                facts[entry] = fact
+                causes.append(symptom._replace(failure=failure))
+    return causes

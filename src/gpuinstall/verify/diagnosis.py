@@ -11,7 +11,7 @@ from gpuinstall.base.text import some
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.failures.classify import Circumstances, classify
+from gpuinstall.catalog.failures.classify import Circumstances, classify, known_of
 from gpuinstall.catalog.failures.problems import code_told, fix
 from gpuinstall.catalog.failures.table import load_problems
 from gpuinstall.environments.environment import advice_words
@@ -69,7 +69,7 @@ class ProofContext(Value):
         """
         closest = code_told(message) or entry
         problem = load_problems().get(closest or "")
-        circumstances = Circumstances(message, self.machine)
+        circumstances = Circumstances(message, known_of(self.machine))
         context = circumstances.fix_context(self.machine)
         context = context.knowing(**advice_words(self.python), **words)
         return CheckResult(

@@ -1,4 +1,4 @@
-"""From an error's text, and what surrounds it, to its causes: best first, and empty if nothing is recognised."""
+"""From an error message to its possible causes, the likeliest first. Pure."""
 
 from __future__ import annotations
 
@@ -24,45 +24,14 @@ from gpuinstall.catalog.failures.transcript import Passage, Transcript
 _Text = str | Transcript
 _Placeholders = Mapping[str, str] | None
 
-# How sure an answer is comes in three steps, each with numbers of its own from 0 to 1:
-# - A weight says how strongly the text shows one failure: that of its strongest sign.
-# - The weights near each other in a text make shares: their odds, weight to 1 - weight, share one with the case that it is
-#   none of these failures.
-# - A confidence is what is printed: a share from RELIABLE on as it is, a lower one cut.
-
-# Weights.
-LEAST_WEIGHT = 0.25
-"""What weighs less misleads more than it helps."""
-CONSEQUENCE_DISCOUNT = 0.6
-"""What is left of the weight of a consequence that is explained."""
-MOST_CAUSES = 5
-
-# Shares.
 RELIABLE = 0.9
-"""From which share on an answer is as sure as it looks."""
-OVERRATED = 0.7
-"""What is left as confidence of a lower share."""
-LEADING_SHARE = 0.74
-"""From which share on a failure comes before all that a log says later: about three quarters of what its part may mean."""
-
-# Confidences. None that comes of a share lies between RELIABLE * OVERRATED and RELIABLE.
-MEASURED = 0.94
-"""The highest that comes of a share.
-
-On texts that took no part in the making 118 of 126 answers with such a share were right (of 95 such measurements in 100
-the true part lies between 88 and 97 in 100), and 30 of 58 of the others (docs/evidence.md).
-"""
-CERTAIN = 0.99
-"""What a text shows, and the machine where it failed too: more than any text alone can show. Several divide it."""
-LIKELY = 0.65
-"""What a symptom may be of, and the machine shows: to divide among all of them."""
-LEAST_CONFIDENCE = 0.1
-"""What is less sure is not said."""
-UNSURE_BELOW = 0.7
-"""What is less sure is called a possibility."""
-
-APART = 60
-"""Lines between two failures of one log: the frames of a traceback and the error that it caused are nearer."""
+"""The minimum weight of a certain cause."""
+LEAST_WEIGHT = 0.25
+LEAST_ODDS = 0.1
+"""The minimum odds of a cause, as a part of the odds of the likeliest."""
+CONSEQUENCE_DISCOUNT = 0.6
+"""The factor for the weight of a failure that another one explains."""
+MOST_CAUSES = 3
 
 # Where a text may come from, the closest first.
 ENGINES = (
@@ -87,36 +56,29 @@ _ANOTHER_BUILD = (
     "A release of {program} that was built for this card and this driver, or "
     "compile it for them; torch is no part of it"
 )
-# A failure's number by itself, or a line of ours that ends with one: "error: … [F38]", "… [F38, 90% sure]".
-_NUMBER = re.compile(
-    r"(?:.*\[F|F?)(?P<number>\d{1,4})(?:, \d+% sure)?\]?", re.IGNORECASE
-)
+# A failure's number, or a line of gpuinstall that ends with one: "error: … [F38]".
+_NUMBER = re.compile(r"(?:.*\[F|F?)(?P<number>\d{1,4})\]?", re.IGNORECASE)
 
 
-class RecognisedCause(Value):
-    """A failure recognised in a text."""
+class RecognizedCause(Value):
+    """A failure that a text shows."""
 
     id: str
     title: str
     why: str
-    confidence: float
-    """From 0 to 1."""
+    is_certain: bool
+    """Whether its weight is at least RELIABLE and no other cause is left."""
     evidence: str
-    """What shows it."""
+    """The lines that show it."""
     fix: tuple[str, ...]
 
-    @property
-    def is_unsure(self) -> bool:
-        """Whether it is only a possibility."""
-        return self.confidence < UNSURE_BELOW
 
-
-class _Match(NamedTuple):
-    """A failure that a text shows."""
+class Match(NamedTuple):
+    """A failure, and the strongest sign of it in a text."""
 
     failure: table.Failure
-    score: float
-    """Its weight; of an answer the confidence that it is the cause."""
+    weight: float
+    """From 0 to 1."""
     evidence: str
     line: int
 
@@ -127,90 +89,86 @@ def classify(
     *,
     here: Machine | None = None,
     placeholders: _Placeholders = None,
-    faults: Mapping[str, str] | None = None,
-) -> tuple[RecognisedCause, ...]:
-    """Return the causes that a text shows, best first; of the number of a failure, this one.
+) -> tuple[RecognizedCause, ...]:
+    """Return the causes that a text shows, the likeliest first.
 
     Args:
-        text: The text.
+        text: The text, or the number of a failure.
         machine: The machine that it comes from.
-        here: Where the fix will be read, if the text may come from anywhere: it decides over commands, never over
-            causes.
-        placeholders: What names the environment that the commands are for.
-        faults: What is wrong on the machine where it failed, by the failures' ids: it decides between causes.
+        here: The machine on which the fix is read, if ``machine`` is unknown. It selects commands, never causes.
+        placeholders: The environment's names in commands.
     """
-    circumstances = Circumstances(text, machine)
-    answers = _requested(circumstances.transcript)
-    if not answers:
-        matches = _matches(table.load_failures(), circumstances)
-        answers = _decided(matches, faults or {}) or _ranked(matches)
-    return _causes(
-        answers,
-        circumstances,
-        machine or here,
-        placeholders,
-    )
+    known = known_of(machine) if machine else ()
+    circumstances = Circumstances(text, known)
+    matches = requested(circumstances.transcript)
+    if not matches:
+        matches = rank(find_matches(table.load_failures(), circumstances))
+    return causes_of(matches, circumstances, machine or here, placeholders)
 
 
-def _requested(transcript: Transcript) -> list[_Match]:
-    """Return the failure that a text is the number of, as ``F38`` or as our errors end with it."""
+def requested(transcript: Transcript) -> list[Match]:
+    """Return the failure whose number is the whole text."""
     number = _NUMBER.fullmatch("\n".join(transcript.lines).strip())
     failures = table.load_failures()
     entry = f"F{number['number']:0>2}" if number else ""
     if entry not in failures:
         return []
-    return [_Match(failures[entry], score=1.0, evidence="", line=1)]
+    return [Match(failures[entry], weight=1.0, evidence="", line=1)]
 
 
-def _decided(matches: Sequence[_Match], faults: Mapping[str, str]) -> list[_Match]:
-    """Return the failures that a text may show and that were found on the machine where it failed."""
-    confidence = CERTAIN
-    found = {match.failure.id: match for match in matches if match.failure.id in faults}
-    # Symptoms alone fit many failures; a text that names a failure itself is not narrowed by them.
-    if not found and all(match.failure.is_symptom for match in matches):
-        confidence = LIKELY
-        for match in matches:
-            for entry in match.failure.narrows:
-                failure = table.load_failures()[entry]
-                if entry in faults:
-                    found[entry] = match._replace(failure=failure)
-    # Any of them may be the cause, each with an equal part of the confidence.
-    return [
-        match._replace(score=round(confidence / len(found), 2))
-        for match in found.values()
-    ]
+def rank(matches: Sequence[Match]) -> list[Match]:
+    """Return the likely causes, the likeliest first.
+
+    A symptom counts only without other causes, and a consequence of another cause counts less.
+    """
+    causes = [match for match in matches if not match.failure.is_symptom] or matches
+    consequences = {one for match in causes for one in match.failure.consequences}
+    weighed = []
+    for match in causes:
+        weight = match.weight
+        if match.failure.id in consequences:
+            weight *= CONSEQUENCE_DISCOUNT
+        if weight >= LEAST_WEIGHT:
+            weighed.append(match._replace(weight=weight))
+    weighed.sort(key=lambda match: (-match.weight, match.line))
+    return [one for one in weighed if _odds(one) >= LEAST_ODDS * _odds(weighed[0])]
 
 
-def _causes(
-    answers: Sequence[_Match],
+def _odds(match: Match) -> float:
+    return match.weight / max(1 - match.weight, 0.01)
+
+
+def causes_of(
+    matches: Sequence[Match],
     circumstances: Circumstances,
     machine: Machine | None,
     placeholders: _Placeholders,
-) -> tuple[RecognisedCause, ...]:
-    """Return answers with their fixes for the place that a text comes from, or for the machine that it is read on.
+) -> tuple[RecognizedCause, ...]:
+    """Return causes with their fixes.
 
     Args:
-        answers: The failures.
-        circumstances: What surrounds them in the text.
-        machine: Where the fix will be read; None: anywhere.
-        placeholders: What names the environment that the commands are for.
+        matches: The failures.
+        circumstances: The facts around them in the text.
+        machine: The machine on which the fix is read, if known.
+        placeholders: The environment's names in commands.
     """
-    if not answers:
+    if not matches:
         return ()
     context = circumstances.fix_context(machine).knowing(**placeholders or {})
     context = replace(context, is_legacy=circumstances.hold("legacy-gpu"))
+    is_certain = len(matches) == 1 and matches[0].weight >= RELIABLE
     causes = []
-    for answer in answers:
-        failure = answer.failure
-        # The lines that show a failure tell more of it than those around them.
-        told = Circumstances(answer.evidence).placeholders_of(True)
-        commands = fix(failure.id, context.knowing(**told))
-        cause = RecognisedCause(
+    for match in matches[:MOST_CAUSES]:
+        failure = match.failure
+        # The lines that show a failure are closer to it than the others.
+        closest = Circumstances(match.evidence).placeholders_of(True)
+        commands = fix(failure.id, context.knowing(**closest))
+        cause = RecognizedCause(
             failure.id,
             failure.title,
             circumstances.why(failure),
-            confidence=answer.score,
-            evidence=answer.evidence,
+            is_certain=is_certain,
+            evidence=match.evidence,
             fix=circumstances.for_program(commands),
         )
         causes.append(cause)
@@ -222,32 +180,30 @@ def lookalikes(
     *,
     here: Machine | None = None,
     placeholders: _Placeholders = None,
-) -> tuple[RecognisedCause, ...]:
-    """Return what only looks like a fault of the GPU's stack; the arguments are those of :func:`classify`."""
+) -> tuple[RecognizedCause, ...]:
+    """Return errors that only resemble a fault of driver or build.
+
+    The arguments are those of :func:`classify`.
+    """
     circumstances = Circumstances(text)
-    matches = _matches(table.load_lookalikes(), circumstances)
-    return _causes(matches, circumstances, here, placeholders)
+    matches = find_matches(table.load_lookalikes(), circumstances)
+    return causes_of(matches, circumstances, here, placeholders)
 
 
 class Circumstances:
-    """Whether named circumstances hold; each is looked for once, when it is first asked for."""
+    """The circumstances of a text by name, each evaluated at most once."""
 
-    def __init__(
-        self,
-        text: _Text,
-        machine: Machine | None = None,
-    ) -> None:
+    def __init__(self, text: _Text, known: Iterable[str] = ()) -> None:
         self.transcript = text if isinstance(text, Transcript) else Transcript(text)
-        shown = (*_of_platform(machine), *_of_gpus(machine)) if machine else ()
-        self._known = dict.fromkeys(shown, True)
+        self._known = dict.fromkeys(known, True)
 
     @cached_property
     def observations(self) -> tuple[Observation, ...]:
-        """What the lines of the text state."""
+        """The observations in the lines of the text."""
         return observe(self.transcript.messages)
 
     def hold(self, name: str) -> bool:
-        """Whether the circumstance or the observation ``name`` holds."""
+        """Return whether a circumstance or an observation holds."""
         if name not in self._known:
             self._known[name] = self._is_shown(name)
         return self._known[name]
@@ -268,13 +224,6 @@ class Circumstances:
             if sign.sees and sign.sees.fullmatch(observation.name):
                 return observation
         return None
-
-    def possible(self) -> set[str]:
-        """Return the failures that the text may be of, sure or not: those that it shows, and what symptoms narrow to."""
-        entries = set[str]()
-        for match in _matches(table.load_failures(), self):
-            entries |= {match.failure.id, *match.failure.narrows}
-        return entries
 
     def fix_context(self, machine: Machine | None) -> FixContext:
         """Return where a fix will be applied: on the system that the text tells, else on ``machine``."""
@@ -357,86 +306,31 @@ class Circumstances:
         return values
 
 
-def _matches(
+def find_matches(
     failures: Mapping[str, table.Failure],
     circumstances: Circumstances,
-) -> list[_Match]:
-    """Return the failures among some that a text shows, each weighed by its strongest sign."""
+) -> list[Match]:
+    """Return the failures that a text shows, each by its strongest sign."""
     hold = circumstances.hold
     matches = []
     for failure in failures.values():
         for sign in sorted(failure.signs, key=lambda sign: -sign.weight):
             passage = circumstances.locate(sign)
-            ruled_out_by = (*failure.unless, *sign.unless)
+            excluded_by = (*failure.unless, *sign.unless)
             if (
                 passage
                 and all(map(hold, sign.when))
-                and not any(map(hold, ruled_out_by))
+                and not any(map(hold, excluded_by))
             ):
                 line, quotation = passage.line, passage.quotation
-                matches.append(_Match(failure, sign.weight, quotation, line))
+                matches.append(Match(failure, sign.weight, quotation, line))
                 break
     return matches
 
 
-def _ranked(matches: Sequence[_Match]) -> list[_Match]:
-    """Return the likely failures in their order."""
-    likely = [match for match in _weighed(matches) if match.score >= LEAST_WEIGHT]
-    leading: list[_Match] = []
-    others: list[_Match] = []
-    for group in _groups_in_time(_best_first(likely)[:MOST_CAUSES]):
-        causes = _best_first(group)
-        shares = _shares(causes)
-        # Of several failures in a log the first that leads comes first: the later ones may follow from it.
-        answers = leading if shares[0] >= LEADING_SHARE else others
-        for cause, share in zip(causes, shares, strict=True):
-            answers.append(cause._replace(score=_confidence(share)))
-    answers = leading + _best_first(others)
-    return [answer for answer in answers if answer.score >= LEAST_CONFIDENCE]
-
-
-def _groups_in_time(matches: Iterable[_Match]) -> list[list[_Match]]:
-    """Return what stands near each other in a log as groups, in its order: each group is of one failure."""
-    groups: list[list[_Match]] = []
-    end = -APART
-    for match in sorted(matches, key=lambda match: match.line):
-        if match.line - end > APART:
-            groups.append([])
-        groups[-1].append(match)
-        end = match.line
-    return groups
-
-
-def _best_first(matches: Iterable[_Match]) -> list[_Match]:
-    return sorted(matches, key=lambda match: -match.score)
-
-
-def _weighed(matches: Sequence[_Match]) -> list[_Match]:
-    """Return the failures: one that another explains counts less, a mere symptom only by itself."""
-    causes = [match for match in matches if not match.failure.is_symptom] or matches
-    consequences = set[str]()
-    for match in causes:
-        consequences.update(match.failure.consequences)
-    weighed = []
-    for match in causes:
-        score = match.score
-        if match.failure.id in consequences:
-            score *= CONSEQUENCE_DISCOUNT
-        weighed.append(match._replace(score=score))
-    return weighed
-
-
-def _shares(group: Sequence[_Match]) -> list[float]:
-    """Return the share of each of the failures that one part of a text may be of."""
-    odds = [match.score / (1 - match.score) for match in group]
-    total = 1 + sum(odds)
-    return [round(odd / total, 2) for odd in odds]
-
-
-def _confidence(share: float) -> float:
-    if share < RELIABLE:
-        share = round(share * OVERRATED, 2)
-    return min(share, MEASURED)
+def known_of(machine: Machine) -> tuple[str, ...]:
+    """Return the circumstances that a machine shows."""
+    return (*_of_platform(machine), *_of_gpus(machine))
 
 
 def _of_platform(machine: Machine) -> Iterator[str]:

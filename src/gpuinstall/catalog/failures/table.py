@@ -166,6 +166,10 @@ class Failure(Value):
     """How to tell it from others."""
     sources: tuple[str, ...] = ()
     """Threads (owner/repository#number) or addresses."""
+    here: str | None = None
+    """The predicate that confirms or refutes it on a machine (``diagnose/predicates.py``)."""
+    usual: bool = False
+    """Whether healthy machines may confirm it. It then decides nothing."""
     problems: tuple[ProblemKind, ...] = ()
     """The codes under which it is reported."""
     legacy: bool = False

@@ -1,9 +1,7 @@
-"""A text as it was pasted or logged, and where a message stands in it: colours, frames around lines and breaks between
-words do not matter."""
+"""The lines of a text, and the passages in them that match a pattern."""
 
 from __future__ import annotations
 
-import html
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -17,48 +15,25 @@ from gpuinstall.catalog.failures.pattern import Pattern
 _Numbered = tuple[int, str]
 
 LONGEST = 240_000
-"""Characters: of a longer text lines that differ in numbers alone are read a few times. If it is still longer, its
-beginning, its end, and the lines between them that speak of a failure are read, each as a third of so many."""
+"""The number of characters that are read.
+
+Of a longer text, lines that differ only in numbers are read a few times. If that is still too long, the start, the end,
+and lines between them that mention a failure get a third each.
+"""
 LONG_LINE = 1000
-"""Characters: a longer line is read in pieces."""
-_PARTS = 2
-"""A text with at most so many parts between quoted breaks was hardly pasted as one string."""
+"""The length of the pieces of longer lines."""
 _TROUBLE = re.compile(
     "undefined symbol|nvrm|no kernel|traceback|exception|fatal|no such|cannot|unable to|could not|not supported|"
     "insufficient|too old|mismatch|not found|error|fail"
 )
 _ALIKE = 8
-"""A list of GPUs has lines that differ in numbers alone; a training has a hundred thousand."""
+"""A list of GPUs has a few lines that differ only in numbers, a training log a hundred thousand."""
 _DIGITS = b"0123456789"
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f]"
-    r"|(?:\\u001b|\\x1b|\\033)?\[\d{1,3}(?:;\d{1,3})*m"
 )
-_FRAMES = (
-    r"[>|│┃]+(?=\s)",  # a quotation, a box
-    r"\[(?:default|rank|gpu)?[\d.,:\s]+\](?:<std(?:err|out)>)?:?",  # torchrun, the kernel
-    r"\[\d{4}-\d\d-\d\d[^\]\n]{0,30}\]",
-    r"\[(?:!|pod/[^\]\s]+|[^\]\s]+\.\w+:\d+)\]",  # kubectl, a file's line
-    r"##\[\w+\]",  # GitHub Actions
-    r"\([^()\n]{0,40}pid=[^()\n]{0,40}\)",  # Ray, vLLM
-    r"[\w-]{1,40}\s+\|(?=\s)",  # Compose
-    r"\d{4}[-/]\d\d[-/]\d\d[T ][\d:.,]+(?:Z|[+-]\d\d:?\d\d)?",
-    r"(?:\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?",
-    r"[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d \S+ [\w./-]+(?:\[\d+\])?:",  # syslog
-    r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL) +(?=[\d[|])",
-    r"(?:- )?(?:[\w.]+ - )?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) - ",
-    r"[\w.]+:[\w<>]+:\d+ - ",  # loguru
-    r"[EFIW]\d{4} [\d:.]+\s+\d+ \S+:\d+\]",  # glog
-    r"\d{1,4}: ",  # srun
-    r"[^\t\n]{1,80}\t[^\t\n]{1,80}\t(?=\d{4}-)",  # gh run view --log
-    r"\d\d[OE][+ ] ?(?=\S)",  # GitLab
-    r"#\d+ \d+\.\d+",  # BuildKit
-)
-_AROUND = re.compile(rf"^(?:\s*(?:{'|'.join(_FRAMES)}))+\s*|\s+[|│┃]$")
-# The kernel repeats the name of NVIDIA's module in each line of a message.
-_MODULE = re.compile(r"^nvrm:\s*")
-# What a person or a script has started, or set: a program's answer has other words.
+# Commands and variables. The output of a program has other words.
 _STARTED = re.compile(
     r"""
     (?:\S*[$\#%]\s+|[+$]\s+|(?:RUN|ENV|export|set|setenv|sudo|env|exec|nohup|time)\s+)*  # a prompt, a shell's word
@@ -75,11 +50,6 @@ _ANSWER = re.compile(
     re.IGNORECASE,
 )
 _INFORMATION = re.compile(r"(?:^|:\d+ |\] )NCCL INFO ")
-_TYPOGRAPHY = str.maketrans("‘’“”：，（）", "''\"\":,()", "\u200b\ufeff")
-# JSON's way to write other letters; halves of a pair are no letter.
-_CODE_POINT = re.compile(r"\\u(?![dD][89a-fA-F])([0-9a-fA-F]{4})")
-_QUOTED_BREAK = re.compile(r"(?<!\\)\\n")
-_WINDOWS_PATH = re.compile(r"\b[A-Za-z]:\\(?!\\)")
 
 
 class Passage(NamedTuple):
@@ -169,18 +139,12 @@ class Transcript(TextLines):
 
 
 def _plain(numbered: Iterable[_Numbered]) -> list[_Line]:
-    """Return lines in plain characters; of a message of the kernel's module its name stands in the first alone."""
-    lines: list[_Line] = []
-    continues = False
-    for number, line in numbered:
-        for part in _parts(line):
-            plain = _clean(part)
-            is_of_module = bool(_MODULE.match(plain))
-            if is_of_module and continues:
-                plain = _MODULE.sub("", plain)
-            continues = is_of_module
-            lines.append(_Line(number, part, plain))
-    return lines
+    """Return the parts of lines, in lower case with single spaces."""
+    return [
+        _Line(number, part, " ".join(part.lower().split()))
+        for number, line in numbered
+        for part in _parts(line)
+    ]
 
 
 def _is_message(line: str) -> bool:
@@ -243,33 +207,9 @@ def _count_within(pieces: Iterable[_Numbered], characters: int) -> int:
 
 
 def _parts(line: str) -> Iterator[str]:
-    """Yield a line in plain characters, parted at what a progress bar or a string has broken it."""
+    """Yield the parts of a line between carriage returns, without escape sequences."""
     for piece in line.split("\r"):
         for start in range(0, len(piece), LONG_LINE):
-            text = piece[start : start + LONG_LINE]
-            text = _ESCAPES.sub("", text)
-            text = html.unescape(text)
-            text = text.translate(_TYPOGRAPHY)
-            # A version in an address: torch-2.9.1%2Bcu130.
-            text = text.replace("%20", " ").replace("%2B", "+")
-            text = _CODE_POINT.sub(lambda code: chr(int(code[1], 16)), text)
-            for part in _unquoted(text):
-                if part.strip():
-                    yield part
-
-
-def _unquoted(line: str) -> list[str]:
-    """Part the lines of a text that was pasted as one string, of JSON or Python."""
-    parts = _QUOTED_BREAK.split(line)
-    if len(parts) <= _PARTS or _WINDOWS_PATH.search(line):
-        return [line]
-    return [
-        part.replace(r"\"", '"').replace(r"\t", " ").replace(r"\\", "\\")
-        for part in parts
-    ]
-
-
-def _clean(line: str) -> str:
-    """Return a line in lower case, without what a logger, a launcher or a box has put around it."""
-    words = _AROUND.sub("", line).lower().split()
-    return " ".join(words)
+            part = _ESCAPES.sub("", piece[start : start + LONG_LINE])
+            if part.strip():
+                yield part

@@ -8,33 +8,31 @@ import tomli
 from gpuinstall.catalog.failures.classify import classify
 
 HELD_OUT = Path(__file__).resolve().parents[3] / "data" / "logs" / "held-out.toml"
-CLASSES = tuple((low / 10, (low + 1) / 10) for low in range(10))
-"""Ten classes of confidence: from, and below."""
 
 
 class Answer(NamedTuple):
-    """The first answer to a text: the entries that are right, the one that was named, and how sure it was."""
+    """First answer to a text, with the entries that are right."""
 
     right: tuple[str, ...]
     named: str
-    confidence: float
+    is_certain: bool
     text: str
 
     @property
     def is_right(self):
-        """Whether the entry that was named is one of the right ones."""
+        """Whether the named entry is right."""
         return self.named in self.right
 
 
 def answers():
-    """Every text to which there is an answer."""
+    """Return the first answer to each text that has one."""
     texts = tomli.loads(HELD_OUT.read_text("utf-8"))["text"]
     found = ((each, classify(each["says"])[:1]) for each in texts)
     return [
         Answer(
             (each["is"], *each.get("also", ())),
             cause.id,
-            cause.confidence,
+            cause.is_certain,
             each["says"],
         )
         for each, causes in found

@@ -7,7 +7,7 @@ from string import Template
 import pytest
 import tomli
 
-from gpuinstall.catalog.failures.classify import RELIABLE, classify, lookalikes
+from gpuinstall.catalog.failures.classify import classify, lookalikes
 from gpuinstall.catalog.failures.observations import load_kinds, observe
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.catalog.failures.transcript import Transcript
@@ -114,7 +114,7 @@ def test_what_only_a_place_suggests_is_a_possibility():
         "it works on the host\ndocker: No CUDA GPUs are available",
     )
 
-    assert [text for text in texts if classify(text)[0].confidence >= RELIABLE] == []
+    assert [text for text in texts if classify(text)[0].is_certain] == []
 
 
 def test_torchs_warning_about_numpy_is_none_of_a_build():

@@ -1,0 +1,135 @@
+"""The causes that a machine refutes and confirms."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.base.machine import Gpu, Machine
+from gpuinstall.base.versions import Backend, torch_backend
+from gpuinstall.catalog.failures.table import load_failures
+from gpuinstall.diagnose.explanation import explain_text
+from gpuinstall.diagnose.predicates import PREDICATES, idle, other_libraries
+from gpuinstall.diagnose.reading import InstalledTorch, Reading, _torch_of
+from tests.unit.catalog.failures.held_out import answers
+from tests.unit.plan.machines import card, machine
+
+NO_KERNEL = "CUDA error: no kernel image is available for execution on the device"
+TOO_OLD = "The NVIDIA driver on your system is too old (found version 11040)."
+MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
+CUDART_12 = "ImportError: libcudart.so.12: cannot open shared object file: No such file"
+UNABLE = "RuntimeError: Torch is not able to use GPU"
+CPU_BUILD = "AssertionError: Torch not compiled with CUDA enabled"
+
+
+def read(*cards, torch=None, environ=None, venv=Path("absent"), **facts):
+    """Return a reading of a simulated machine with a release of torch."""
+    facts = {"driver": "580.95.05", "cuda": "13.0", **facts}
+    there = machine(*cards, **facts)
+    installed = torch and _torch_of(torch, torch_backend(torch, None), there)
+    return Reading(there, venv, torch=installed, environ=environ or {})
+
+
+@pytest.mark.parametrize(
+    ("text", "reading", "causes", "refuted"),
+    [
+        (NO_KERNEL, read("RTX 5090", torch="2.13.0+cu130"), [], ["F37", "F38"]),
+        (NO_KERNEL, read("RTX 5090", torch="2.13.0+cpu"), [], ["F37", "F38"]),
+        (NO_KERNEL, read("RTX 5090", torch="2.13.0+cu126"), ["F38"], ["F37"]),
+        (NO_KERNEL, read("GTX 1080", torch="2.13.0+cu130"), ["F37"], ["F38"]),
+        (MISMATCH, read("RTX 4090"), [], ["F03"]),
+        (TOO_OLD, read("RTX 4090", torch="2.13.0+cu130"), [], ["F02"]),
+        (TOO_OLD, read("RTX 4090"), [], ["F02"]),
+        (TOO_OLD, read("A100", driver="470.82.01", cuda="11.4"), ["F02"], []),
+        (CUDART_12, read("RTX 5090", torch="2.13.0+cu130"), ["F56"], []),
+        (CPU_BUILD, read("A100", torch="2.13.0+cu130"), [], ["F33"]),
+        (CPU_BUILD, read("A100", torch="2.13.0+cpu"), ["F33"], []),
+        (UNABLE, read("A100", torch="2.13.0+cpu"), ["F33"], []),
+        (UNABLE, read("A100", torch="2.13.0+cu130"), ["F103"], []),
+        # The text names another GPU, torch, or system.
+        (f"{NO_KERNEL} GTX 1080", read("A100", torch="2.13.0+cu130"), ["F37"], []),
+        (
+            f"torch-2.9.0+cu130 {TOO_OLD}",
+            read("A100", torch="2.13.0+cu130"),
+            ["F02"],
+            [],
+        ),
+        (f"docker run x\n{TOO_OLD}", read("A100", torch="2.13.0+cu130"), ["F02"], []),
+    ],
+)
+def test_a_machine_decides_between_causes(text, reading, causes, refuted):
+    explanation = explain_text(text, reading)
+    assert [cause.id for cause in explanation.causes] == causes
+    assert [one.id for one in explanation.refuted] == refuted
+
+
+def test_a_fact_names_torch_and_gpu():
+    reading = read("RTX 5090", torch="2.13.0+cu130")
+    assert {one.fact for one in explain_text(NO_KERNEL, reading).refuted} == {
+        "torch 2.13.0+cu130 here has code for this RTX 5090: the error comes from an extension, or from another environment"
+    }
+
+
+def test_every_predicate_of_the_table_exists():
+    names = {failure.here for failure in load_failures().values()} - {None}
+    assert names == PREDICATES.keys()
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"torch": "2.9.1+cpu"},
+        {"driver": "470.82.01", "cuda": "11.4"},
+        {"environ": {"CUDA_VISIBLE_DEVICES": ""}},
+    ],
+)
+def test_another_fault_makes_no_wrong_cause_certain(facts):
+    reading = read("RTX 4090", **{"torch": "2.9.1+cu128", **facts})
+    wrong = []
+    for answer in answers()[::3]:
+        causes = explain_text(answer.text, reading).causes
+        is_new = causes and causes[0].is_certain and not answer.is_certain
+        if is_new and causes[0].id not in answer.right:
+            wrong.append((answer.text, answer.named, causes[0]))
+    assert wrong == []
+
+
+NVIDIA = card("RTX 4090")
+AMD = Gpu(1, "AMD Radeon RX 7900 XTX", vendor="amd", architecture="gfx1100")
+OLD_AMD = Gpu(1, "AMD Radeon HD 8570", vendor="amd")
+ARC = Gpu(1, "Intel Arc A770", vendor="intel", architecture="acm-g10")
+
+
+def test_a_gpu_is_idle_if_torch_uses_none():
+    cases = [
+        ("its own GPU next to another vendor's", "cu126", (NVIDIA, AMD), []),
+        ("its own GPU next to an Arc", "cu126", (NVIDIA, ARC), []),
+        ("another vendor's GPU", "cu126", (AMD,), ["F99"]),
+        ("a GPU without builds", "cu126", (OLD_AMD,), []),
+        ("another vendor's GPU, for ROCm", "rocm6.4", (NVIDIA,), ["F24"]),
+        ("both GPUs, for the CPU", "cpu", (NVIDIA, AMD), ["F33", "F99"]),
+        ("no GPU", "cu126", (), []),
+    ]
+    found = []
+    for name, build, gpus, _ in cases:
+        torch = InstalledTorch(f"2.9.1+{build}", Backend.parse(build))
+        reading = Reading(machine(*gpus, driver=None), Path("absent"), torch=torch)
+        found.append((name, build, gpus, [*idle(reading).causes]))
+    assert found == cases
+
+
+def test_libraries_of_the_environment_are_not_others(tmp_path):
+    own = tmp_path / "venv/lib/python3.11/site-packages/nvidia/cudnn/lib"
+    other = tmp_path / "cuda/lib64"
+    for folder in (own, other):
+        folder.mkdir(parents=True)
+        (folder / "libcudnn.so.9").touch()
+    (tmp_path / "link").symlink_to(own)
+    reading = Reading(
+        Machine("linux", "x86_64"),
+        tmp_path / "venv",
+        environ={"LD_LIBRARY_PATH": f"{own}:{tmp_path}/link::{other}"},
+    )
+    assert dict(other_libraries(reading).causes) == {
+        "F51": f"LD_LIBRARY_PATH has {other}, which contains another libcudnn"
+    }

@@ -24,13 +24,13 @@ from gpuinstall.catalog.failures.classify import (
 )
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.catalog.failures.transcript import Transcript
-from gpuinstall.diagnose.predicates import Fact, fact_of
-from gpuinstall.diagnose.reading import Reading
+from gpuinstall.diagnose.predicates import LocalFact, fact_of
+from gpuinstall.diagnose.reading import LocalReading
 
 CONFIRMED = 0.95
 """The weight of a cause in the text that this machine confirms."""
 FOUND = 0.65
-"""The weight of a cause on this machine that fits a mere symptom in the text."""
+"""The weight of a confirmed cause of a mere symptom in the text."""
 _CARD = re.compile(
     r"\b(?:(?:rtx|gtx|radeon rx|arc) ?\w{0,3}\d{3,4}|[abhv][12]00|a10|a40|k80|l4|l40s?|m60|p100|p40|t4|mi[123]\d\d)\b"
 )
@@ -52,14 +52,14 @@ class Refuted(Value):
 
 
 class Explanation(Value):
-    """The causes of a text, the likeliest first, and errors that resemble one."""
+    """The causes of a text, the likeliest first, and similar errors."""
 
     causes: tuple[RecognizedCause, ...]
     refuted: tuple[Refuted, ...]
     confirmed: Mapping[str, str]
     """The facts that confirm causes, by their IDs."""
     lookalikes: tuple[RecognizedCause, ...]
-    reading: Reading
+    reading: LocalReading
     is_elsewhere: bool
     """Whether the text names another GPU, torch, or platform."""
     unread: int
@@ -94,7 +94,7 @@ class Explanation(Value):
 
 def explain_text(
     text: str,
-    reading: Reading,
+    reading: LocalReading,
     placeholders: Mapping[str, str] | None = None,
 ) -> Explanation:
     """Explain a text on this machine.
@@ -132,8 +132,10 @@ def explain_text(
     )
 
 
-def _with_libraries(circumstances: Circumstances, reading: Reading) -> Reading:
-    """Return the reading with the paths of the libraries that a text misses."""
+def _with_libraries(
+    circumstances: Circumstances, reading: LocalReading
+) -> LocalReading:
+    """Return the reading with the paths of missing libraries in a text."""
     names = set[str]()
     for observation in circumstances.observations:
         if observation.name.startswith(_MISSING):
@@ -142,14 +144,14 @@ def _with_libraries(circumstances: Circumstances, reading: Reading) -> Reading:
     return replace(reading, libraries=paths)
 
 
-def _is_elsewhere(circumstances: Circumstances, reading: Reading) -> bool:
+def _is_elsewhere(circumstances: Circumstances, reading: LocalReading) -> bool:
     """Return whether a text names another torch, GPU, or platform."""
     machine, torch = reading.machine, reading.torch
     text = "\n".join(circumstances.transcript.lines).lower()
     versions = set(_TORCH.findall(text))
     if torch and versions:
         version, _, label = torch.version.partition("+")
-        # A version without a label is that of any build.
+        # A version without a label fits any build.
         if versions.isdisjoint({(version, ""), (version, f"+{label}")}):
             return True
     cards = set(_CARD.findall(text))
@@ -160,7 +162,7 @@ def _is_elsewhere(circumstances: Circumstances, reading: Reading) -> bool:
     return any(circumstances.hold(place) for place in _PLACES - places)
 
 
-def _known(reading: Reading) -> list[str]:
+def _known(reading: LocalReading) -> list[str]:
     """Return the circumstances on this machine."""
     known = [*known_of(reading.machine)]
     major = reading.torch and (reading.torch.backend.version or "").partition(".")[0]
@@ -179,8 +181,8 @@ class Comparison(NamedTuple):
     confirmed: Mapping[str, str] = {}
 
 
-def _compare(matches: Sequence[Match], reading: Reading) -> Comparison:
-    """Remove the failures that a reading refutes, and prefer those that it confirms."""
+def _compare(matches: Sequence[Match], reading: LocalReading) -> Comparison:
+    """Remove refuted failures, and prefer confirmed ones."""
     facts = {match.failure.id: fact_of(match.failure, reading) for match in matches}
     left = []
     refuted = []
@@ -208,7 +210,7 @@ def _compare(matches: Sequence[Match], reading: Reading) -> Comparison:
 
 
 def _narrowed(
-    symptoms: Sequence[Match], reading: Reading, facts: dict[str, Fact | None]
+    symptoms: Sequence[Match], reading: LocalReading, facts: dict[str, LocalFact | None]
 ) -> list[Match]:
     """Return the causes of symptoms that a reading confirms."""
     causes = []

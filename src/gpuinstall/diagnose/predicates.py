@@ -20,7 +20,7 @@ from gpuinstall.base.files import real_path
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.failures.table import Failure
-from gpuinstall.diagnose.reading import Reading
+from gpuinstall.diagnose.reading import LocalReading
 from gpuinstall.environments.packages import unmet_requirements
 from gpuinstall.machine.nvidia.toolchain import find_compiler
 from gpuinstall.machine.protocol import Code
@@ -38,7 +38,7 @@ _FIRST_OF_TURING = (7, 5)
 _FIRST_OF_AMPERE = (8, 0)
 
 
-class Fact(NamedTuple):
+class LocalFact(NamedTuple):
     """A fact that confirms or refutes a failure."""
 
     holds: bool
@@ -51,28 +51,28 @@ class Facts(NamedTuple):
     causes: Mapping[str, str] = {}
     """The messages of confirmed failures."""
     refutation: str = ""
-    """The fact that refutes the predicate's other failures; empty if unknown."""
+    """The fact that refutes all other failures; empty if unknown."""
 
 
-Predicate = Callable[[Reading], Facts]
+Predicate = Callable[[LocalReading], Facts]
 
 
-def fact_of(failure: Failure, reading: Reading) -> Fact | None:
+def fact_of(failure: Failure, reading: LocalReading) -> LocalFact | None:
     """Return the fact that confirms or refutes a failure; None if unknown."""
     for problem in reading.machine.problems:
         if problem.id == failure.id:
-            return Fact(True, problem.message)
+            return LocalFact(True, problem.message)
     facts = PREDICATES[failure.here](reading) if failure.here else Facts()
     if failure.id in facts.causes:
-        return Fact(True, facts.causes[failure.id])
-    return Fact(False, facts.refutation) if facts.refutation else None
+        return LocalFact(True, facts.causes[failure.id])
+    return LocalFact(False, facts.refutation) if facts.refutation else None
 
 
 def _names(gpus: list[Gpu]) -> str:
     return " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
 
 
-def driver_silent(reading: Reading) -> Facts:
+def driver_silent(reading: LocalReading) -> Facts:
     """Refute faults of a driver that lists every NVIDIA GPU."""
     machine = reading.machine
     driver = machine.driver
@@ -85,7 +85,7 @@ def driver_silent(reading: Reading) -> Facts:
     )
 
 
-def cuda_refuses(reading: Reading) -> Facts:
+def cuda_refuses(reading: LocalReading) -> Facts:
     """Refute errors of CUDA's start if the probe found none."""
     problems = reading.machine.problems
     # Each error of cuInit is a problem.
@@ -95,14 +95,14 @@ def cuda_refuses(reading: Reading) -> Facts:
     return Facts(refutation=refutation and f"CUDA starts here: {refutation}")
 
 
-def in_container(reading: Reading) -> Facts:
+def gpu_in_container(reading: LocalReading) -> Facts:
     """Refute a container without a GPU if this container has one."""
     if reading.machine.environment.container:
         return driver_silent(reading)
     return Facts()
 
 
-def driver_floor(reading: Reading) -> Facts:
+def driver_floor(reading: LocalReading) -> Facts:
     """Compare the driver with the CUDA of torch, or of every build."""
     driver, torch, rules = reading.machine.driver, reading.torch, reading.rules
     if not reading.gpus or not driver or not (driver.version or driver.cuda):
@@ -125,7 +125,7 @@ def driver_floor(reading: Reading) -> Facts:
     return Facts({entry: message})
 
 
-def driver_525(reading: Reading) -> Facts:
+def driver_525(reading: LocalReading) -> Facts:
     """Refute the faults of driver 525 with another driver."""
     driver = reading.machine.driver
     if driver and driver.version and driver.version.branch not in range(525, 530):
@@ -133,7 +133,7 @@ def driver_525(reading: Reading) -> Facts:
     return Facts()
 
 
-def code(reading: Reading) -> Facts:
+def code(reading: LocalReading) -> Facts:
     """Compare the code of torch with the GPUs."""
     torch, gpus, rules = reading.torch, reading.gpus, reading.rules
     if not gpus or torch is None:
@@ -164,12 +164,12 @@ def code(reading: Reading) -> Facts:
     return Facts(causes, next(reversed(causes.values())))
 
 
-def old_gpu(reading: Reading) -> Facts:
+def old_gpu(reading: LocalReading) -> Facts:
     """Refute the faults of GPUs before Turing."""
     return _at_least(reading, _FIRST_OF_TURING)
 
 
-def before_ampere(reading: Reading) -> Facts:
+def before_ampere(reading: LocalReading) -> Facts:
     """Compare the GPUs with the minimum of FlashAttention 2 and bfloat16."""
     old = _below(reading, _FIRST_OF_AMPERE)
     if old:
@@ -177,7 +177,7 @@ def before_ampere(reading: Reading) -> Facts:
     return _at_least(reading, _FIRST_OF_AMPERE)
 
 
-def _below(reading: Reading, capability: tuple[int, int]) -> list[Gpu]:
+def _below(reading: LocalReading, capability: tuple[int, int]) -> list[Gpu]:
     gpus = reading.gpus_of("nvidia")
     return [
         gpu
@@ -186,7 +186,7 @@ def _below(reading: Reading, capability: tuple[int, int]) -> list[Gpu]:
     ]
 
 
-def _at_least(reading: Reading, capability: tuple[int, int]) -> Facts:
+def _at_least(reading: LocalReading, capability: tuple[int, int]) -> Facts:
     gpus = reading.gpus_of("nvidia")
     if not gpus or _below(reading, capability):
         return Facts()
@@ -195,7 +195,7 @@ def _at_least(reading: Reading, capability: tuple[int, int]) -> Facts:
     return Facts(refutation=f"{_names(gpus)} here is {gpus[0].code_name}")
 
 
-def idle(reading: Reading) -> Facts:
+def idle(reading: LocalReading) -> Facts:
     """Report GPUs that torch cannot use: a CPU build, or another vendor's."""
     torch = reading.torch
     if torch is None:
@@ -219,7 +219,7 @@ def idle(reading: Reading) -> Facts:
     return Facts(causes)
 
 
-def absent_torch(reading: Reading) -> Facts:
+def absent_torch(reading: LocalReading) -> Facts:
     """Report an environment without torch."""
     # An environment without Python cannot have torch.
     if reading.torch is None and exists(interpreter(reading.venv)):
@@ -227,7 +227,7 @@ def absent_torch(reading: Reading) -> Facts:
     return Facts()
 
 
-def companions(reading: Reading) -> Facts:
+def companions(reading: LocalReading) -> Facts:
     """Compare torchvision and torchaudio with torch."""
     torch = reading.torch
     if torch is None:
@@ -253,7 +253,7 @@ def companions(reading: Reading) -> Facts:
     return Facts(causes, f"torchvision and torchaudio here match torch {torch.version}")
 
 
-def numpy(reading: Reading) -> Facts:
+def numpy(reading: LocalReading) -> Facts:
     """Compare NumPy with the one that torch was compiled with."""
     versions = {package.name: package.version for package in reading.packages}
     installed = versions.get("numpy")
@@ -271,7 +271,7 @@ def numpy(reading: Reading) -> Facts:
     return Facts()
 
 
-def lost_files(reading: Reading) -> Facts:
+def lost_files(reading: LocalReading) -> Facts:
     """Report missing files of torch."""
     for package in reading.packages:
         if package.name == "torch" and package.lost:
@@ -281,7 +281,7 @@ def lost_files(reading: Reading) -> Facts:
     return Facts()
 
 
-def hidden_gpus(reading: Reading) -> Facts:
+def hidden_gpus(reading: LocalReading) -> Facts:
     """Report a variable that hides every GPU."""
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         devices = reading.environ.get(name)
@@ -290,7 +290,7 @@ def hidden_gpus(reading: Reading) -> Facts:
     return Facts()
 
 
-def mig(reading: Reading) -> Facts:
+def mig(reading: LocalReading) -> Facts:
     """Refute the faults of MIG without a GPU in MIG mode."""
     gpus = reading.gpus_of("nvidia")
     if not gpus or any(gpu.mig for gpu in gpus):
@@ -298,7 +298,7 @@ def mig(reading: Reading) -> Facts:
     return Facts(refutation="no GPU here is in MIG mode")
 
 
-def compiler(reading: Reading) -> Facts:
+def compiler(reading: LocalReading) -> Facts:
     """Compare nvcc with the CUDA of torch."""
     toolkit = reading.torch and reading.torch.backend.version
     found = find_compiler(reading.environ)
@@ -312,7 +312,7 @@ def compiler(reading: Reading) -> Facts:
     return Facts({"F57": f"{message}, torch of {toolkit}"})
 
 
-def shared_memory(_reading: Reading) -> Facts:
+def shared_memory(_reading: LocalReading) -> Facts:
     """Report a small shared memory."""
     with suppress(OSError):
         total = shutil.disk_usage(_SHARED_MEMORY).total
@@ -321,7 +321,7 @@ def shared_memory(_reading: Reading) -> Facts:
     return Facts()
 
 
-def disk(_reading: Reading) -> Facts:
+def disk(_reading: LocalReading) -> Facts:
     """Report a full disk."""
     for place in (Path.home(), Path.cwd()):
         with suppress(OSError):
@@ -331,7 +331,7 @@ def disk(_reading: Reading) -> Facts:
     return Facts()
 
 
-def other_libraries(reading: Reading) -> Facts:
+def other_libraries(reading: LocalReading) -> Facts:
     """Report folders of LD_LIBRARY_PATH with copies of torch's libraries."""
     own = real_path(reading.venv)
     causes = {}
@@ -348,7 +348,7 @@ def other_libraries(reading: Reading) -> Facts:
     return Facts(causes)
 
 
-def libraries(reading: Reading) -> Facts:
+def libraries(reading: LocalReading) -> Facts:
     """Report libraries of a text that are not on this machine."""
     # Without torch, nothing was installed that could have them.
     if reading.torch is None:
@@ -363,7 +363,7 @@ def libraries(reading: Reading) -> Facts:
 def _of_vendor(vendor: str) -> Predicate:
     """Return a predicate that refutes the faults of a vendor without a GPU."""
 
-    def predicate(reading: Reading) -> Facts:
+    def predicate(reading: LocalReading) -> Facts:
         gpus = reading.machine.gpus
         if not gpus or reading.gpus_of(vendor):
             return Facts()
@@ -375,7 +375,7 @@ def _of_vendor(vendor: str) -> Predicate:
 def _of_platform(*keys: str) -> Predicate:
     """Return a predicate that refutes the faults of other platforms."""
 
-    def predicate(reading: Reading) -> Facts:
+    def predicate(reading: LocalReading) -> Facts:
         machine = reading.machine
         environment = machine.environment
         places = {machine.os, "wsl" if environment.wsl else ""}
@@ -403,7 +403,7 @@ PREDICATES: Mapping[str, Predicate] = {
     "driver-silent": driver_silent,
     "hidden-gpus": hidden_gpus,
     "idle": idle,
-    "in-container": in_container,
+    "in-container": gpu_in_container,
     "intel": _of_vendor("intel"),
     "jetson": _of_platform("jetson"),
     "libraries": libraries,

@@ -1,4 +1,4 @@
-"""A reading of this machine and an environment, which starts no program in either."""
+"""Files and facts of this machine and an environment."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class InstalledTorch(Value):
     """The build, with the architectures in its files; None if unknown."""
 
 
-class Reading(Value):
+class LocalReading(Value):
     """A machine, an environment, and the variables of this process."""
 
     machine: Machine
@@ -64,7 +64,7 @@ class Reading(Value):
         return [gpu for gpu in machine.gpus if vendor_of(gpu, machine) == vendor]
 
     def find_library(self, name: str) -> str | None:
-        """Return the path of a library in the environment or system, if any."""
+        """Return the path of a library in the environment or system."""
         for folder in packages_folders(self.venv):
             # The folders of torch, of NVIDIA's wheels, and of auditwheel.
             for pattern in ("torch/lib", "nvidia/*/lib", "*.libs"):
@@ -77,11 +77,11 @@ class Reading(Value):
         return shutil.which(name, os.F_OK, os.pathsep.join(places))
 
 
-def read_environment(venv: Path, machine: Machine) -> Reading:
+def read_environment(venv: Path, machine: Machine) -> LocalReading:
     """Read the files of an environment, which may be missing."""
     packages = read_packages(packages_folders(venv))
     torch = _read_torch(venv, machine) or _listed_torch(packages, machine)
-    return Reading(machine, venv, packages, torch)
+    return LocalReading(machine, venv, packages, torch)
 
 
 def _read_torch(venv: Path, machine: Machine) -> InstalledTorch | None:
@@ -104,7 +104,7 @@ def _read_torch(venv: Path, machine: Machine) -> InstalledTorch | None:
 def _listed_torch(
     packages: tuple[InstalledPackage, ...], machine: Machine
 ) -> InstalledTorch | None:
-    """Return the torch in the metadata of an environment, if it has a label."""
+    """Return the torch in an environment's metadata, if it has a label."""
     for package in packages:
         label = package.version.partition("+")[2]
         if package.name == "torch" and label:

@@ -9,7 +9,7 @@ from gpuinstall.base.versions import Backend, torch_backend
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.diagnose.explanation import explain_text
 from gpuinstall.diagnose.predicates import PREDICATES, idle, other_libraries
-from gpuinstall.diagnose.reading import InstalledTorch, Reading, _torch_of
+from gpuinstall.diagnose.reading import InstalledTorch, LocalReading, _torch_of
 from tests.unit.catalog.failures.held_out import answers
 from tests.unit.plan.machines import card, machine
 
@@ -26,7 +26,7 @@ def read(*cards, torch=None, environ=None, venv=Path("absent"), **facts):
     facts = {"driver": "580.95.05", "cuda": "13.0", **facts}
     there = machine(*cards, **facts)
     installed = torch and _torch_of(torch, torch_backend(torch, None), there)
-    return Reading(there, venv, torch=installed, environ=environ or {})
+    return LocalReading(there, venv, torch=installed, environ=environ or {})
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_gpu_is_idle_if_torch_uses_none():
     found = []
     for name, build, gpus, _ in cases:
         torch = InstalledTorch(f"2.9.1+{build}", Backend.parse(build))
-        reading = Reading(machine(*gpus, driver=None), Path("absent"), torch=torch)
+        reading = LocalReading(machine(*gpus, driver=None), Path("absent"), torch=torch)
         found.append((name, build, gpus, [*idle(reading).causes]))
     assert found == cases
 
@@ -125,7 +125,7 @@ def test_libraries_of_the_environment_are_not_others(tmp_path):
         folder.mkdir(parents=True)
         (folder / "libcudnn.so.9").touch()
     (tmp_path / "link").symlink_to(own)
-    reading = Reading(
+    reading = LocalReading(
         Machine("linux", "x86_64"),
         tmp_path / "venv",
         environ={"LD_LIBRARY_PATH": f"{own}:{tmp_path}/link::{other}"},

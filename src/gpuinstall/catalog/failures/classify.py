@@ -183,7 +183,7 @@ def lookalikes(
 ) -> tuple[RecognizedCause, ...]:
     """Return errors that only resemble a fault of driver or build.
 
-    The arguments are those of :func:`classify`.
+    The arguments are as for :func:`classify`.
     """
     circumstances = Circumstances(text)
     matches = find_matches(table.load_lookalikes(), circumstances)

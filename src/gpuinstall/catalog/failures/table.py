@@ -167,7 +167,7 @@ class Failure(Value):
     sources: tuple[str, ...] = ()
     """Threads (owner/repository#number) or addresses."""
     here: str | None = None
-    """The predicate that confirms or refutes it on a machine (``diagnose/predicates.py``)."""
+    """The predicate for a machine, in ``diagnose/predicates.py``."""
     usual: bool = False
     """Whether healthy machines may confirm it. It then decides nothing."""
     problems: tuple[ProblemKind, ...] = ()

@@ -27,7 +27,7 @@ _TROUBLE = re.compile(
     "insufficient|too old|mismatch|not found|error|fail"
 )
 _ALIKE = 8
-"""A list of GPUs has a few lines that differ only in numbers, a training log a hundred thousand."""
+"""A list of GPUs has a few lines that differ only in numbers."""
 _DIGITS = b"0123456789"
 
 _ESCAPES = re.compile(
@@ -207,7 +207,7 @@ def _count_within(pieces: Iterable[_Numbered], characters: int) -> int:
 
 
 def _parts(line: str) -> Iterator[str]:
-    """Yield the parts of a line between carriage returns, without escape sequences."""
+    """Yield the parts of a line, without escape sequences."""
     for piece in line.split("\r"):
         for start in range(0, len(piece), LONG_LINE):
             part = _ESCAPES.sub("", piece[start : start + LONG_LINE])

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gpuinstall.wheels.needs import own_cuda, read_needs
+from gpuinstall.wheels.needs import own_cudas, read_needs
 from tests.integration.test_wheels_by_range import (
     index,  # noqa: F401  the fixture
 )
@@ -69,9 +69,9 @@ def test_what_a_wheel_needs_is_read_of_a_part_of_it(
             f"\n{wheel.package} {wheel.version:14} of {opened.size / 1e6:4.0f} MB: {cost}"
         )
 
-    assert (spoken(torch), own_cuda(needs, (), None), needs.glibc) == (
+    assert (spoken(torch), own_cudas(needs, (), ()), needs.glibc) == (
         wheel.torch,
-        wheel.cuda,
+        (wheel.cuda,) if wheel.cuda else (),
         wheel.glibc,
     )
     pins = [

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 _MAGIC = struct.pack("<IHH", 0xBA55ED50, 1, 16)
 _LENGTH = struct.Struct("<Q")
-_ENTRY = struct.Struct("<H2xIQ8xHHI8xQ")
+_ENTRY = struct.Struct("<H2xIQ10xHI8xQ")
 _COMPUTE = 1
 _KINDS = {_COMPUTE: "compute", 2: "sm"}
 _OTHER_KINDS = {4, 8, 16, 32, 64}
@@ -32,7 +32,7 @@ _FAIR_PART = 20
 
 _TARGET = b".target sm_"
 _PTX = re.compile(
-    rb"//\s+\.version (\d{1,2})\.(\d)\s+\.target sm_(\d{2,3}[af]?)(?=[,\s])",
+    rb"//\s+\.version (\d{1,2})\.\d\s+\.target sm_(\d{2,3}[af]?)(?=[,\s])",
     re.ASCII,
 )
 """How PTX begins as text, which programs in Rust have instead of containers (hessboost-runtime-cuda 0.4.3).
@@ -54,8 +54,8 @@ class FatbinCode(NamedTuple):
     """The code of a container, or of most of a library."""
 
     architectures: tuple[str, ...] = ()
-    isa: tuple[int, int] | None = None
-    """The ISA version of most of its PTX, ``(8, 7)``; None if there is no PTX."""
+    isa: int | None = None
+    """The major ISA version of most of its PTX; None without PTX."""
     is_whole: bool = True
     """Whether all of it was read: only then it has no other architectures."""
 
@@ -88,7 +88,7 @@ class _Tally:
         self.counts = Counter[tuple[str, ...]]()
         self.common: tuple[str, ...] | None = None
         """The first set that enough of them have in common."""
-        self._versions = Counter[tuple[int, int]]()
+        self._versions = Counter[int]()
 
     def add(self, code: FatbinCode) -> None:
         """Count a container."""
@@ -118,10 +118,8 @@ def _watched(pieces: Iterable[bytes], texts: _Tally) -> Iterator[bytes]:
         text = end + piece
         last = 0
         for match in _PTX.finditer(text) if _TARGET in text else ():
-            major, minor, chip = match.groups()
-            name = f"compute_{chip.decode()}"
-            version = int(major), int(minor)
-            texts.add(FatbinCode((name,), version))
+            version, chip = match.groups()
+            texts.add(FatbinCode((f"compute_{chip.decode()}",), int(version)))
             last = match.end()
         # What begins at the end of a piece, and nothing twice.
         end = text[max(last, len(text) - _LONGEST_BEGINNING) :]
@@ -179,7 +177,7 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
         header = data.take(_ENTRY.size)
         if header is None:
             return None
-        kind, header_size, length, minor, major, number, flags = _ENTRY.unpack(header)
+        kind, header_size, length, major, number, flags = _ENTRY.unpack(header)
         if kind not in {*_KINDS, *_OTHER_KINDS} or not 10 <= number <= 999:
             return None
         if not _ENTRY.size <= header_size <= _LONGEST_HEADER:
@@ -193,7 +191,7 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
             suffix = suffixes[-1] if suffixes else ""
             names.add(f"{_KINDS[kind]}_{number}{suffix}")
         if kind == _COMPUTE and major:
-            versions.add((major, minor))
+            versions.add(major)
     if not names:
         return None
     return FatbinCode(ordered(names), isa=max(versions, default=None))

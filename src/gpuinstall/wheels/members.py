@@ -58,6 +58,14 @@ class Statement(NamedTuple):
     """What it opens by name alone, and does nothing without."""
 
 
+class Family(NamedTuple):
+    """Versions of packages whose code starts at a compute capability."""
+
+    package: _Whole
+    lowest: str
+    versions: _Specifiers = SpecifierSet()
+
+
 class Clash(NamedTuple):
     """Packages, and the versions of them, that do not go together; with why not."""
 
@@ -86,6 +94,7 @@ class Members(Value):
     stated: Mapping[str, Statement]
     """By package."""
     pairs: tuple[Clash, ...]
+    families: tuple[Family, ...]
 
     @property
     def must_open(self) -> Mapping[str, _Pattern]:
@@ -114,6 +123,15 @@ class Members(Value):
         for first, cuda in row.since.items() if row else ():
             if version >= Version(first):
                 return cuda
+        return None
+
+    def lowest_chip(self, package: str, version: Version) -> str | None:
+        """Return the compute capability that a version requires."""
+        for row in self.families:
+            if row.package.fullmatch(package) and row.versions.contains(
+                version, prereleases=True
+            ):
+                return row.lowest
         return None
 
     def names(self, package: str) -> bool:

@@ -104,6 +104,13 @@ class SharedLibraries(NamedTuple):
                 return row
         return None
 
+    def is_foreign(self, library: str, package: str) -> bool:
+        """Return whether a library belongs to another package."""
+        row = self.row(library)
+        if row is None:
+            return False
+        return package not in {row.package_for(cuda) for cuda in (11, 12, 13)}
+
     def cuda(self, library: str) -> int | None:
         """Return the CUDA major that a library is of, as far as its name tells."""
         windows = _OF_WINDOWS.match(library)
@@ -235,37 +242,31 @@ class Needs(Value):
         return self.torch.is_linked or self.has_runtime or bool(self.cudas)
 
 
-def own_cuda(
+def own_cudas(
     needs: Needs,
     opened: Collection[str],
-    isa: tuple[int, int] | None,
-) -> int | None:
-    """Return the CUDA major that a file was made with; None if its code does not tell it, or tells two.
+    of_ptx: Collection[int],
+) -> tuple[int, ...]:
+    """Return the CUDA majors that a wheel was built with; empty if unknown.
 
     Args:
-        needs: What the file needs: its CUDA counts first.
-        opened: The libraries that its strings name. They count on Windows only: nothing else names the runtime there.
-        isa: The newest ISA version of its PTX.
+        needs: Its linked libraries count first.
+        opened: The libraries that its strings name. They count only on Windows, where
+            nothing else names the runtime.
+        of_ptx: The majors of its PTX.
     """
     windows = [library for library in opened if library.endswith(".dll")]
-    for majors in (needs.cudas, load_libraries().cuda_majors(windows)):
-        if majors:
-            return min(majors) if len(majors) == 1 else None
-    return cuda_of_isa(isa)[0] if isa else None
+    majors = needs.cudas or load_libraries().cuda_majors(windows) or of_ptx
+    return tuple(sorted(majors))
 
 
-def cuda_of_isa(isa: tuple[int, ...]) -> tuple[int, int]:
-    """Return the first CUDA whose compiler writes an ISA version of PTX: 11 began with ISA 7.0, 12 with 8.0, 13 with 9.0.
+def cuda_of_isa(isa: int) -> int:
+    """Return the CUDA major whose compiler writes a major ISA version of PTX.
 
-    The driver of an older CUDA does not read it. NVIDIA, PTX ISA, release notes, table of versions (2026-11-20).
+    11 writes ISA 7, 12 writes 8, and 13 writes 9. NVIDIA, PTX ISA, release notes, table
+    of versions (2026-11-20).
     """
-    major, minor = isa
-    if major < 7:
-        return 10, 0
-    # 12.6 wrote that of 12.5.
-    if major == 8 and minor > 5:
-        minor += 1
-    return min(major + 4, 13), minor
+    return min(max(isa, 6) + 4, 13)
 
 
 def pinned_cuda(requires: Iterable[str], platform: str) -> int | None:
@@ -341,12 +342,14 @@ def read_needs(
     libraries: Iterable[str],
     *,
     to_the_end: bool = False,
+    is_all: bool = True,
 ) -> Needs:
     """Return what libraries of a wheel need, with those of the same wheel that the loader looks for to load them.
 
     Args:
         wheel: The wheel.
         libraries: Their paths in it.
+        is_all: Whether no library that decides is left out.
         to_the_end: Whether large libraries are read whole too if their beginning tells nothing.
 
     Raises:
@@ -386,7 +389,7 @@ def read_needs(
         if linked is None and shared.cuda_majors(elf.needs):
             linked = path
     glibc = max((elf.glibc() for elf in read.values()), default=())
-    is_whole = len(read) == len(elves)
+    is_whole = is_all and len(read) == len(elves)
     return Needs(
         libraries=from_outside(needs - own_names, wheel),
         opened=frozenset(opened),

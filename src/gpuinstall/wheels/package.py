@@ -13,9 +13,10 @@ from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
     Needs,
     TorchNeeds,
+    cuda_of_isa,
     from_outside,
     load_libraries,
-    own_cuda,
+    own_cudas,
     read_needs,
 )
 from gpuinstall.wheels.ranges import WheelError
@@ -32,6 +33,8 @@ _DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")
 """Folders whose files are installed beside the others."""
 _BUNDLED = ".libs/"
 """Where auditwheel puts the libraries of others."""
+_RUNTIME = re.compile(r"(^|/)(lib)?cudart[\w.-]*\.(so|dll)", re.ASCII)
+_CUDA_FOLDER = re.compile(r"(?:^|/)cu(?:da)?[-_]?(1[1-9])(?:\.?\d)?/", re.ASCII)
 _CODE_ALONE = (".fatbin", ".ptx")
 _OF_NVRTC = re.compile(rb"\0(nvrtcGetPTX|nvrtcGetCUBIN)(?=\0)")
 """What a program that opens NVRTC by its name has it write."""
@@ -49,8 +52,6 @@ class LibraryCode(NamedTuple):
     library: str
     """Its path in the wheel."""
     architectures: tuple[str, ...]
-    ptx: str = ""
-    """The ISA version of most of its PTX, as in ``8.7``; empty: it has none, or does not say."""
 
 
 class WheelFacts(Value):
@@ -60,8 +61,10 @@ class WheelFacts(Value):
     """The largest library first."""
     is_whole: bool = True
     """Whether all code that decides was read."""
-    cuda: int | None = None
-    """The CUDA major that its libraries are linked to, or that wrote its PTX."""
+    cudas: tuple[int, ...] = ()
+    """The CUDA majors that its code is built with."""
+    has_runtime: bool = False
+    """Whether it bundles or links in a CUDA runtime."""
     linked: str | None = None
     """The largest library that is linked to CUDA's."""
     needs: tuple[str, ...] = ()
@@ -80,8 +83,10 @@ class _Code:
     def __init__(self, *, is_whole: bool) -> None:
         self.codes: list[LibraryCode] = []
         self.is_whole = is_whole
-        self.isas = set[tuple[int, int]]()
-        """The ISA versions of their PTX."""
+        self.has_all = True
+        """Whether each library was read at least in part."""
+        self.isas = set[int]()
+        """The major ISA versions of their PTX."""
         self.opens = set[str]()
         self.asked = set[bytes]()
         """The functions of NVRTC that strings name."""
@@ -163,7 +168,9 @@ def read_tables(wheel: WheelReader, package: str) -> WheelFacts:
     names = [match[0] for match in members.answering(package, wheel.members)]
     names = names or deciding_libraries(package, wheel.members)
     smallest_first = sorted(names, key=lambda name: wheel.members[name].file_size)
-    return _facts(wheel, unread, read_needs(wheel, smallest_first[-_TRIED:]))
+    tried = smallest_first[-_TRIED:]
+    needs = read_needs(wheel, tried, is_all=len(tried) == len(names))
+    return _facts(wheel, unread, needs)
 
 
 def _is_bundled_runtime(name: str) -> bool:
@@ -176,10 +183,16 @@ def _facts(wheel: WheelReader, code: _Code, needs: Needs) -> WheelFacts:
     # A library that auditwheel renamed still has its old name among its strings.
     opened = from_outside(needs.opened | code.opens, wheel)
     opens = sorted({*opened}.difference(needs.libraries))
+    # PTX counts only if all libraries agree.
+    of_ptx = {*map(cuda_of_isa, code.isas)} if code.has_all else set()
+    cudas = _cudas_of_folders(wheel.members)
+    if not cudas:
+        cudas = own_cudas(needs, opens, of_ptx)
     return WheelFacts(
         codes=tuple(code.codes),
         is_whole=code.is_whole,
-        cuda=own_cuda(needs, opens, max(code.isas, default=None)),
+        cudas=cudas,
+        has_runtime=needs.has_runtime or any(map(_RUNTIME.search, wheel.members)),
         linked=needs.linked,
         needs=needs.libraries,
         opens=tuple(opens),
@@ -187,6 +200,14 @@ def _facts(wheel: WheelReader, code: _Code, needs: Needs) -> WheelFacts:
         torch=needs.torch,
         writes_ptx=needs.writes_ptx or code.asked == {b"nvrtcGetPTX"},
     )
+
+
+def _cudas_of_folders(names: Iterable[str]) -> tuple[int, ...]:
+    """Return the CUDA majors of folders, if there are several."""
+    majors = set[int]()
+    for name in filter(_LIBRARY.fullmatch, names):
+        majors.update(map(int, _CUDA_FOLDER.findall(name)))
+    return tuple(sorted(majors)) if len(majors) > 1 else ()
 
 
 def deciding_libraries(
@@ -209,7 +230,7 @@ def deciding_libraries(
     own = [
         name
         for name in libraries
-        if _BUNDLED not in name and not shared.row(basename(name))
+        if _BUNDLED not in name and not shared.is_foreign(basename(name), package)
     ]
     # Some are made of nothing but plugins, one for each FFmpeg.
     own = [name for name in own if not shared.plugins.search(name)] or own
@@ -264,6 +285,7 @@ def _read_code(
     if not whole and sum(sizes) > _LITTLE:
         largest_first = largest_first[:_TRIED]
     code = _Code(is_whole=len(largest_first) == len(libraries))
+    code.has_all = code.is_whole
     for name in largest_first:
         _read_library(wheel, name, code, whole=whole)
     return code
@@ -301,5 +323,4 @@ def _read_library(
     if found.isa:
         code.isas.add(found.isa)
     if found.architectures:
-        ptx = ".".join(map(str, found.isa or ()))
-        code.codes.append(LibraryCode(name, found.architectures, ptx))
+        code.codes.append(LibraryCode(name, found.architectures))

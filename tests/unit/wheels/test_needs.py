@@ -14,7 +14,7 @@ from gpuinstall.wheels.needs import (
     load_libraries,
     name_cuda,
     name_for_cuda,
-    own_cuda,
+    own_cudas,
     read_needs,
 )
 from gpuinstall.wheels.ranges import Limits
@@ -183,20 +183,21 @@ def test_a_string_alone_tells_no_cuda(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("cudas", "opened", "isa", "cuda"),
+    ("linked", "opened", "of_ptx", "cudas"),
     [
-        # What is needed outweighs what the code was made with; two that differ are no answer.
-        ({13}, (), (8, 7), 13),
-        ({13}, (), None, 13),
-        ({12, 13}, (), (8, 7), None),
-        ((), (), (8, 7), 12),
-        # A string counts on Windows alone.
-        ((), ("libcublas.so.12",), None, None),
-        ((), ("cudart64_12.dll",), None, 12),
+        # Linked libraries count before PTX.
+        ({13}, (), {12}, (13,)),
+        ({13}, (), (), (13,)),
+        ({12, 13}, (), {12}, (12, 13)),
+        ((), (), {12}, (12,)),
+        ((), (), {12, 13}, (12, 13)),
+        # A string counts only on Windows.
+        ((), ("libcublas.so.12",), (), ()),
+        ((), ("cudart64_12.dll",), (), (12,)),
     ],
 )
-def test_the_cuda_that_a_file_was_made_with(cudas, opened, isa, cuda):
-    assert own_cuda(Needs(cudas=frozenset(cudas)), opened, isa) == cuda
+def test_linked_libraries_count_before_ptx(linked, opened, of_ptx, cudas):
+    assert own_cudas(Needs(cudas=frozenset(linked)), opened, of_ptx) == cudas
 
 
 def test_what_it_is_linked_to_in_the_same_wheel_counts(tmp_path):

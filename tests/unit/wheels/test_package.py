@@ -315,7 +315,7 @@ def test_ptx_that_lies_in_a_library_as_text_is_code(size):
 
     code = read_fatbins(_pieces(data, size), whole=True)
 
-    assert (code.architectures, code.isa) == (("compute_75",), (8, 4))
+    assert (code.architectures, code.isa) == (("compute_75",), 8)
     # Beside containers it counts for nothing.
     beside = read_fatbins([PTX, BASE, PTX])
     assert " ".join(beside.architectures) == WORDS
@@ -358,7 +358,77 @@ def test_packages_that_do_not_go_together_are_known(versions, why):
 def test_the_isa_of_its_ptx_tells_the_cuda_that_wrote_it(isa, cuda):
     code = fatbin(f"sm_75 compute_80 isa {isa}") + fatbin("sm_90")
 
-    assert _read({"xformers/_C.so": code * 3}, "xformers").cuda == cuda
+    assert _read({"xformers/_C.so": code * 3}, "xformers").cudas == (cuda,)
+
+
+@pytest.mark.parametrize(
+    ("libraries", "cudas"),
+    [
+        ("a 8.4, b 8.7", (12,)),
+        # One major for each folder, or for each library.
+        ("a 8.4, b 9.0", (12, 13)),
+        ("cu12/a 8.4, cu13/a 8.4", (12, 13)),
+        ("cu12/a 8.4", (12,)),
+    ],
+)
+def test_two_cuda_majors_in_one_wheel_are_both_found(libraries, cudas):
+    files = {}
+    for text in libraries.split(", "):
+        name, isa = text.split()
+        files[f"some/{name}.so"] = library(fatbin(f"sm_80 compute_80 isa {isa}") * 3)
+
+    assert _read(files).cudas == cudas
+
+
+def test_ptx_of_unread_libraries_leaves_the_cuda_unknown(monkeypatch):
+    monkeypatch.setattr("gpuinstall.wheels.package._LITTLE", 0)
+    code = library(fatbin("sm_80 compute_80 isa 8.4") * 3)
+    files = {f"some/{number}.so": code for number in range(9)}
+
+    assert _read(files).cudas == ()
+    assert _read(files, whole=True).cudas == (12,)
+
+
+@pytest.mark.parametrize(
+    ("package", "names", "deciding"),
+    [
+        (
+            "nvidia-cufft-cu12",
+            "nvidia/cufft/lib/libcufft.so.11 nvidia/cufft/lib/libcufftw.so.11",
+            ["nvidia/cufft/lib/libcufft.so.11"],
+        ),
+        ("nvidia-cufft", "nvidia/cu13/lib/libcufft.so.12", None),
+        ("nvidia-cublas-cu12", "nvidia/cublas/lib/libcublas.so.12", None),
+        (
+            "some",
+            "some/_C.so some/libcufft.so.11 some/libcublas.so.12",
+            ["some/_C.so"],
+        ),
+    ],
+)
+def test_a_packages_own_libraries_are_never_foreign(package, names, deciding):
+    found = deciding_libraries(package, names.split())
+
+    assert found == (deciding or names.split())
+
+
+@pytest.mark.parametrize(
+    ("bundled", "undefined", "has_runtime"),
+    [
+        ("some.libs/libcudart-c64a25f3.so.12.3.101", [], True),
+        ("some/lib/libcudart.so.12", [], True),
+        (None, ["mkfifo", "nftw"], True),
+        ("some.libs/libcublas-c64a25f3.so.12.3.101", [], False),
+    ],
+)
+def test_a_bundled_or_linked_in_runtime_is_found(
+    tmp_path, bundled, undefined, has_runtime
+):
+    names = [*undefined, *(f"other_{number}" for number in range(16))]
+    own = native_library(tmp_path / "own.so", undefined=names)
+    files = {"some/own.so": own.read_bytes()} | ({bundled: b""} if bundled else {})
+
+    assert _read(files).has_runtime is has_runtime
 
 
 @pytest.mark.parametrize(
@@ -383,7 +453,7 @@ def test_what_a_library_opens_by_name_is_told(strings, opens, writes_ptx):
     }
     facts = _read(files)
 
-    assert (facts.cuda, facts.opens, facts.writes_ptx) == (None, opens, writes_ptx)
+    assert (facts.cudas, facts.opens, facts.writes_ptx) == ((), opens, writes_ptx)
 
 
 def test_every_row_has_its_evidence():
@@ -394,6 +464,7 @@ def test_every_row_has_its_evidence():
         *table["optional"],
         *table["stated"].values(),
         *table["pairs"],
+        *table["families"],
     ]
     assert {row["evidence"] for row in rows} == set(table["evidence"])
     assert all(re.compile(row.get("member", "") + row.get("part", "")) for row in rows)

@@ -7,15 +7,15 @@ from tests.unit.wheels.made import Bytes, archive, fatbin
 
 
 def test_a_dll_is_of_the_cuda_that_its_imports_name():
-    for library, cuda in (
-        ("cudart64_12.dll", 12),
-        ("cublasLt64_13.dll", 13),
-        ("cudart64_110.dll", 11),
-        ("KERNEL32.dll", None),
+    for library, cudas in (
+        ("cudart64_12.dll", (12,)),
+        ("cublasLt64_13.dll", (13,)),
+        ("cudart64_110.dll", (11,)),
+        ("KERNEL32.dll", ()),
     ):
         dll = make_dll({library: ("?call@@YAXXZ",)}) + fatbin("sm_80") * 3
         wheel = WheelReader(Bytes(archive({"painter/_C.pyd": dll})))
         facts = read_package(wheel, "painter", may_have_code=True)
         [code] = facts.codes
-        assert (facts.cuda, *code) == (cuda, "painter/_C.pyd", ("sm_80",), "")
+        assert (facts.cudas, *code) == (cudas, "painter/_C.pyd", ("sm_80",))
         assert facts.torch.kind == "unknown"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import (
     Callable,
+    Generator,
     Iterable,
     Iterator,
     Sequence,
 )
 from contextlib import suppress
-from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
@@ -37,7 +37,7 @@ from gpuinstall.catalog.extensions import (
     list_files,
     load_extensions,
 )
-from gpuinstall.lock.solve.package_index import PackageIndex, requirements_of_metadata
+from gpuinstall.lock.solve.package_index import PackageIndex
 from gpuinstall.lock.solve.problem import PER_TARGET, Problem
 from gpuinstall.lock.uv.builds import (
     CXX_20_SINCE,
@@ -46,11 +46,12 @@ from gpuinstall.lock.uv.builds import (
     needs_older_torch,
 )
 from gpuinstall.sources.session import Session
-from gpuinstall.wheels.judging import Judgement, judge_file, loads_beside, misfit_beside
+from gpuinstall.wheels.compatibility import BuildVerdict, loads_with
+from gpuinstall.wheels.inspector import Context, Inspector
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 
-Read = Callable[[Wheel, Build, Depth], LearnedRow]
-"""Reads what a wheel says of itself, to a depth; raises InstallationError if it cannot."""
+Read = Callable[[Wheel, Build, Depth], Generator[LearnedRow, None, None]]
+"""Yields the rows of a wheel from a depth on; raises InstallationError."""
 Pair = tuple[ExtensionFile, Build]
 """A file, and a build of torch beside which it may load."""
 
@@ -174,12 +175,14 @@ class ExtensionChooser:
         self,
         file: ExtensionFile,
         build: Build,
-    ) -> tuple[LearnedRow, Judgement]:
-        return judge_file(
-            partial(self._read, file.wheel, build),
-            self._problem.gpus,
-            (Depth.PART, Depth.WHOLE),
+    ) -> BuildVerdict:
+        inspector = Inspector(
+            {build.name: build}, self._problem.gpus, self._problem.counts
         )
+        found = inspector.inspect(
+            file.wheel, lambda one: self._read(file.wheel, one, Depth.PART), Context()
+        )
+        return found.verdicts[build.name]
 
     def _preferred(self, files: Iterable[ExtensionFile]) -> Iterator[Pair]:
         """Yield pairs in order: the locked version, the newest version, the best build, the first source.
@@ -256,20 +259,19 @@ class ExtensionChooser:
     ) -> ExtensionFit | Reason:
         """Return a file, whose name speaks for it, with what it says of itself; or what speaks against it."""
         try:
-            row, judgement = self._judged(file, build)
+            verdict = self._judged(file, build)
         except InstallationError as error:
             return Reason("not-read", f"cannot be read: {error.message}")
-        why = self._misfit(file, build, row, judgement)
+        why = self._misfit(file, build, verdict)
         if why:
             return Reason("misfit", why)
-        return ExtensionFit(file, build, row)
+        return ExtensionFit(file, build, verdict.row)
 
     def _misfit(
         self,
         file: ExtensionFile,
         build: Build,
-        row: LearnedRow,
-        judgement: Judgement,
+        verdict: BuildVerdict,
     ) -> str | None:
         """Return why a file does not run beside a build: its METADATA and its code must allow it.
 
@@ -278,13 +280,13 @@ class ExtensionChooser:
         Args:
             file: The file, and what its name says.
             build: The build of torch.
-            row: What the file says of itself.
-            judgement: What that means for the GPUs.
+            verdict: The compatibility of the file with the build.
         """
+        row = verdict.row
         torch = f"torch {build.torch}"
         pins = [
             one
-            for one in requirements_of_metadata(row.requires)
+            for one in row.requirements()
             if one.name == "torch" and one.specifier and self._problem.counts(one)
         ]
         for pin in pins:
@@ -294,16 +296,16 @@ class ExtensionChooser:
             if pin.is_exact and row.torch.kind == "none" and not row.architectures:
                 # xformers 0.0.31 for Windows: its libraries have names that Python does not look for.
                 return f"{demand}, and it has no library for it"
-        why = misfit_beside(row, judgement, build, {}) or judgement.doubt
+        why = verdict.rejection or verdict.warning
         if why:
-            return why
+            return why.message
         glibc = self._problem.wanted.machine.glibc
         if glibc and row.glibc and Version(row.glibc) > Version(glibc):
             return f"its code requires glibc {row.glibc}, and this system has {glibc}"
         is_named = (
             file.torch or pins or self._paired_with(file.wheel.package, build.torch)
         )
-        if loads_beside(row.torch, build) is None and not is_named:
+        if loads_with(row.torch, build) is None and not is_named:
             return f"it shows no code for {torch}"
         return None
 
@@ -481,7 +483,7 @@ def choose_prebuilt(
         session: The sources, and what asks them.
         requirement: What is requested of the extension.
     """
-    chooser = ExtensionChooser(problem, PackageIndex(problem, session).row)
+    chooser = ExtensionChooser(problem, PackageIndex(problem, session).reader.readings)
 
     def files() -> Iterator[ExtensionFile]:
         places = [

@@ -1,7 +1,7 @@
 """What METADATA does not say: which builds of torch a version of a package runs beside, as its wheel tells.
 
 What was requested, what the catalogue calls the core of programs, and what these are linked to, is read as far as it
-takes (``wheels.judging``). Of another dependency the CUDA major alone counts, by its name and METADATA, so that nobody
+takes (``wheels.inspector``). Of another dependency the CUDA major alone counts, by its name and METADATA, so that nobody
 waits for its wheel. What is certain becomes a fact, what is unknown warns.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
-from posixpath import basename
 from typing import NamedTuple
 
 from packaging.version import Version
@@ -18,32 +17,31 @@ from packaging.version import Version
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import (
     Requirement,
-    names_of,
 )
 from gpuinstall.base.text import some
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import Value
 from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.file.target import best_by_tags
-from gpuinstall.lock.solve.package_index import PackageIndex, requirements_of_metadata
+from gpuinstall.lock.solve.package_index import PackageIndex
 from gpuinstall.plan.companions import Companions
-from gpuinstall.wheels.judging import (
-    Judgement,
-    is_tied_by_name_alone,
-    judge_reading,
-    loads_beside,
-    misfit_beside,
-    missing_libraries,
-    packages_apart,
+from gpuinstall.wheels.compatibility import (
+    Compatibility,
+    gpu_verdict,
+    loads_with,
+    missing_compiled_code,
+    needs_older_cuda,
+)
+from gpuinstall.wheels.inspector import (
+    Context,
+    Inspector,
+    deepest_for,
+    is_required_by_torch,
 )
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.needs import (
-    comes_apart,
-    name_cuda,
-    name_for_cuda,
-)
+from gpuinstall.wheels.needs import comes_apart, name_cuda
 
 AT_ONCE = 8
 """How many older versions of a package are read side by side at most."""
@@ -56,9 +54,6 @@ LOOKED_AT = 24
 
 WHEELS_AT_ONCE = 32
 """How many wheels of a lock are looked at side by side: of nearly all of them METADATA alone, a way to an index and back."""
-
-_Rows = dict[str, tuple[LearnedRow, Judgement]]
-"""What a wheel said and what that means, by the version of the build beside it."""
 
 
 class Fact(Value):
@@ -94,68 +89,30 @@ class Fact(Value):
         return self.builds is not None and torch not in self.builds
 
 
-class WheelReading(NamedTuple):
-    """What a wheel said and what that means, beside every build of torch."""
+def fact_of(found: Compatibility, torch: str) -> Fact | None:
+    """Return what METADATA of a wheel does not declare, if anything.
 
-    wheel: Wheel
-
-    rows: _Rows
-    """By the version of the build."""
-
-    reasons: dict[str, str | None]
-    """Why it does not run beside each build; None: it does."""
-
-    allowed: frozenset[str]
-    """The builds that its METADATA allows."""
-
-    requires: tuple[str, ...] = ()
-    """The packages that it opens by name and does nothing without, as no torch of its CUDA runs here."""
-
-    why: str | None = None
-    """Why these are needed."""
-
-    @property
-    def row(self) -> LearnedRow:
-        """What it said beside the best build."""
-        return next(iter(self.rows.values()))[0]
-
-    @property
-    def running(self) -> frozenset[str]:
-        """The builds that it runs beside."""
-        return frozenset(one for one, why in self.reasons.items() if why is None)
-
-    def serves(self, builds: Iterable[str]) -> bool:
-        """Whether it runs beside one of some builds, and its METADATA allows it."""
-        usable = self.allowed & self.running
-        return not usable.isdisjoint(builds)
-
-    def fact(self, torch: str) -> Fact | None:
-        """Return it as a fact; None if METADATA says it all.
-
-        Args:
-            torch: The build that it was met beside, of which the fact tells.
-        """
-        running = self.running
-        runs_everywhere = len(running) == len(self.reasons)
-        is_told = runs_everywhere or (self.allowed and self.allowed <= running)
-        if is_told and not self.requires:
-            return None
-        reasons = [self.reasons.get(torch), *self.reasons.values()]
-        if self.allowed and running.isdisjoint(self.allowed):
-            # What METADATA allows does not run it, and what runs it METADATA does not allow.
-            running = frozenset()
-            allowed = [one for one in self.reasons if one in self.allowed]
-            reasons = [*map(self.reasons.get, allowed), *reasons]
-        why = next(filter(None, reasons), self.why)
-        version = str(self.wheel.version)
-        return Fact(
-            self.wheel.package,
-            version,
-            f"{self.wheel.package} {version} {why}",
-            None if runs_everywhere else running,
-            self.requires,
-            self.wheel,
-        )
+    Args:
+        found: The compatibility of the wheel.
+        torch: The selected build.
+    """
+    running = found.running
+    runs_everywhere = len(running) == len(found.verdicts)
+    is_declared = runs_everywhere or (found.allowed and found.allowed <= running)
+    if is_declared and not found.adds:
+        return None
+    if found.allowed and running.isdisjoint(found.allowed):
+        running = frozenset()
+    why = found.reason(torch) or found.why_adds
+    version = str(found.wheel.version)
+    return Fact(
+        found.wheel.package,
+        version,
+        f"{found.wheel.package} {version} {why.message if why else None}",
+        None if runs_everywhere else running,
+        found.adds,
+        found.wheel,
+    )
 
 
 class Runs(Enum):
@@ -182,7 +139,7 @@ class Judge:
         self.index = index
         self.facts: dict[tuple[str, str], Fact] = {}
         """All that is known, by package and version; nothing is ever taken back."""
-        self.readings: dict[Wheel, WheelReading] = {}
+        self.readings: dict[Wheel, Compatibility] = {}
         """Of the wheels of what uv came to, at one time or another."""
         self.met: set[str] = set()
         """The packages that uv came to, at one time or another."""
@@ -195,14 +152,15 @@ class Judge:
         self._of_extras: set[str] = set()
         self._linked: set[str] = set()
         """The dependencies that bring what the code of others is linked to."""
-        self._needed: set[str] = set()
-        """The libraries that these others are linked to."""
         # A lock for the CPU has nothing to judge, nor one of what torch's own build answers for.
         is_for_cpu = not self._problem.gpus and all(
             build.backend.kind != "cuda" for build in self._problem.builds
         )
         answered = {"torch"} if self._problem.builds[0].learned else PAIRED
         self._is_idle = is_for_cpu or self._problem.requested <= answered
+        self._inspector = Inspector(
+            index.builds, self._problem.gpus, self._problem.counts
+        )
 
     @property
     def requested(self) -> frozenset[str]:
@@ -222,7 +180,9 @@ class Judge:
         }
         newest = [version for version in wheels if str(version) not in excluded]
         for version in newest[:LOOKED_AT]:
-            if self._allowed(self.index.metadata_requirements(wheels[version])):
+            if self._inspector.allowed(
+                self.index.metadata_requirements(wheels[version])
+            ):
                 return version
         return next(iter(newest), listed)
 
@@ -319,11 +279,21 @@ class Judge:
             own, self._problem.tags, lambda wheel: (wheel.package, wheel.tags)
         )
         self._of_extras.update(self._brought_by_extras(deciding))
-        new = [wheel for wheel in deciding if wheel not in self.readings]
+        of_torch = [
+            requirement
+            for wheel in wheels
+            if wheel.package == "torch"
+            for requirement in self.index.metadata_requirements(wheel)
+        ]
+        new = [
+            wheel
+            for wheel in deciding
+            if wheel not in self.readings and not is_required_by_torch(wheel, of_torch)
+        ]
         readings = side_by_side(self._look, new, WHEELS_AT_ONCE)
         for reading in filter(None, readings):
             self.readings[reading.wheel] = reading
-            fact = reading.fact(self._torch)
+            fact = fact_of(reading, self._torch)
             if fact is None or self.has_fallback(fact.package):
                 continue
             self._learn(fact)
@@ -336,14 +306,8 @@ class Judge:
                     self.before_torch.append(fact.package)
                 else:
                     self._learn_of_older(reading)
-        linked = {name for wheel in deciding for name in self._linked_to(wheel)}
-        if not linked <= self._linked:
-            self._linked |= linked
-            for wheel in deciding:
-                if wheel.package in linked:
-                    # Its METADATA alone was read.
-                    self.readings.pop(wheel, None)
-            self._learn_from_code(wheels)
+        for wheel in deciding:
+            self._linked.update(self._linked_to(wheel))
 
     def _brought_by_extras(self, wheels: Iterable[Wheel]) -> Iterator[str]:
         """Yield what requested extras bring."""
@@ -373,27 +337,18 @@ class Judge:
             learned="",
             cuda=f"{cuda}.0",
         )
-        why = judge_reading(row, self._problem.gpus).excluded
+        why = gpu_verdict(row, self._problem.gpus).rejection
         if why:
-            self._learn(
-                Fact(package, version, f"{package} {version} {why}", frozenset())
-            )
+            message = f"{package} {version} {why.message}"
+            self._learn(Fact(package, version, message, frozenset()))
 
     def _linked_to(self, wheel: Wheel) -> Iterator[str]:
-        """Yield the dependencies for a CUDA of a wheel that is linked to a library which does not come with torch.
-
-        Also those of one for a CUDA that was requested and has no library of its own.
-        """
+        """Yield the CUDA dependencies of a wheel that links to others."""
         reading = self.readings.get(wheel)
-        if reading is None:
+        if reading is None or not any(map(comes_apart, reading.row.needs)):
             return
-        is_empty = reading.row.system is None and wheel.package in self.requested
-        is_for_cuda = is_empty and name_cuda(wheel.package)
-        if not is_for_cuda and not any(map(comes_apart, reading.row.needs)):
-            return
-        self._needed.update(reading.row.needs)
-        texts = reading.row.requires + reading.requires
-        for requirement in requirements_of_metadata(texts):
+        added = map(Requirement.of, reading.adds)
+        for requirement in (*reading.row.requirements(), *added):
             if name_cuda(requirement.name) and self._problem.counts(requirement):
                 yield requirement.name
 
@@ -404,23 +359,16 @@ class Judge:
         self.before_torch.clear()
         return changes
 
-    def _may_come_first(self, reading: WheelReading) -> bool:
+    def _may_come_first(self, reading: Compatibility) -> bool:
         """Whether a wheel is built with an older CUDA than torch's, nothing else speaks against it, and it never came first."""
         package = reading.wheel.package
         if package in self._came_first or package in self.before_torch:
             return False
-        _, judgement = reading.rows[self._torch]
         build = self.index.builds[self._torch]
-        fits = loads_beside(judgement.torch, build) is not False
-        return fits and self._is_of_older_cuda(reading)
-
-    def _is_of_older_cuda(self, reading: WheelReading) -> bool:
-        """Whether a wheel is built with an older CUDA than the torch that it was met beside."""
-        _, judgement = reading.rows[self._torch]
-        build = self.index.builds[self._torch]
-        if build.toolkit is None or judgement.cuda is None:
-            return False
-        return judgement.cuda < build.toolkit[0]
+        row = reading.verdicts[self._torch].row
+        return loads_with(row.torch, build) is not False and needs_older_cuda(
+            row, build
+        )
 
     def has_fallback(self, package: str) -> bool:
         """Whether what was requested is known to do without a package, or the one version that is allowed without a GPU."""
@@ -437,26 +385,29 @@ class Judge:
             return False
         return bool(extension.optional_for & {*self.requested, "*"})
 
-    def _decides(self, package: str) -> bool:
-        """Whether a package was requested, is what the catalogue calls the core of programs, or what these are linked to."""
-        members = load_members()
-        if members.names(package) or package in members.stated:
-            return True
-        return package in self.requested or package in self._linked
+    def _deepest_for(self, package: str) -> Depth:
+        """Return how much of a package may be read."""
+        is_requested = package in self._problem.requested
+        deepest = deepest_for(package, is_requested=is_requested)
+        # A part is enough for a warning.
+        if self.has_fallback(package):
+            return min(deepest, Depth.PART)
+        return deepest
 
-    def _look(self, wheel: Wheel) -> WheelReading | None:
+    def _look(self, wheel: Wheel) -> Compatibility | None:
         """Return what a wheel says; None if it has no code of its own, or cannot be read."""
         members = load_members()
         if members.for_cpu_alone.fullmatch(wheel.package):
             return None
         is_for_any = all(tag.platform == "any" for tag in wheel.tags)
-        is_answered_for = members.with_torch.fullmatch(wheel.package)
+        is_answered_for = bool(members.with_torch.fullmatch(wheel.package))
+        is_answered_for &= members.lowest_chip(wheel.package, wheel.version) is None
         # The name of a file may say any platform, and have libraries for one.
         if (is_for_any or is_answered_for) and wheel.package not in self.requested:
             return None
         try:
             if not is_for_any or self.index.reader.may_have_code(wheel):
-                return self._read(wheel, Depth.WHOLE, frozenset(self.index.builds))
+                return self._read(wheel, Depth.WHOLE)
         except InstallationError as error:
             package = f"{wheel.package} {wheel.version}"
             message = f"could not read whether {package} has code for these GPUs: {error.message}"
@@ -464,98 +415,19 @@ class Judge:
         return None
 
     def _read(
-        self,
-        wheel: Wheel,
-        deepest: Depth,
-        builds: frozenset[str],
-    ) -> WheelReading:
-        """Read a wheel until it is judged, or its tables tell that it runs beside none of some builds.
-
-        Args:
-            wheel: The wheel.
-            deepest: How much of it may be read.
-            builds: The builds that count, by the versions that stand for them.
-
-        Raises:
-            InstallationError: if it cannot be read.
-        """
-        if not self._decides(wheel.package):
-            deepest = Depth.METADATA
-        elif self.has_fallback(wheel.package):
-            # What refuses nothing is read in part: that is enough for a warning.
-            deepest = min(deepest, Depth.PART)
-        for depth in Depth:
-            reading = self._read_to(wheel, depth)
-            is_settled = all(one.is_settled for _, one in reading.rows.values())
-            is_ruled_out = depth >= Depth.TABLES and not reading.serves(builds)
-            is_ruled_out &= not is_tied_by_name_alone(reading.row)
-            if depth == deepest or is_settled or is_ruled_out:
-                break
-        return reading
-
-    def _read_to(self, wheel: Wheel, depth: Depth) -> WheelReading:
-        """Read a wheel to a depth and judge it beside every build."""
-        rows = self._rows_beside(wheel, depth)
-        reasons = {
-            version: misfit_beside(*rows[version], build, self._versions)
-            for version, build in self.index.builds.items()
-        }
-        [(row, judgement), *_] = rows.values()
-        stated = requirements_of_metadata(row.requires)
-        required = [*filter(self._problem.counts, stated)]
-        allowed = self._allowed(required)
-        reading = WheelReading(wheel, rows, reasons, allowed)
-        opened = missing_libraries(row, self._versions)
-        names_torch = any(one.name == "torch" for one in required)
-        is_alone = not row.torch.is_linked and not names_torch
-        is_let_be = bool(opened) or (is_alone and self._is_of_older_cuda(reading))
-        if is_let_be and not judgement.excluded and not reading.running:
-            # With no torch of its CUDA, it brings what it opens; what it is linked to the system has to have.
-            return reading._replace(
-                reasons=dict.fromkeys(reasons),
-                requires=tuple(opened),
-                why=next(filter(None, reasons.values())),
-            )
-        requires = left_out(row, self._linked)
-        why = "is linked to what its METADATA leaves out" if requires else None
-        return reading._replace(requires=requires, why=why)
-
-    def _rows_beside(self, wheel: Wheel, depth: Depth) -> _Rows:
-        """Return what a wheel says to a depth, and what that means, beside each build."""
-        rows: _Rows = {}
-        by_backend: _Rows = {}
-        has_runtimes_apart = load_members().has_runtimes_apart(wheel.package)
-        for version, build in self.index.builds.items():
-            # But for what has a library for each CUDA, it says the same beside all.
-            key = build.backend.tag if has_runtimes_apart else ""
-            if key not in by_backend:
-                row = self.index.row(wheel, build, depth)
-                row = self._as_needed(row)
-                by_backend[key] = row, judge_reading(row, self._problem.gpus)
-            rows[version] = by_backend[key]
-        return rows
-
-    def _as_needed(self, row: LearnedRow) -> LearnedRow:
-        """Return of a dependency only the code of those libraries that others are linked to, if it has them."""
-        if row.package in self.requested:
-            return row
-        needed = [code for code in row.codes if basename(code.library) in self._needed]
-        if not needed:
-            return row
-        return replace(row, codes=tuple(needed))
-
-    def _allowed(self, requirements: Iterable[Requirement]) -> frozenset[str]:
-        """Return the builds of torch that requirements of METADATA allow."""
-        required = [one for one in requirements if one.name == "torch"]
-        return frozenset(
-            version
-            for version, build in self.index.builds.items()
-            if all(one.allows(build.torch) for one in required)
+        self, wheel: Wheel, deepest: Depth, builds: frozenset[str] = frozenset()
+    ) -> Compatibility:
+        """Read a wheel until it is certain whether it runs."""
+        return self._inspector.inspect(
+            wheel,
+            partial(self.index.reader.readings, wheel),
+            Context(self._versions, builds, self._linked),
+            min(deepest, self._deepest_for(wheel.package)),
         )
 
     # Older versions.
 
-    def _learn_of_older(self, newest: WheelReading) -> None:
+    def _learn_of_older(self, newest: Compatibility) -> None:
         """Learn beside which builds the older versions of a package run, from the newest down to one that is known to run.
 
         The beginning of the code decides first. Only if a version is known to run, the newer versions that may run are
@@ -564,7 +436,7 @@ class Judge:
         package = newest.wheel.package
         releases = self.index.releases(package).items()
         older = [wheel for version, wheel in releases if version < newest.wheel.version]
-        try_version = partial(self._try, needs_libraries=newest.row.system == "windows")
+        try_version = partial(self._try, newest=newest)
         unknown: list[Trial] = []
         is_known = False
         for trial in self._trials(older, try_version):
@@ -612,38 +484,35 @@ class Judge:
         wheel: Wheel,
         deepest: Depth = Depth.PART,
         *,
-        needs_libraries: bool,
+        newest: Compatibility,
     ) -> Trial:
         """Read an older version.
 
         Args:
             wheel: Its wheel.
             deepest: How much of it is read at most.
-            needs_libraries: Whether a version without libraries is only a placeholder, whatever its name says.
+            newest: The newest version, which does not run.
         """
         # A dependency has to run beside the torch that uv came to; what is requested may run beside another.
         builds = frozenset([self._torch])
         if wheel.package in self.requested:
             builds = frozenset(self.index.builds)
         try:
-            reading = self._read(wheel, deepest, builds)
+            found = self._read(wheel, deepest, builds)
         except InstallationError as error:
             return _passed_over(wheel, Runs.UNKNOWN, error.message)
-        fact = reading.fact(self._torch)
-        if not reading.serves(builds):
+        fact = fact_of(found, self._torch)
+        if not found.runs_with(builds):
             return Trial(wheel, Runs.NO, fact)
-        needs_libraries |= all(tag.platform != "any" for tag in wheel.tags)
-        # Nor does it compile anything with what another package has (mslk-cuda 0.0.0 has no file but METADATA).
-        needs_libraries |= not reading.row.requires
-        for row, judgement in reading.rows.values():
-            if not self._decides(wheel.package) or judgement.excluded:
-                continue
-            if row.system is None and needs_libraries:
-                # What should have libraries and has none is a placeholder.
-                return _passed_over(wheel, Runs.NO, "it has no library")
+        if found.unusable or not self._deepest_for(wheel.package):
+            return Trial(wheel, Runs.YES, fact)
+        why = missing_compiled_code(found, newest)
+        if why:
+            return _passed_over(wheel, Runs.NO, why.message)
+        for row, _, warning in found.verdicts.values():
             # Of some the maker states what their files do not tell (warp-lang 1.17.0).
             is_told = row.codes or row.package in load_members().stated
-            if not row.is_whole and (judgement.doubt or not is_told):
+            if not row.is_whole and (warning or not is_told):
                 return _passed_over(wheel, Runs.UNKNOWN, "only a part of it was read")
         return Trial(wheel, Runs.YES, fact)
 
@@ -664,18 +533,3 @@ def _passed_over(wheel: Wheel, runs: Runs, why: str) -> Trial:
     unread = why if runs is Runs.UNKNOWN else ""
     fact = Fact(wheel.package, version, message, frozenset(), unread=unread)
     return Trial(wheel, runs, fact)
-
-
-def left_out(row: LearnedRow, linked: Iterable[str]) -> tuple[str, ...]:
-    """Return the packages that a wheel is linked to and its METADATA leaves out, of those that other versions of it require.
-
-    Args:
-        row: What the wheel said.
-        linked: What wheels of it and of others require that they are linked to, each for some CUDA.
-    """
-    names = {name_for_cuda(one, 0) for one in linked}
-    packages = {one for one in packages_apart(row) if name_for_cuda(one, 0) in names}
-    if packages:
-        packages -= names_of(requirements_of_metadata(row.requires))
-    # A set has another order in each run, and uv is told the same in every one.
-    return tuple(sorted(packages))

@@ -8,7 +8,7 @@ family is from the default index if no source of torch lists it.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 
@@ -16,8 +16,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
-from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.requirement import Requirement, parse_requirement
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
@@ -42,7 +42,11 @@ from gpuinstall.lock.solve.members import fitting
 from gpuinstall.lock.solve.problem import Problem
 from gpuinstall.sources.session import Session
 from gpuinstall.wheels.learned.reader import reader_for
-from gpuinstall.wheels.learned.row import Depth, LearnedRow
+from gpuinstall.wheels.learned.row import (
+    Depth,
+    LearnedRow,
+    requirements_of_metadata,
+)
 
 _WheelPages = dict[str, tuple[Wheel, ...]]
 
@@ -395,10 +399,3 @@ class PackageIndex:
             requirements = requirements_of_metadata(map(str, texts))
             return [one for one in requirements if one.counts(environment, extras)]
         return []
-
-
-def requirements_of_metadata(texts: Iterable[str]) -> Iterator[Requirement]:
-    """Yield what METADATA requires: that of old wheels may have what is no requirement."""
-    for text in texts:
-        with suppress(UsageError):
-            yield parse_requirement(text)

@@ -23,7 +23,7 @@ from gpuinstall.lock.solve.loop import Answer, Loop
 from gpuinstall.lock.solve.problem import newest_for
 from gpuinstall.lock.uv.project import OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
-from gpuinstall.wheels.judging import unbrought_libraries, unreadable_ptx
+from gpuinstall.wheels.compatibility import missing_libraries, unsupported_ptx
 from gpuinstall.wheels.learned.row import LearnedRow
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import is_of_a_package, name_for_cuda
@@ -301,10 +301,10 @@ class Remarks:
         members = load_members()
         readings = map(self._loop.judge.readings.get, self._answer.wheels)
         for reading in filter(None, readings):
-            row, judgement = reading.rows[torch]
+            row, rejection, warning = reading.verdicts[torch]
+            reason = rejection or warning
             why = (
-                reading.reasons[torch]
-                or judgement.doubt
+                (reason and reason.message)
                 or self._unreadable_ptx(row)
                 or self._lacks_library(row)
                 or self._too_new_for_system(row)
@@ -324,7 +324,8 @@ class Remarks:
     def _unreadable_ptx(self, row: LearnedRow) -> str:
         """Return that a driver does not read the PTX that code writes while it runs; empty if nothing says so."""
         build = self._answer.build
-        return unreadable_ptx(row, build, self._problem.gpus, self._versions)
+        why = unsupported_ptx(row, build, self._problem.gpus, self._versions)
+        return why.message if why else ""
 
     def _lacks_library(self, row: LearnedRow) -> str:
         """Return that a package is linked to a library which nothing in the lock has; empty if that is not known."""
@@ -338,7 +339,7 @@ class Remarks:
                 lacking.difference_update(*found)
             except InstallationError:
                 lacking.clear()
-        names = sorted(lacking) + unbrought_libraries(row, self._versions)
+        names = sorted(lacking) + missing_libraries(row, self._versions)
         if not names:
             return ""
         return f"may not run: it is linked to {some(names)}, which nothing in this lock has"

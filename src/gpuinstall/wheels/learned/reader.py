@@ -42,7 +42,7 @@ from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from packaging.version import Version
 
@@ -194,7 +194,7 @@ class Reader(Value):
 
         # The wheel as it is beside this torch.
         cuda = row.cuda
-        if not cuda:
+        if not cuda and len(row.cudas) < 2:
             pins = row.requires
             if depth < Depth.PART:
                 # Its own code may be older than the NCCL that it requires, and tells that once it is read.
@@ -204,6 +204,23 @@ class Reader(Value):
             major = declared or pinned_cuda(pins, platform)
             cuda = f"{major}.0" if major else None
         return replace(row, backend=backend.tag, platform=platform, cuda=cuda)
+
+    def readings(
+        self, wheel: Wheel, build: Build, start: Depth = Depth.METADATA
+    ) -> Generator[LearnedRow, None, None]:
+        """Yield the rows of a wheel, each deeper than the previous one.
+
+        Args:
+            wheel: The wheel.
+            build: The build of torch that it runs with.
+            start: The depth of the first row.
+
+        Raises:
+            InstallationError: The wheel cannot be read or is malformed.
+        """
+        platform = f"{build.os}-{build.arch}"
+        for depth in list(Depth)[start:]:
+            yield self.companion(wheel, build.backend, platform, depth)
 
     def may_have_code(self, wheel: Wheel) -> bool:
         """Whether a wheel may have GPU code, by its name and its METADATA."""
@@ -344,7 +361,7 @@ def _facts(
         **asdict(facts),
         "requires": _requires(metadata),
         "metadata_version": version if has_own_version else None,
-        "cuda": f"{facts.cuda}.0" if facts.cuda else None,
+        "cuda": f"{facts.cudas[0]}.0" if len(facts.cudas) == 1 else None,
         "lowest": _lowest_named(metadata),
         "system": _system_of(opened.members),
     }

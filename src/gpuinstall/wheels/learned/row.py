@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from enum import IntEnum
 
@@ -11,6 +12,8 @@ import tomli
 from packaging.version import Version
 
 from gpuinstall.base.codec import read_object, write_object
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.requirement import Requirement, parse_requirement
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build
@@ -23,7 +26,7 @@ _ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?|gfx[0-9a-f]{3,5}")
 _TORCH = re.compile(r"torch(?![\w.-])")
 _PIN = re.compile(r"([\w.-]+) ?\(?== ?([0-9]+(?:\.[0-9]+){1,3})\)? ?(?:;.*)?", re.ASCII)
 
-READING = 22
+READING = 23
 """The number of the rules by which wheels are read: each that finds another answer in the same wheel adds one.
 
 tests/unit/test_house.py asks for it after any change to these rules and their tables.
@@ -91,6 +94,10 @@ class LearnedRow(Value):
     """The libraries that its code is linked to and does not bring."""
     opens: tuple[str, ...] = ()
     """The libraries that a string alone names."""
+    cudas: tuple[int, ...] = ()
+    """The CUDA majors that its code is built with, if it shows any."""
+    has_runtime: bool = False
+    """Whether it bundles or links in a CUDA runtime."""
     metadata_version: str | None = None
     """The version in METADATA, if the name of the file says more: 2.8.3 of 2.8.3+cu12torch2.9."""
     torch: TorchNeeds = TorchNeeds("unknown")
@@ -154,6 +161,10 @@ class LearnedRow(Value):
             return self.linked
         return self.codes[0].library if self.codes else None
 
+    def requirements(self) -> Iterator[Requirement]:
+        """Return the requirements of METADATA."""
+        return requirements_of_metadata(self.requires)
+
     @property
     def day(self) -> str:
         """The day on which it was read."""
@@ -195,3 +206,10 @@ def _libraries(requires: Iterable[str]) -> Iterator[tuple[str, str]]:
         pin = _PIN.fullmatch(text)
         if pin and "cudnn" in re.split("[-_.]", pin[1]):
             yield "cudnn", pin[2]
+
+
+def requirements_of_metadata(texts: Iterable[str]) -> Iterator[Requirement]:
+    """Yield the requirements of METADATA without malformed ones."""
+    for text in texts:
+        with suppress(UsageError):
+            yield parse_requirement(text)

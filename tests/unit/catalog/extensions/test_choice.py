@@ -78,12 +78,7 @@ class Shop:
             store = LearnedStore(self.folder / "learned")
             reader = Reader(sources, client, store, Reporter())
             problem = lock_problem()
-            chooser = ExtensionChooser(
-                problem,
-                lambda wheel, build, depth: reader.companion(
-                    wheel, build.backend, "linux-x86_64", depth
-                ),
-            )
+            chooser = ExtensionChooser(problem, reader.readings)
             places = [
                 Beside(build.minor, build.backend.tag, build.os)
                 for build in problem.builds

@@ -38,7 +38,7 @@ def chosen(torch, files, row=None):
 
     def read(file, build, depth):
         assert row, (file, build, depth)
-        return row
+        yield row
 
     name = files[0].wheel.package
     chooser = ExtensionChooser(pose(wanted, wanted.plan), read)

@@ -1,19 +1,29 @@
-"""What a reading means for GPUs, their driver and torch: a table for each rule."""
+"""Compatibility of a wheel with GPUs, their driver, and torch."""
 
 import pytest
 
+from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.machine.words import machine_in_words
-from gpuinstall.wheels.judging import (
-    judge_file,
-    judge_reading,
-    loads_beside,
-    misfit_beside,
-    process_cuda,
-    unbrought_libraries,
-    unreadable_ptx,
+from gpuinstall.wheels.compatibility import (
+    BuildVerdict,
+    Compatibility,
+    build_rejection,
+    gpu_verdict,
+    loads_with,
+    missing_compiled_code,
+    missing_libraries,
+    required_cuda,
+    undeclared_packages,
+    unsupported_ptx,
+)
+from gpuinstall.wheels.inspector import (
+    Context,
+    Inspector,
+    deepest_for,
+    is_required_by_torch,
 )
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.needs import (
@@ -22,7 +32,11 @@ from gpuinstall.wheels.needs import (
     pinned_cuda,
 )
 from gpuinstall.wheels.package import LibraryCode
+from tests.unit.lock.wheels_here import listed
 
+MINORS = ("2.8", "2.9", "2.14")
+WHEEL = listed("some-1.0-cp312-cp312-manylinux_2_28_x86_64.whl")
+PURE = listed("some-1.0-py3-none-any.whl")
 READING = LearnedRow(
     package="some",
     version="1.0",
@@ -42,6 +56,21 @@ def gpus(*names, driver="570.86.15"):
     machine = machine_in_words(names, driver)
     rules = rules_for(machine, load_catalog(), {"cuda"})
     return tuple((rules, gpu) for gpu in machine.gpus)
+
+
+def inspector_for(*names, driver="570.86.15"):
+    """An inspector for one build."""
+    build = "2.14.1+cu126"
+    return Inspector({build: build_named(build)}, gpus(*names, driver=driver), counts)
+
+
+def counts(_requirement):
+    return True
+
+
+def compatibility(wheel, **fields):
+    row = reading(**fields)
+    return Compatibility(wheel, {"2.14.1": BuildVerdict(row)}, frozenset({"2.14.1"}))
 
 
 def reading(**fields):
@@ -64,7 +93,6 @@ def build_named(name):
     return build
 
 
-TWO_CUDAS = ("libcudart.so.12", "libcudart.so.13")
 FOR_EACH_CUDA = "c_cu124 sm_80, c_cu126 sm_80, c_cu130 sm_90, d sm_90"
 WITH_FAST_WAY = "main sm_80, flash_attn_3 sm_90a"
 PART = {"depth": Depth.PART, "is_whole": False}
@@ -146,7 +174,7 @@ JUDGED = [
     (
         "V100",
         {"lowest": "7.5"},
-        "doubt: may not run on V100: its description asks for compute capability 7.5 or newer",
+        "doubt: may not run on V100: its description requires compute capability 7.5 or newer",
     ),
     ("RTX 4090", {"lowest": "7.5"}, ""),
     ("V100", {"lowest": "7.5", "codes": "a sm_70"}, ""),
@@ -159,10 +187,10 @@ JUDGED = [
         "doubt: may not run on H100: its name says sm_80",
     ),
     # Of libraries for two CUDAs a driver has to run one.
-    ("RTX 3090", {"needs": TWO_CUDAS}, ""),
+    ("RTX 3090", {"cudas": (12, 13)}, ""),
     (
         "RTX 3090, driver 470.256.02",
-        {"needs": TWO_CUDAS},
+        {"cudas": (12, 13)},
         "does not run on driver 470.256.02: it is for CUDA 12 and 13, and CUDA 12.x needs driver 525.60.13 or newer",
     ),
     # The CUDA of a name, a label or METADATA is certain: the driver does not run it, or it has no code for the chip.
@@ -190,11 +218,29 @@ JUDGED = [
         "has no code for Tesla K80: it is for CUDA 12, which has none below sm_50",
     ),
     ("V100, driver 470.256.02", UNREAD, ""),
+    # Families of libraries start at a chip, known without a byte of them.
+    (
+        "GTX 1080, driver 580.95.05",
+        {"package": "nvidia-cudnn-cu12", "version": "9.11.0.98", **UNREAD},
+        "has no code for GeForce GTX 1080: it requires compute capability 7.5 or newer",
+    ),
+    (
+        "GTX 1080, driver 580.95.05",
+        {"package": "nvidia-cudnn-cu12", "version": "9.10.2.21", **UNREAD},
+        "",
+    ),
+    (
+        "GTX 1080, driver 580.95.05",
+        {"package": "libcudf-cu12", "version": "25.10.0", **UNREAD},
+        "has no code for GeForce GTX 1080: it requires compute capability 7.0 or newer",
+    ),
+    ("V100", {"package": "libcudf-cu12", "version": "25.10.0", **UNREAD}, ""),
+    ("GTX 1080", {"package": "cudf-cu12", "version": "25.10.0", **UNREAD}, ""),
     # Libraries for Windows alone run nowhere else.
     (
         "RTX 4090",
         {"system": "windows", **UNREAD},
-        "has libraries for Windows alone, although its file some-1.0-cp312-cp312-manylinux_2_28_x86_64.whl is for any platform",
+        "has libraries only for Windows, although some-1.0-cp312-cp312-manylinux_2_28_x86_64.whl is for any platform",
     ),
     (
         "RTX 4090",
@@ -208,10 +254,12 @@ JUDGED = [
 def test_what_a_reading_means_for_a_gpu(there, fields, why):
     gpu, _, driver = there.partition(", driver ")
     row = reading(**fields)
-    answer = judge_reading(row, gpus(gpu, driver=driver or "570.86.15"))
+    answer = gpu_verdict(row, gpus(gpu, driver=driver or "570.86.15"))
 
-    told = f"doubt: {answer.doubt}" if answer.doubt else answer.excluded
-    assert told == why
+    found = answer.rejection.message if answer.rejection else ""
+    if answer.warning:
+        found = f"doubt: {answer.warning.message}"
+    assert found == why
     # What is certain is settled before a byte is read.
     if row.depth == Depth.METADATA:
         assert answer.is_settled == bool(why)
@@ -230,9 +278,9 @@ def test_a_library_that_no_package_of_a_lock_has_is_named_with_its_package(
     row = reading(cuda="13.0", needs=needs)
     versions = {"nvidia-cuda-runtime": "13.0.96", "nvidia-cublas": "13.1.0.3"}
 
-    assert unbrought_libraries(row, versions) == unbrought
+    assert missing_libraries(row, versions) == unbrought
     # torch has them in its own wheel, as far as is known.
-    assert unbrought_libraries(row, {"torch": "2.9.0"}) == []
+    assert missing_libraries(row, {"torch": "2.9.0"}) == []
 
 
 @pytest.mark.parametrize(
@@ -252,14 +300,15 @@ def test_what_nvrtc_writes_while_it_runs_has_to_be_read_by_the_driver(
     build = build_named("2.14.1+cu126")
     here = gpus("H100", driver=driver)
 
-    answer = unreadable_ptx(row, build, here, versions)
+    answer = unsupported_ptx(row, build, here, versions)
 
     why = (
         f"may not run on driver {driver}: NVRTC {cuda} compiles its kernels to PTX "
-        f"while it runs, which needs a driver for CUDA {cuda}"
+        f"at run time, which needs a driver for CUDA {cuda}"
     )
-    assert answer == (why if cuda else "")
-    assert unreadable_ptx(replace(row, writes_ptx=False), build, here, versions) == ""
+    assert (answer and answer.message) == (why if cuda else None)
+    without = replace(row, writes_ptx=False)
+    assert unsupported_ptx(without, build, here, versions) is None
 
 
 @pytest.mark.parametrize(
@@ -285,24 +334,141 @@ def test_what_nvrtc_writes_while_it_runs_has_to_be_read_by_the_driver(
 def test_where_the_tables_of_code_are_unread_more_is_read(fields, is_settled):
     row = reading(**{"depth": Depth.PART, **fields})
 
-    assert judge_reading(row, gpus("V100")).is_settled is is_settled
+    assert gpu_verdict(row, gpus("V100")).is_settled is is_settled
 
 
 @pytest.mark.parametrize(
     ("cuda", "deepest"),
     [("13.0", Depth.METADATA), ("12.0", Depth.PART), (None, Depth.PART)],
 )
-def test_no_more_is_read_than_settles(cuda, deepest):
+def test_reading_stops_once_it_is_settled(cuda, deepest):
     depths = []
 
-    def read(depth):
-        depths.append(depth)
-        torch = TorchNeeds("none")
-        return reading(cuda=cuda, torch=torch, codes="a sm_89", depth=depth)
+    def readings(_build):
+        for depth in Depth:
+            depths.append(depth)
+            torch = TorchNeeds("none")
+            yield reading(cuda=cuda, torch=torch, codes="a sm_89", depth=depth)
 
-    judge_file(read, gpus("RTX 4090"))
+    inspector = inspector_for("RTX 4090")
+    inspector.inspect(WHEEL, readings, Context())
 
     assert depths[-1] == deepest
+
+
+def test_reading_stops_at_the_limit():
+    def readings(_build):
+        for depth in Depth:
+            yield reading(codes="a sm_70", is_whole=False, depth=depth)
+
+    inspector = inspector_for("RTX 4090")
+    found = inspector.inspect(WHEEL, readings, Context(), Depth.PART)
+
+    verdict = found.verdicts["2.14.1+cu126"]
+    assert (found.row.depth, verdict.rejection) == (Depth.PART, None)
+    assert verdict.warning
+    assert verdict.warning.code == "no-code"
+
+
+def test_a_rejection_is_a_value():
+    row = reading(torch=TorchNeeds("ordinary", None, ("2.9",), MINORS))
+    found = inspector_for("RTX 4090").assess(WHEEL, {"2.14.1+cu126": row}, Context())
+
+    reason = found.rejects("2.14.1+cu126")
+    assert reason
+    assert reason.code == "other-torch"
+    assert not found.runs_with(["2.14.1+cu126"])
+    assert found.reason("2.14.1+cu126") == reason
+
+
+@pytest.mark.parametrize(
+    ("system", "is_native", "requires", "code"),
+    [
+        # A pure wheel is no older version of a program with compiled code.
+        (None, False, (), "no-compiled-code"),
+        (None, False, ("torch",), "no-compiled-code"),
+        (None, True, (), "no-compiled-code"),
+        ("any", False, (), None),
+        ("any", True, (), None),
+    ],
+)
+def test_a_release_without_libraries_replaces_no_compiled_one(
+    system, is_native, requires, code
+):
+    older = compatibility(
+        PURE if not is_native else WHEEL, system=system, requires=requires
+    )
+    newer = compatibility(WHEEL, system="any")
+
+    found = missing_compiled_code(older, newer)
+    assert (found and found.code) == code
+
+
+@pytest.mark.parametrize(
+    ("is_native", "requires", "code"),
+    [
+        (False, ("torch",), None),
+        (False, (), "placeholder"),
+        (True, ("torch",), "placeholder"),
+    ],
+)
+def test_a_placeholder_replaces_nothing(is_native, requires, code):
+    older = compatibility(WHEEL if is_native else PURE, requires=requires)
+    newer = compatibility(PURE)
+
+    found = missing_compiled_code(older, newer)
+    assert (found and found.code) == code
+
+
+def test_an_unread_release_is_no_release_without_libraries():
+    older = compatibility(PURE, depth=Depth.METADATA)
+
+    assert missing_compiled_code(older, compatibility(WHEEL, system="any")) is None
+
+
+@pytest.mark.parametrize(
+    ("requirement", "is_required"),
+    [
+        ("nvidia-cufft-cu12==11.3.0.4", True),
+        ("nvidia-cufft-cu12<11", False),
+        ("nvidia-cublas-cu12", False),
+    ],
+)
+def test_a_requirement_of_torch_is_known(requirement, is_required):
+    name = "nvidia_cufft_cu12-11.3.0.4-py3-none-manylinux_2_17_x86_64.whl"
+    wheel = listed(name)
+
+    required = [parse_requirement(requirement)]
+    assert is_required_by_torch(wheel, required) is is_required
+
+
+def test_only_requested_and_core_packages_are_read():
+    assert deepest_for("some", is_requested=True) == Depth.WHOLE
+    assert deepest_for("some", is_requested=False) == Depth.METADATA
+    assert deepest_for("vllm", is_requested=False) == Depth.WHOLE
+
+
+def test_files_of_one_version_are_assessed_each():
+    inspector = inspector_for("RTX 3090", driver="550.54.15")
+    native = reading(needs=("libcudart.so.13",), cudas=(13,), cuda="13.0")
+    rows = dict.fromkeys(inspector.builds, native)
+    pure = {build: reading() for build in inspector.builds}
+
+    assert not inspector.assess(WHEEL, rows, Context()).runs_with(inspector.builds)
+    assert inspector.assess(PURE, pure, Context()).runs_with(inspector.builds)
+
+
+def test_another_cuda_without_torch_is_a_warning():
+    build = "2.14.1+cu130"
+    inspector = Inspector(
+        {build: build_named(build)}, gpus("RTX 4090", driver="580.95.05"), counts
+    )
+    row = reading(package="cupy-cuda12x", cuda="12.0", torch=TorchNeeds("none"))
+
+    verdict = inspector.assess(WHEEL, {build: row}, Context()).verdicts[build]
+    assert verdict.rejection is None
+    assert verdict.warning
+    assert verdict.warning.code == "own-cuda"
 
 
 OF_PROCESS = [
@@ -315,13 +481,21 @@ OF_PROCESS = [
     ({"opens": ("libcublas.so.12",)}, None),
     ({"needs": ("libcudart.so.12", "libcublas.so.13")}, None),
     ({"opens": ("libcudart.so.12", "libcudart.so.13")}, None),
-    # A runtime of its own.
+    # A runtime of its own frees a package only if it was found.
     ({"cuda": "12.0"}, None),
+    ({"package": "spconv-cu118", "has_runtime": True, "torch": TorchNeeds()}, None),
+    ({"package": "spconv-cu118", "has_runtime": True}, 11),
+    ({"package": "spconv-cu118", "codes": "a sm_70", "torch": TorchNeeds()}, 11),
     (
-        {"package": "some-cu11", "codes": "a sm_70", "torch": TorchNeeds()},
-        None,
+        {
+            "package": "spconv-cu118",
+            "has_runtime": True,
+            "torch": TorchNeeds("stable", "2.9"),
+        },
+        11,
     ),
-    ({"package": "some-cu11", "codes": "a sm_70"}, None),
+    # Two majors in one wheel.
+    ({"package": "some-cu12", "cudas": (12, 13)}, None),
     (
         {
             "package": "ctranslate2",
@@ -330,14 +504,6 @@ OF_PROCESS = [
             "opens": ("libcublas.so.12",),
         },
         12,
-    ),
-    (
-        {"package": "some-cu11", "codes": "a sm_70", "requires": ("torch",)},
-        11,
-    ),
-    (
-        {"package": "some-cu11", "codes": "a sm_70", "depth": Depth.PART},
-        11,
     ),
     # A name, a label, a maker's statement.
     ({"package": "some-cu13"}, 13),
@@ -352,7 +518,7 @@ OF_PROCESS = [
 
 @pytest.mark.parametrize(("fields", "cuda"), OF_PROCESS)
 def test_the_cuda_that_a_process_has_to_have(fields, cuda):
-    assert process_cuda(reading(**fields)) == cuda
+    assert required_cuda(reading(**fields)) == cuda
 
 
 @pytest.mark.parametrize(
@@ -392,12 +558,6 @@ def test_the_cuda_that_metadata_requires(requires, cuda):
     assert pinned_cuda(requires, "linux-x86_64") == cuda
 
 
-def test_symbols_of_torch_are_told_on():
-    needs = TorchNeeds("ordinary", fits=("2.9",), judged=("2.8", "2.9"))
-
-    assert judge_reading(reading(torch=needs), gpus("RTX 4090")).torch == needs
-
-
 @pytest.mark.parametrize(
     ("build", "is_older_abi", "loads"),
     [
@@ -412,7 +572,7 @@ def test_the_build_with_newer_strings_does_not_load_code_with_older_ones(
     minors = ("2.5", "2.6")
     needs = TorchNeeds("ordinary", None, minors, minors, is_older_abi)
 
-    assert loads_beside(needs, build_named(build)) is loads
+    assert loads_with(needs, build_named(build)) is loads
 
 
 @pytest.mark.parametrize(
@@ -429,6 +589,23 @@ def test_the_build_with_newer_strings_does_not_load_code_with_older_ones(
 def test_what_comes_for_each_cuda_is_chosen_when_it_is_loaded(others, why):
     build = build_named("2.14.1+cu130")
     row = reading(package="some-libs-cu12", cuda="12.0")
-    judgement = judge_reading(row, gpus("RTX 4090", driver="580.95.05"))
 
-    assert misfit_beside(row, judgement, build, others) == why
+    found = build_rejection(row, None, build, others)
+    assert (found and found.message) == why
+
+
+NEEDS = ("libcutensor.so.2", "libcudss.so.0", "libcutensornet.so.2", "libnvinfer.so.10")
+
+
+def test_missing_requirements_have_a_stable_order():
+    linked = ("tensorrt-cu13-libs", "cutensor-cu12", "cutensornet-cu12", "cudss-cu12")
+    row = reading(cuda="12.0", needs=NEEDS)
+
+    assert undeclared_packages(row, linked) == (
+        "cutensor-cu12",
+        "cutensornet-cu12",
+        "tensorrt-cu12-libs",
+    )
+    required = replace(row, requires=("cutensor-cu12>=2",))
+    assert undeclared_packages(required, linked[:2]) == ("tensorrt-cu12-libs",)
+    assert undeclared_packages(row, ()) == ()

@@ -1,0 +1,565 @@
+"""Compatibility of a wheel with builds of torch and with GPUs. Pure.
+
+A row of a wheel, the builds, and the GPUs give one ``Compatibility``, for programs and
+extensions alike. Every rule returns its reason as a value, and the message of a reason
+follows the name of the package: ``vllm 0.33.0`` *has no code for V100*. A part of a
+wheel rejects nothing by its GPU code; it only warns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from packaging.version import Version
+
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.machine import Gpu
+from gpuinstall.base.requirement import names_of
+from gpuinstall.base.values import Value, replace
+from gpuinstall.base.versions import Backend, ComputeCapability
+from gpuinstall.catalog import Build, Wheel
+from gpuinstall.machine.protocol import Code, Rules, Toolkit
+from gpuinstall.wheels.learned.row import Depth, LearnedRow
+from gpuinstall.wheels.members import load_members
+from gpuinstall.wheels.needs import (
+    TorchNeeds,
+    comes_apart,
+    declared_cuda,
+    is_of_a_package,
+    load_libraries,
+    name_for_cuda,
+)
+
+ServedGpus = tuple[tuple[Rules, Gpu], ...]
+"""The GPUs that a package must run on, each with the rules of its machine."""
+
+_OLDEST_CHIPS = {
+    13: ComputeCapability(7, 5),
+    12: ComputeCapability(5, 0),
+    11: ComputeCapability(3, 5),
+}
+"""The oldest chip that the compilers of a CUDA major support.
+
+NVIDIA, CUDA Toolkit, release notes of 11.0, 12.0, and 13.0: removed architectures.
+"""
+
+_NUMBER = re.compile(r"\d+")
+
+_CHIP_IN_NAME = re.compile(r"-sm(\d{2,3})(?=-|$)", re.ASCII)
+"""``symmetrix-xl-cuda12-sm70``: its program loads it only on such chips."""
+
+_OTHER_CXX_ABI = {("2.6", "cu126")}
+"""Builds with C++11 strings, unlike others of the release. Not measured.
+
+https://github.com/pytorch/pytorch/releases/tag/v2.6.0
+"""
+
+
+class BuildVerdict(NamedTuple):
+    """Compatibility of a wheel with one build of torch."""
+
+    row: LearnedRow
+    """What was read of the wheel."""
+    rejection: Reason | None = None
+    """Why it does not run."""
+    warning: Reason | None = None
+    """Why it may not run, although nothing certain rejects it."""
+
+
+class Compatibility(Value):
+    """Compatibility of a wheel with each build that can be selected."""
+
+    wheel: Wheel
+    verdicts: Mapping[str, BuildVerdict]
+    """By build, the best first."""
+    allowed: frozenset[str]
+    """The builds that METADATA of the wheel allows."""
+    unusable: Reason | None = None
+    """Why it runs with no build: the driver, the GPU, or its platform."""
+    adds: tuple[str, ...] = ()
+    """The packages that it needs and its METADATA does not require."""
+    why_adds: Reason | None = None
+    is_settled: bool = True
+    """Whether reading more of the wheel changes nothing."""
+
+    @property
+    def row(self) -> LearnedRow:
+        """The row of the best build."""
+        return next(iter(self.verdicts.values())).row
+
+    @property
+    def running(self) -> frozenset[str]:
+        """The builds that nothing rejects."""
+        verdicts = self.verdicts.items()
+        return frozenset(build for build, one in verdicts if one.rejection is None)
+
+    def rejects(self, build: str) -> Reason | None:
+        """Return why the wheel does not run with a build, if it does not."""
+        return self.verdicts[build].rejection
+
+    def runs_with(self, builds: Iterable[str]) -> bool:
+        """Return whether the wheel runs with a build that it allows."""
+        usable = self.allowed & self.running
+        return not usable.isdisjoint(builds)
+
+    def reason(self, torch: str) -> Reason | None:
+        """Return why a build, or else another one, rejects the wheel.
+
+        If it runs with no build that its METADATA allows, those builds count first.
+        """
+        builds = [torch, *self.verdicts]
+        if self.allowed and self.running.isdisjoint(self.allowed):
+            builds = [*filter(self.allowed.__contains__, self.verdicts), *builds]
+        known = filter(self.verdicts.__contains__, builds)
+        return next(filter(None, map(self.rejects, known)), None)
+
+
+def with_own_cuda(found: Compatibility, opened: Sequence[str]) -> Compatibility:
+    """Accept a wheel of another CUDA, which shares nothing with torch."""
+    verdicts = {}
+    for build, one in found.verdicts.items():
+        warning = one.warning
+        # Of linked libraries, it is known whether the environment has them.
+        if one.rejection and not opened and not _shared_majors(one.row):
+            message = f"uses its own CUDA next to torch's: {made_with(one.row)}"
+            warning = warning or Reason("own-cuda", message)
+        verdicts[build] = BuildVerdict(one.row, None, warning)
+    why = next(filter(None, (one.rejection for one in found.verdicts.values())))
+    return replace(found, verdicts=verdicts, adds=tuple(opened), why_adds=why)
+
+
+class GpuVerdict(NamedTuple):
+    """Compatibility of a wheel with the GPUs and their driver."""
+
+    rejection: Reason | None = None
+    warning: Reason | None = None
+    is_settled: bool = True
+    """Whether reading more of the wheel changes nothing."""
+
+
+def gpu_verdict(row: LearnedRow, gpus: ServedGpus) -> GpuVerdict:
+    """Return whether a wheel runs on the GPUs with any build of torch."""
+    for rule in _CERTAIN:
+        why = rule(row, gpus)
+        if why:
+            return GpuVerdict(why)
+    if row.depth < Depth.PART:
+        return GpuVerdict(is_settled=False)
+    why, is_certain = unsupported_gpus(row, gpus)
+    if is_certain:
+        return GpuVerdict(why)
+    is_settled = row.depth == Depth.WHOLE
+    if why is None:
+        is_known = row.torch.is_known or not row.links_count
+        # The beginnings of libraries may show none of their code.
+        is_known &= bool(row.codes) or row.is_whole
+        is_settled |= is_known
+    return GpuVerdict(None, why or _not_intended(row, gpus), is_settled)
+
+
+def _not_intended(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
+    """Return that a name, or a description without code, excludes a GPU."""
+    named = _CHIP_IN_NAME.search(row.package)
+    for _, gpu in gpus:
+        chip = gpu.compute_capability
+        if chip is None:
+            continue
+        begin = f"may not run on {gpu.label}: its"
+        if named:
+            intended = ComputeCapability.from_sm(int(named[1]))
+            if chip < intended or chip.major != intended.major:
+                return Reason("no-code", f"{begin} name says {intended.sm}")
+        lowest = row.lowest
+        if lowest and not row.codes and chip < ComputeCapability.parse(lowest):
+            need = f"description requires compute capability {lowest} or newer"
+            return Reason("no-code", f"{begin} {need}")
+    return None
+
+
+def _is_fast_path(row: LearnedRow) -> bool:
+    """Return whether all code is for single chips, next to a package.
+
+    cuequivariance-ops-torch-cu13 0.13.0.
+    """
+    is_for_single = all(name.endswith("a") for name in row.architectures)
+    return is_for_single and any(map(is_of_a_package, row.needs))
+
+
+def for_windows_only(row: LearnedRow, gpus: ServedGpus) -> Reason | None:  # noqa: ARG001  as all rules
+    """Reject a wheel with libraries only for Windows elsewhere."""
+    if row.system != "windows" or row.platform.startswith("windows"):
+        return None
+    message = f"has libraries only for Windows, although {row.file} is for any platform"
+    return Reason("other-platform", message)
+
+
+def too_new_for_driver(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
+    """Reject the CUDA of a wheel if a driver does not run it.
+
+    Of libraries for several CUDA majors, the driver must run one.
+    """
+    toolkits: list[Toolkit] = [(major, 0) for major in row.cudas] or [row.toolkit]
+    for rules, _ in gpus:
+        refusals = [
+            rules.against_driver(_as_build(row, toolkit=toolkit))
+            for toolkit in toolkits
+        ]
+        # The reason of the oldest CUDA mentions the driver that is required.
+        if refusals[0] and all(refusals):
+            made = made_with(row, *toolkits)
+            message = (
+                f"does not run on {rules.driver}: {made}, and {refusals[0].message}"
+            )
+            return Reason("driver-too-old", message)
+    return None
+
+
+def too_new_for_chip(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
+    """Reject the CUDA of a wheel if its compilers do not support a GPU."""
+    if row.toolkit is None:
+        return None
+    major, _ = row.toolkit
+    oldest = _OLDEST_CHIPS.get(major)
+    for rules, gpu in gpus:
+        chip = gpu.compute_capability
+        if oldest and chip and chip < oldest and rules.kind == "cuda":
+            message = (
+                f"has no code for {gpu.label}: {made_with(row)}, "
+                f"which has none below {oldest.sm}"
+            )
+            return Reason("no-code", message)
+    return None
+
+
+def too_new_for_family(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
+    """Reject a version of a family that no longer supports a GPU."""
+    lowest = load_members().lowest_chip(row.package, Version(row.version))
+    if lowest is None:
+        return None
+    oldest = ComputeCapability.parse(lowest)
+    for _, gpu in gpus:
+        chip = gpu.compute_capability
+        if chip and chip < oldest:
+            need = f"it requires compute capability {lowest} or newer"
+            return Reason("no-code", f"has no code for {gpu.label}: {need}")
+    return None
+
+
+_CERTAIN = (for_windows_only, too_new_for_driver, too_new_for_chip, too_new_for_family)
+"""Rules that need a name, a label, or METADATA, and no library."""
+
+
+def unsupported_gpus(row: LearnedRow, gpus: ServedGpus) -> tuple[Reason | None, bool]:
+    """Return that most or half of the libraries lack code for a GPU.
+
+    Returns:
+        The reason, and whether it is certain. None if most libraries with GPU code
+        support every GPU.
+    """
+    by_most: dict[str, str] = {}
+    by_half: dict[str, str] = {}
+    for rules, gpu in gpus:
+        answers = _unsupported_libraries(row, rules, gpu).values()
+        lacking = [*filter(None, answers)]
+        has_code = len(answers) - len(lacking)
+        if len(lacking) > has_code:
+            by_most[gpu.label] = lacking[0]
+        elif lacking and len(lacking) == has_code:
+            by_half[gpu.label] = lacking[0]
+    at_fault = by_most or by_half
+    if not at_fault:
+        return None, False
+    names = " and ".join(at_fault)
+    compiled = next(iter(at_fault.values()))
+    if not row.is_whole:
+        compiled = f"the part of {compiled}, the rest was not read"
+    elif not by_most:
+        compiled = f"{compiled}, and its other libraries have code"
+    else:
+        message = f"has no code for {names}: {compiled}"
+        return Reason("no-code", message), not _is_fast_path(row)
+    return Reason("no-code", f"may have no code for {names}: {compiled}"), False
+
+
+def _unsupported_libraries(
+    row: LearnedRow,
+    rules: Rules,
+    gpu: Gpu,
+) -> dict[str, str]:
+    """Return the architectures of each library that lacks a GPU.
+
+    Libraries whose paths differ only in numbers are one, for a CUDA or a chip each. An
+    optional part counts only if it supports the GPU.
+    """
+    answers: dict[str, str] = {}
+    members = load_members()
+    for code in row.codes:
+        stem = _NUMBER.sub("", code.library)
+        answer = rules.code(_as_build(row, code.architectures), gpu)
+        if isinstance(answer, Code):
+            answers[stem] = ""
+        elif not members.is_optional(row.package, code.library):
+            was_read = "" if row.is_whole else " that was read"
+            names = " ".join(code.architectures)
+            compiled = f"{code.library}{was_read} is compiled for {names}"
+            answers.setdefault(stem, compiled)
+    return answers
+
+
+def missing_compiled_code(older: Compatibility, newer: Compatibility) -> Reason | None:
+    """Return why an older release is not a version of the same program.
+
+    A release without libraries replaces none with libraries: the compiled code was
+    left out, or built by the user. Another file of one version may replace it.
+    """
+    row = older.row
+    if row.depth < Depth.TABLES or row.system is not None:
+        return None
+    if newer.row.system or _is_native(newer.wheel):
+        message = f"has no compiled code, unlike {newer.wheel.version}"
+        return Reason("no-compiled-code", message)
+    # mslk-cuda 0.0.0 has no file but METADATA.
+    if _is_native(older.wheel) or not row.requires:
+        return Reason("placeholder", "contains no library")
+    return None
+
+
+def _is_native(wheel: Wheel) -> bool:
+    return all(tag.platform != "any" for tag in wheel.tags)
+
+
+def unsupported_ptx(
+    row: LearnedRow,
+    build: Build,
+    gpus: ServedGpus,
+    versions: Mapping[str, str],
+) -> Reason | None:
+    """Return that a driver does not run the PTX that NVRTC compiles.
+
+    Args:
+        row: What was read of its wheel.
+        build: The build of torch, which may bundle NVRTC.
+        gpus: The GPUs.
+        versions: The packages of the environment.
+    """
+    if not row.writes_ptx or not row.toolkit:
+        return None
+    nvrtc = load_libraries().rows["libnvrtc"].package_for(row.toolkit[0])
+    version = versions.get(nvrtc or "")
+    compiler = build.toolkit
+    if version:
+        compiler = Version(version).major, Version(version).minor
+    for rules, gpu in gpus:
+        # PTX of the oldest chip suits every chip.
+        answer = rules.code(_as_build(row, ("compute_50",), compiler), gpu)
+        if not isinstance(answer, Code) and answer.code == "driver-too-old-for-ptx":
+            cuda = ".".join(map(str, compiler or ()))
+            message = (
+                f"may not run on {rules.driver}: NVRTC {cuda} compiles its kernels to "
+                f"PTX at run time, which needs a driver for CUDA {cuda}"
+            )
+            return Reason(answer.code, message)
+    return None
+
+
+def required_cuda(row: LearnedRow) -> int | None:
+    """Return the CUDA major that the process must have for a wheel.
+
+    The shared runtime of its code decides, or else its name and label.
+
+    Returns:
+        None if the wheel has its own runtime, needs no CUDA, or is for several.
+    """
+    majors = _shared_majors(row)
+    if len(majors) > 1 or len(row.cudas) > 1:
+        return None
+    major = next(iter(majors), None)
+    if not major and not has_own_runtime(row):
+        # Only the file name contains the label of its version.
+        label = row.file.partition("+")[2].partition("-")[0]
+        major = declared_cuda(row.package, Version(row.version), label)
+    torch_cuda = Backend.parse(row.backend).version or ""
+    is_for_each = load_members().has_runtimes_apart(row.package)
+    return None if is_for_each and torch_cuda.startswith(f"{major}.") else major
+
+
+def has_own_runtime(row: LearnedRow) -> bool:
+    """Return whether a wheel bundles or links in its own CUDA runtime.
+
+    It must have been found, and the tables of all libraries must show no use of torch.
+    """
+    return row.has_runtime and row.torch.kind == "none"
+
+
+def may_have_own_runtime(row: LearnedRow) -> bool:
+    """Return whether more of a wheel may show its own runtime."""
+    is_named = required_cuda(row) and not _shared_majors(row)
+    return bool(is_named) and row.torch.kind in {"none", "unknown"}
+
+
+def _shared_majors(row: LearnedRow) -> set[int]:
+    """Return the CUDA majors of the runtimes that the code shares."""
+    shared = load_libraries()
+    windows = [name for name in row.opens if name.endswith(".dll")]
+    runtimes = [name for name in row.opens if name.startswith("libcudart.so")]
+    linked = shared.cuda_majors(row.needs)
+    return linked or shared.cuda_majors([*windows, *runtimes])
+
+
+def needs_older_cuda(row: LearnedRow, build: Build) -> bool:
+    """Return whether a wheel is built with an older CUDA than torch."""
+    cuda = required_cuda(row)
+    return bool(cuda and build.toolkit and cuda < build.toolkit[0])
+
+
+def build_rejection(
+    row: LearnedRow,
+    unusable: Reason | None,
+    build: Build,
+    versions: Mapping[str, str],
+) -> Reason | None:
+    """Return why a wheel does not run with a build of torch.
+
+    Args:
+        row: What was read of the wheel.
+        unusable: Why it runs with no build.
+        build: The build of torch.
+        versions: The packages of the environment, if they are known.
+    """
+    begin = f"is incompatible with torch {build.name}"
+    cuda, torch_cuda = required_cuda(row), build.toolkit and build.toolkit[0]
+    if cuda and torch_cuda and cuda != torch_cuda:
+        if _has_twin(torch_cuda, row.package, versions):
+            return None
+        is_apart = _has_runtime_package(row, versions)
+        is_apart &= not _share_files(cuda, torch_cuda, versions)
+        if not is_apart:
+            return unusable or Reason("other-cuda", f"{begin}: {made_with(row)}")
+    if unusable:
+        return unusable
+    if loads_with(row.torch, build) is False:
+        works = f"its code works with {row.torch.torches}"
+        return Reason("other-torch", f"{begin}: {works}")
+    return None
+
+
+def loads_with(torch: TorchNeeds, build: Build) -> bool | None:
+    """Return whether torch has the symbols of a wheel, if known."""
+    is_other_abi = (build.minor, build.backend.tag) in _OTHER_CXX_ABI
+    if torch.kind == "ordinary" and is_other_abi:
+        return False if torch.is_older_abi else None
+    return torch.verdict(build.minor)
+
+
+def _has_runtime_package(row: LearnedRow, versions: Mapping[str, str]) -> bool:
+    """Return whether another package has the runtime of a wheel's CUDA."""
+    members = load_members()
+    if row.package in members.must_open:
+        return not missing_packages(row, versions)
+    # torch loads its own CUDA libraries first.
+    if row.torch.is_linked:
+        return False
+    runtimes = filter(members.runtime.fullmatch, versions)
+    majors = {Version(versions[name]).major for name in runtimes}
+    return required_cuda(row) in majors
+
+
+def _share_files(cuda: int, other: int, versions: Mapping[str, str]) -> bool:
+    """Return whether packages of two CUDA majors share files."""
+    endings = (f"-cu{cuda}", f"-cu{other}")
+    both = {name: versions[name] for name in versions if name.endswith(endings)}
+    return any(load_members().clashes(both))
+
+
+def _has_twin(cuda: int, package: str, versions: Mapping[str, str]) -> bool:
+    """Return whether the environment has a package for torch's CUDA too.
+
+    A program that requires both loads the one of torch's CUDA.
+    """
+    stem, _, label = package.rpartition("-cu")
+    return label.isdigit() and f"{stem}-cu{cuda}" in versions
+
+
+def missing_packages(row: LearnedRow, versions: Mapping[str, str]) -> list[str]:
+    """Return the absent packages whose libraries a wheel must open by name."""
+    must_open = load_members().must_open.get(row.package)
+    if must_open is None or row.toolkit is None:
+        return []
+    packages = _packages_of(filter(must_open.fullmatch, row.opens), row)
+    # Each once, in order.
+    missing = dict.fromkeys(packages.values())
+    return [package for package in missing if package not in versions]
+
+
+def missing_libraries(row: LearnedRow, versions: Mapping[str, str]) -> list[str]:
+    """Return the linked libraries that no package of an environment has.
+
+    torch may bundle them if no package has a CUDA runtime: then nothing is known.
+    """
+    if not any(map(load_members().runtime.fullmatch, versions)):
+        return []
+    return [
+        f"{name} ({package})"
+        for name, package in _packages_of(row.needs, row).items()
+        if package not in versions
+    ]
+
+
+def undeclared_packages(row: LearnedRow, linked: Iterable[str]) -> tuple[str, ...]:
+    """Return the linked packages that METADATA does not require.
+
+    Args:
+        row: What was read of the wheel.
+        linked: The packages that other wheels or versions require and link to.
+    """
+    names = {name_for_cuda(one, 0) for one in linked}
+    apart = _packages_of(filter(comes_apart, row.needs), row).values()
+    packages = {one for one in apart if name_for_cuda(one, 0) in names}
+    if packages:
+        packages -= names_of(row.requirements())
+    return tuple(sorted(packages))
+
+
+def _packages_of(libraries: Iterable[str], row: LearnedRow) -> dict[str, str]:
+    """Return the packages of libraries for the CUDA of a wheel, by library."""
+    cuda = row.toolkit[0] if row.toolkit else None
+    packages = {}
+    for name in libraries:
+        library = load_libraries().row(name)
+        package = library.package_for(cuda) if library else None
+        if package:
+            packages[name] = package
+    return packages
+
+
+def made_with(row: LearnedRow, *toolkits: Toolkit) -> str:
+    """Return the CUDA that a wheel was built with, as a clause.
+
+    Args:
+        row: What was read of the wheel.
+        toolkits: The CUDA versions; none: the CUDA of the row.
+    """
+    known = filter(None, toolkits or (row.toolkit,))
+    majors = " and ".join(str(major) for major, _ in known)
+    if row.witness and len(toolkits) < 2:
+        return f"{row.witness} is built with CUDA {majors}"
+    return f"it is for CUDA {majors}"
+
+
+def _as_build(
+    row: LearnedRow,
+    architectures: tuple[str, ...] = (),
+    toolkit: Toolkit = None,
+) -> Build:
+    """Return a build with the code of a library, for a vendor's rules."""
+    os, _, arch = row.platform.partition("-")
+    return Build(
+        torch=Version("0"),
+        backend=Backend.parse(row.backend),
+        os=os,
+        arch=arch,
+        code=architectures,
+        toolkit=toolkit or row.toolkit,
+    )

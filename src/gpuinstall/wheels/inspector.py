@@ -1,0 +1,174 @@
+"""Inspection of wheels: read each one until it is certain whether it runs.
+
+The resolver asks in this order, and each answer is a value::
+
+    if is_required_by_torch(wheel, requirements_of_torch):
+        return None                                 # compatible, and never read
+    inspector = Inspector(builds, gpus, counts)
+    found = inspector.inspect(wheel, readings, Context(versions), deepest)
+    found.rejects(build)                            # a Reason, or None
+    found.verdicts[build].warning                   # a Reason, or None
+    found.adds                                      # packages to require as well
+
+``readings(build)`` are ``Reader.readings``: METADATA, then the certain facts of the
+libraries, then GPU code. ``deepest_for`` limits them: only requested packages and the
+core of programs are read. An older release counts only if ``missing_compiled_code``
+returns nothing. Of two files of one version, the first with ``runs_with`` is selected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import ExitStack, closing
+from typing import NamedTuple
+
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.requirement import Requirement, names_of
+from gpuinstall.base.values import Value, replace
+from gpuinstall.catalog import Build, Wheel
+from gpuinstall.wheels.compatibility import (
+    BuildVerdict,
+    Compatibility,
+    ServedGpus,
+    build_rejection,
+    gpu_verdict,
+    may_have_own_runtime,
+    missing_packages,
+    needs_older_cuda,
+    undeclared_packages,
+    with_own_cuda,
+)
+from gpuinstall.wheels.learned.row import Depth, LearnedRow
+from gpuinstall.wheels.members import load_members
+
+
+class Context(NamedTuple):
+    """What the compatibility of a wheel depends on besides builds and GPUs."""
+
+    versions: Mapping[str, str] = {}
+    """The resolved packages of the environment, if they are known."""
+    builds: Collection[str] = ()
+    """The builds that matter; empty: every build.
+
+    A wheel that all of them reject is not read further.
+    """
+    linked: Collection[str] = ()
+    """The packages with libraries that wheels of the environment link to."""
+
+
+def is_required_by_torch(wheel: Wheel, required: Iterable[Requirement]) -> bool:
+    """Return whether torch requires this version of a package.
+
+    It is compatible however it was requested: the rules for builds of torch include it.
+
+    Args:
+        wheel: A wheel of the package.
+        required: The requirements of torch's METADATA.
+    """
+    return any(
+        one.name == wheel.package and one.allows(wheel.version) for one in required
+    )
+
+
+def deepest_for(package: str, *, is_requested: bool) -> Depth:
+    """Return how much of a package may be read."""
+    members = load_members()
+    is_core = members.names(package) or package in members.stated
+    return Depth.WHOLE if is_requested or is_core else Depth.METADATA
+
+
+class Inspector(Value):
+    """Rules of inspection for the builds and GPUs of one resolution."""
+
+    builds: Mapping[str, Build]
+    """The builds that can be selected, the best first."""
+    gpus: ServedGpus
+    counts: Callable[[Requirement], bool]
+    """Whether a requirement of METADATA applies to the target."""
+
+    def inspect(
+        self,
+        wheel: Wheel,
+        readings: Callable[[Build], Generator[LearnedRow, None, None]],
+        context: Context,
+        deepest: Depth = Depth.WHOLE,
+    ) -> Compatibility:
+        """Read a wheel until it is certain whether it runs.
+
+        Args:
+            wheel: The wheel.
+            readings: Yields the rows of the wheel for a build, each deeper than the
+                previous one.
+            context: The environment and the builds that matter.
+            deepest: How much of the wheel may be read.
+
+        Raises:
+            InstallationError: The wheel cannot be read.
+        """
+        is_per_cuda = load_members().has_runtimes_apart(wheel.package)
+        keys = {
+            version: build.backend.tag if is_per_cuda else ""
+            for version, build in self.builds.items()
+        }
+        with ExitStack() as stack:
+            rows_of = {}
+            for version, key in keys.items():
+                if key not in rows_of:
+                    of_build = readings(self.builds[version])
+                    rows_of[key] = stack.enter_context(closing(of_build))
+            for step in zip(*rows_of.values(), strict=True):
+                by_key = dict(zip(rows_of, step, strict=True))
+                rows = {version: by_key[key] for version, key in keys.items()}
+                found = self.assess(wheel, rows, context)
+                row = found.row
+                is_rejected = row.depth >= Depth.TABLES
+                is_rejected &= not found.runs_with(context.builds or self.builds)
+                is_rejected &= not may_have_own_runtime(row)
+                if found.is_settled or is_rejected or row.depth >= deepest:
+                    break
+        return found
+
+    def assess(
+        self,
+        wheel: Wheel,
+        rows: Mapping[str, LearnedRow],
+        context: Context,
+    ) -> Compatibility:
+        """Return the compatibility of a wheel by its rows, one a build."""
+        versions = context.versions
+        of_gpus = {build: gpu_verdict(row, self.gpus) for build, row in rows.items()}
+        verdicts = {}
+        for build, one in of_gpus.items():
+            why = build_rejection(
+                rows[build], one.rejection, self.builds[build], versions
+            )
+            verdicts[build] = BuildVerdict(rows[build], why, one.warning)
+        [(best, row), *_] = rows.items()
+        required = [*filter(self.counts, row.requirements())]
+        found = Compatibility(
+            wheel,
+            verdicts,
+            self.allowed(required),
+            unusable=of_gpus[best].rejection,
+            is_settled=all(one.is_settled for one in of_gpus.values()),
+        )
+        opened = missing_packages(row, versions)
+        if not found.unusable and not found.running:
+            is_alone = not row.torch.is_linked and "torch" not in names_of(required)
+            is_older = needs_older_cuda(row, self.builds[best])
+            if opened or (is_alone and is_older):
+                return with_own_cuda(found, opened)
+        undeclared = undeclared_packages(row, context.linked)
+        if not undeclared:
+            return found
+        why = Reason("undeclared", "is linked to what its METADATA leaves out")
+        return replace(found, adds=undeclared, why_adds=why)
+
+    def allowed(self, requirements: Iterable[Requirement]) -> frozenset[str]:
+        """Return the builds of torch that requirements of METADATA allow."""
+        of_torch = [one for one in requirements if one.name == "torch"]
+        return frozenset(
+            version
+            for version, build in self.builds.items()
+            if all(one.allows(build.torch) for one in of_torch)
+        )

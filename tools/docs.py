@@ -29,6 +29,7 @@ from tests.lab.source import room_graph
 
 from gpuinstall import __version__
 from gpuinstall.api import Machine, Request, choose, load_catalog
+from gpuinstall.base.advice import NOTE
 from gpuinstall.base.uv import uv
 from gpuinstall.catalog.authored import TABLES
 from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys
@@ -93,6 +94,8 @@ Look up an error message. `gpuinstall explain` recognizes these failures in a te
 Windows, if it only occurs there). `gpuinstall explain F01` prints the fix for your system. This page is generated from
 `src/gpuinstall/catalog/failures/data`.
 """
+_SENTENCE = re.compile(r"(?![A-Z][a-z]+-[A-Z])[A-Z][\w'-]*[ ,:]")
+"""The start of a sentence, which is neither a variable nor a cmdlet."""
 COMMON_OPTIONS = re.compile(
     r"\n  (?:--json|--json-events|-q, --quiet|-v, --verbose|-h, --help) .*(?:\n {10}.*)*"
 )
@@ -249,11 +252,23 @@ def _entry(failure: Failure, heading: str) -> str:
         if failure.title.startswith("Windows")
         else own_keys("linux", "Ubuntu")
     )
-    commands = "".join(
-        f"- `{command}`\n" for command in fix(failure.id, FixContext(keys))
-    )
+    steps = "".join(map(_step, fix(failure.id, FixContext(keys))))
     message = f"```text\n{failure.messages[0]}\n```"
-    return f"{heading} {failure.id} {failure.title}\n\n{message}\n\n{failure.cause}\n\n{commands}"
+    return f"{heading} {failure.id} {failure.title}\n\n{message}\n\n{failure.cause}\n\n{steps}"
+
+
+def _step(line: str) -> str:
+    """Return a step of a fix: a command as code, a sentence as text."""
+    run, _, note = line.partition(NOTE)
+    shown = _markdown(run) if _SENTENCE.match(run) else f"`{run}`"
+    return f"- {shown}: {_markdown(note)}\n" if note else f"- {shown}\n"
+
+
+def _markdown(text: str) -> str:
+    """Escape a text outside of its code."""
+    parts = text.split("`")
+    parts[::2] = [re.sub(r"([<*_])", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
 
 
 def pages() -> list[Path]:

@@ -42,6 +42,12 @@ def test_the_pages_made_from_data_are_what_the_data_say():
     assert stale == [], "run: make docs"
 
 
+def test_sentences_of_a_fix_are_no_code():
+    """Only commands, variables, and cmdlets are code."""
+    page = (ROOT / "docs" / "failures.md").read_text("utf-8")
+    assert re.findall(r"(?m)^- `[A-Z][a-z]+[ ,:].*", page) == []
+
+
 def test_names_that_the_pages_for_contributors_use_are_in_the_source():
     folders = (ROOT, ROOT / "src/gpuinstall")
     read = [*(ROOT / "src").rglob("*.*"), ROOT / "tests/unit/test_house.py"]

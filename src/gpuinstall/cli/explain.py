@@ -180,7 +180,7 @@ def _read_text(text: str) -> str:
     if number and f"F{text.lstrip('Ff'):0>2}" not in load_failures():
         if text.isdigit():
             # It may be an error number of CUDA.
-            return f"error {text}"
+            return f"CUDA error {text}"
         last = [*load_failures()][-1]
         message = f"failure {text} is not in the catalog, which has F01 to {last}"
         raise UsageError("failure-unknown", message, hint="gpuinstall explain F38")

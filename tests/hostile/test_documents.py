@@ -7,7 +7,6 @@ import pytest
 
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
-from gpuinstall.lock.request.conda import parse_conda
 from gpuinstall.lock.request.declaration import read_declaration, read_inputs
 from gpuinstall.lock.request.tools import read_team_lock, read_team_settings
 from gpuinstall.sources.configuration import project_limits, read_configuration
@@ -134,7 +133,6 @@ def read(folder, name):
         return
     read_config(folder)
     listed = read_declaration(folder).listed
-    parse_conda(listed.conda)
     if name == "pyproject.toml":
         for part in (":dev", "[fast]"):
             listed |= read_inputs(str(folder / f"{name}{part}"))

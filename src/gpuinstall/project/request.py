@@ -25,13 +25,17 @@ from gpuinstall.project.extras import (
     with_locked_versions,
 )
 from gpuinstall.sources.configuration import NEVER
-from gpuinstall.sources.requirements_file import PROJECT, RequirementsFile, joined_files
+from gpuinstall.sources.requirements_file import (
+    PROJECT,
+    CondaRequest,
+    RequirementsFile,
+    joined_files,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpuinstall.base.requirement import Requirement
-    from gpuinstall.lock.request.conda import CondaRequest
     from gpuinstall.project.run import Project
 
 _VERSION = re.compile(r"3\.\d+")
@@ -133,26 +137,18 @@ def _announce(project: Project, request: Request) -> None:
     report_omitted(project, request)
     for name, export in declared.unread.items():
         reporter.warn(f"{name} is not read; to install what it has: {export}")
-    conda = _conda_request(project)
-    note = conda and conda.note(names_of(request.requirements))
-    if note:
-        reporter.warn(f"{', '.join(_files_of_conda(project))}: {note}")
+    for name, conda in _conda_requests(project):
+        note = conda.note(names_of(request.requirements))
+        if note:
+            reporter.warn(f"{name}: {note}")
 
 
-def _conda_request(project: Project) -> CondaRequest | None:
-    """Return the request of conda packages in files, or None without any."""
-    files = _files_of_conda(project)
-    if not files:
-        return None
-    from gpuinstall.lock.request.conda import parse_conda
-
-    return parse_conda(joined_files(files.values()).conda)
-
-
-def _files_of_conda(project: Project) -> dict[str, RequirementsFile]:
+def _conda_requests(project: Project) -> Iterator[tuple[str, CondaRequest]]:
+    """Yield what environment files request, with their names."""
     own = {} if project.settings.only else project.files
-    files = {**own, **project.settings.files}
-    return {name: file for name, file in files.items() if file.conda}
+    for name, file in {**own, **project.settings.files}.items():
+        for conda in file.conda:
+            yield name, conda
 
 
 def _completed(
@@ -219,12 +215,11 @@ def _speakers(
     backend and GPUs, and targets, override them, and one line reports it.
     """
     request = project.settings.request
-    conda = _conda_request(project)
     extra = _backend_of_extra(project, listed)
     files = (
         extra,
         project.contents.config,
-        conda.request if conda else FOLDERS_OWN,
+        *(conda.request for _, conda in _conda_requests(project)),
         _backend_of_settings(project),
     )
     setting = next(

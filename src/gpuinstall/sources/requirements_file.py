@@ -1,4 +1,4 @@
-"""Read requirements files, with their includes, and conda's environment files.
+"""Read requirements files, with their includes.
 
 Libraries for these files ignore the options for sources, which must be obeyed.
 """
@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from gpuinstall.base.errors import UsageError
@@ -23,6 +22,7 @@ from gpuinstall.base.files import (
     read_document,
     real_path,
 )
+from gpuinstall.base.request import FOLDERS_OWN, Request
 from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
@@ -32,8 +32,8 @@ from gpuinstall.base.requirement import (
     once,
     parse_requirement,
 )
-from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import redacted, shorten
+from gpuinstall.base.shell import joined, quoted
+from gpuinstall.base.text import redacted, shorten, some
 from gpuinstall.base.values import Value, astuple, replace
 from gpuinstall.sources.provenance import (
     ANY_FILE,
@@ -41,7 +41,6 @@ from gpuinstall.sources.provenance import (
     SourceSetting,
     is_known,
     source_setting,
-    unknown_setting,
 )
 
 PROJECT = "pyproject.toml"
@@ -63,6 +62,37 @@ _NO_VARIABLES = "Variables are not expanded here: write the path"
 _COMMENT = r"(?:^|\s)#.*"
 
 
+class CondaRequest(Value):
+    """What conda packages request, except packages that have wheels."""
+
+    request: Request = FOLDERS_OWN
+    """The Python and the backend."""
+
+    without_wheel: tuple[str, ...] = ()
+    """Packages that may be other projects on the index, in conda's syntax."""
+
+    def note(self, requested: Collection[str] = ()) -> str:
+        """Return the packages that are not installed, with two commands.
+
+        Args:
+            requested: Names that are requested elsewhere.
+        """
+        missing: dict[str, str] = {}
+        for text in self.without_wheel:
+            package = text.rpartition("::")[2]
+            name = re.split(r"[^\w.-]", package)[0]
+            if normalized(name) not in requested:
+                missing[name] = package
+        if not missing:
+            return ""
+        packages = missing.values()
+        return (
+            f"not installed, because the index may have other projects with these names: {some([*packages])}; "
+            f"if they are the same: {joined(['gpuinstall', 'install', *missing])}; "
+            f"if only conda has them: {joined(['conda', 'install', *packages])}"
+        )
+
+
 class RequirementsFile(Value):
     """The contents of a file, with paths relative to the working folder.
 
@@ -74,8 +104,8 @@ class RequirementsFile(Value):
     settings: tuple[SourceSetting, ...] = ()
     """The settings that select sources or files."""
 
-    conda: tuple[str, ...] = ()
-    """Conda packages, in conda's syntax."""
+    conda: tuple[CondaRequest, ...] = ()
+    """The Python, backend, and other packages of each environment file."""
 
     @classmethod
     def of(
@@ -225,7 +255,16 @@ def parse_requirements(text: str, path: Path) -> RequirementsFile:
     Raises:
         UsageError: The text is malformed.
     """
-    return _Reader(path).parse(_lines(text), path)
+    return parse_lines(_lines(text), path)
+
+
+def parse_lines(lines: Iterable[tuple[int, str]], path: Path) -> RequirementsFile:
+    """Parse numbered lines of a requirements file at ``path``.
+
+    Raises:
+        UsageError: A line is malformed.
+    """
+    return _Reader(path).parse(lines, path)
 
 
 def read_requirements(path: Path) -> RequirementsFile:
@@ -239,105 +278,6 @@ def read_requirements(path: Path) -> RequirementsFile:
     except RecursionError:
         message = f"{path} has hundreds of nested includes"
         raise UsageError("requirements-malformed", message) from None
-
-
-def read_conda(path: Path) -> RequirementsFile:
-    """Read the conda packages and the pip section of an ``environment.yml``.
-
-    Raises:
-        UsageError: The file is malformed.
-    """
-    conda = []
-    lines = []
-    with reading(path):
-        text = read_listed(path)
-        items = _conda_items(_compose(text), text)
-        entries = [*_conda_dependencies(items, text)]
-        check_count(len(entries), "entries", "dependencies")
-        for entry in entries:
-            if isinstance(entry, str):
-                conda.append(entry)
-            else:
-                # conda itself writes these lines into a requirements file.
-                number, text = entry
-                lines += [(number, _without_comment(one)) for one in text.splitlines()]
-    unknown = tuple(
-        unknown_setting("conda", str(key.value), path, key.start_mark.line + 1)
-        for key, _ in items
-        if not is_known("conda", str(key.value))
-    )
-    listed = RequirementsFile(conda=tuple(conda), settings=unknown)
-    return _Reader(path).parse(lines, path) | listed
-
-
-def _compose(text: str) -> Any:
-    """Return the root node of a YAML document.
-
-    Raises:
-        ValueError: The document is malformed. The message has the line.
-    """
-    import yaml
-
-    try:
-        return yaml.compose(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.MarkedYAMLError as error:
-        problem = error.problem or "it is not YAML"
-        raise _not_conda(error.problem_mark, text, problem) from None
-    except yaml.YAMLError as error:
-        raise ValueError(f"line 1: {error}") from None
-
-
-def _conda_dependencies(
-    items: Iterable[tuple[Any, Any]], text: str
-) -> Iterator[str | tuple[int, str]]:
-    """Yield conda packages, and numbered lines of the pip section.
-
-    Raises:
-        ValueError: The dependencies are malformed. The message has the line.
-    """
-    for key, listed in items:
-        # A merged table would otherwise be ignored.
-        if key.value == "<<":
-            raise _not_conda(key.start_mark, text, "<< is not read")
-        if key.value == "dependencies":
-            for entry in _conda_list(listed, text):
-                yield from _conda_entry(entry, text)
-
-
-def _conda_entry(entry: Any, text: str) -> Iterator[str | tuple[int, str]]:
-    """Yield a conda package, or the numbered lines of a pip section."""
-    if entry.id == "scalar":
-        yield entry.value
-        return
-    for key, listed in _conda_items(entry, text):
-        if key.value != "pip":
-            raise _not_conda(key.start_mark, text, "it is not the pip section")
-        for line in _conda_list(listed, text):
-            if line.id != "scalar":
-                raise _not_conda(line.start_mark, text, "it is not a requirement")
-            yield line.start_mark.line + 1, line.value
-
-
-def _conda_items(node: Any, text: str) -> list[tuple[Any, Any]]:
-    """Return the items of a mapping."""
-    if node and node.id != "mapping":
-        raise _not_conda(node.start_mark, text, "it is not a table")
-    return node.value if node else []
-
-
-def _conda_list(node: Any, text: str) -> list[Any]:
-    """Return the entries of a list, which may be empty or null."""
-    if node.value and node.id != "sequence":
-        raise _not_conda(node.start_mark, text, "it is not a list")
-    return node.value or []
-
-
-def _not_conda(mark: Any, text: str, problem: str) -> ValueError:
-    """Return the error for a node, with its line."""
-    lines = text.splitlines() or [""]
-    number = min(mark.line if mark else 0, len(lines) - 1)
-    line = lines[number]
-    return ValueError(f"line {number + 1}: {problem}: {shorten(line.strip())}")
 
 
 @contextmanager
@@ -391,7 +331,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         if not parts:
             first = number
         # A backslash in a comment does not join lines.
-        part = _without_comment(line)
+        part = without_comment(line)
         parts.append(part.removesuffix("\\"))
         if not part.endswith("\\"):
             yield first, " ".join(parts)
@@ -400,7 +340,8 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         yield first, " ".join(parts)
 
 
-def _without_comment(line: str) -> str:
+def without_comment(line: str) -> str:
+    """Return a line of a requirements file without its comment."""
     return re.sub(_COMMENT, "", line, count=1)
 
 

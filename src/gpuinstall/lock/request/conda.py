@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.alternatives import join_alternatives
-from gpuinstall.base.request import FOLDERS_OWN, Request
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import check_count
+from gpuinstall.base.request import FOLDERS_OWN
 from gpuinstall.base.requirement import (
     Requirement,
     TextOrigin,
-    normalized,
+    names_of,
     parse_requirement,
 )
-from gpuinstall.base.shell import joined
-from gpuinstall.base.text import some
+from gpuinstall.base.text import shorten
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import authored
+from gpuinstall.sources.provenance import is_known, source_setting, unknown_setting
+from gpuinstall.sources.requirements_file import (
+    CondaRequest,
+    RequirementsFile,
+    parse_lines,
+    read_listed,
+    reading,
+    without_comment,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from typing_extensions import Self
 
-_FILE = TextOrigin("environment.yml", "dependencies")
+    from gpuinstall.sources.provenance import SourceSetting
+
 _PACKAGE = r"(?:[^\s\[]+::)?([\w.-]+)\s*([^\[]*)(?:\[(.*)\])?"
 _BRACKETS = r"""\s*(\w+)\s*=\s*(?:'([^']*)'|"([^"]*)"|([^,'"\s]+))\s*(?:,|$)"""
 _BUILD = r"(.*[^=<>!~|,])=([^=<>!~|,]+)"
@@ -33,59 +46,121 @@ _BACKEND_OF_BUILD = r"(?a)(?:^|[*_])(cpu)|cuda_?(\d{2})\.?(\d)"
 """The backend in a build string, first or after the Python."""
 
 
-class CondaRequest(Value):
-    """Requirements of conda packages."""
+def read_conda(path: Path) -> RequirementsFile:
+    """Read the conda packages and the pip section of an ``environment.yml``.
 
-    requirements: tuple[Requirement, ...] = ()
-    """Packages that the default index has under a known name."""
-    python: str | None = None
-    """``X.Y`` or a specifier."""
-    backend: str | None = None
-    """``cpu`` if the packages select the build without CUDA."""
-    preferred_backend: str | None = None
-    """The tag of a CUDA that the packages select, such as ``cu118``."""
-    without_wheel: tuple[str, ...] = ()
-    """Packages that may be other projects on the index."""
-    keys: Mapping[str, str] = {}
-    """The keys in brackets that no reader has, each with its package."""
-
-    @property
-    def request(self) -> Request:
-        """The Python and the backend of a request."""
-        backends = (self.backend, self.preferred_backend)
-        places = filter(None, (self.python, *backends))
-        return replace(
-            FOLDERS_OWN,
-            python=self.python,
-            backend=self.backend,
-            preferred_backend=self.preferred_backend,
-            places=dict.fromkeys(places, TextOrigin(_FILE.file)),
-        )
-
-    def note(self, requested: Collection[str] = ()) -> str:
-        """Return the packages that are not installed, with two commands.
-
-        Args:
-            requested: Names that are requested elsewhere.
-        """
-        missing: dict[str, str] = {}
-        for text in self.without_wheel:
-            package = text.rpartition("::")[2]
-            name = re.split(r"[^\w.-]", package)[0]
-            if normalized(name) not in requested:
-                missing[name] = package
-        if not missing:
-            return ""
-        packages = missing.values()
-        return (
-            f"not installed, because the index may have other projects with these names: {some([*packages])}; "
-            f"if they are the same: {joined(['gpuinstall', 'install', *missing])}; "
-            f"if only conda has them: {joined(['conda', 'install', *packages])}"
-        )
+    Raises:
+        UsageError: The file is malformed, or no specifier allows the versions of a
+            package.
+    """
+    with reading(path):
+        text = read_listed(path)
+        items = _items(_compose(text), text)
+        packages, pip = _dependencies(items, text)
+        check_count(len(packages) + len(pip), "entries", "dependencies")
+    # conda itself writes the pip section into a requirements file.
+    lines = [
+        (_line(node), without_comment(line))
+        for node in pip
+        for line in node.value.splitlines()
+    ]
+    listed = parse_lines(lines, path)
+    conda = conda_requirements(
+        [
+            _Spec.parse(one.value, TextOrigin(str(path), line=_line(one)))
+            for one in packages
+        ]
+    )
+    names = names_of(listed.requirements)
+    others = [one for one in conda.requirements if one.name not in names]
+    unknown = tuple(
+        unknown_setting("conda", str(key.value), path, _line(key))
+        for key, _ in items
+        if not is_known("conda", str(key.value))
+    )
+    return replace(
+        conda,
+        requirements=(*others, *listed.requirements),
+        constraints=listed.constraints,
+        settings=(*listed.settings, *unknown, *conda.settings),
+    )
 
 
-class UnknownSpec(ValueError):  # noqa: N818
-    """A conda package with a version that no specifier can express."""
+def _compose(text: str) -> Any:
+    """Return the root node of a YAML document.
+
+    Raises:
+        ValueError: The document is malformed. The message has the line.
+    """
+    import yaml
+
+    try:
+        return yaml.compose(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.MarkedYAMLError as error:
+        problem = error.problem or "it is not YAML"
+        raise _malformed(error.problem_mark, text, problem) from None
+    except yaml.YAMLError as error:
+        raise ValueError(f"line 1: {error}") from None
+
+
+def _dependencies(
+    items: Iterable[tuple[Any, Any]], text: str
+) -> tuple[list[Any], list[Any]]:
+    """Return the nodes of conda packages, and of lines of the pip section.
+
+    Raises:
+        ValueError: The dependencies are malformed. The message has the line.
+    """
+    packages: list[Any] = []
+    lines: list[Any] = []
+    for key, listed in items:
+        # A merged table would otherwise be ignored.
+        if key.value == "<<":
+            raise _malformed(key.start_mark, text, "<< is not read")
+        if key.value == "dependencies":
+            for entry in _entries(listed, text):
+                if entry.id == "scalar":
+                    packages.append(entry)
+                else:
+                    lines += _pip_section(entry, text)
+    return packages, lines
+
+
+def _pip_section(entry: Any, text: str) -> Iterator[Any]:
+    for key, listed in _items(entry, text):
+        if key.value != "pip":
+            raise _malformed(key.start_mark, text, "it is not the pip section")
+        for line in _entries(listed, text):
+            if line.id != "scalar":
+                raise _malformed(line.start_mark, text, "it is not a requirement")
+            yield line
+
+
+def _items(node: Any, text: str) -> list[tuple[Any, Any]]:
+    """Return the items of a mapping."""
+    if node and node.id != "mapping":
+        raise _malformed(node.start_mark, text, "it is not a table")
+    return node.value if node else []
+
+
+def _entries(node: Any, text: str) -> list[Any]:
+    """Return the entries of a list, which may be empty or null."""
+    if node.value and node.id != "sequence":
+        raise _malformed(node.start_mark, text, "it is not a list")
+    return node.value or []
+
+
+def _line(node: Any) -> int:
+    number: int = node.start_mark.line
+    return number + 1
+
+
+def _malformed(mark: Any, text: str, problem: str) -> ValueError:
+    """Return the error for a node, with its line."""
+    lines = text.splitlines() or [""]
+    number = min(mark.line if mark else 0, len(lines) - 1)
+    line = lines[number]
+    return ValueError(f"line {number + 1}: {problem}: {shorten(line.strip())}")
 
 
 class _Spec(Value):
@@ -93,21 +168,22 @@ class _Spec(Value):
 
     text: str
     name: str
+    origin: TextOrigin
     version: str = ""
     """As written, without spaces."""
     build: str = ""
     """A pattern of the build string, such as ``*cuda*``."""
     keys: tuple[str, ...] = ()
-    """Those in brackets."""
+    """The keys in brackets."""
     is_exact: bool = False
     """Whether ``=`` selects one version, because a build string follows."""
 
     @classmethod
-    def parse(cls, text: str) -> _Spec:
+    def parse(cls, text: str, origin: TextOrigin) -> Self:
         """Parse ``name=1.2=build``, ``name >=1.2 build``, or ``name[…]``."""
         match = re.fullmatch(_PACKAGE, text.strip())
         if match is None:
-            return cls(text, text)
+            return cls(text, text, origin)
         name, constraint, brackets = match.groups()
         compact = re.sub(r"([<>=!~,|])\s+|\s+(?=[,|])", r"\1", constraint.strip())
         version, _, build = compact.partition(" ")
@@ -125,36 +201,51 @@ class _Spec(Value):
         return cls(
             text,
             name,
+            origin,
             version=version,
             build=build,
             keys=tuple(key for key, *_ in found),
             is_exact=bool(build and behind),
         )
 
-    @property
-    def bounds(self) -> str:
-        """The versions as a standard specifier; empty for any version.
+    def specifier(self) -> str:
+        """Return the versions as a standard specifier; empty for any version.
 
         Raises:
-            UnknownSpec: The version cannot be parsed, or no specifier allows the
+            UsageError: The version cannot be parsed, or no specifier allows the
                 same versions.
         """
         if self.version in {"", "*", "=*", "==*"}:
             return ""
-        alternatives = self.version.split("|")
         from packaging.specifiers import InvalidSpecifier
 
         try:
             specifiers = [
                 ",".join(_bound(one, is_exact=self.is_exact) for one in text.split(","))
-                for text in alternatives
+                for text in self.version.split("|")
             ]
             whole = join_alternatives(specifiers)
         except (InvalidSpecifier, ValueError):
             whole = None
         if whole is None:
-            raise UnknownSpec(self.text)
+            raise UsageError(
+                "requirements-malformed",
+                f"{self.origin}: cannot write {self.text} as one version specifier",
+                hint="Write one range, such as numpy>=1.24,<2",
+            )
         return whole
+
+    def settings(self) -> Iterator[SourceSetting]:
+        """Yield the keys in brackets that have no reader."""
+        file = Path(self.origin.file)
+        for key in self.keys:
+            name = f"[{key}]"
+            if key in {"name", "version", "build"}:
+                continue
+            if is_known("conda", name):
+                yield source_setting("conda", name, "", file, line=self.origin.line)
+            else:
+                yield unknown_setting("conda", name, file, self.origin.line)
 
 
 def _bound(element: str, *, is_exact: bool) -> str:
@@ -202,46 +293,47 @@ def _wheel_of(spec: _Spec, table: Mapping[str, Mapping[str, str]]) -> str | None
     return None if is_tool else _names().get(spec.name)
 
 
-def parse_conda(packages: Collection[str]) -> CondaRequest:
+def conda_requirements(specs: Sequence[_Spec]) -> RequirementsFile:
     """Return the requirements of conda packages.
 
-    Args:
-        packages: Such as ``pytorch=2.1``, ``numpy 1.26.*``, ``conda-forge::ffmpeg >=6``.
-
     Raises:
-        UnknownSpec: The version of a package with a wheel cannot be expressed.
+        UsageError: The version of a package with a wheel cannot be expressed.
     """
     table = authored.read_data("conda_names.toml")
-    specs = [_Spec.parse(text) for text in packages]
     requirements: dict[Requirement, None] = {}
     without_wheel = []
     python = None
+    places: dict[str, TextOrigin] = {}
     for spec in specs:
         wheel = _wheel_of(spec, table)
         if spec.name == "python":
-            exact = re.match(r"==(3\.\d+)", spec.bounds)
-            python = (exact[1] if exact else spec.bounds) or python
+            bounds = spec.specifier()
+            exact = re.match(r"==(3\.\d+)", bounds)
+            bounds = exact[1] if exact else bounds
+            if bounds:
+                python = bounds
+                places[python] = spec.origin
         elif wheel is not None:
-            text = f"{wheel}{spec.bounds}"
-            requirements[parse_requirement(text, _FILE)] = None
+            text = f"{wheel}{spec.specifier()}"
+            requirements[parse_requirement(text, spec.origin)] = None
         elif spec.name in table["tools"] or not (
             spec.name in table["brought"] or spec.name in table["preferences"]
         ):
             without_wheel.append(spec.text)
     backends = _backends(specs, table["preferences"], table["wheels"])
+    places |= backends
     is_for_cpu = CPU.tag in backends
-    return CondaRequest(
-        requirements=tuple(requirements),
+    request = replace(
+        FOLDERS_OWN,
         python=python,
         backend=CPU.tag if is_for_cpu else None,
         preferred_backend=None if is_for_cpu else next(iter(backends), None),
-        without_wheel=tuple(without_wheel),
-        keys={
-            f"[{key}]": spec.text
-            for spec in specs
-            for key in spec.keys
-            if key not in {"name", "version", "build"}
-        },
+        places=places,
+    )
+    return RequirementsFile(
+        tuple(requirements),
+        settings=tuple(chain.from_iterable(spec.settings() for spec in specs)),
+        conda=(CondaRequest(request, tuple(without_wheel)),),
     )
 
 
@@ -249,7 +341,7 @@ def _backends(
     specs: Collection[_Spec],
     preferences: dict[str, str],
     wheels: dict[str, str],
-) -> list[str]:
+) -> dict[str, TextOrigin]:
     """Return the tags of backends, first from versions, then from builds.
 
     Args:
@@ -263,10 +355,15 @@ def _backends(
         prefix = preferences.get(spec.name)
         cuda = re.match(r"(?:={0,2}|~=)(\d+)\.(\d+)", spec.version)
         if prefix == CPU.tag:
-            by_version.append(prefix)
+            by_version.append((prefix, spec.origin))
         elif prefix and cuda:
-            by_version.append(f"{prefix}{cuda[1]}{cuda[2]}")
-        backend = re.search(_BACKEND_OF_BUILD, spec.build)
-        if backend and wheels.get(spec.name) == "torch":
-            by_build.append(backend[1] or f"cu{backend[2]}{backend[3]}")
-    return list(filter(known_backend, (*reversed(by_version), *by_build)))
+            by_version.append((f"{prefix}{cuda[1]}{cuda[2]}", spec.origin))
+        build = re.search(_BACKEND_OF_BUILD, spec.build)
+        if build and wheels.get(spec.name) == "torch":
+            tag = build[1] or f"cu{build[2]}{build[3]}"
+            by_build.append((tag, spec.origin))
+    backends: dict[str, TextOrigin] = {}
+    for tag, origin in (*reversed(by_version), *by_build):
+        if known_backend(tag):
+            backends.setdefault(tag, origin)
+    return backends

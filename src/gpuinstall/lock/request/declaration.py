@@ -27,7 +27,6 @@ from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
     TextOrigin,
-    names_of,
     parse_requirement,
 )
 from gpuinstall.base.shapes import parse_pyproject
@@ -45,21 +44,14 @@ from gpuinstall.lock.request.tools import (
     TOOL_FILES,
     Table,
     index_settings,
-    line_of,
     table_in,
     workspace_members,
 )
 from gpuinstall.sources.configuration import uv_settings
-from gpuinstall.sources.provenance import (
-    is_known,
-    source_setting,
-    unknown_setting,
-)
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     Part,
     RequirementsFile,
-    read_conda,
     read_listed,
     read_requirements,
     reading,
@@ -265,7 +257,10 @@ def read_inputs(name: str) -> RequirementsFile:
     if advice:
         raise UsageError("requirements-malformed", f"{path} is {what}", hint=advice)
     if path.suffix in {".yml", ".yaml"}:
-        return _with_wheels_of_conda(read_conda(path), path)
+        # Few folders have such a file, and a plan need not load the reader.
+        from gpuinstall.lock.request.conda import read_conda
+
+        return read_conda(path)
     if path.name != PROJECT:
         return read_requirements(path)
     with reading(path):
@@ -363,47 +358,6 @@ def _from_folder(
         requirements=tuple(map(moved, listed.requirements)),
         settings=listed.settings + further,
     )
-
-
-def _with_wheels_of_conda(listed: RequirementsFile, path: Path) -> RequirementsFile:
-    """Add conda packages that have wheels, unless the pip section has them.
-
-    Args:
-        listed: The pip section, and the conda packages.
-        path: The file.
-
-    Raises:
-        UsageError: A version cannot be understood. Names the line and the text.
-    """
-    # Few folders have such a file, and a plan need not load the parser.
-    from gpuinstall.lock.request.conda import UnknownSpec, parse_conda
-
-    try:
-        request = parse_conda(listed.conda)
-    except UnknownSpec as error:
-        raise UsageError(
-            "requirements-malformed",
-            f"{path}, line {line_of(str(error), path)}: cannot write {error} as one version specifier",
-            hint="Write one range, such as numpy>=1.24,<2",
-        ) from None
-    settings = [
-        _conda_setting(key, path, line_of(text, path))
-        for key, text in request.keys.items()
-    ]
-    names = names_of(listed.requirements)
-    others = [one for one in request.requirements if one.name not in names]
-    return replace(
-        listed,
-        requirements=(*others, *listed.requirements),
-        settings=(*listed.settings, *settings),
-    )
-
-
-def _conda_setting(key: str, path: Path, line: int | None) -> SourceSetting:
-    """Return a key in brackets of a conda package."""
-    if is_known("conda", key):
-        return source_setting("conda", key, "", path, line=line)
-    return unknown_setting("conda", key, path, line)
 
 
 def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:

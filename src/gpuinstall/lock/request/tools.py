@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from glob import glob, has_magic
 from itertools import chain
@@ -409,14 +409,6 @@ def _hatch_addresses(environments: object) -> Iterator[str]:
                     yield from (word for word in words if "://" in word)
         case dict():
             yield from chain.from_iterable(map(_hatch_addresses, environments.values()))
-
-
-def line_of(word: str, file: Path) -> int | None:
-    """Return the first line number of a word, or None if unreadable."""
-    with suppress(OSError):
-        before, *_ = file.read_text(encoding="utf-8").split(word)
-        return before.count("\n") + 1
-    return None
 
 
 def poetry_entries(

@@ -108,7 +108,9 @@ def test_of_an_environment_of_conda_the_pip_part_and_what_has_wheels_is_read(
     listed = read_inputs(str(tmp_path / "environment.yml"))
     assert written(listed.requirements) == ("scipy", "torch>=2.9", "numpy<3", "rich")
     assert written(listed.constraints) == ("-c rich<15",)
-    assert listed.conda == ("python=3.11", "conda-forge::ffmpeg >=6", "scipy")
+    [conda] = listed.conda
+    assert conda.request.python == "3.11"
+    assert conda.without_wheel == ("conda-forge::ffmpeg >=6",)
 
 
 def test_a_project_is_read_as_a_list_of_requirements(tmp_path):

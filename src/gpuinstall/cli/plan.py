@@ -127,12 +127,22 @@ def _show(
         else:
             _show_plan(plan, machine, terminal)
     if everything:
-        for rejection in plan.rejected:
-            build = rejection.candidate
-            names = f"{build.torch!s:<9} {build.backend.tag:<8}"
-            terminal.line(f"{names} {rejection.reason.message}")
+        _show_rejected(plan, terminal)
     if isinstance(plan, Rejected):
         terminal.fault(plan.error(machine))
+
+
+def _show_rejected(plan: Plan | Rejected, terminal: Terminal) -> None:
+    """Print each reason once, with its builds, a torch on each line."""
+    groups: dict[str, dict[str, list[str]]] = {}
+    for rejection in plan.rejected:
+        build = rejection.candidate
+        torches = groups.setdefault(rejection.reason.message, {})
+        torches.setdefault(str(build.torch), []).append(build.backend.tag)
+    for message, torches in groups.items():
+        terminal.line(message)
+        for torch, tags in torches.items():
+            terminal.line(f"  {torch:<9} {', '.join(tags)}")
 
 
 def _show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:

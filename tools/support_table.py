@@ -10,7 +10,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog.gpus import load_gpus, other_chips
 from gpuinstall.plan import Plan, choose
-from gpuinstall.plan.drivers import native_build
+from gpuinstall.plan.alternatives import native_build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,7 +21,7 @@ from gpuinstall.cli.outcome import Outcome, failure, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.plan import Plan, Rejected
-from gpuinstall.plan.locked_torch import choose_as_locked, newer_torch
+from gpuinstall.plan.alternatives import choose_as_locked, newer_torch
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.refusal import RELAX
 from gpuinstall.project import Project
@@ -45,7 +45,7 @@ def command(options: CommandOptions) -> Outcome:
     request = options.settings.request
     newest = None
     if options.gpu_names:
-        from gpuinstall.plan.drivers import newest_branch
+        from gpuinstall.plan.alternatives import newest_branch
 
         newest = partial(newest_branch, catalog=load_catalog())
         # A machine given by --gpu has no Python of its own.

@@ -34,7 +34,7 @@ from gpuinstall.lock.file.lock import (
     compare_versions,
 )
 from gpuinstall.lock.request.lock_sources import check_hosts
-from gpuinstall.plan.locked_torch import newer_torch
+from gpuinstall.plan.alternatives import newer_torch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

@@ -1,7 +1,6 @@
-"""The decision: pure rules over a Machine, a Request and a Catalog. Nothing here touches the world.
+"""Selection of a build: pure rules over a Machine, a Request, and a Catalog.
 
-``choose`` gives a ``Plan``, which is a build with its reasons and every other with the reason against it,
-or ``Rejected``, which knows the error to raise.
+``choose`` returns a ``Plan`` or ``Rejected``, each with the reason against every other build.
 """
 
 from gpuinstall.plan.choice import choose

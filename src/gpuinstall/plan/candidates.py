@@ -1,4 +1,4 @@
-"""The builds of a platform, each judged: it runs on some GPUs, or why not; and the order of those that run."""
+"""Evaluation of builds for GPUs, and the order of compatible builds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from functools import cached_property
 from itertools import chain
 
 from gpuinstall.base.finding import Reason, Rejection
-from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.catalog import Build
 from gpuinstall.machine.protocol import Code, Preference, Rules
@@ -16,33 +15,35 @@ from gpuinstall.plan.rules import RULES
 from gpuinstall.plan.values import RejectedBuild, SortKey
 
 GpuPositions = tuple[int, ...]
-"""A set of GPUs, by their positions among those that were judged for."""
+"""A set of GPUs, as positions in the list of the context."""
 
 
-class JudgedBuild(Value):
-    """A build, what each GPU runs of it, and why it is not taken."""
+class EvaluatedBuild(Value):
+    """Build with the code that each GPU runs, or the reason against it."""
 
     build: Build
-    codes: tuple[Code | Reason, ...] = ()
-    """What each GPU runs of it, or why it runs nothing."""
+    gpu_code: tuple[Code | Reason, ...] = ()
+    """For each GPU, the code that it runs, or the reason why there is none."""
     reason: Reason | None = None
-    """Why it is not taken; None: it runs on at least one GPU, or none is given."""
+    """The reason against it; None if a GPU runs it, or there is no GPU."""
 
     @cached_property
     def served_gpus(self) -> GpuPositions:
         """The GPUs that it has code for."""
         return tuple(
-            place for place, code in enumerate(self.codes) if isinstance(code, Code)
+            position
+            for position, code in enumerate(self.gpu_code)
+            if isinstance(code, Code)
         )
 
     @property
-    def missing(self) -> Reason | None:
-        """Why the first GPU that it has no code for runs nothing of it."""
-        return next((code for code in self.codes if isinstance(code, Reason)), None)
+    def lack(self) -> Reason | None:
+        """The reason of the first GPU without code."""
+        return next((code for code in self.gpu_code if isinstance(code, Reason)), None)
 
     @property
-    def code(self) -> str:
-        """The code of the reason against it; empty if it is taken."""
+    def reason_code(self) -> str:
+        """The code of the reason against it; empty if there is none."""
         return self.reason.code if self.reason else ""
 
     @property
@@ -53,103 +54,88 @@ class JudgedBuild(Value):
 
 
 class NoCandidate(Value):
-    """A request for which every build was rejected: the request, or the machine, has yet to be named as the cause."""
+    """Request without a compatible build, before its cause is determined."""
 
     context: PlanContext
-    rejected: Sequence[JudgedBuild] = ()
+    rejected: Sequence[EvaluatedBuild] = ()
 
 
-def rejections(judged: Iterable[JudgedBuild]) -> tuple[RejectedBuild, ...]:
-    """Return the builds that have a reason against them, as plans show them."""
-    return tuple(Rejection(each.build, each.reason) for each in judged if each.reason)
+def rejections(evaluated: Iterable[EvaluatedBuild]) -> tuple[RejectedBuild, ...]:
+    """Return the builds that have a reason against them."""
+    return tuple(
+        Rejection(each.build, each.reason) for each in evaluated if each.reason
+    )
 
 
-def judge_build(
-    build: Build,
-    context: PlanContext,
-    gpus: Sequence[Gpu],
-) -> JudgedBuild:
-    """Judge a build: the first rule that it breaks is the reason against it.
+def evaluate(build: Build, context: PlanContext) -> EvaluatedBuild:
+    """Apply the rules to a build. The first that fails is the reason.
 
     Args:
         build: The build.
-        context: What is requested, and of which machine.
-        gpus: Those that have to run it; none: only the rules that ask for no GPU are asked.
+        context: The request and its machine. Without GPUs, the rules about code and driver do not apply.
     """
-    # Also of a build that a rule rejects: what its GPUs would run tells how close it came.
-    codes = tuple([context.rules.code(build, gpu) for gpu in gpus])
-    judged = JudgedBuild(build, codes)
+    # A rejected build needs them too: they show how close it came.
+    gpu_code = tuple([context.rules.code(build, gpu) for gpu in context.gpus])
+    evaluated = EvaluatedBuild(build, gpu_code)
     for rule in RULES:
         reason = rule(build, context)
         if reason:
-            return replace(judged, reason=reason)
-    if not gpus:
-        return judged
-    # The driver comes last: another one would help, and nothing helps a chip that has no code.
-    if judged.served_gpus:
-        return replace(judged, reason=context.rules.against_driver(build))
-    return replace(judged, reason=missing_code(judged, gpus))
+            return replace(evaluated, reason=reason)
+    if not context.gpus:
+        return evaluated
+    # The driver is last: another driver helps, but nothing helps a chip without code.
+    if evaluated.served_gpus:
+        return replace(evaluated, reason=context.rules.against_driver(build))
+    return replace(evaluated, reason=lack_of_code(evaluated, context))
 
 
-def missing_code(judged: JudgedBuild, gpus: Sequence[Gpu]) -> Reason | None:
-    """Return for which GPU a build has no code."""
-    for gpu, code in zip(gpus, judged.codes, strict=True):
+def lack_of_code(evaluated: EvaluatedBuild, context: PlanContext) -> Reason | None:
+    """Return the reason of the first GPU without code, with the GPU's name."""
+    for gpu, code in zip(context.gpus, evaluated.gpu_code, strict=True):
         if isinstance(code, Reason):
             return Reason(code.code, f"{code.message} ({gpu.label})")
     return None
 
 
-def closest(rejected: Iterable[JudgedBuild], rules: Rules) -> JudgedBuild | None:
-    """Return the build that came closest: the newest of those that the last rule rejected.
+def closest(rejected: Iterable[EvaluatedBuild], rules: Rules) -> EvaluatedBuild | None:
+    """Return the newest build among those that passed the most rules.
 
     Args:
-        rejected: Builds with a reason, the newest first.
-        rules: The maker's, whose reasons come after those of every other rule.
+        rejected: Builds with a reason, newest first.
+        rules: The vendor's rules, which apply after all others.
     """
     stages = (*chain(*RULES.values()), *rules.code_reasons, *rules.driver_reasons)
-    return max(
-        rejected,
-        key=lambda judged: stages.index(judged.code),
-        default=None,
-    )
+    return max(rejected, key=lambda each: stages.index(each.reason_code), default=None)
 
 
 def best_first(
-    candidates: Iterable[JudgedBuild],
-    context: PlanContext,
-) -> list[JudgedBuild]:
-    """Sort builds: the newest torch, then the backend that the request prefers, then as the maker prefers."""
+    candidates: Iterable[EvaluatedBuild], context: PlanContext
+) -> list[EvaluatedBuild]:
+    """Sort builds by torch, then by the request's preference, then the vendor's."""
 
-    def merit_key(candidate: JudgedBuild) -> SortKey:
+    def merit_key(candidate: EvaluatedBuild) -> SortKey:
         is_other = candidate.build.backend != context.demand.preferred_backend
-        return is_other, maker_key(candidate, context)
+        return is_other, vendor_key(candidate, context)
 
-    # Twice, because one goes up and the other down: the second keeps the order of the first where torch is the same.
+    # Two stable sorts, because only torch is in descending order.
     by_merit = sorted(candidates, key=merit_key)
     return sorted(by_merit, key=lambda candidate: candidate.build.torch, reverse=True)
 
 
-def maker_key(candidate: JudgedBuild, context: PlanContext) -> Preference:
-    """Sort candidates of one torch as the maker prefers."""
+def vendor_key(candidate: EvaluatedBuild, context: PlanContext) -> Preference:
+    """Return the vendor's sort key among the builds of one torch."""
     return context.rules.preference(
-        candidate.build.toolkit, candidate.codes, context.gpus
+        candidate.build.toolkit, candidate.gpu_code, context.gpus
     )
 
 
 def first_for_programs(
-    candidates: Iterable[JudgedBuild],
-    context: PlanContext,
-) -> JudgedBuild | None:
-    """Return the first candidate that the programs of the request go with, as far as they were resolved."""
+    candidates: Iterable[EvaluatedBuild], context: PlanContext
+) -> EvaluatedBuild | None:
+    """Return the first candidate that the resolved programs allow."""
     constraints = context.program_constraints
     for candidate in candidates:
-        if constraints is None:
-            return candidate
-        build = candidate.build
-        if (
-            build.torch == constraints.torch
-            and build.backend.tag not in constraints.unserved
-        ):
+        if constraints is None or constraints.allow(candidate.build):
             return candidate
     return None
 
@@ -157,10 +143,10 @@ def first_for_programs(
 def gpus_to_serve(
     choices: Iterable[GpuPositions], context: PlanContext
 ) -> GpuPositions:
-    """Return the GPUs to serve: the best of some sets.
+    """Return the best of some sets of GPUs.
 
-    It is the set with the most capable GPU, then the one with the most memory (unknown is 0), then the one with the most
-    GPUs, then the one with the lowest indices: all, if a set has all.
+    It has the most capable GPU, then the most memory (unknown is 0), then the most GPUs, then the lowest indices. A set
+    of all GPUs is always the best.
     """
 
     def key(positions: GpuPositions) -> SortKey:

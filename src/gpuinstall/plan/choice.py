@@ -13,12 +13,12 @@ from gpuinstall.catalog.catalog import Catalog
 from gpuinstall.machine.protocol import Code
 from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan.candidates import (
-    JudgedBuild,
+    EvaluatedBuild,
     NoCandidate,
     best_first,
+    evaluate,
     first_for_programs,
     gpus_to_serve,
-    judge_build,
     rejections,
 )
 from gpuinstall.plan.companions import label_of
@@ -34,20 +34,20 @@ from gpuinstall.plan.reasons import (
     cpu_warnings,
     gpu_warnings,
     newest_reasons,
-    pass_over,
     reasons_for,
+    reject_others,
 )
-from gpuinstall.plan.rules import NOT_THERE
+from gpuinstall.plan.rules import UNAVAILABLE
 from gpuinstall.plan.values import (
     WITHOUT_GPU,
     Choice,
+    GpuSupport,
     Plan,
     ProgramConstraints,
     Rejected,
-    Run,
 )
 
-_NO_FAULT_OF_THE_MACHINE = {*NOT_THERE, "other-torch", "no-companion"}
+_INDEPENDENT_OF_MACHINE = {*UNAVAILABLE, "other-torch", "no-companion"}
 
 
 def choose(
@@ -60,9 +60,9 @@ def choose(
 
     Args:
         machine: The machine to choose for.
-        request: What is requested.
+        request: The request.
         catalog: The builds to choose from.
-        program_constraints: What the programs of the request came to, once they were resolved; else the newest torch is chosen.
+        program_constraints: The result of resolving the programs; None allows the newest torch.
 
     Raises:
         UsageError: The request is malformed.
@@ -77,10 +77,10 @@ def choose(
     if isinstance(outcome, Plan):
         return outcome
     # Most plans refuse nothing.
-    from gpuinstall.plan.refusal import explain, with_cpu_build
+    from gpuinstall.plan.refusal import refuse, with_cpu_build
 
     if isinstance(outcome, NoCandidate):
-        outcome = explain(outcome, request, attempt)
+        outcome = refuse(outcome, request, attempt)
     return with_cpu_build(outcome, request, attempt)
 
 
@@ -129,71 +129,69 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
     builds = [
         build for build in context.builds if build.backend.kind == context.rules.kind
     ]
-    judged = [judge_build(build, context, context.gpus) for build in builds]
-    candidates = [each for each in judged if each.reason is None]
+    evaluated = [evaluate(build, context) for build in builds]
+    candidates = [each for each in evaluated if each.reason is None]
     served = gpus_to_serve({each.served_gpus for each in candidates}, context)
-    fitting = best_first(
+    compatible = best_first(
         [each for each in candidates if each.served_gpus == served], context
     )
-    best = first_for_programs(fitting, context)
+    best = first_for_programs(compatible, context)
     if best is None:
-        return NoCandidate(context, [each for each in judged if each.reason])
-    passed_over = pass_over(judged, best, context)
-    runs = [Run(index) for index in context.left_out]
-    left_out = [fault.reason for fault in context.left_out.values()]
-    for gpu, code in zip(context.gpus, best.codes, strict=True):
+        return NoCandidate(context, [each for each in evaluated if each.reason])
+    others = reject_others(evaluated, best, context)
+    gpus = [GpuSupport(index) for index in context.excluded_gpus]
+    excluded = [fault.reason for fault in context.excluded_gpus.values()]
+    for gpu, code in zip(context.gpus, best.gpu_code, strict=True):
         if isinstance(code, Code):
-            runs.append(Run(gpu.index, code.name, code.how))
+            gpus.append(GpuSupport(gpu.index, code.name, code.how))
             continue
-        runs.append(Run(gpu.index))
-        message = f"GPU {gpu.index} ({gpu.label}) is left out: {best.build.name} has {code.message}"
-        left_out.append(Reason("gpu-left-out", message))
+        gpus.append(GpuSupport(gpu.index))
+        message = f"GPU {gpu.index} ({gpu.label}) is excluded: {best.build.name} has {code.message}"
+        excluded.append(Reason("gpu-left-out", message))
     return Plan(
-        status="partial" if left_out else "ok",
+        status="partial" if excluded else "ok",
         choice=_choice(best, context),
-        gpus=tuple(sorted(runs, key=lambda run: run.index)),
-        reasons=tuple(reasons_for(best, fitting, candidates, passed_over, context)),
-        rejected=rejections(passed_over),
-        warnings=(*left_out, *gpu_warnings(best.build, context.with_gpus_at(served))),
-        runnable=tuple(each.build for each in fitting),
+        gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
+        reasons=tuple(reasons_for(best, compatible, candidates, others, context)),
+        rejected=rejections(others),
+        warnings=(*excluded, *gpu_warnings(best.build, context.with_gpus_at(served))),
+        runnable=tuple(each.build for each in compatible),
     )
 
 
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     """Select the newest CPU build, else the default index's GPU build."""
-    judged = [judge_build(build, context, gpus=()) for build in context.builds]
-    considered = [each for each in judged if each.build.backend == CPU]
+    without_gpus = context.with_gpus_at(())
+    evaluated = [evaluate(build, without_gpus) for build in context.builds]
+    considered = [each for each in evaluated if each.build.backend == CPU]
     candidates = [each for each in considered if each.reason is None]
-    codes = {each.code for each in considered}
+    codes = {each.reason_code for each in considered}
     # A requested CPU build is not replaced.
-    if (
-        not (candidates or context.demand.backends)
-        and codes <= _NO_FAULT_OF_THE_MACHINE
-    ):
-        fitting = [each for each in judged if each.reason is None]
-        candidates = [each for each in fitting if each.build.on_default_index]
+    if not (candidates or context.demand.backends) and codes <= _INDEPENDENT_OF_MACHINE:
+        compatible = [each for each in evaluated if each.reason is None]
+        candidates = [each for each in compatible if each.build.on_default_index]
     best = first_for_programs(candidates, context)
     if best is None:
         return NoCandidate(context, considered)
     considered_builds = {each.build for each in (*considered, *candidates)}
-    judged = [
+    evaluated = [
         each if each.build in considered_builds else replace(each, reason=why)
-        for each in judged
+        for each in evaluated
     ]
-    passed_over = pass_over(judged, best, context)
-    ordered = [each for each in passed_over if each.reason != why]
+    others = reject_others(evaluated, best, context)
+    ordered = [each for each in others if each.reason != why]
     return Plan(
         status="cpu",
         choice=_choice(best, context),
-        gpus=tuple(Run(gpu.index) for gpu in context.gpus),
+        gpus=tuple(GpuSupport(gpu.index) for gpu in context.gpus),
         reasons=(why, *newest_reasons(best, ordered, context)),
-        rejected=rejections(passed_over),
+        rejected=rejections(others),
         warnings=tuple(cpu_warnings(best.build, why, context)),
         runnable=tuple(each.build for each in candidates),
     )
 
 
-def _choice(best: JudgedBuild, context: PlanContext) -> Choice:
+def _choice(best: EvaluatedBuild, context: PlanContext) -> Choice:
     """Return the selected build with its index and requirements."""
     build = best.build
     demand = context.demand

@@ -1,4 +1,4 @@
-"""Packages of torch's family: which versions load beside a build, and how they are pinned."""
+"""Packages of the torch family: compatible versions and their pins."""
 
 from __future__ import annotations
 
@@ -11,21 +11,17 @@ from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Catalog, Companion
 
 
 class Companions(Value):
-    """The requested packages of torch's family, beside torch itself."""
+    """The requested packages of the torch family, except torch."""
 
     requirements: tuple[Requirement, ...]
     catalog: Catalog
     is_before_triton: bool = False
-    """Whether every requested torch is one that requires no triton."""
+    """Whether no requested torch requires triton."""
 
-    def suiting(
-        self,
-        build: Build,
-        requirement: Requirement,
-    ) -> Sequence[str] | None:
-        """Return the requested versions of a companion that load beside a build.
+    def requested(self, build: Build, requirement: Requirement) -> Sequence[str] | None:
+        """Return the requested versions of a companion that a build supports.
 
-        None if the catalogue does not pair the companion with torch.
+        None if the catalog does not list the companion's versions for that torch.
         """
         versions = self.loading(build, requirement)
         if versions is None:
@@ -33,18 +29,18 @@ class Companions(Value):
         return [version for version in versions if requirement.allows(version)]
 
     def missing(self, build: Build) -> Reason | None:
-        """Return which companion has no version that loads beside a build."""
+        """Return the first companion without a version that a build supports."""
         for requirement in self.requirements:
-            # Not None, which is unknown: then METADATA decides.
-            if self.suiting(build, requirement) == []:
+            # None is unknown, and METADATA decides.
+            if self.requested(build, requirement) == []:
                 return Reason("no-companion", self._why_none(build, requirement))
         return None
 
     def pythons(self, build: Build) -> tuple[str, ...]:
-        """Return the Pythons that a build and every companion have wheels for."""
+        """Return the Pythons for which a build and all companions have wheels."""
         pythons = build.pythons
         for requirement in self.requirements:
-            versions = self.suiting(build, requirement) or ()
+            versions = self.requested(build, requirement) or ()
             wheels = [self._wheels(requirement.name, version) for version in versions]
             if wheels:
                 pythons = tuple(
@@ -55,11 +51,11 @@ class Companions(Value):
         return pythons
 
     def pins(self, build: Build, python: str) -> Iterator[Requirement]:
-        """Yield the requirements of the companions, pinned to a build as far as it is known what goes with it."""
+        """Yield the companions' requirements, pinned if versions are known."""
         for requirement in self.requirements:
             name = requirement.name
-            versions = self.suiting(build, requirement)
-            # In the words of torch, which pins triton itself: no label ties a triton to a build.
+            versions = self.requested(build, requirement)
+            # No label ties triton to a build. torch's own pin is used instead.
             if name == "triton" and versions and requirement.specifier is None:
                 pin = self.catalog.releases[build.torch].triton
                 yield Requirement.of("triton", pin or "")
@@ -78,9 +74,9 @@ class Companions(Value):
         """Pin a companion to the first version with a wheel for a Python.
 
         Args:
-            requirement: What is requested of it.
-            versions: Those that load beside the build, the preferred first.
-            build: The build of torch, whose label its files have too.
+            requirement: The companion's requirement.
+            versions: The compatible versions, preferred first.
+            build: The build of torch, whose label the companion shares.
             python: The ``X.Y`` of the plan.
         """
         name = requirement.name
@@ -90,49 +86,40 @@ class Companions(Value):
                 break
         label = label_of(build)
         listed = self._listed_versions(build, name)
-        # A listing shows whether its files have a label; without one the catalogue knows it.
+        # Without a listing, the catalog knows whether its files have a label.
         if listed is None:
-            is_labelled = build.platform not in wheels.unlabelled
+            is_labeled = build.platform not in wheels.unlabelled
         else:
-            is_labelled = f"{version}{label}" in listed
-        pin = f"=={version}{label if is_labelled else ''}"
+            is_labeled = f"{version}{label}" in listed
+        pin = f"=={version}{label if is_labeled else ''}"
         return replace(requirement, marker=None).with_specifier(pin)
 
     def cpu_builds(self, build: Build) -> Iterator[str]:
-        """Yield the companions whose files for the platform of a build have no code for a GPU."""
+        """Yield companions without GPU code for the platform of a build."""
         for requirement in self.requirements:
             name = requirement.name
-            for version in (self.suiting(build, requirement) or ())[:1]:
+            for version in (self.requested(build, requirement) or ())[:1]:
                 if build.platform in self._wheels(name, version).unlabelled:
                     yield f"{name} {version}"
 
-    def loading(
-        self,
-        build: Build,
-        requirement: Requirement,
-    ) -> Sequence[str] | None:
-        """Return the versions of a companion that load beside a build, the preferred first.
+    def loading(self, build: Build, requirement: Requirement) -> Sequence[str] | None:
+        """Return a companion's versions that a build supports, preferred first.
 
-        None if the catalogue does not pair the companion with torch.
+        None if the catalog does not list the companion's versions for that torch.
         """
         versions = self._paired_versions(build, requirement)
         if versions is None:
             return None
-        return [
-            version
-            for version in versions
-            if self._loads(build, requirement.name, version)
-        ]
+        name = requirement.name
+        return [version for version in versions if self._loads(build, name, version)]
 
     def _paired_versions(
-        self,
-        build: Build,
-        requirement: Requirement,
+        self, build: Build, requirement: Requirement
     ) -> Sequence[str] | None:
-        """Return the versions that belong to a torch, whether or not they have wheels here."""
+        """Return the versions for a torch, with or without wheels for the build."""
         release = self.catalog.releases.get(build.torch)
         if release is None:
-            # METADATA tells which of those that are listed go with it.
+            # METADATA of the listed versions decides.
             is_unlisted = self._listed_versions(build, requirement.name) == frozenset()
             return () if is_unlisted else None
         if requirement.name != "triton":
@@ -140,11 +127,11 @@ class Companions(Value):
         if not release.released:
             return None
         if not release.triton:
-            # Any triton goes with it, but where torch is left open, one that requires triton is taken.
+            # Any triton is compatible. If the request leaves torch open, a torch that requires triton is preferred.
             if self.is_before_triton and build.os == "linux":
                 return None
             return ()
-        # The first version in torch's pin, and those in it that the requirement names and allows.
+        # The first version of torch's pin, and others of it that the requirement mentions.
         versions = [release.triton.lstrip("=~")]
         pin = parse_specifier(release.triton)
         for specifier in requirement.specifier or ():
@@ -153,13 +140,8 @@ class Companions(Value):
                 versions.append(version)
         return versions
 
-    def _loads(
-        self,
-        build: Build,
-        name: str,
-        version: str,
-    ) -> bool:
-        """Whether a release has wheels that load beside a build: as the sources list today, else as far as is known.
+    def _loads(self, build: Build, name: str, version: str) -> bool:
+        """Return whether a companion has compatible wheels for a build.
 
         Args:
             build: The build of torch.
@@ -175,35 +157,34 @@ class Companions(Value):
         return has_wheels and wheels.loads_in(build)
 
     def _listed_versions(self, build: Build, name: str) -> frozenset[str] | None:
-        """Return the versions that a listing found for a build of a source; None if nothing was listed."""
+        """Return a companion's versions in the build's source, if it was listed."""
         if not build.listed_at:
             return None
         listed = self.catalog.offered.get((name, build.backend.tag))
         if name == "triton" and not listed:
-            # Its files serve every build: what the build's own source has not comes from the default index.
+            # Its files support every build, and the default index has them too.
             return None
         return listed
 
     def _wheels(self, name: str, version: str) -> Companion:
-        """Return the wheels of a release; of a patch release that the catalogue does not know, those of the first."""
+        """Return a release's wheels; an unknown patch release has those of X.Y.0."""
         companions = self.catalog.companions
         major, minor, *_ = (*version.split("."), "0")
         return companions.get((name, version)) or companions[name, f"{major}.{minor}.0"]
 
     def _why_none(self, build: Build, requirement: Requirement) -> str:
-        """Return that no version loads beside a build, and which do."""
+        """Explain that no requested version is compatible with a build."""
         if self._listed_versions(build, requirement.name) == frozenset():
             return f"no source lists {requirement.name} for {build.backend}"
-        loading = self.loading(build, requirement)
-        if loading:
-            return (
-                f"no {requirement.text} loads beside it, only {' and '.join(loading)}"
-            )
-        return f"no {requirement.text} for {build.os} {build.arch} loads beside it"
+        text = requirement.text
+        compatible = self.loading(build, requirement)
+        if compatible:
+            return f"no {text} is compatible with it, only {' and '.join(compatible)}"
+        return f"no {text} for {build.os} {build.arch} is compatible with it"
 
 
 def label_of(build: Build) -> str:
-    """Return what the versions of a build's files end with, ``+cu126``; empty if they have no label."""
+    """Return the label of a build's versions, ``+cu126``, or ""."""
     if build.source is DEFAULT_INDEX or not build.labelled:
         return ""
     return f"+{build.backend}"

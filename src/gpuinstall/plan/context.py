@@ -1,4 +1,4 @@
-"""What the rules are given: what is requested, and the machine with its GPUs and its driver."""
+"""Input of the rules: the request, and the machine with its GPUs and driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuinstall.catalog.catalog import Build, Catalog, CudaName
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.plan.companions import Companions
 from gpuinstall.plan.demand import Demand
-from gpuinstall.plan.python import number
+from gpuinstall.plan.python import python_key
 from gpuinstall.plan.values import ProgramConstraints
 
 if TYPE_CHECKING:
@@ -21,47 +21,46 @@ if TYPE_CHECKING:
 
 
 class PlanContext(Value, eq=False):
-    """What one choice is made from."""
+    """Input of one decision."""
 
     machine: Machine
     demand: Demand
     rules: Rules
-    """Those of the maker of the GPUs."""
+    """The rules of the GPUs' vendor."""
 
     gpus: tuple[Gpu, ...] = ()
-    """Those to plan for, in the order of their indices."""
+    """The GPUs to plan for, by index."""
 
     program_constraints: ProgramConstraints | None = None
-    """What the programs of the request came to; None if they were not resolved."""
+    """The result of resolving the programs; None before."""
 
-    left_out: Mapping[int, Finding] = {}
-    """What is wrong with the GPUs that are not planned for, by their indices."""
+    excluded_gpus: Mapping[int, Finding] = {}
+    """The problems of GPUs that are not planned for, by index."""
 
     @property
     def catalog(self) -> Catalog:
-        """The builds to choose from, and what is known of them."""
+        """The catalog of builds."""
         return self.rules.catalog
 
     @property
     def gpu_names(self) -> str:
-        """The GPUs as people name them, each kind once."""
+        """The GPUs in messages, each model once."""
         return " and ".join(dict.fromkeys(gpu.label for gpu in self.gpus))
 
     @property
     def builds(self) -> tuple[Build, ...]:
-        """The builds for this platform, the newest torch first."""
+        """The builds for this platform, newest torch first."""
         return self.catalog.builds_for(self.machine.os, self.machine.arch)
 
     @cached_property
     def requested_torches(self) -> frozenset[Version]:
-        """The torch versions that satisfy the demand."""
-        return frozenset(
-            filter(self.demand.wants, {build.torch for build in self.builds})
-        )
+        """The torch versions that the request allows."""
+        torches = {build.torch for build in self.builds}
+        return frozenset(filter(self.demand.allows, torches))
 
     @cached_property
     def companions(self) -> Companions:
-        """The requested packages of torch's family."""
+        """The requested packages of the torch family."""
         releases = self.catalog.releases
         known = [torch for torch in self.requested_torches if torch in releases]
         return Companions(
@@ -72,44 +71,45 @@ class PlanContext(Value, eq=False):
 
     @cached_property
     def cuda_names(self) -> dict[str, CudaName]:
-        """What is requested, beside the family, by a name or an extra that carries a CUDA, as far as it counts here."""
+        """The requirements whose name or extra contains a CUDA version."""
         cuda_names: dict[str, CudaName] = {}
         for requirement in self.demand.others:
-            # The Python is chosen later: a marker about it is judged by the usual one.
+            # The Python is selected later. Markers are evaluated for the usual one.
             if not requirement.counts_on(self.machine, self.catalog.settled_python):
                 continue
             rows = self.catalog.cuda_names()
             extras = [f"{requirement.name}[{extra}]" for extra in requirement.extras]
             for name in (requirement.name, *extras):
-                # A name without a number has no CUDA if a version is requested.
+                # A name without a number implies no CUDA if a version is requested.
                 if name in rows and not (requirement.specifier and name.isalpha()):
                     cuda_names.setdefault(requirement.text, rows[name])
         return cuda_names
 
-    def fitting_pythons(self, build: Build) -> list[str]:
-        """Return the Pythons that a build and its companions have wheels for, and that the request allows."""
+    def compatible_pythons(self, build: Build) -> list[str]:
+        """Return the requested Pythons that a build and its companions support."""
         is_requested = self.demand.pythons.__contains__
         return list(filter(is_requested, self.companions.pythons(build)))
 
     def python(self, build: Build) -> str:
-        """Return the Python for a build and its companions; empty if there is none.
+        """Return the Python for a build and its companions, or "".
 
-        The order: what is fixed; the Python of the environment being replaced and the one running; the newest at hand;
-        one that can be fetched.
+        The order: the environment's Python and the running one, the newest installed one, and one to download.
         """
-        fitting = self.fitting_pythons(build)
-        for python in self.demand.pythons_at_hand:
-            if python in fitting:
+        compatible = self.compatible_pythons(build)
+        for python in self.demand.pythons_to_try:
+            if python in compatible:
                 return python
-        # Of a machine that does not tell its Pythons any can be had.
-        may_fetch = self.demand.request.managed_pythons or self.machine.pythons is None
-        if not fitting or not may_fetch:
+        # A machine without a list of Pythons may have any.
+        may_download = (
+            self.demand.request.managed_pythons or self.machine.pythons is None
+        )
+        if not compatible or not may_download:
             return ""
-        newest = number(self.catalog.settled_python)
-        supported = [python for python in fitting if number(python) <= newest]
-        if supported:
-            return max(supported, key=number)
-        return min(fitting, key=number)
+        newest = python_key(self.catalog.settled_python)
+        settled = [python for python in compatible if python_key(python) <= newest]
+        if settled:
+            return max(settled, key=python_key)
+        return min(compatible, key=python_key)
 
     def with_gpus_at(self, positions: Iterable[int]) -> PlanContext:
         """Return the context of some of its GPUs."""

@@ -1,4 +1,4 @@
-"""A Request, parsed: what it says of torch, of torch's companions, of the backend, of Python, of the rest."""
+"""Parsing of a request: torch, its companions, the backend, and Python."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import ANY_TORCH, Request
-from gpuinstall.base.requirement import (
-    Requirement,
-    parse_specifier,
-)
+from gpuinstall.base.requirement import Requirement, parse_specifier
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, is_like_a_tag, known_backend
 from gpuinstall.machine.vendors import served_backend
-from gpuinstall.plan.python import installed, number
+from gpuinstall.plan.python import installed_pythons, python_key
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
@@ -23,68 +20,61 @@ if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
 
 _PYTHONS = tuple(f"3.{minor}" for minor in range(29, 6, -1))
-"""The Pythons that a marker may tell apart, the newest first."""
+"""The Pythons that a marker may distinguish, newest first."""
 
 
 class Demand(Value, eq=False):
-    """What must hold of a plan."""
+    """Parsed request on one machine."""
 
     request: Request
-    """What it was read from, which has the rest: the GPUs, the allowed backends, the Pythons to try first."""
-
-    torch: SpecifierSet | None
-    """The specifiers of all its requirements together, without local versions, which go into ``backends``."""
+    """The request, which also has the GPUs, the allowed backends, and the preferred Pythons."""
 
     torch_requirement: Requirement
-    """Of torch, with its extras."""
+    """The requirement of torch, with its extras and without local versions, which are in ``backends``."""
 
     family: dict[str, Requirement]
-    """The companions that are requested, by name."""
+    """The requested companions, by name."""
 
     others: tuple[Requirement, ...]
-    """The requirements that have nothing to do with the choice."""
+    """The requirements outside the torch family."""
 
     backends: frozenset[Backend]
     python: SpecifierSet | str | None
     """A specifier, or an exact ``X.Y``."""
 
     pythons: frozenset[str]
-    """Each ``X.Y`` that is requested."""
+    """Each requested ``X.Y``."""
 
-    pythons_at_hand: tuple[str, ...]
-    """The Pythons preferred, then the machine's own, the newest first."""
+    pythons_to_try: tuple[str, ...]
+    """The preferred Pythons, then the machine's own, newest first."""
 
     preferred_backend: Backend | None = None
 
-    def wants(self, torch: Version) -> bool:
-        """Whether a torch version satisfies the requirements."""
-        return self.torch is None or self.torch.contains(torch)
+    def allows(self, torch: Version) -> bool:
+        """Return whether a torch version is requested."""
+        return self.torch_requirement.allows(torch)
 
 
-def suits_python(requested: SpecifierSet | str | None, python: str) -> bool:
-    """Whether the Python ``X.Y`` is one that is requested."""
+def allows_python(requested: SpecifierSet | str | None, python: str) -> bool:
+    """Return whether a requested Python includes the ``X.Y``."""
     if requested is None:
         return True
     if isinstance(requested, str):
         return requested == python
-    # One of its patch releases has to be allowed: the first, a late one, or one that the specifier mentions.
+    # A patch release must be allowed: the first, a late one, or one that the specifier mentions.
     patch = re.compile(rf"{re.escape(python)}\.[0-9]+")
     versions = [specifier.version for specifier in requested]
     patches = [f"{python}.0", f"{python}.99", *filter(patch.fullmatch, versions)]
     return any(map(requested.contains, patches))
 
 
-def parse_request(
-    request: Request,
-    family: frozenset[str],
-    machine: Machine,
-) -> Demand:
-    """Return what a request demands on a machine: of the family, what holds for the Python that is tried first.
+def parse_request(request: Request, family: frozenset[str], machine: Machine) -> Demand:
+    """Parse a request for a machine, with markers for the first Python to try.
 
     Args:
         request: The request.
-        family: The names of the packages that are chosen together with torch.
-        machine: Where markers are evaluated.
+        family: The names of the torch family.
+        machine: The machine for markers.
 
     Raises:
         UsageError: The request is malformed.
@@ -93,18 +83,18 @@ def parse_request(
     names = {"torch", *(requirement.name for requirement in requirements)}
     # A constraint requests no package.
     for constraint in request.constraints:
-        # One with an address counts all the same: it would say where a file of the family comes from, and is refused.
-        is_demand = constraint.name in names or constraint.url
-        if is_demand and constraint.name in family:
+        # One with a URL counts always. It would select a file of the family, and is refused.
+        is_relevant = constraint.name in names or constraint.url
+        if is_relevant and constraint.name in family:
             requirements.append(constraint)
     python = requested_python(request.python)
-    # Once: a plan asks for each build, and a specifier is slow to ask.
-    pythons = [one for one in _PYTHONS if suits_python(python, one)]
-    own_pythons = sorted(installed(machine), key=number, reverse=True)
-    pythons_at_hand = (*request.preferred_pythons, *own_pythons)
-    # The build decides the Python, and a marker what has to go with the build: one of the two has to be assumed first.
-    first_at_hand = [one for one in pythons_at_hand if one in pythons]
-    first_python = (*first_at_hand, *pythons, *_PYTHONS)[0]
+    # Only once: each build needs them, and specifiers are slow.
+    pythons = [one for one in _PYTHONS if allows_python(python, one)]
+    own = sorted(installed_pythons(machine), key=python_key, reverse=True)
+    to_try = (*request.preferred_pythons, *own)
+    # The build decides the Python, and a marker decides the requirements of the build: assume one of the two first.
+    available = [one for one in to_try if one in pythons]
+    first_python = (*available, *pythons, *_PYTHONS)[0]
     tags = [request.backend] if request.backend else []
     companions: dict[str, Requirement] = {}
     others = []
@@ -112,46 +102,44 @@ def parse_request(
         if requirement.name not in family:
             others.append(requirement)
         elif requirement.counts_on(machine, first_python):
-            own = _of_family(requirement, tags)
-            earlier = companions.get(own.name)
-            companions[own.name] = earlier.narrowed(own) if earlier else own
-    torch = companions.pop("torch", ANY_TORCH)
+            public, labels = _split_labels(requirement)
+            tags += labels
+            earlier = companions.get(public.name)
+            companions[public.name] = earlier.narrowed(public) if earlier else public
     return Demand(
         request,
-        torch=torch.specifier,
-        torch_requirement=replace(torch, marker=None),
+        torch_requirement=replace(companions.pop("torch", ANY_TORCH), marker=None),
         family=companions,
         others=tuple(others),
         backends=frozenset(map(_backend, tags)),
         python=python,
         pythons=frozenset(pythons),
-        pythons_at_hand=pythons_at_hand,
+        pythons_to_try=to_try,
         preferred_backend=known_backend(request.preferred_backend),
     )
 
 
-def _of_family(requirement: Requirement, tags: list[str]) -> Requirement:
-    """Return a requirement whose versions carry no backend, as ``==2.15.0+cu132`` does; its tag goes to ``tags``."""
+def _split_labels(requirement: Requirement) -> tuple[Requirement, list[str]]:
+    """Remove the backend tags of a requirement, as in ``==2.15.0+cu132``."""
     if requirement.url:
         raise UsageError(
             "requirement-by-address",
-            f"{requirement.name} is requested by URL, but gpuinstall chooses the file itself",
-            hint=f"ask for {requirement.name}, or for a version of it",
+            f"{requirement.name} is requested by URL, but gpuinstall selects the file itself",
+            hint=f"Request {requirement.name}, or a version of it",
         )
-    specifiers = []
-    has_label = False
-    for specifier in requirement.specifier or ():
-        text = str(specifier)
-        public, _, tag = specifier.version.lower().partition("+")
+    clauses = []
+    tags = []
+    for clause in requirement.specifier or ():
+        text = str(clause)
+        public, _, tag = clause.version.lower().partition("+")
         if text.startswith("==") and is_like_a_tag(tag):
-            has_label = True
             tags.append(tag)
             text = f"=={public}"
-        specifiers.append(text)
-    if not has_label:
-        return requirement
-    joined = ",".join(specifiers)
-    return replace(requirement, clauses=str(parse_specifier(joined)))
+        clauses.append(text)
+    if not tags:
+        return requirement, tags
+    specifier = parse_specifier(",".join(clauses))
+    return replace(requirement, clauses=str(specifier)), tags
 
 
 def _backend(tag: str) -> Backend:
@@ -160,16 +148,16 @@ def _backend(tag: str) -> Backend:
         raise UsageError(
             "backend-malformed",
             f"{tag!r} is not a backend such as cu126 or cpu",
-            hint="Backends are cu126, rocm7.2, xpu, cpu and others",
+            hint="Backends are cu126, rocm7.2, xpu, cpu, and others",
         )
     return backend
 
 
 def requested_python(text: str | None) -> SpecifierSet | str | None:
-    """Return a request for a Python, an ``X.Y`` or a specifier.
+    """Parse a requested Python: an ``X.Y`` or a specifier.
 
     Raises:
-        UsageError: It is neither, or of a free-threaded Python.
+        UsageError: It is malformed, or a free-threaded Python.
     """
     if text is None:
         return None
@@ -177,7 +165,7 @@ def requested_python(text: str | None) -> SpecifierSet | str | None:
     if exact and exact[2]:
         raise UsageError(
             "python-free-threaded",
-            f"Python {text} is free-threaded, and nothing is chosen for such a Python yet",
+            f"Python {text} is free-threaded, which gpuinstall does not support yet",
             hint=f"Request Python {exact[1]}",
         )
     if exact:

@@ -1,4 +1,4 @@
-"""What is wrong with a machine before any build is looked at: the GPUs that cannot be planned for, and refusals."""
+"""Problems of a machine before any build is evaluated."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gpuinstall.base.versions import CPU
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.machine.vendors import is_planned_for, vendor_of
 from gpuinstall.plan.context import PlanContext
-from gpuinstall.plan.values import Rejected, RejectedBuild, Run
+from gpuinstall.plan.values import GpuSupport, Rejected, RejectedBuild
 
 _LEAVE_OUT = (
-    "Leave out --gpus to use all of them; --backend cpu without it is the CPU build"
+    "Omit --gpus to use all of them; --backend cpu without it selects the CPU build"
 )
 
 
@@ -30,15 +30,15 @@ def requested_gpus(
     names: tuple[str | int, ...] | None,
     rules: Rules,
 ) -> tuple[Gpu, ...]:
-    """Return the maker's GPUs that are requested, in the order of their indices.
+    """Return the vendor's requested GPUs, by index.
 
     Args:
-        machine: The machine that has them.
-        names: Indices, or (the beginning of) the UUID of a card or of a MIG slice; None: all GPUs.
-        rules: The maker's.
+        machine: The machine.
+        names: Indices, or prefixes of UUIDs of GPUs or MIG devices; None for all GPUs.
+        rules: The vendor's rules.
 
     Raises:
-        UsageError: There is no name, or one that no GPU has.
+        UsageError: No GPU has a name, or there is none.
     """
     gpus = [gpu for gpu in machine.gpus if vendor_of(gpu, machine) == rules.vendor]
     gpus.sort(key=lambda gpu: gpu.index)
@@ -69,29 +69,27 @@ def _is_called(gpu: Gpu, name: str) -> bool:
 
 
 def with_usable_gpus(context: PlanContext) -> PlanContext:
-    """Return the context without the GPUs that a fault, their age or their driver leaves out."""
-    left_out: dict[int, Finding] = {}
-    # Backwards: of several problems of a GPU the first counts.
-    for problem in reversed(context.machine.problems):
+    """Exclude GPUs that have a blocking problem, or that the driver ignores."""
+    machine = context.machine
+    faults: dict[int, Finding] = {}
+    # In reverse: the first of several problems counts.
+    for problem in reversed(machine.problems):
         if problem.blocking:
-            left_out.update(dict.fromkeys(problem.gpus, problem))
-    faults = dict(left_out)
-    for gpu in context.machine.gpus:
-        left_out.pop(gpu.index, None)
-    # A GPU that has fallen off the bus is not listed any more. With --gpus it was refused by its name, or not asked for.
-    if context.demand.request.gpus is not None:
-        left_out = {}
+            faults |= dict.fromkeys(problem.gpus, problem)
+    excluded: dict[int, Finding] = {}
+    # A GPU that fell off the bus is no longer listed. --gpus refuses or omits it.
+    if context.demand.request.gpus is None:
+        listed = {gpu.index for gpu in machine.gpus}
+        excluded = {index: faults[index] for index in faults.keys() - listed}
     usable = []
     for gpu in context.gpus:
         fault = faults.get(gpu.index) or context.rules.gpu_fault(gpu)
         if fault:
-            left_out[gpu.index] = fault
+            excluded[gpu.index] = fault
         else:
             usable.append(gpu)
     return replace(
-        context,
-        gpus=tuple(usable),
-        left_out=dict(sorted(left_out.items())),
+        context, gpus=tuple(usable), excluded_gpus=dict(sorted(excluded.items()))
     )
 
 
@@ -103,30 +101,30 @@ def refused(
     error_class: type[GpuInstallError] = NoBuildError,
     rejected: tuple[RejectedBuild, ...] = (),
 ) -> Rejected:
-    """Return the refusal of a request for the GPUs of a context.
+    """Refuse a request.
 
     Args:
-        context: What was chosen for.
-        reasons: Why it is refused, the decisive one first.
-        fix: What the user can do, as text.
-        error_class: What is raised.
+        context: The request, with the GPUs that were planned for.
+        reasons: The reasons, decisive one first.
+        fix: The fixes as text.
+        error_class: The error to raise.
         rejected: The builds, each with its reason.
     """
-    # That no source answers is not the fault of the request, which may be served tomorrow: exit 4 and not 3.
+    # A request is not at fault if no source answers: exit 4 instead of 3.
     if error_class is NoBuildError and reasons[0].code == "unreachable":
         error_class = InstallationError
-    indices = {gpu.index for gpu in context.gpus}.union(context.left_out)
+    indices = {gpu.index for gpu in context.gpus}.union(context.excluded_gpus)
     return Rejected(
         error_class,
         reasons,
         fix=fix or None,
-        gpus=tuple(map(Run, sorted(indices))),
+        gpus=tuple(map(GpuSupport, sorted(indices))),
         rejected=rejected,
     )
 
 
 def machine_fault(context: PlanContext) -> Rejected | None:
-    """Refuse a system that no wheel fits, and for its GPUs a machine with a problem that blocks all of it."""
+    """Refuse a system without wheels, or with a problem that blocks all GPUs."""
     if context.machine.libc == "musl":
         why = Reason("musl", "torch has no wheels for musl; they require glibc")
         fix = "Use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)"
@@ -142,7 +140,7 @@ def _not_repaired(
     faults: Sequence[Finding],
     *others: Reason,
 ) -> Rejected:
-    """Refuse a machine with faults, by the first fix that one of them has."""
+    """Refuse a machine with faults, with the first fix of any."""
     fixes = [fault.fix for fault in faults if fault.fix]
     reasons = [fault.reason for fault in faults]
     return refused(
@@ -154,41 +152,47 @@ def _not_repaired(
 
 
 def gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None:
-    """Refuse a machine whose GPUs cannot be used; one that no build was ever made for does not count as usable.
+    """Refuse a machine without a usable GPU.
+
+    A GPU that no build has ever supported is not usable.
 
     Args:
-        context: What was requested, with all its GPUs.
-        usable: The same without those that are left out.
+        context: The request, with all GPUs.
+        usable: The same without the excluded GPUs.
     """
     rules = context.rules
     fault = rules.platform_fault()
     if fault:
         return refused(context, (fault.reason,), fault.fix)
-    if not (usable.gpus or usable.left_out):
-        return _backend_of_another_maker(context)
+    if not (usable.gpus or usable.excluded_gpus):
+        return _backend_of_another_vendor(context)
     driver_fault = rules.driver_fault(context.gpus)
     has_usable = any(map(rules.ever_served, usable.gpus))
-    if driver_fault is None and (has_usable or not usable.left_out):
+    if driver_fault is None and (has_usable or not usable.excluded_gpus):
         return None
-    unsupported = {}
-    for gpu in context.gpus:
-        if not rules.ever_served(gpu):
-            unsupported[gpu.index] = never_made(gpu, context)
+    unsupported = {
+        gpu.index: never_supported(gpu, context)
+        for gpu in context.gpus
+        if not rules.ever_served(gpu)
+    }
     distinct = tuple(dict.fromkeys(unsupported.values()))
     if context.gpus and len(unsupported) == len(context.gpus):
         return refused(usable, distinct, "\n".join(rules.own_builds()) or None)
     if usable.gpus and driver_fault:
         return _not_repaired(context, [driver_fault])
-    # The fix is that of the newest GPU that can be repaired; for the others no build was made.
+    # The fix is for the newest GPU that a repair helps.
     ranks = {gpu.index: rules.rank(gpu) for gpu in context.gpus}
-    repairable = [index for index in usable.left_out if index not in unsupported]
+    repairable = [index for index in usable.excluded_gpus if index not in unsupported]
     repairable.sort(key=lambda index: ranks.get(index, ()), reverse=True)
-    faults = [usable.left_out[index] for index in repairable]
+    faults = [usable.excluded_gpus[index] for index in repairable]
     return _not_repaired(usable, faults, *distinct)
 
 
-def _backend_of_another_maker(context: PlanContext) -> Rejected | None:
-    """Refuse the build of one maker for a machine whose GPUs are another's; one without any may stand for a third."""
+def _backend_of_another_vendor(context: PlanContext) -> Rejected | None:
+    """Refuse one vendor's backend on a machine with another vendor's GPUs.
+
+    A machine without GPUs may select a build for another machine.
+    """
     machine = context.machine
     present = [gpu for gpu in machine.gpus if is_planned_for(gpu, machine)]
     tags = sorted(backend.tag for backend in context.demand.backends)
@@ -199,19 +203,19 @@ def _backend_of_another_maker(context: PlanContext) -> Rejected | None:
         f"and this machine has {present[0].label}"
     )
     fix = (
-        "Leave out --backend for the build that runs here, "
+        "Omit --backend for the build that runs here, "
         "or describe the target machine: --machine, --gpu"
     )
     return refused(context, (Reason("backend-of-another-maker", message),), fix)
 
 
-def never_made(gpu: Gpu, context: PlanContext) -> Reason:
-    """Return that no build was ever made for a GPU on this platform."""
+def never_supported(gpu: Gpu, context: PlanContext) -> Reason:
+    """Return the reason that no build has ever supported a GPU."""
     name = gpu.label
     architecture = context.rules.architecture(gpu)
     if architecture:
         name += f" ({architecture})"
     platform = f"{context.machine.os} {context.machine.arch}"
     return Reason(
-        "no-build-ever", f"no build in the catalogue supports {name} on {platform}"
+        "no-build-ever", f"no build in the catalog supports {name} on {platform}"
     )

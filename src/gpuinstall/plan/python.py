@@ -1,4 +1,4 @@
-"""Versions of Python, ``X.Y``: their order, and those at hand."""
+"""Versions of Python, ``X.Y``: their order, and the installed ones."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from functools import cache
 from gpuinstall.base.machine import Machine
 
 RUNNING_PYTHON = "{}.{}".format(*sys.version_info)
-"""The Python that runs gpuinstall, the first to be tried for this machine."""
+"""The Python that runs gpuinstall, the first to try on this machine."""
 
 
-def installed(machine: Machine) -> list[str]:
-    """Return the Pythons of a machine, but for those that are free-threaded."""
+def installed_pythons(machine: Machine) -> list[str]:
+    """Return a machine's Pythons, except free-threaded ones."""
     pythons = machine.pythons or ()
     return [minor_version(python) for python in pythons if not python.endswith("t")]
 
 
-def span(pythons: Sequence[str]) -> str:
-    """Return the Pythons of a build in words: ``3.11 to 3.15``."""
+def python_range(pythons: Sequence[str]) -> str:
+    """Return the Pythons of a build for a message: ``3.11 to 3.15``."""
     if not pythons:
         return "none"
-    first = min(pythons, key=number)
-    last = max(pythons, key=number)
+    first = min(pythons, key=python_key)
+    last = max(pythons, key=python_key)
     return first if first == last else f"{first} to {last}"
 
 
 @cache
-def number(python: str) -> tuple[int, ...]:
-    """Read ``"3.12"`` as a sortable number."""
+def python_key(python: str) -> tuple[int, ...]:
+    """Return the sort key of ``"3.12"``."""
     return tuple(map(int, python.split(".")))
 
 

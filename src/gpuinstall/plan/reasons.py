@@ -1,4 +1,4 @@
-"""Why this build, in two or three sentences; why not each of the others; and what to mind."""
+"""Reasons for the selected build and against the others, and warnings."""
 
 from __future__ import annotations
 
@@ -11,58 +11,51 @@ from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.catalog import Build
 from gpuinstall.machine.vendors import vendor_of
 from gpuinstall.plan.candidates import (
-    JudgedBuild,
+    EvaluatedBuild,
     best_first,
     closest,
     gpus_to_serve,
-    maker_key,
-    missing_code,
+    lack_of_code,
+    vendor_key,
 )
 from gpuinstall.plan.context import PlanContext
-from gpuinstall.plan.rules import NOT_THERE
+from gpuinstall.plan.rules import UNAVAILABLE
 from gpuinstall.plan.values import (
-    BACKEND_PASSED_OVER,
+    GPU_BUILD_FOR_CPU,
     HELD_BACK,
     NEWEST_BUT,
+    PREFERRED_BACKEND_REJECTED,
     PROGRAM_HELD_BACK,
-    UNASKED,
     WITHOUT_GPU,
 )
 
-_AN_INDEX = "https://index.example/whl"
 _CONTAINER_FIX = "start it with the NVIDIA Container Toolkit (docker run --gpus all)"
 
-_REQUESTED = {"other-torch", "other-backend", "not-allowed"}
-"""The codes of builds that are rejected for the request alone."""
+_EXCLUDED_BY_REQUEST = {"other-torch", "other-backend", "not-allowed"}
 
-_AGAINST_A_BACKEND = {"no-companion", "not-allowed", "programs-conflict"}
-"""The codes of builds that might have been preferred."""
+_EXCLUDED_BACKEND = {"no-companion", "not-allowed", "programs-conflict"}
+"""The codes of builds that might otherwise be preferred."""
 
 
-def pass_over(
-    judged: Iterable[JudgedBuild],
-    best: JudgedBuild,
-    context: PlanContext,
-) -> list[JudgedBuild]:
-    """Return the builds but for the best, each with a reason, also those that run too.
+def reject_others(
+    evaluated: Iterable[EvaluatedBuild], best: EvaluatedBuild, context: PlanContext
+) -> list[EvaluatedBuild]:
+    """Return all builds except the best, each with a reason.
 
     Args:
-        judged: Every build, the best among them.
-        best: What is chosen.
-        context: What it was chosen from.
+        evaluated: All builds.
+        best: The selected build.
+        context: The request and its machine.
     """
-    passed_over = []
-    for each in judged:
-        if each is not best:
-            reason = each.reason or _why_lesser(each, best, context)
-            passed_over.append(replace(each, reason=reason))
-    return passed_over
+    return [
+        replace(each, reason=each.reason or _why_lesser(each, best, context))
+        for each in evaluated
+        if each is not best
+    ]
 
 
 def _why_lesser(
-    candidate: JudgedBuild,
-    best: JudgedBuild,
-    context: PlanContext,
+    candidate: EvaluatedBuild, best: EvaluatedBuild, context: PlanContext
 ) -> Reason | None:
     constraints = context.program_constraints
     build = candidate.build
@@ -74,63 +67,56 @@ def _why_lesser(
             return Reason("programs-conflict", conflict)
     # The best runs on all GPUs if any build does.
     if candidate.served_gpus != best.served_gpus:
-        return missing_code(candidate, context.gpus)
+        return lack_of_code(candidate, context)
     if build.torch < best.build.torch:
         return Reason("older-torch", f"{best.build.name} fits too and is newer")
     merit = _merit(candidate, best, context)
     return Reason("less-preferred", f"{best.build.name} is preferred: {merit}")
 
 
-def _merit(
-    other: JudgedBuild,
-    best: JudgedBuild,
-    context: PlanContext,
-) -> str:
+def _merit(other: EvaluatedBuild, best: EvaluatedBuild, context: PlanContext) -> str:
     if best.build.backend == context.demand.preferred_backend != other.build.backend:
         return "the request prefers it"
-    keys = zip(maker_key(best, context), maker_key(other, context), strict=True)
+    keys = zip(vendor_key(best, context), vendor_key(other, context), strict=True)
     merits = [merit for (ours, merit), (theirs, _) in keys if ours != theirs]
     return merits[0] if merits else "it is as good"
 
 
 def reasons_for(
-    best: JudgedBuild,
-    fitting: Sequence[JudgedBuild],
-    candidates: Sequence[JudgedBuild],
-    passed_over: Sequence[JudgedBuild],
+    best: EvaluatedBuild,
+    compatible: Sequence[EvaluatedBuild],
+    candidates: Sequence[EvaluatedBuild],
+    others: Sequence[EvaluatedBuild],
     context: PlanContext,
 ) -> Iterator[Reason]:
-    """Yield why the best is the best, what a newer driver would give, and what other GPUs would give.
+    """Yield the reasons for the selected build, and the choices of other GPUs.
 
     Args:
-        best: What is chosen.
-        fitting: What runs on the same GPUs, the best first.
-        candidates: What runs on some GPUs.
-        passed_over: All but the best.
-        context: What it was chosen from.
+        best: The selected build.
+        compatible: The builds that run on the same GPUs, best first.
+        candidates: The builds that run on some GPUs.
+        others: All builds except the best.
+        context: The request and its machine.
     """
-    name = context.rules.name
     if not context.gpus:
         yield Reason(
             "no-gpu-here",
-            f"there is no {name} GPU here: unproven until gpuinstall verify runs on one",
+            f"there is no {context.rules.name} GPU here: unproven until gpuinstall verify runs on one",
         )
-    yield from newest_reasons(best, passed_over, context)
-    yield from _backend(best, fitting, passed_over, context)
+    yield from newest_reasons(best, others, context)
+    yield from _backend(best, compatible, others, context)
     yield from _other_gpus(best, candidates, context)
 
 
 def newest_reasons(
-    best: JudgedBuild,
-    passed_over: Iterable[JudgedBuild],
-    context: PlanContext,
+    best: EvaluatedBuild, others: Iterable[EvaluatedBuild], context: PlanContext
 ) -> Iterator[Reason]:
-    """Yield where what is known of the best comes from, and what keeps a newer torch and newer programs away.
+    """Yield the reasons why torch and programs are not newer.
 
     Args:
-        best: What is chosen.
-        passed_over: All but the best, the newest first.
-        context: What it was chosen from.
+        best: The selected build.
+        others: All builds except the best, newest first.
+        context: The request and its machine.
     """
     build = best.build
     if build.learned:
@@ -140,14 +126,18 @@ def newest_reasons(
             f"{build.name} was read from its wheel on {build.learned}: {unlisted}",
         )
     context = context.with_gpus_at(best.served_gpus)
-    newer = _newer_than(best, passed_over)
-    yield _newest_seen(best, newer, context) or _newest(best, newer, context)
+    newer = _newer_than(best, others)
+    yield (
+        _newest_allowed(newer, context)
+        or _newest_known(best, newer, context)
+        or _newest(best, newer, context)
+    )
     if context.program_constraints:
         for text in context.program_constraints.held_back:
             yield Reason(PROGRAM_HELD_BACK, text)
     for other in newer:
-        # Only if every GPU that is served has code in it: a newer driver alone would not help the others.
-        if other.code == "driver-too-old" and other.missing is None:
+        # Another driver alone does not help GPUs without code.
+        if other.reason_code == "driver-too-old" and other.lack is None:
             driver = context.rules.driver_for(other.build)
             yield Reason(
                 "newer-driver", f"torch {other.build.torch} would need {driver}"
@@ -156,107 +146,119 @@ def newest_reasons(
 
 
 def _newer_than(
-    best: JudgedBuild,
-    passed_over: Iterable[JudgedBuild],
-) -> list[JudgedBuild]:
-    """Return the builds of a newer torch, with what the GPUs that the best serves run of them."""
+    best: EvaluatedBuild, others: Iterable[EvaluatedBuild]
+) -> list[EvaluatedBuild]:
+    """Return the builds of a newer torch, with the code of the best's GPUs."""
     newer = []
-    for each in passed_over:
+    for each in others:
         if each.build.torch > best.build.torch:
-            codes = tuple(each.codes[position] for position in best.served_gpus)
-            newer.append(replace(each, codes=codes))
+            code = tuple(each.gpu_code[position] for position in best.served_gpus)
+            newer.append(replace(each, gpu_code=code))
     return newer
 
 
-def _newest_seen(
-    best: JudgedBuild,
-    newer: Sequence[JudgedBuild],
-    context: PlanContext,
+def _newest_allowed(
+    newer: Sequence[EvaluatedBuild], context: PlanContext
 ) -> Reason | None:
-    """Return that a newer one is not what the programs want, unknown, or in no source that answers.
+    """Return the reason of the programs against a newer torch.
 
     Args:
-        best: What is chosen.
-        newer: The builds of a newer torch, the newest first.
-        context: What it was chosen from.
+        newer: The builds of a newer torch, newest first.
+        context: The request and its machine.
     """
-    torch = best.build.torch
-    # Backwards, so that of each code the newest build is the one that stays.
-    first = {each.code: each for each in reversed(newer)}
     constraints = context.program_constraints
-    if constraints and HELD_BACK in first:
-        without = constraints.without or first[HELD_BACK].build.torch
-        newest = f"torch {without} would run here"
-        why = constraints.why
-        return Reason(HELD_BACK, f"{why}; without it {newest}" if why else newest)
-    if "not-in-catalogue" in first:
-        newest = f"{torch} is the newest torch that the catalog of {context.catalog.date} knows"
-        unknown = first["not-in-catalogue"].build.name
-        return Reason("newest-known", f"{newest}; {unknown} is on the index")
-    if "unreachable" in first:
-        return Reason(
-            "newest-reachable", f"{torch} is the newest torch in the reachable sources"
-        )
+    limited = [each.build for each in newer if each.reason_code == HELD_BACK]
+    if not constraints or not limited:
+        return None
+    newest = f"torch {constraints.without or limited[0].torch} would run here"
+    message = constraints.why or newest
+    if constraints.limited_by:
+        newest = f"without {constraints.limited_by}, {newest}"
+        message = f"{constraints.why}; {newest}" if constraints.why else newest
+    return Reason(HELD_BACK, message)
+
+
+def _newest_known(
+    best: EvaluatedBuild, newer: Sequence[EvaluatedBuild], context: PlanContext
+) -> Reason | None:
+    """Return the reason that a newer torch is unknown, or in no reachable source.
+
+    Args:
+        best: The selected build.
+        newer: The builds of a newer torch, newest first.
+        context: The request and its machine.
+    """
+    newest = f"{best.build.torch} is the newest torch"
+    codes = {each.reason_code for each in newer}
+    if "not-in-catalogue" in codes:
+        unknown = next(each for each in newer if each.reason_code == "not-in-catalogue")
+        newest += f" that the catalog of {context.catalog.date} knows"
+        message = f"{newest}; {unknown.build.name} is on the index"
+        return Reason("newest-known", message)
+    if "unreachable" in codes:
+        return Reason("newest-reachable", f"{newest} in the reachable sources")
     return None
 
 
 def _newest(
-    best: JudgedBuild,
-    newer: Sequence[JudgedBuild],
-    context: PlanContext,
+    best: EvaluatedBuild, newer: Sequence[EvaluatedBuild], context: PlanContext
 ) -> Reason:
-    """Return that it is the newest torch, or what keeps a newer one away.
+    """Return the reason against a newer torch, or that there is none.
 
-    The driver does if another driver would run a newer one, the chip if none would.
+    The driver is the reason if another driver would run a newer torch. Otherwise, the chip is.
 
     Args:
-        best: What is chosen.
-        newer: The builds of a newer torch, the newest first.
-        context: What it was chosen from, with the GPUs that the best serves.
+        best: The selected build.
+        newer: The builds of a newer torch, newest first.
+        context: The request and its machine, with the GPUs of the best.
     """
     rules = context.rules
-    there = [each for each in newer if each.code not in NOT_THERE]
-    coded = [each for each in there if each.build.unread or _has_code(each, context)]
-    running = [each for each in coded if each.missing is None]
-    # Without a GPU there is no driver to ask.
+    available = [each for each in newer if each.reason_code not in UNAVAILABLE]
+    coded = [
+        each for each in available if each.build.unread or _has_code(each, context)
+    ]
+    running = [each for each in coded if each.lack is None]
+    # Without a GPU, there is no driver.
     if context.gpus:
         running = [each for each in running if rules.against_driver(each.build) is None]
-    uncoded = [each for each in there if each not in coded]
+    uncoded = [each for each in available if each not in coded]
     for nearest in (running, coded, uncoded):
-        requested = [each for each in nearest if each.code not in _REQUESTED]
+        requested = [
+            each for each in nearest if each.reason_code not in _EXCLUDED_BY_REQUEST
+        ]
         obstacle = closest(requested, rules)
         if obstacle:
             break
     else:
         return _newest_requested(best, newer, context)
     if nearest is uncoded:
-        obstacle = replace(obstacle, reason=obstacle.missing)
-        if obstacle.code == "no-code":
+        obstacle = replace(obstacle, reason=obstacle.lack)
+        if obstacle.reason_code == "no-code":
             newest = (
-                f"the newest torch{_asked_for(coded)} with code for {_chips(context)}"
+                f"the newest {_requested(coded)}torch with code for {_chips(context)}"
             )
             lack = rules.lacks(obstacle.build, context.gpus)
             return Reason("newest-with-code", f"{newest}: {obstacle.build.name} {lack}")
-    elif obstacle.code in rules.driver_reasons:
-        newest = f"{best.build.torch} is the newest torch{_asked_for(running)}"
-        # The driver runs a newer one that has no code for the chip.
+    elif obstacle.reason_code in rules.driver_reasons:
+        newest = f"{best.build.torch} is the newest {_requested(running)}torch"
+        # The driver supports a newer one without code for the chip.
         if any(rules.against_driver(each.build) is None for each in uncoded):
             newest += f" with code for {_chips(context)}"
         return Reason("newest-for-driver", f"{newest} that {rules.driver} runs")
     newest = f"{best.build.torch} is the newest that fits; {obstacle.named_reason}"
-    return Reason(f"{NEWEST_BUT}{obstacle.code}", newest)
+    return Reason(f"{NEWEST_BUT}{obstacle.reason_code}", newest)
 
 
-def _has_code(judged: JudgedBuild, context: PlanContext) -> bool:
-    """Whether every GPU would run a build under some driver."""
-    reasons = [code.code for code in judged.codes if isinstance(code, Reason)]
+def _has_code(evaluated: EvaluatedBuild, context: PlanContext) -> bool:
+    """Return whether every GPU would run a build with some driver."""
+    reasons = [code.code for code in evaluated.gpu_code if isinstance(code, Reason)]
     return set(reasons).issubset(context.rules.driver_reasons)
 
 
-def _asked_for(judged: Iterable[JudgedBuild]) -> str:
-    """Return the restriction of a sentence if there is a newer torch that was not requested."""
-    is_restricted = any(each.code in _REQUESTED for each in judged)
-    return " asked for" if is_restricted else ""
+def _requested(newer: Iterable[EvaluatedBuild]) -> str:
+    """Return the restriction of a message if the request excludes a newer torch."""
+    codes = {each.reason_code for each in newer}
+    return "requested " if codes & _EXCLUDED_BY_REQUEST else ""
 
 
 def _chips(context: PlanContext) -> str:
@@ -266,14 +268,14 @@ def _chips(context: PlanContext) -> str:
 
 
 def _newest_requested(
-    best: JudgedBuild,
-    newer: Sequence[JudgedBuild],
+    best: EvaluatedBuild,
+    newer: Sequence[EvaluatedBuild],
     context: PlanContext,
 ) -> Reason:
     torch = best.build.torch
     kind = best.build.backend.kind
     newest = f"{torch} is the newest torch"
-    limits = _REQUESTED & {each.code for each in newer}
+    limits = _EXCLUDED_BY_REQUEST & {each.reason_code for each in newer}
     if limits == {"other-backend"}:
         newest += f" that has a {best.build.backend} build"
     elif limits:
@@ -285,29 +287,29 @@ def _newest_requested(
 
 
 def _backend(
-    best: JudgedBuild,
-    fitting: Iterable[JudgedBuild],
-    passed_over: Iterable[JudgedBuild],
+    best: EvaluatedBuild,
+    compatible: Iterable[EvaluatedBuild],
+    others: Iterable[EvaluatedBuild],
     context: PlanContext,
 ) -> Iterator[Reason]:
-    """Yield why another build of the same torch is not taken.
+    """Yield the reason against another build of the same torch.
 
     Args:
-        best: What is chosen.
-        fitting: What runs on the same GPUs, the best first.
-        passed_over: All but the best.
-        context: What it was chosen from.
+        best: The selected build.
+        compatible: The builds that run on the same GPUs, best first.
+        others: All builds except the best.
+        context: The request and its machine.
     """
     torch = best.build.torch
-    for each in passed_over:
-        if each.build.torch == torch and each.code in _AGAINST_A_BACKEND:
-            # An installation says it too if this build would have been taken but for the companion.
+    for each in others:
+        if each.build.torch == torch and each.reason_code in _EXCLUDED_BACKEND:
+            # install prints it too if only the companion excludes a preferred build.
             is_preferred = best_first([best, each], context)[0] is each
-            is_lost = is_preferred and each.code == "no-companion"
-            code = BACKEND_PASSED_OVER if is_lost else "backend"
+            is_rejected = is_preferred and each.reason_code == "no-companion"
+            code = PREFERRED_BACKEND_REJECTED if is_rejected else "backend"
             yield Reason(code, f"not {each.named_reason}")
             return
-    for rival in fitting:
+    for rival in compatible:
         if rival is not best and rival.build.torch == torch:
             preferred = f"{best.build.backend} and not {rival.build.backend}"
             yield Reason("backend", f"{preferred}: {_merit(rival, best, context)}")
@@ -315,36 +317,31 @@ def _backend(
 
 
 def _other_gpus(
-    best: JudgedBuild,
-    candidates: Sequence[JudgedBuild],
-    context: PlanContext,
+    best: EvaluatedBuild, candidates: Sequence[EvaluatedBuild], context: PlanContext
 ) -> Iterator[Reason]:
-    """Yield what the GPUs that are left out would give.
+    """Yield the choice for the GPUs that the best does not support.
 
     Args:
-        best: What is chosen.
-        candidates: What runs on some GPUs.
-        context: What it was chosen from, with all GPUs.
+        best: The selected build.
+        candidates: The builds that run on some GPUs.
+        context: The request and its machine, with all GPUs.
     """
-    left_out = {*range(len(context.gpus))}.difference(best.served_gpus)
     others = [
-        each.served_gpus
-        for each in candidates
-        if left_out.intersection(each.served_gpus)
+        each for each in candidates if not {*each.served_gpus} <= {*best.served_gpus}
     ]
     if not others:
         return
-    served = gpus_to_serve(others, context)
+    served = gpus_to_serve([each.served_gpus for each in others], context)
     other = context.with_gpus_at(served)
     indices = ",".join(str(gpu.index) for gpu in other.gpus)
-    serving = [each for each in candidates if {*served}.issubset(each.served_gpus)]
+    serving = [each for each in others if {*served} <= {*each.served_gpus}]
     build = best_first(serving, context)[0].build
     would_give = f"--gpus {indices} ({other.gpu_names}) would give torch {build.name}"
     yield Reason("other-choice", would_give)
 
 
 def gpu_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
-    """Yield the warnings of a build for the GPUs of the context."""
+    """Yield the warnings about a build on the GPUs of the context."""
     yield from context.rules.warnings(build, context.gpus)
     if build.lists_no_code:
         blind = f"{build.name} does not list its GPU code; run gpuinstall verify"
@@ -356,25 +353,21 @@ def gpu_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
     yield from _common_warnings(build, context)
 
 
-def cpu_warnings(
-    build: Build,
-    why: Reason,
-    context: PlanContext,
-) -> Iterator[Reason]:
-    """Yield the warnings of a CPU build, or of the build for GPUs that takes its place.
+def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> Iterator[Reason]:
+    """Yield the warnings about a build on the CPU.
 
     Args:
-        build: What is chosen.
-        why: Why it is one for the CPU.
-        context: What it was chosen from.
+        build: The CPU build, or a GPU build if no source has one.
+        why: The reason for the CPU.
+        context: The request and its machine.
     """
     if build.backend != CPU:
         message = (
             f"no reachable source has a CPU build: {build.name} is 3 GB instead of 0.2; "
-            f"for the CPU build, use an index that has it: --backend cpu --torch-index {_AN_INDEX}; "
+            f"for the CPU build, use an index that has it: --backend cpu --torch-index https://index.example/whl; "
             f"for a machine with GPUs elsewhere: --backend {build.backend}"
         )
-        yield Reason(UNASKED, message)
+        yield Reason(GPU_BUILD_FOR_CPU, message)
     signs = ", ".join(_signs_of_a_builder(context.machine))
     if why.code == WITHOUT_GPU and signs:
         message = (
@@ -397,12 +390,12 @@ def _signs_of_a_builder(machine: Machine) -> Iterator[str]:
 
 
 def _common_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
-    """Yield that a preference is not met, what is wrong with the machine, and which GPUs no build is chosen for."""
+    """Yield warnings about the preference, the machine, and its unused GPUs."""
     preferred = context.demand.preferred_backend
     if preferred not in {None, build.backend} and not context.demand.backends:
         yield Reason(
             "preference-unmet",
-            f"{preferred} is preferred by the request, but {build.backend} is taken: "
+            f"{preferred} is preferred by the request, but {build.backend} is selected: "
             f"--backend {preferred} forces it",
         )
     machine = context.machine

@@ -1,6 +1,6 @@
-"""The request nearest to one that cannot be met: another torch, and with it what its build decides.
+"""The nearest satisfiable request: another torch, and its companions.
 
-A pin is never exchanged silently: this is what ``--relax`` asks for, and what a refusal offers.
+``--relax`` requests it, and a refusal offers it. No pin changes silently.
 """
 
 from __future__ import annotations
@@ -19,72 +19,66 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 ChooseFor = Callable[[Request], object]
-"""What a request comes to: a Plan, or something else if no build serves it."""
+"""Return a Plan for a request, or another value if no build is compatible."""
 
 
 class RelaxedRequest(Value):
-    """A request that can be met in place of one that cannot."""
+    """Satisfiable request that replaces another."""
 
     request: Request
     torch: str
-    """Its torch, ``2.7.1``."""
+    """The torch version, such as ``2.7.1``."""
 
     moved: tuple[Requirement, ...]
-    """The requirements that it does not satisfy, torch's first."""
+    """The requirements that it does not satisfy, torch first."""
 
 
 def nearest_request(
-    request: Request,
-    catalog: Catalog,
-    choose_for: ChooseFor,
+    request: Request, catalog: Catalog, choose_for: ChooseFor
 ) -> RelaxedRequest | None:
-    """Return the request with the nearest torch that runs, without the requirements that it excludes.
+    """Return the request for the nearest compatible torch.
 
     Args:
-        request: A request that no build serves.
+        request: A request without a compatible build.
         catalog: The releases of torch.
-        choose_for: What another request would come to on this machine, or on all that a lock is for.
+        choose_for: Plan another request for this machine, or for all targets of a lock.
 
     Returns:
-        None if the request says nothing of torch, or no torch serves the rest of it.
+        None if the request does not limit torch, or no torch satisfies the rest.
     """
     limits = version_limits(request)
     paired = [limit for limit in limits if limit.name in PAIRED]
     if not paired:
         return None
+    of_torch = [limit for limit in limits if limit.name == "torch"]
     tied = [
         limit
         for limit in limits
-        if limit.name != "torch" and catalog.is_tied(limit.name)
+        if limit not in of_torch and catalog.is_tied(limit.name)
     ]
-    # The catalogue knows what goes with a torch of those that are requested beside it.
+    # The catalog lists compatible versions only for the packages that are requested with torch.
     known = PAIRED & names_of(request.requirements)
 
-    def served(
-        torch: Version,
-        excluded: Collection[Requirement],
-    ) -> Request | None:
-        """Return the request for a torch without the versions of some requirements; None if no build serves it."""
-        relaxed = _for_torch(request, torch, excluded, catalog.family)
-        if isinstance(choose_for(relaxed), Plan):
-            return relaxed
-        return None
+    def relax(torch: Version, dropped: Collection[Requirement]) -> Request | None:
+        """Return the request for a torch without some requirements, if satisfiable."""
+        relaxed = _for_torch(request, torch, dropped, catalog.family)
+        return relaxed if isinstance(choose_for(relaxed), Plan) else None
 
-    for torch in _by_distance(catalog.releases, paired):
-        relaxed = served(torch, tied)
+    for torch in _by_distance(
+        catalog.releases, _requested_minors(catalog.releases, paired)
+    ):
+        relaxed = relax(torch, tied)
         if relaxed is None:
             continue
-        # All of them were left out to find the torch: now each is tried beside it again.
-        excluded = tied
+        dropped = tied
+        # Restore each tied requirement that this torch satisfies.
         for limit in tied:
-            # What goes with this torch beside what is kept already is kept too.
-            others = [other for other in excluded if other != limit]
-            nearer = served(torch, others) if limit.name in known else None
+            others = [other for other in dropped if other != limit]
+            nearer = relax(torch, others) if limit.name in known else None
             if nearer:
                 relaxed = nearer
-                excluded = others
-        of_torch = [limit for limit in limits if limit.name == "torch"]
-        moved = [limit for limit in of_torch if not limit.allows(torch)] + excluded
+                dropped = others
+        moved = [limit for limit in of_torch if not limit.allows(torch)] + dropped
         return RelaxedRequest(relaxed, torch=str(torch), moved=tuple(moved))
     return None
 
@@ -98,77 +92,64 @@ def version_limits(request: Request) -> list[Requirement]:
 def _for_torch(
     request: Request,
     torch: Version,
-    excluded: Iterable[Requirement],
+    dropped: Collection[Requirement],
     family: Collection[str],
 ) -> Request:
     """Return the request for a torch, without the versions of some requirements.
 
-    What is PyTorch's own stays requested by its name. What torch brings with it (nvidia-cublas-cu11) does not: another
-    torch has it under another name.
+    Packages of the family stay requested by name. Dependencies of torch (nvidia-cublas-cu11) do not, because another
+    torch has them under other names.
 
     Args:
         request: The request.
-        torch: The release to request in place of its own.
-        excluded: The requirements that it no longer holds to.
-        family: The names of the packages that are chosen together with torch.
+        torch: The release to request instead.
+        dropped: The requirements to drop.
+        family: The names of the torch family.
     """
-    texts = {limit.text for limit in excluded}
     requirements = []
     for requirement in request.requirements:
         if requirement.name == "torch" and requirement.specifier:
             requirements.append(requirement.with_specifier(f"=={torch}"))
-        elif requirement.text not in texts:
+        elif requirement not in dropped:
             requirements.append(requirement)
         elif requirement.name in family:
             requirements.append(requirement.with_specifier(""))
-    # A request may name torchvision alone, which would leave torch open.
+    # A request for torchvision alone would leave torch open.
     if "torch" not in names_of(requirements):
         requirements.append(Requirement.of("torch", f"=={torch}"))
     constraints = [
         constraint
         for constraint in request.constraints
-        if constraint.name != "torch" and constraint.text not in texts
+        if constraint.name != "torch" and constraint not in dropped
     ]
     return replace(
-        request,
-        requirements=tuple(requirements),
-        constraints=tuple(constraints),
+        request, requirements=tuple(requirements), constraints=tuple(constraints)
     )
 
 
 def _by_distance(
-    releases: Mapping[Version, Release],
-    limits: Sequence[Requirement],
+    releases: Iterable[Version], minors: Collection[tuple[int, ...]]
 ) -> list[Version]:
-    """Sort the releases of torch: the minors that were requested, then those above, then those below.
+    """Sort the releases of torch: requested minors, later ones, then earlier ones.
 
-    Within a minor the newest patch comes first: it has the same interface, and fewer faults.
+    The latest patch of a minor is first: it has the same interface and fewer faults.
     """
-    minors = _requested_minors(releases, limits)
     if not minors:
         return []
-    newest_first = sorted(releases, reverse=True)
-    below = []
-    between = []
-    above = []
-    for torch in newest_first:
+
+    def distance(torch: Version) -> tuple[int, ...]:
         minor = torch.release[:2]
         if minor < min(minors):
-            below.append(torch)
-        elif minor > max(minors):
-            above.append(torch)
-        else:
-            between.append(torch)
-    # The patches of a minor keep their order.
-    above.sort(key=lambda torch: torch.release[:2])
-    return between + above + below
+            return (2,)
+        return (1, *minor) if minor > max(minors) else (0,)
+
+    return sorted(sorted(releases, reverse=True), key=distance)
 
 
 def _requested_minors(
-    releases: Mapping[Version, Release],
-    limits: Sequence[Requirement],
+    releases: Mapping[Version, Release], limits: Sequence[Requirement]
 ) -> set[tuple[int, ...]]:
-    """Return the ``X.Y`` of torch that a request allows, or if none is in the catalogue, those in its text."""
+    """Return the ``X.Y`` of torch that a request allows, else those it mentions."""
     minors = {
         torch.release[:2]
         for torch, release in releases.items()
@@ -181,14 +162,14 @@ def _requested_minors(
         if limit.name == "torch":
             for part in limit.specifier or ():
                 version = numbers(part.version)
-                # One that is newer than every release does not exist.
+                # A version after all releases does not exist.
                 if () < version < newest:
                     minors.add(version[:2])
     return minors
 
 
 def _is_requested(release: Release, limits: Sequence[Requirement]) -> bool:
-    """Whether a release of torch satisfies the limits of torch, or without any those of its companions."""
+    """Return whether a torch satisfies its limits, or else its companions' limits."""
     of_torch = [limit for limit in limits if limit.name == "torch"]
     if of_torch:
         return all(limit.allows(release.torch) for limit in of_torch)

@@ -1,4 +1,4 @@
-"""The rules that do not depend on a GPU: each returns None (the build fits) or the reason why it does not."""
+"""Rules that do not depend on GPUs. Each returns None or the reason against a build."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.versions import numbers
 from gpuinstall.catalog.catalog import PAIRED, Build
 from gpuinstall.plan.context import PlanContext
-from gpuinstall.plan.python import installed, span
+from gpuinstall.plan.python import installed_pythons, python_range
 
-# Why a build cannot be had today, by its ``absent``.
+# By ``Build.absent``.
 _ABSENT = {
     "withdrawn": "its index no longer lists it",
     "unreachable": "its index is unreachable, and no other source has it",
@@ -20,30 +20,30 @@ _ABSENT = {
     "failed": "a kernel failed on this machine with the same GPU code or CUDA",
 }
 
-NOT_THERE = (*_ABSENT, "not-in-catalogue", "architectures-unknown")
-"""The codes of builds that nobody can have, or nobody knows."""
+UNAVAILABLE = (*_ABSENT, "not-in-catalogue", "architectures-unknown")
+"""The codes of builds that are absent or unknown."""
 
 
-def is_the_torch(build: Build, context: PlanContext) -> Reason | None:
-    """Keep what the requirements say of torch, also by the name of a build, ``torch!=2.15.0+cu132``."""
-    torch = context.demand.torch
-    excluded = [part.version.lower() for part in torch or () if part.operator == "!="]
+def matches_torch(build: Build, context: PlanContext) -> Reason | None:
+    """Require a requested torch. ``!=2.15.0+cu132`` excludes a single build."""
+    specifier = context.demand.torch_requirement.specifier
+    excluded = [one.version.lower() for one in specifier or () if one.operator == "!="]
     if build.torch in context.requested_torches and build.name not in excluded:
         return None
-    return Reason("other-torch", f"torch{torch} is asked for")
+    return Reason("other-torch", f"torch{specifier} is requested")
 
 
-def is_the_backend(build: Build, context: PlanContext) -> Reason | None:
-    """Keep the backend that is forced, by an option or by a local version."""
+def matches_backend(build: Build, context: PlanContext) -> Reason | None:
+    """Require the backend of an option or a local version."""
     backends = context.demand.backends
     if not backends or backends == {build.backend}:
         return None
     tags = sorted(backend.tag for backend in backends)
-    return Reason("other-backend", f"backend {' and '.join(tags)} is asked for")
+    return Reason("other-backend", f"backend {' and '.join(tags)} is requested")
 
 
-def is_of_requested_cuda(build: Build, context: PlanContext) -> Reason | None:
-    """Keep the CUDA that the name of a program carries."""
+def matches_cuda_names(build: Build, context: PlanContext) -> Reason | None:
+    """Require the CUDA version in the names of requested packages."""
     if build.backend.kind != "cuda" or build.toolkit is None:
         return None
     for text, name in context.cuda_names.items():
@@ -54,7 +54,7 @@ def is_of_requested_cuda(build: Build, context: PlanContext) -> Reason | None:
 
 
 def is_allowed(build: Build, context: PlanContext) -> Reason | None:
-    """Keep a team's list of backends."""
+    """Require one of the project's allowed backends."""
     allowed = context.demand.request.allowed_backends
     if allowed is None or build.backend.tag in allowed:
         return None
@@ -62,20 +62,20 @@ def is_allowed(build: Build, context: PlanContext) -> Reason | None:
     return Reason("not-allowed", f"the allowed backends are {tags}")
 
 
-def exists(build: Build, _context: PlanContext) -> Reason | None:
-    """Take no build whose existence is a guess, nor one that no source has today."""
+def is_available(build: Build, _context: PlanContext) -> Reason | None:
+    """Require a source that has the build."""
     if build.absent is None:
         return None
     return Reason(build.absent, _ABSENT[build.absent])
 
 
 def has_companions(build: Build, context: PlanContext) -> Reason | None:
-    """Take no build that a requested companion does not load beside."""
+    """Require compatible versions of all requested companions."""
     return context.companions.missing(build)
 
 
-def fits_glibc(build: Build, context: PlanContext) -> Reason | None:
-    """Keep the floor of the wheel's platform tag."""
+def supports_glibc(build: Build, context: PlanContext) -> Reason | None:
+    """Require the glibc of the wheel's platform tag."""
     glibc = context.machine.glibc
     if build.glibc is None or glibc is None or numbers(glibc) >= numbers(build.glibc):
         return None
@@ -83,23 +83,23 @@ def fits_glibc(build: Build, context: PlanContext) -> Reason | None:
     return Reason("glibc-too-old", message)
 
 
-def fits_python(build: Build, context: PlanContext) -> Reason | None:
-    """Take no build without wheels, its own and its companions', for a Python of the request."""
-    if context.fitting_pythons(build):
+def supports_python(build: Build, context: PlanContext) -> Reason | None:
+    """Require wheels for a requested Python, also of companions."""
+    if context.compatible_pythons(build):
         return None
     companions = " and ".join(filter(PAIRED.__contains__, context.demand.family))
     subject = f"it and {companions} have" if companions else "it has"
-    pythons = span(context.companions.pythons(build))
+    pythons = python_range(context.companions.pythons(build))
     message = f"{subject} wheels for Python {pythons}, not {context.demand.python}"
     return Reason("python-unsupported", message)
 
 
 def finds_python(build: Build, context: PlanContext) -> Reason | None:
-    """Take no build whose Pythons can neither be found nor fetched."""
+    """Require a supported Python that is installed or can be downloaded."""
     if context.python(build):
         return None
-    required = span(context.fitting_pythons(build))
-    names = ", ".join(dict.fromkeys(installed(context.machine))) or "none"
+    required = python_range(context.compatible_pythons(build))
+    names = ", ".join(dict.fromkeys(installed_pythons(context.machine))) or "none"
     message = (
         f"it requires Python {required}; installed: {names}, and no other is available"
     )
@@ -107,46 +107,41 @@ def finds_python(build: Build, context: PlanContext) -> Reason | None:
 
 
 def lists_code(build: Build, context: PlanContext) -> Reason | None:
-    """Reject a build whose wheel was read and lists no GPU code, unless its backend is forced."""
-    if (
-        build.unread
-        or not build.lists_no_code
-        or build.backend in context.demand.backends
-    ):
+    """Require a list of GPU code in an inspected wheel, unless it is forced."""
+    is_forced = build.backend in context.demand.backends
+    if build.unread or not build.lists_no_code or is_forced:
         return None
-    message = f"its wheel does not list its GPU code: --backend {build.backend} takes it anyway"
+    message = f"its wheel does not list its GPU code; --backend {build.backend} selects it anyway"
     return Reason("architectures-unknown", message)
 
 
 def is_read(build: Build, context: PlanContext) -> Reason | None:
-    """Take no build that was never read; its driver is named first if that is too old for it anyway."""
+    """Require an inspected wheel. A driver that is too old is reported first."""
     if not build.unread:
         return None
     obstacle = context.rules.against_driver(build) if context.gpus else None
     if obstacle:
         return obstacle
-    message = (
-        f"the index has it, the catalog of {context.catalog.date} does not know it"
-    )
+    message = f"an index lists it, but the catalog of {context.catalog.date} does not"
     if build.obstacle:
         message += f": {build.obstacle}"
     return Reason("not-in-catalogue", message)
 
 
 RULES: dict[Callable[[Build, PlanContext], Reason | None], tuple[str, ...]] = {
-    is_the_torch: ("other-torch",),
-    is_the_backend: ("other-backend",),
-    is_of_requested_cuda: ("other-cuda",),
+    matches_torch: ("other-torch",),
+    matches_backend: ("other-backend",),
+    matches_cuda_names: ("other-cuda",),
     is_allowed: ("not-allowed",),
-    exists: tuple(_ABSENT),
+    is_available: tuple(_ABSENT),
     has_companions: ("no-companion",),
-    fits_glibc: ("glibc-too-old",),
-    fits_python: ("python-unsupported",),
+    supports_glibc: ("glibc-too-old",),
+    supports_python: ("python-unsupported",),
     finds_python: ("no-python",),
     lists_code: ("architectures-unknown",),
     is_read: ("not-in-catalogue",),
 }
-"""In the order in which they are asked, each with the codes of its reasons.
+"""The rules in order, each with the codes of its reasons.
 
-The further down a rule, the closer the builds came that it rejects.
+Builds that a later rule rejects came closer.
 """

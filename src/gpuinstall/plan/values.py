@@ -1,4 +1,4 @@
-"""The decision, as frozen values: what was chosen, why, what each GPU runs, and all that was passed over."""
+"""Frozen values of a decision: the plan, its reasons, and rejected builds."""
 
 from __future__ import annotations
 
@@ -21,84 +21,91 @@ SortKey = tuple[object, ...]
 
 PLAN_DOCUMENT = "gpuinstall.plan/1"
 HELD_BACK = "held-back"
-"""The code of a build that would run, but is newer than the torch that the programs want."""
+"""The reason against a compatible build that is newer than the programs allow."""
 PROGRAM_HELD_BACK = "program-held-back"
-UNASKED = "cuda-build-without-gpu"
-"""The code of a build for GPUs on a machine without any: no source has a CPU build."""
-BACKEND_PASSED_OVER = "backend-passed-over"
-"""The code of a build that is preferred, and for which a requested companion of torch has no file."""
+GPU_BUILD_FOR_CPU = "cuda-build-without-gpu"
+"""The warning about a GPU build without a GPU, if no source has a CPU build."""
+PREFERRED_BACKEND_REJECTED = "backend-passed-over"
+"""The reason against a preferred build without a requested companion."""
 WITHOUT_GPU = "no-gpu"
-"""The code of a CPU build that was not asked for."""
+"""The reason for a CPU build that was not requested."""
 NEWEST_BUT = "newest-but-"
-"""How the code begins of what keeps a newer torch away; what follows is the code of that."""
-REMARKS = frozenset(
+"""The prefix of reasons why torch is not newer, before the code of the cause."""
+INSTALL_REASONS = frozenset(
     {
         HELD_BACK,
         PROGRAM_HELD_BACK,
-        BACKEND_PASSED_OVER,
+        PREFERRED_BACKEND_REJECTED,
         WITHOUT_GPU,
         "newest-for-driver",
         "newest-with-code",
     }
 )
-"""The codes of what an installation says too: why something is not the newest, and that there is no GPU."""
+"""The codes of reasons that ``install`` prints too."""
 
 PlanStatus = Literal["ok", "partial", "cpu"]
 
 
-class Run(Value):
-    """What one GPU runs of the build."""
+class GpuSupport(Value):
+    """The code of the build that one GPU runs."""
 
     index: int
     runs: str | None = None
-    """The name of the code."""
+    """The name of the code, such as ``sm_86``."""
 
     how: str = "none"
-    """``sass``, ``ptx`` or ``none``."""
+    """``sass``, ``ptx``, or ``none``."""
 
 
 class Choice(Value):
-    """The chosen build for one Python."""
+    """Selected build with its Python and requirements."""
 
     build: Build
     python: str
     index: str | None
-    """The address or the folder that its family comes from; None: the default index."""
+    """The URL or folder of the torch family; None for the default index."""
 
     requirements: tuple[Requirement, ...]
-    """What to install, the family pinned."""
+    """The packages to install, with pinned torch family."""
 
 
 class ProgramConstraints(Value):
-    """What the programs of a request came to: the one torch that they require."""
+    """Result of resolving the request's programs: the torch that they allow."""
 
     torch: Version
     why: str
-    """Why it is not a newer torch; empty if it is the newest."""
+    """The reason why torch is not newer; empty if it is the newest."""
 
     without: Version | None = None
-    """The newest torch that would run without that."""
+    """The newest torch that would run here without ``limited_by``."""
 
     unserved: Mapping[str, str] = {}
-    """Why they cannot be had with a build of that torch, by its backend's tag."""
+    """The conflicts with other builds of that torch, by backend tag."""
 
     held_back: tuple[str, ...] = ()
-    """What could not be the newest."""
+    """The reasons why programs are not at their latest versions."""
+
+    limited_by: str = ""
+    """The package, constraint, or target that excludes a newer torch."""
+
+    def allow(self, build: Build) -> bool:
+        """Return whether the programs are compatible with a build."""
+        return build.torch == self.torch and build.backend.tag not in self.unserved
 
 
 class Plan(Value):
-    """The build that was chosen, and why."""
+    """Selected build with its reasons."""
 
     status: PlanStatus
     choice: Choice
-    gpus: tuple[Run, ...] = ()
+    gpus: tuple[GpuSupport, ...] = ()
     reasons: tuple[Reason, ...] = ()
     rejected: tuple[RejectedBuild, ...] = ()
     warnings: tuple[Reason, ...] = ()
     runnable: tuple[Build, ...] = ()
-    """All builds that run on the GPUs that the choice serves, the best first: requested programs choose among them."""
+    """The builds that run on the same GPUs, best first. Programs limit them further."""
 
-    # Users of the API read a plan and a refusal alike.
+    # API users read a plan and a refusal alike.
     exit_code: ClassVar[int] = 0
     fix: ClassVar[None] = None
 
@@ -108,32 +115,32 @@ class Plan(Value):
 
 
 class Rejected(Value):
-    """A request that no build serves, and why; it is read like a Plan, whose ``choice`` is None."""
+    """Refused request with its reasons. Its ``choice`` is None."""
 
     error_class: type[GpuInstallError]
-    """What it is raised as: NoBuildError; InstallationError if no source answers; MachineError if only repair helps."""
+    """InstallationError if no source answers, MachineError if only repair helps, else NoBuildError."""
 
     reasons: tuple[Reason, ...]
     fix: str | None = None
-    gpus: tuple[Run, ...] = ()
+    gpus: tuple[GpuSupport, ...] = ()
     rejected: tuple[RejectedBuild, ...] = ()
 
-    # Users of the API read a plan and a refusal alike.
+    # API users read a plan and a refusal alike.
     status: ClassVar[Literal["refused"]] = "refused"
     choice: ClassVar[None] = None
     warnings: ClassVar[tuple[Reason, ...]] = ()
 
     @property
     def exit_code(self) -> int:
-        """The exit status of the command that refuses it."""
+        """The exit status of a command that reports it."""
         return self.error_class.exit_code
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the Plan document of a refused request."""
+        """Return the Plan document of a refusal."""
         return _document(self)
 
     def error(self, machine: Machine) -> GpuInstallError:
-        """Return the error of its first reason, with what the machine's own problem adds; its data is the plan."""
+        """Return the first reason as an error, with the machine's evidence."""
         reason = self.reasons[0]
         same = (problem for problem in machine.problems if problem.code == reason.code)
         finding = next(same, Finding(*reason))
@@ -153,23 +160,23 @@ def _document(outcome: Plan | Rejected) -> dict[str, Any]:
     build = None
     if choice:
         build = {
-            "torch": str(choice.build.torch),
-            "backend": choice.build.backend.tag,
+            **_names(choice.build),
             "index": choice.index,
             "python": choice.python,
             "requirements": list(map(str, choice.requirements)),
         }
-    rejected = []
-    for each in outcome.rejected:
-        candidate = each.candidate
-        names = {"torch": str(candidate.torch), "backend": candidate.backend.tag}
-        rejected.append(names | each.reason._asdict())
     return {
         "schema": PLAN_DOCUMENT,
         "status": outcome.status,
         "build": build,
         "gpus": write(outcome.gpus),
         "reasons": write(outcome.reasons),
-        "rejected": rejected,
+        "rejected": [
+            _names(each.candidate) | each.reason._asdict() for each in outcome.rejected
+        ],
         "warnings": write(outcome.warnings),
     }
+
+
+def _names(build: Build) -> dict[str, str]:
+    return {"torch": str(build.torch), "backend": build.backend.tag}

@@ -313,10 +313,10 @@ def _check_python(
     """
     if not python or not config.required_python or not _VERSION.fullmatch(python):
         return
-    from gpuinstall.plan.demand import requested_python, suits_python
+    from gpuinstall.plan.demand import allows_python, requested_python
 
     required = requested_python(config.required_python)
-    if not suits_python(required, python):
+    if not allows_python(required, python):
         place = places.get(python, "python")
         raise UsageError(
             "python-excluded",

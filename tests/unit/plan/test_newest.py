@@ -89,7 +89,7 @@ def test_what_the_driver_is_said_to_run_at_most_is_the_most_that_it_runs():
     named = [
         answer
         for answer in saying("newest-for-driver")
-        if "asked for" not in answer[2].reasons[0].message
+        if "requested" not in answer[2].reasons[0].message
     ]
     false = [
         plan.reasons[0].message
@@ -103,7 +103,7 @@ def test_what_the_driver_is_said_to_run_at_most_is_the_most_that_it_runs():
 def test_where_the_chip_is_named_no_newer_torch_has_code_for_it_whatever_the_driver():
     named = saying("newest-with-code")
     plain = [
-        answer for answer in named if "asked for" not in answer[2].reasons[0].message
+        answer for answer in named if "requested" not in answer[2].reasons[0].message
     ]
 
     assert len(plain) > 20

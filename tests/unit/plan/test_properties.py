@@ -11,7 +11,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.vendors import rules_for
-from gpuinstall.plan.candidates import judge_build
+from gpuinstall.plan.candidates import evaluate
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from tests.unit.plan.machines import CARDS, machine
@@ -50,10 +50,10 @@ def test_no_rule_rejects_what_is_chosen(point):
     gpus = tuple(gpu for gpu in there.gpus if gpu.index in running)
     demand = parse_request(request, CATALOG.family, there)
     context = PlanContext(there, demand, rules_for(there, CATALOG), gpus)
-    judged = judge_build(plan.choice.build, context, gpus)
+    evaluated = evaluate(plan.choice.build, context)
 
-    assert judged.reason is None
-    assert len(judged.served_gpus) == len(gpus)
+    assert evaluated.reason is None
+    assert len(evaluated.served_gpus) == len(gpus)
     assert plan.choice.python in plan.choice.build.pythons
 
 

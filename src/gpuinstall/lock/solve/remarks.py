@@ -6,6 +6,7 @@ It is known from facts and METADATA; of uv's account nothing is decided.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from packaging.version import Version
 
@@ -36,6 +37,14 @@ _LONGEST = 240
 _PREAMBLE = "No solution found when resolving dependencies; "
 
 
+class Obstacle(NamedTuple):
+    """Reason against a newer version of a package."""
+
+    why: str
+    limited_by: str = ""
+    """The packages or constraints that exclude it, if known."""
+
+
 class Remarks:
     """What is said of one answer."""
 
@@ -61,40 +70,47 @@ class Remarks:
                 break
             if build.torch == chosen.torch:
                 conflict = "the other packages do not go with it"
-                unserved[build.backend.tag] = self._fact_against([version]) or conflict
-        why, without = self._why_torch()
+                fact = self._fact_against([version])
+                unserved[build.backend.tag] = fact.why if fact else conflict
+        obstacle, without = self._why_torch()
         return ProgramConstraints(
-            chosen.torch, why, without, unserved, tuple(self.held_back())
+            chosen.torch,
+            obstacle.why,
+            without,
+            unserved,
+            tuple(self.held_back()),
+            obstacle.limited_by,
         )
 
-    def _why_torch(self) -> tuple[str, Version]:
-        """Return what excludes a newer torch, empty if nothing does, and the newest that would run here without it."""
+    def _why_torch(self) -> tuple[Obstacle, Version]:
+        """Return the obstacle to a newer torch, and the newest that would run here."""
         problem = self._problem
         torch = self._answer.build.torch
         runnable = {build.torch for build in problem.wanted.plan.runnable}
         newer = sorted(one for one in runnable if one > torch)
         if not newer:
-            return "", torch
+            return Obstacle(""), torch
         if torch == problem.common:
-            return newest_for(problem.holder, torch), newer[-1]
+            why = newest_for(problem.holder, torch)
+            return Obstacle(why, problem.holder), newer[-1]
         near_torch = problem.near.versions.get("torch", "")
         if near_torch.partition("+")[0] == str(torch):
-            return "", newer[-1]
-        next_why = self._why_not("torch", newer[0])
+            return Obstacle("", f"the locked torch {torch}"), newer[-1]
+        next_why = self._why_not("torch", newer[0]).why
         # What excludes the newest alone is not what the next one waits for.
         for one in reversed(newer):
-            why = self._why_not("torch", one)
-            as_of_next = why.replace(f"torch {one} ", f"torch {newer[0]} ")
+            obstacle = self._why_not("torch", one)
+            as_of_next = obstacle.why.replace(f"torch {one} ", f"torch {newer[0]} ")
             if as_of_next == next_why or not next_why:
                 break
-        return why, one
+        return obstacle, one
 
-    def _fact_against(self, torches: Sequence[str]) -> str:
-        """Return what does not run beside some builds, and why; empty if nothing is known."""
+    def _fact_against(self, torches: Sequence[str]) -> Fact | None:
+        """Return the fact that excludes some builds of torch, if any."""
         for fact in self._facts_here:
             if all(map(fact.speaks_against, torches)):
-                return fact.why
-        return ""
+                return fact
+        return None
 
     def held_back(self) -> Iterator[str]:
         """Yield, for each requested package that is not at its newest for another reason than a fact of itself, that reason."""
@@ -108,7 +124,7 @@ class Remarks:
             if not version or newest is None or name in told:
                 continue
             if newest > Version(version):
-                why = self._why_not(name, newest)
+                why = self._why_not(name, newest).why
                 account = self._loop.accounts.get(name, "")
                 if not why and OWN_PACKAGES not in account:
                     why = shortened(account)
@@ -117,13 +133,13 @@ class Remarks:
                 sentence = f"{name} is {version} instead of {newest}"
                 yield f"{sentence}: {why}" if why else sentence
 
-    def _why_not(self, name: str, newest: Version) -> str:
-        """Return who requires another version than the newest of a package, or what that requires and cannot have."""
+    def _why_not(self, name: str, newest: Version) -> Obstacle:
+        """Return the obstacle to the latest version of a package."""
         requested = [one.name for one in self._problem.programs]
         programs = []
         others = []
         following = []
-        fact = ""
+        fact = None
         for wheel in self._answer.wheels:
             # What goes with a torch follows it, and holds it only if nothing else does.
             if name == "torch" and wheel.package in self._index.names:
@@ -134,9 +150,10 @@ class Remarks:
                 others.append(wheel)
         if name == "torch":
             builds = self._index.builds.items()
-            fact = self._fact_against(
+            known = self._fact_against(
                 [version for version, build in builds if build.torch == newest]
             )
+            fact = Obstacle(known.why, known.package) if known else None
         return (
             self._holders(name, newest, programs)
             or self._holders(name, newest, others)
@@ -150,15 +167,15 @@ class Remarks:
         name: str,
         newest: Version,
         users: Sequence[Wheel],
-    ) -> str:
-        """Return which wheels require another version of a package; empty if none does.
+    ) -> Obstacle | None:
+        """Return the wheels that require another version of a package, if any.
 
         Args:
             name: The package.
             newest: The version that was not taken.
             users: The wheels that may require it.
         """
-        holders = dict[str, None]()
+        holders = dict[str, str]()
         found = side_by_side(self._requirements, users, WHEELS_AT_ONCE)
         for wheel, requirements in zip(users, found, strict=True):
             for one in requirements:
@@ -167,31 +184,38 @@ class Remarks:
                     if one.is_exact:
                         words = words.replace("==", " ")
                     version = wheel.version.public
-                    holders[f"{wheel.package} {version} requires {words}"] = None
-        return some([*holders])
+                    holders[f"{wheel.package} {version} requires {words}"] = (
+                        wheel.package
+                    )
+        if not holders:
+            return None
+        packages = dict.fromkeys(holders.values())
+        return Obstacle(some([*holders]), some([*packages]))
 
-    def _unmet_demand(self, name: str, newest: Version) -> str:
-        """Return what a version of a package requires that the answer does not have, and what that requires in turn."""
+    def _unmet_demand(self, name: str, newest: Version) -> Obstacle:
+        """Return the requirement of a version that this resolution does not satisfy."""
         demand = self._unmet(name, newest)
         if demand is None:
-            return ""
+            return Obstacle("")
+        package = demand.name if demand.name in self._versions else ""
         sentence = f"{name} {newest} requires {without_marker(demand)}"
         if demand.name in self._index.names:
             is_unlisted = self._is_unlisted(demand.name)
             where = ", which no source of PyTorch has" if is_unlisted else ""
-            return f"{sentence}{where}"
+            return Obstacle(f"{sentence}{where}", package)
         limits = self._index.limits(demand.name)
         own = [one.text for one in limits if one.specifier]
         if own:
-            return f"{sentence}, and {some(own)} is requested"
+            return Obstacle(f"{sentence}, and {some(own)} is requested", some(own))
         if demand.name in self._problem.requested:
-            return sentence
+            return Obstacle(sentence, package)
         allowed = filter(demand.allows, self._index.releases(demand.name))
         version = next(iter(allowed), None)
         further = self._unmet(demand.name, version) if version else None
         if further is None:
-            return sentence
-        return f"{sentence}, and {demand.name} {version} requires {without_marker(further)}"
+            return Obstacle(sentence, package)
+        further_sentence = f"{demand.name} {version} requires {without_marker(further)}"
+        return Obstacle(f"{sentence}, and {further_sentence}", package)
 
     def _unmet(self, name: str, version: Version) -> Requirement | None:
         """Return the first requirement of a version of a package that the answer does not meet."""

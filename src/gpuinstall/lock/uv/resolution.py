@@ -27,7 +27,7 @@ from gpuinstall.lock.request.lock_sources import strange_hosts
 from gpuinstall.lock.uv.builds import Packages
 from gpuinstall.lock.uv.project import Pages, versions_in
 from gpuinstall.plan import Plan
-from gpuinstall.plan.values import NEWEST_BUT, REMARKS, Choice
+from gpuinstall.plan.values import INSTALL_REASONS, NEWEST_BUT, Choice
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
 from gpuinstall.sources.sources import links_url
@@ -69,7 +69,7 @@ class Resolution(Value):
         return tuple(
             reason.message
             for reason in self.plan.reasons
-            if reason.code in REMARKS or reason.code.startswith(NEWEST_BUT)
+            if reason.code in INSTALL_REASONS or reason.code.startswith(NEWEST_BUT)
         )
 
     @property

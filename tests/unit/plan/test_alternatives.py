@@ -5,7 +5,7 @@ import pytest
 from gpuinstall.base.request import Request
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.plan import Plan, choose
-from gpuinstall.plan.locked_torch import choose_as_locked, newer_torch
+from gpuinstall.plan.alternatives import choose_as_locked, newer_torch
 from tests.frozen import frozen_catalog
 
 MACHINE = machine_in_words(("RTX 4090",), "535.183.01")

@@ -1,0 +1,96 @@
+"""Selection under other conditions: another driver, or a locked torch."""
+
+from __future__ import annotations
+
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.machine import Driver, Machine
+from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import Constraint
+from gpuinstall.base.values import replace
+from gpuinstall.catalog.catalog import Catalog
+from gpuinstall.plan.choice import choose
+from gpuinstall.plan.refusal import limits_of, without_limits
+from gpuinstall.plan.values import Plan, Rejected
+
+
+def newest_branch(machine: Machine, catalog: Catalog) -> int | None:
+    """Return the latest driver branch under which a build has code for all GPUs."""
+    for version in reversed(catalog.drivers.versions):
+        with_driver = replace(machine, driver=Driver(version, found_via="words"))
+        if native_build(with_driver, catalog):
+            return version.branch
+    return None
+
+
+def native_build(machine: Machine, catalog: Catalog) -> str | None:
+    """Return the build for a machine.
+
+    Args:
+        machine: The machine, with the driver in question.
+        catalog: The builds and drivers.
+
+    Returns:
+        None without a build, or if a GPU would run only PTX.
+    """
+    plan = choose(machine, Request(), catalog)
+    if isinstance(plan, Plan) and all(gpu.how == "sass" for gpu in plan.gpus):
+        return plan.choice.build.name
+    return None
+
+
+def choose_as_locked(
+    machine: Machine, request: Request, catalog: Catalog
+) -> Plan | Rejected:
+    """Select a build of the torch in uv.lock or poetry.lock, or any other.
+
+    Args:
+        machine: The machine.
+        request: The request, with the versions that the lock prefers.
+        catalog: The builds.
+    """
+    for preferred in request.preferred:
+        if preferred.name == "torch" and preferred.pinned:
+            # Without the label: this machine may need another build of the same torch.
+            public = preferred.pinned.partition("+")[0]
+            pin = Constraint.of("torch", f"=={public}")
+            locked = replace(request, constraints=(*request.constraints, pin))
+            plan = choose(machine, locked, catalog)
+            if isinstance(plan, Plan):
+                return plan
+    return choose(machine, request, catalog)
+
+
+def newer_torch(
+    plan: Plan, machine: Machine, request: Request, catalog: Catalog
+) -> Reason | None:
+    """Report a newer torch that would run, and the limit that excludes it.
+
+    Args:
+        plan: The plan for the request.
+        machine: The machine.
+        request: The request.
+        catalog: The builds.
+
+    Returns:
+        None unless a requirement, a constraint, or a lock excludes a newer torch.
+    """
+    limits = [limit for limit in limits_of(request, {"torch"}) if limit.is_of_torch]
+    if not (request.preferred or limits):
+        return None
+    unlimited = replace(without_limits(request, limits), preferred=())
+    best = choose(machine, unlimited, catalog)
+    chosen = plan.choice.build.torch
+    if not isinstance(best, Plan) or best.choice.build.torch <= chosen:
+        return None
+    newer = best.choice.build.torch
+    excluding = [
+        limit.text
+        for limit in limits
+        if limit.requirement and not limit.requirement.allows(newer)
+    ]
+    if request.preferred:
+        excluding.append("the project's own lock")
+    if not excluding:
+        return None
+    message = f"torch {newer} would run here: {excluding[0]} keeps {chosen}"
+    return Reason("torch-held", message)

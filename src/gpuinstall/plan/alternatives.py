@@ -14,7 +14,7 @@ from gpuinstall.plan.values import Plan, Rejected
 
 
 def newest_branch(machine: Machine, catalog: Catalog) -> int | None:
-    """Return the latest driver branch under which a build has code for all GPUs."""
+    """Return the latest driver branch with a native build for all GPUs."""
     for version in reversed(catalog.drivers.versions):
         with_driver = replace(machine, driver=Driver(version, found_via="words"))
         if native_build(with_driver, catalog):

@@ -111,7 +111,7 @@ def closest(rejected: Iterable[EvaluatedBuild], rules: Rules) -> EvaluatedBuild 
 def best_first(
     candidates: Iterable[EvaluatedBuild], context: PlanContext
 ) -> list[EvaluatedBuild]:
-    """Sort builds by torch, then by the request's preference, then the vendor's."""
+    """Sort builds by torch, the request's preference, and the vendor's."""
 
     def merit_key(candidate: EvaluatedBuild) -> SortKey:
         is_other = candidate.build.backend != context.demand.preferred_backend

@@ -19,7 +19,7 @@ class Companions(Value):
     """Whether no requested torch requires triton."""
 
     def requested(self, build: Build, requirement: Requirement) -> Sequence[str] | None:
-        """Return the requested versions of a companion that a build supports.
+        """Return a companion's requested versions that a build supports.
 
         None if the catalog does not list the companion's versions for that torch.
         """
@@ -29,7 +29,7 @@ class Companions(Value):
         return [version for version in versions if requirement.allows(version)]
 
     def missing(self, build: Build) -> Reason | None:
-        """Return the first companion without a version that a build supports."""
+        """Return the first incompatible companion."""
         for requirement in self.requirements:
             # None is unknown, and METADATA decides.
             if self.requested(build, requirement) == []:
@@ -37,7 +37,7 @@ class Companions(Value):
         return None
 
     def pythons(self, build: Build) -> tuple[str, ...]:
-        """Return the Pythons for which a build and all companions have wheels."""
+        """Return the Pythons that a build and all companions support."""
         pythons = build.pythons
         for requirement in self.requirements:
             versions = self.requested(build, requirement) or ()
@@ -103,7 +103,7 @@ class Companions(Value):
                     yield f"{name} {version}"
 
     def loading(self, build: Build, requirement: Requirement) -> Sequence[str] | None:
-        """Return a companion's versions that a build supports, preferred first.
+        """Return the versions that a build supports, preferred first.
 
         None if the catalog does not list the companion's versions for that torch.
         """
@@ -116,7 +116,7 @@ class Companions(Value):
     def _paired_versions(
         self, build: Build, requirement: Requirement
     ) -> Sequence[str] | None:
-        """Return the versions for a torch, with or without wheels for the build."""
+        """Return a torch's versions, with or without wheels for the build."""
         release = self.catalog.releases.get(build.torch)
         if release is None:
             # METADATA of the listed versions decides.
@@ -157,7 +157,7 @@ class Companions(Value):
         return has_wheels and wheels.loads_in(build)
 
     def _listed_versions(self, build: Build, name: str) -> frozenset[str] | None:
-        """Return a companion's versions in the build's source, if it was listed."""
+        """Return the versions in the build's source, if it was listed."""
         if not build.listed_at:
             return None
         listed = self.catalog.offered.get((name, build.backend.tag))
@@ -167,7 +167,7 @@ class Companions(Value):
         return listed
 
     def _wheels(self, name: str, version: str) -> Companion:
-        """Return a release's wheels; an unknown patch release has those of X.Y.0."""
+        """Return the wheels of a release, or of X.Y.0 if it is unknown."""
         companions = self.catalog.companions
         major, minor, *_ = (*version.split("."), "0")
         return companions.get((name, version)) or companions[name, f"{major}.{minor}.0"]

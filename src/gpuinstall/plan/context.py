@@ -1,4 +1,4 @@
-"""Input of the rules: the request, and the machine with its GPUs and driver."""
+"""Input of the rules: the request, and the machine with its GPUs."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class PlanContext(Value, eq=False):
         return cuda_names
 
     def compatible_pythons(self, build: Build) -> list[str]:
-        """Return the requested Pythons that a build and its companions support."""
+        """Return the requested Pythons that a build and companions have."""
         is_requested = self.demand.pythons.__contains__
         return list(filter(is_requested, self.companions.pythons(build)))
 

@@ -27,10 +27,10 @@ class Demand(Value, eq=False):
     """Parsed request on one machine."""
 
     request: Request
-    """The request, which also has the GPUs, the allowed backends, and the preferred Pythons."""
+    """The request, with the GPUs, allowed backends, and preferred Pythons."""
 
     torch_requirement: Requirement
-    """The requirement of torch, with its extras and without local versions, which are in ``backends``."""
+    """The requirement of torch. Its local versions are in ``backends``."""
 
     family: dict[str, Requirement]
     """The requested companions, by name."""

@@ -69,7 +69,7 @@ def _is_called(gpu: Gpu, name: str) -> bool:
 
 
 def with_usable_gpus(context: PlanContext) -> PlanContext:
-    """Exclude GPUs that have a blocking problem, or that the driver ignores."""
+    """Exclude GPUs with a blocking problem, or that the driver ignores."""
     machine = context.machine
     faults: dict[int, Finding] = {}
     # In reverse: the first of several problems counts.
@@ -124,7 +124,7 @@ def refused(
 
 
 def machine_fault(context: PlanContext) -> Rejected | None:
-    """Refuse a system without wheels, or with a problem that blocks all GPUs."""
+    """Refuse a system without wheels, or with a problem of all GPUs."""
     if context.machine.libc == "musl":
         why = Reason("musl", "torch has no wheels for musl; they require glibc")
         fix = "Use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)"

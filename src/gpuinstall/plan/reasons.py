@@ -181,7 +181,7 @@ def _newest_allowed(
 def _newest_known(
     best: EvaluatedBuild, newer: Sequence[EvaluatedBuild], context: PlanContext
 ) -> Reason | None:
-    """Return the reason that a newer torch is unknown, or in no reachable source.
+    """Return the reason that a newer torch is unknown or unreachable.
 
     Args:
         best: The selected build.
@@ -256,7 +256,7 @@ def _has_code(evaluated: EvaluatedBuild, context: PlanContext) -> bool:
 
 
 def _requested(newer: Iterable[EvaluatedBuild]) -> str:
-    """Return the restriction of a message if the request excludes a newer torch."""
+    """Return ``requested `` if the request excludes a newer torch."""
     codes = {each.reason_code for each in newer}
     return "requested " if codes & _EXCLUDED_BY_REQUEST else ""
 
@@ -390,7 +390,7 @@ def _signs_of_a_builder(machine: Machine) -> Iterator[str]:
 
 
 def _common_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
-    """Yield warnings about the preference, the machine, and its unused GPUs."""
+    """Yield warnings about the preference, the machine, and unused GPUs."""
     preferred = context.demand.preferred_backend
     if preferred not in {None, build.backend} and not context.demand.backends:
         yield Reason(

@@ -60,7 +60,7 @@ def nearest_request(
     known = PAIRED & names_of(request.requirements)
 
     def relax(torch: Version, dropped: Collection[Requirement]) -> Request | None:
-        """Return the request for a torch without some requirements, if satisfiable."""
+        """Return a satisfiable request for a torch, if any."""
         relaxed = _for_torch(request, torch, dropped, catalog.family)
         return relaxed if isinstance(choose_for(relaxed), Plan) else None
 
@@ -130,7 +130,7 @@ def _for_torch(
 def _by_distance(
     releases: Iterable[Version], minors: Collection[tuple[int, ...]]
 ) -> list[Version]:
-    """Sort the releases of torch: requested minors, later ones, then earlier ones.
+    """Sort releases: requested minors, later ones, then earlier ones.
 
     The latest patch of a minor is first: it has the same interface and fewer faults.
     """
@@ -149,7 +149,7 @@ def _by_distance(
 def _requested_minors(
     releases: Mapping[Version, Release], limits: Sequence[Requirement]
 ) -> set[tuple[int, ...]]:
-    """Return the ``X.Y`` of torch that a request allows, else those it mentions."""
+    """Return the ``X.Y`` that a request allows, else those it mentions."""
     minors = {
         torch.release[:2]
         for torch, release in releases.items()
@@ -169,7 +169,7 @@ def _requested_minors(
 
 
 def _is_requested(release: Release, limits: Sequence[Requirement]) -> bool:
-    """Return whether a torch satisfies its limits, or else its companions' limits."""
+    """Return whether a torch satisfies its limits, or its companions'."""
     of_torch = [limit for limit in limits if limit.name == "torch"]
     if of_torch:
         return all(limit.allows(release.torch) for limit in of_torch)

@@ -1,4 +1,4 @@
-"""Rules that do not depend on GPUs. Each returns None or the reason against a build."""
+"""Rules that do not depend on GPUs. They return the reason against a build."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNAVAILABLE = (*_ABSENT, "not-in-catalogue", "architectures-unknown")
 
 
 def matches_torch(build: Build, context: PlanContext) -> Reason | None:
-    """Require a requested torch. ``!=2.15.0+cu132`` excludes a single build."""
+    """Require a requested torch; ``!=2.15.0+cu132`` excludes one build."""
     specifier = context.demand.torch_requirement.specifier
     excluded = [one.version.lower() for one in specifier or () if one.operator == "!="]
     if build.torch in context.requested_torches and build.name not in excluded:
@@ -107,7 +107,7 @@ def finds_python(build: Build, context: PlanContext) -> Reason | None:
 
 
 def lists_code(build: Build, context: PlanContext) -> Reason | None:
-    """Require a list of GPU code in an inspected wheel, unless it is forced."""
+    """Require a list of GPU code in the wheel, unless it is forced."""
     is_forced = build.backend in context.demand.backends
     if build.unread or not build.lists_no_code or is_forced:
         return None
@@ -116,7 +116,7 @@ def lists_code(build: Build, context: PlanContext) -> Reason | None:
 
 
 def is_read(build: Build, context: PlanContext) -> Reason | None:
-    """Require an inspected wheel. A driver that is too old is reported first."""
+    """Require an inspected wheel, unless the driver is too old anyway."""
     if not build.unread:
         return None
     obstacle = context.rules.against_driver(build) if context.gpus else None

@@ -21,16 +21,16 @@ SortKey = tuple[object, ...]
 
 PLAN_DOCUMENT = "gpuinstall.plan/1"
 HELD_BACK = "held-back"
-"""The reason against a compatible build that is newer than the programs allow."""
+"""The reason against a build that is newer than the programs allow."""
 PROGRAM_HELD_BACK = "program-held-back"
 GPU_BUILD_FOR_CPU = "cuda-build-without-gpu"
-"""The warning about a GPU build without a GPU, if no source has a CPU build."""
+"""The warning about a GPU build if no source has a CPU build."""
 PREFERRED_BACKEND_REJECTED = "backend-passed-over"
 """The reason against a preferred build without a requested companion."""
 WITHOUT_GPU = "no-gpu"
 """The reason for a CPU build that was not requested."""
 NEWEST_BUT = "newest-but-"
-"""The prefix of reasons why torch is not newer, before the code of the cause."""
+"""The prefix of the reasons against a newer torch, before the cause."""
 INSTALL_REASONS = frozenset(
     {
         HELD_BACK,
@@ -70,7 +70,7 @@ class Choice(Value):
 
 
 class ProgramConstraints(Value):
-    """Result of resolving the request's programs: the torch that they allow."""
+    """Result of resolving the programs: the torch that they allow."""
 
     torch: Version
     why: str
@@ -103,7 +103,7 @@ class Plan(Value):
     rejected: tuple[RejectedBuild, ...] = ()
     warnings: tuple[Reason, ...] = ()
     runnable: tuple[Build, ...] = ()
-    """The builds that run on the same GPUs, best first. Programs limit them further."""
+    """The builds that run on the same GPUs, best first."""
 
     # API users read a plan and a refusal alike.
     exit_code: ClassVar[int] = 0
@@ -118,7 +118,7 @@ class Rejected(Value):
     """Refused request with its reasons. Its ``choice`` is None."""
 
     error_class: type[GpuInstallError]
-    """InstallationError if no source answers, MachineError if only repair helps, else NoBuildError."""
+    """InstallationError, MachineError, or NoBuildError."""
 
     reasons: tuple[Reason, ...]
     fix: str | None = None

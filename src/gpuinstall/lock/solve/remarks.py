@@ -83,7 +83,7 @@ class Remarks:
         )
 
     def _why_torch(self) -> tuple[Obstacle, Version]:
-        """Return the obstacle to a newer torch, and the newest that would run here."""
+        """Return the obstacle to a newer torch, and that torch."""
         problem = self._problem
         torch = self._answer.build.torch
         runnable = {build.torch for build in problem.wanted.plan.runnable}
@@ -193,7 +193,7 @@ class Remarks:
         return Obstacle(some([*holders]), some([*packages]))
 
     def _unmet_demand(self, name: str, newest: Version) -> Obstacle:
-        """Return the requirement of a version that this resolution does not satisfy."""
+        """Return the first requirement of a version that is not satisfied."""
         demand = self._unmet(name, newest)
         if demand is None:
             return Obstacle("")

@@ -52,10 +52,15 @@ class Marker(Value):
     is_for_cpu: bool = False
     """Whether the CPU was requested."""
 
-    def write(self, venv: Path) -> None:
-        """Write the marker into an environment."""
+    def write(self, venv: Path, scratch: Path | None = None) -> None:
+        """Write the marker into an environment.
+
+        Args:
+            venv: The environment.
+            scratch: The folder of the temporary file, on the same file system; None: the environment.
+        """
         document = json.dumps({"schema": MARKER_SCHEMA} | asdict(self), indent=2)
-        write_atomically(venv / NAME, f"{document}\n")
+        write_atomically(venv / NAME, f"{document}\n", scratch)
 
 
 class Origin(Value):

@@ -618,7 +618,7 @@ def _proven(
     )
     # An environment whose marker is not remembered passes for a stranger's: that comes first.
     remember(project.paths.venv, marker.id)
-    marker.write(place.venv)
+    marker.write(place.venv, project.paths.work)
     if here and proof.stamp:
         proof.stamp.write(stamp_file(marker.id, here))
     return proof

@@ -58,5 +58,5 @@ def relocate_environment(
             stamp.write(stamp_file(own.id, here))
     adopt_journal(paths, before)
     remember(venv, own.id)
-    own.write(venv)
+    own.write(venv, paths.work)
     reporter.step("Copied" if is_copy else "Moved", f"{before} -> {venv}")

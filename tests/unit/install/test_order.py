@@ -1,0 +1,183 @@
+"""The order of the steps of a change, and a kill between every two of them."""
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.values import replace
+from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.packages import read_packages
+from gpuinstall.install import transaction
+from gpuinstall.install.file_change import placed_files, plan_change
+from gpuinstall.install.hold import hold
+from gpuinstall.install.journal import Owner
+from gpuinstall.install.transaction import changing
+from gpuinstall.lock.file.lock import parse
+from tests.lab.wheels import record
+from tests.unit.install.environments import lock_text, make_environment
+
+SITE = "lib/python3.12/site-packages"
+LOCK = "pylock.cu126.toml"
+CALLS = ("rename", "replace", "unlink", "rmdir", "mkdir", "link")
+OLD = {"small/__init__.py": "1", "small/gone.py": "1"}
+NEW = {"small/__init__.py": "2", "small/new.py": "2"}
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+class Steps:
+    """The calls that change the file system, and the one at which the process ends."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.made: list[tuple[str, str]] = []
+        self.last: int | None = None
+
+    def __enter__(self):
+        self.patched = pytest.MonkeyPatch()
+        for name in CALLS:
+            self.patched.setattr(os, name, self._recorded(name, getattr(os, name)))
+        self.patched.setattr(os, "fsync", self._synced)
+        self.patched.setattr(
+            transaction, "sync_file_system", lambda _: self._add("sync", "all")
+        )
+        self.patched.setattr(Owner, "is_alive", property(lambda _owner: False))
+        return self
+
+    def __exit__(self, *_):
+        self.patched.undo()
+
+    def _recorded(self, name, real):
+        def call(*paths, **options):
+            self._add(name, [path for path in paths if not isinstance(path, int)][-1])
+            return real(*paths, **options)
+
+        return call
+
+    def _synced(self, number):
+        self._add("sync", Path(f"/proc/self/fd/{number}").readlink())
+
+    def _add(self, name, path):
+        if self.last is not None and len(self.made) >= self.last:
+            raise Killed
+        path = os.path.relpath(path, self.folder) if path != "all" else path
+        self.made.append((name, path))
+
+
+def put(root, version, files):
+    """Write a package as an installer does."""
+    name = f"small-{version}.dist-info/RECORD"
+    for file, text in files.items():
+        (root / SITE / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / SITE / file).write_text(text)
+    rows = {file: text.encode() for file, text in files.items()}
+    (root / SITE / name).parent.mkdir(parents=True)
+    (root / SITE / name).write_bytes(record(rows, name))
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A managed environment with small 1, and the files of small 2."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    place = EnvironmentPaths(tmp_path / "project" / ".venv")
+    make_environment(place.venv, "old")
+    put(place.venv, "1", OLD)
+    (place.folder / LOCK).write_text(lock_text())
+    (place.venv / "notes.txt").write_text("mine")
+    return place
+
+
+def change(place):
+    """Change small 1 to small 2, and its lock."""
+    staging = place.work / "staging-0123abcd"
+    shutil.rmtree(staging, ignore_errors=True)
+    put(staging, "2", NEW)
+    (staging / LOCK).write_text(lock_text() + "# new\n")
+    arriving = read_packages([staging / SITE])
+    planned = plan_change(
+        place,
+        comes={**placed_files(arriving, staging, place), LOCK: staging / LOCK},
+        after={"small": "2"},
+        leaving=[
+            one for one in read_packages(place.packages_folders) if one.name == "small"
+        ],
+        own={LOCK},
+    )
+    with changing(planned, Reporter()):
+        make_stamp(place)
+
+
+def make_stamp(place):
+    """Write the marker and the stamp, as the end of a verification does."""
+    marker = read_marker(place.venv)
+    assert marker
+    digest = parse(LOCK, (place.venv / LOCK).read_text()).sha256
+    replace(marker, lock_sha256=digest).write(place.venv, place.work)
+    part = place.work / ".part"
+    part.write_text("stamp")
+    os.replace(part, place.folder / "stamp.json")  # noqa: PTH105  is recorded
+
+
+def contents(place):
+    """Return the files of the project, except the journals."""
+    return {
+        path.relative_to(place.folder).as_posix(): path.read_text()
+        for path in sorted(place.folder.rglob("*"))
+        if path.is_file()
+        and place.work not in path.parents
+        and path.name not in {"gpuinstall.json", "stamp.json"}
+    }
+
+
+def test_steps_of_a_change_have_one_order(place):
+    with Steps(place.folder) as steps:
+        change(place)
+    journal = steps.made.index(("rename", ".venv.gpuinstall/changing"))
+    files = [
+        number
+        for number, (name, path) in enumerate(steps.made)
+        if path.startswith(f".venv/{SITE}/small/") and name in {"replace", "unlink"}
+    ]
+    order = [
+        journal,
+        steps.made.index(("sync", ".venv.gpuinstall"), journal),
+        min(files),
+        max(files),
+        steps.made.index(("replace", f".venv/{SITE}/small-2.dist-info/RECORD")),
+        steps.made.index(("unlink", f".venv/{SITE}/small-1.dist-info/RECORD")),
+        steps.made.index(("replace", "stamp.json")),
+        steps.made.index(("sync", "all")),
+        steps.made.index(("replace", LOCK)),
+        steps.made.index(("rename", ".venv.gpuinstall/last")),
+    ]
+    assert order == sorted(order)
+    assert len(files) == 3
+
+
+def test_a_kill_between_two_steps_leaves_one_state(place, tmp_path_factory):
+    copy = tmp_path_factory.mktemp("copy") / "project"
+    shutil.copytree(place.folder, copy, symlinks=True)
+    before = contents(place)
+    with Steps(place.folder) as steps:
+        change(place)
+    after = contents(place)
+    assert before != after
+    halves = []
+    for number in range(len(steps.made)):
+        shutil.rmtree(place.folder)
+        shutil.copytree(copy, place.folder, symlinks=True)
+        with Steps(place.folder) as killed, suppress(Killed):
+            killed.last = number
+            change(place)
+        with Steps(place.folder), hold(place, Reporter()):
+            pass
+        if contents(place) not in (before, after) or place.is_unfinished:
+            halves.append(steps.made[number])
+    assert halves == []

@@ -181,7 +181,7 @@ def lock(
     Raises:
         GpuInstallError: A lock cannot be resolved.
     """
-    from gpuinstall.install.hold import only_run_that_locks
+    from gpuinstall.install.environment_lock import lock_file_lock
     from gpuinstall.lock.file.write import write_locks
     from gpuinstall.machine.pythons import select_base
     from gpuinstall.project import Settings, open_project
@@ -203,7 +203,7 @@ def lock(
     )
     with (
         open_project(place, settings, reporter) as project,
-        only_run_that_locks(project.paths, reporter),
+        lock_file_lock(project.paths, reporter),
     ):
         request = read_request(project)
         requests = lock_requests(project, request, machine)

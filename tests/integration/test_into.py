@@ -134,7 +134,7 @@ def test_a_killed_change_is_put_back_and_a_whole_one_undone(workshop, play, make
     assert killed.status == -9, killed.out + killed.err
     assert files(environment) != before
     after = workshop.succeed(*into)
-    assert "Undone" in after.err
+    assert "Rolled back" in after.err
     started = [environment / "bin" / "python", "-m", "app"]
     assert process.run(started).out == "2.14.1+cu126\n"
     again = workshop.document(*into)["data"]

@@ -39,8 +39,8 @@ SPECIFIERS = st.sampled_from(
 EDITED = st.sampled_from(["alpha/__init__.py", "alpha/page.html"])
 INTO = ("--into", "--venv", "app")
 KEPT = re.compile(
-    r"\.venv\.kept/[^/]+|\.venv\.gpuinstall/last/environment"
-    r"|app/lib/[^/]+/site-packages/\.gpuinstall\.kept/[^/]+"
+    r"\.venv\.previous(-2)?|\.venv\.gpuinstall/last/(before|environment)"
+    r"|app/lib/[^/]+/site-packages/\.gpuinstall/last/before"
 )
 """What is named of where a file lies now."""
 

@@ -23,7 +23,7 @@ from tests.lab.pythons import interpreter
 from tests.lab.shared import made, once
 from tests.lab.stub_torch import modules
 from tests.lab.wheelhouse import fetch_other_wheels
-from tests.lab.wheels import make_wheel
+from tests.lab.wheels import make_wheel, record
 
 VERSION = "2.13.0+cpu"
 WHEEL = f"torch-{VERSION}-cp311-*linux*_x86_64.whl"
@@ -87,14 +87,13 @@ def put_package(
     version: str = "1.0",
     requires: Sequence[str] = (),
 ):
-    """Put a package into a folder of packages as an installer does, with the size of each file in its record."""
+    """Install a package into a folder of packages, with its RECORD."""
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     metadata = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
     metadata += [f"Requires-Dist: {requirement}" for requirement in requires]
     files = {**files, f"{info}/METADATA": "\n".join(metadata) + "\n"}
-    record = [f"{info}/RECORD,,"]
-    record += [f"{path},,{len(text)}" for path, text in files.items()]
-    files[f"{info}/RECORD"] = "\n".join(record) + "\n"
+    data = {path: text.encode() for path, text in files.items()}
+    files[f"{info}/RECORD"] = record(data, f"{info}/RECORD").decode()
     _write(site, files)
 
 

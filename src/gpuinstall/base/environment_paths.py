@@ -204,10 +204,10 @@ class EnvironmentPaths(Value):
         return self.work / "last"
 
     @property
-    def kept_files(self) -> Path:
-        """The user's own files from removed environments."""
-        place = self.work if self.layout else self.venv
-        return place.with_name(f"{place.name}.kept")
+    def previous(self) -> tuple[Path, Path]:
+        """The places of the environments that the last rebuilds replaced."""
+        name = f"{self.venv.name}.previous"
+        return self.venv.with_name(name), self.venv.with_name(f"{name}-2")
 
 
 def below(folder: Path, root: Path) -> str:

@@ -16,6 +16,7 @@ from gpuinstall.base.text import readable, some
 from gpuinstall.cli.install import activation_command, existing_interpreter
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, confirm, framed
+from gpuinstall.environments.discarding import users_files
 from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.records import undo_command
 
@@ -95,8 +96,8 @@ def _environment(venv: Path) -> dict[str, Any]:
 def _rollback(options: CommandOptions) -> Outcome:
     from gpuinstall.environments.guard import renew_uv_guard
     from gpuinstall.environments.ownership import is_environment
+    from gpuinstall.install.environment_lock import undo
     from gpuinstall.install.foreign import inspect_foreign
-    from gpuinstall.install.hold import take_back
     from gpuinstall.lock.file.lock import compare_versions
 
     with options.open() as project:
@@ -106,7 +107,7 @@ def _rollback(options: CommandOptions) -> Outcome:
             python = existing_interpreter(options.interpreter, options.venv)
             place = inspect_foreign(python)
         before = _versions(place)
-        take_back(place, project.reporter, takes_over=options.replace)
+        undo(place, project.reporter, takes_over=options.replace)
         if not place.is_ours:
             renew_uv_guard(place.venv)
     now, marker = _versions(place), read_marker(place.venv)
@@ -181,9 +182,19 @@ def _confirm(folders: Mapping[Path, int], packages: Sequence[str] = ()) -> None:
     places = [
         f"{display_path(folder)} ({readable(size)})" for folder, size in folders.items()
     ]
+    from gpuinstall.install.journal import is_journal
+
     names = " and ".join(places)
     if packages:
         names += f", with {some(packages)}, which no lock file has"
+    files = [
+        display_path(folder / file)
+        for folder in folders
+        if not is_journal(folder)
+        for file in users_files(folder)
+    ]
+    if files:
+        names += f", with your own files: {some(files)}"
     confirm(f"Remove {names}?", f"nothing was removed: {names}")
 
 

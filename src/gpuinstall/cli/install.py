@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from os.path import isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ from gpuinstall.cli.options import (
     names_environment,
     words_of,
 )
-from gpuinstall.cli.outcome import Outcome, Row, framed
+from gpuinstall.cli.outcome import Outcome, Row, confirm, framed
 from gpuinstall.environments.application import find_application
 from gpuinstall.environments.environment import is_virtual
 from gpuinstall.environments.records import undo_command
@@ -43,7 +44,13 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.lock import Lock
     from gpuinstall.lock.file.target import Target
 
-_EXCLUDED_BY_INTO = ("only", "replace", "upgrade")
+_EXCLUDED_BY_INTO = (
+    "only",
+    "replace",
+    "discard_previous",
+    "upgrade",
+    "upgrade_packages",
+)
 
 
 @framed(
@@ -55,7 +62,9 @@ _EXCLUDED_BY_INTO = ("only", "replace", "upgrade")
     "into",
     "dry_run",
     "upgrade",
+    "upgrade_packages",
     "replace",
+    "discard_previous",
 )
 def command(options: CommandOptions) -> Outcome:
     """Install packages into a managed or an existing environment."""
@@ -158,10 +167,14 @@ def _change_request(project: Project, options: CommandOptions, *words: str) -> O
     # "install -U numpy" upgrades only numpy, as with pip.
     requested = project.settings.request.requirements
     typed = names_of(one for one in requested if not one.editable)
+    named = set(options.names_to_upgrade())
+    if options.upgrade:
+        named |= typed
     selected = InstallOptions(
         replace=options.replace,
-        upgrade=options.upgrade and not typed,
-        moving=tuple(sorted(typed)) if options.upgrade else (),
+        discard_previous=options.discard_previous,
+        upgrade=options.upgrade and not named,
+        moving=tuple(sorted(named)),
     )
     return _install(project, options, selected)
 
@@ -171,6 +184,7 @@ def _install(
 ) -> Outcome:
     """Install, or with ``--dry-run`` report the changes."""
     from gpuinstall.install.install import dry_run, install
+    from gpuinstall.install.state import THIRD_PREVIOUS
     from gpuinstall.lock.file.fit import misfit_rows
 
     reporter = project.reporter
@@ -180,7 +194,13 @@ def _install(
         if selected.locked:
             _warn_of_other_request(priced.fit.lock, project)
         return _dry_run(priced)
-    result = install(project, selected)
+    try:
+        result = install(project, selected)
+    except UsageError as error:
+        if error.code != THIRD_PREVIOUS or not sys.stdin.isatty():
+            raise
+        confirm(f"{error.message}. Remove it?", error.message)
+        result = install(project, replace(selected, discard_previous=True))
     devices = result.verdict.get("devices", ())
     unproven = [device["name"] for device in devices if device["status"] == "unproven"]
     if unproven:
@@ -290,6 +310,7 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
     "wheels",
     "dry_run",
     "replace",
+    "discard_previous",
     *SOURCING,
     "record",
 )
@@ -317,6 +338,7 @@ def sync_command(options: CommandOptions) -> Outcome:
             target=str(selected_target) if selected_target else None,
             attempts=1,
             replace=options.replace,
+            discard_previous=options.discard_previous,
         )
         return _install(project, options, selected)
 

@@ -217,6 +217,10 @@ class CommandOptions:
         "--replace",
         "Replace an environment that gpuinstall did not create, or an unfinished change of another host.",
     )
+    discard_previous: bool = _row(
+        "--discard-previous",
+        "If a rebuild would keep a third previous environment, remove the oldest.",
+    )
     yes: bool = _row("-y --yes", "Do not ask for confirmation.")
     target: str | None = _row(
         "--target TARGET",

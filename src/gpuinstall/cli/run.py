@@ -134,13 +134,15 @@ def _recover(project: Project) -> None:
 
     A change that is still running is waited for.
     """
-    from gpuinstall.install.moved import place_before, relocate_environment
+    from gpuinstall.install.moved import previous_path, relocate_environment
 
     paths = project.paths
-    if paths.is_unfinished or place_before(paths.venv):
-        from gpuinstall.install.hold import hold  # slow to import
+    if paths.is_unfinished or previous_path(paths.venv):
+        from gpuinstall.install.environment_lock import (
+            environment_lock,  # slow to import
+        )
 
-        with hold(paths, project.reporter):
+        with environment_lock(paths, project.reporter):
             relocate_environment(paths, project.machine, project.reporter)
 
 

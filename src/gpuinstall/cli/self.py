@@ -114,15 +114,18 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
     Raises:
         InstallationError: A file cannot be removed.
     """
-    from gpuinstall.environments.kept_files import remove_environment
+    from gpuinstall.environments.discarding import discard_environment, users_files
 
     files = [home / "bin" / "gpuinstall", home / "share"]
     folders = list(filter(is_folder, home.iterdir()))
     tools = [folder for folder in folders if re.fullmatch(_TOOL, folder.name)]
     leftovers = [folder for folder in folders if re.fullmatch(_LEFTOVER, folder.name)]
     for tool in tools:
-        kept = tool.with_name(f"{tool.name}.kept")
-        remove_environment(tool, kept, trash=home, reporter=reporter)
+        own = users_files(tool)
+        discard_environment(tool, trash=home)
+        if own:
+            text = f"{some(own)} (created or modified by you), with {tool}"
+            reporter.notice("Removed", text)
     for path in (*leftovers, *files):
         remove_path(path)
     remaining = [

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from os.path import exists
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from gpuinstall.base.environment_paths import below
 from gpuinstall.base.text import some
 from gpuinstall.environments.packages import (
     InstalledPackage,
     RecordedFile,
     file_size,
     recorded_digest,
+    written_files,
 )
 
 Kind = Literal["no-record", "lost", "edited"]
@@ -59,7 +61,12 @@ def find_damage(
         with_edits: Whether to find edited files too.
     """
     packages = tuple(packages)
-    shared = shared_files(packages)
+
+    # Sound environments do not need it.
+    @cache
+    def shared() -> set[str]:
+        return shared_files(packages)
+
     for package in packages:
         damage = _loss(package, shared)
         if damage is None and with_edits:
@@ -68,13 +75,15 @@ def find_damage(
             yield damage
 
 
-def _edits(package: InstalledPackage, shared: Collection[str]) -> Damage | None:
+def _edits(
+    package: InstalledPackage, shared: Callable[[], Collection[str]]
+) -> Damage | None:
     folder = package.record.parent
     rows = edited_files(package)
     edited = [
         row.path
         for row in rows
-        if str(folder / row.path) not in shared and not row.path.endswith(AUTHORITIES)
+        if str(folder / row.path) not in shared() and not row.path.endswith(AUTHORITIES)
     ]
     if not edited:
         return None
@@ -82,12 +91,14 @@ def _edits(package: InstalledPackage, shared: Collection[str]) -> Damage | None:
     return Damage(package, "edited", tuple(edited), max(links) > 1)
 
 
-def _loss(package: InstalledPackage, shared: Collection[str]) -> Damage | None:
+def _loss(
+    package: InstalledPackage, shared: Callable[[], Collection[str]]
+) -> Damage | None:
     if package.is_record_lost:
         # The power cut may have emptied the cache too.
         return Damage(package, "no-record", (f"{package.record.name}/RECORD",), True)
     folder = package.record.parent
-    lost = tuple(path for path in package.lost if str(folder / path) not in shared)
+    lost = tuple(path for path in package.lost if str(folder / path) not in shared())
     if not lost:
         return None
     is_cut = any(exists(folder / path) for path in lost)
@@ -137,22 +148,59 @@ def edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
                 yield row
 
 
-def edited_paths(packages: Iterable[InstalledPackage], root: Path) -> set[str]:
-    """Return the edited files of packages, relative to ``root``.
+def intact_files(
+    packages: Iterable[InstalledPackage], root: Path, names: Collection[str]
+) -> set[str]:
+    """Return files whose content is as a RECORD lists it.
 
-    A file of two packages is not edited if it is as one of them wrote it.
+    Only files that were written after their RECORD are hashed. Empty files, compiled
+    modules, and RECORD itself cannot contain a user's changes.
+
+    Args:
+        packages: The packages.
+        root: The environment.
+        names: The files to check, relative to ``root``.
     """
-    edited = set[str]()
     intact = set[str]()
     for package in packages:
-        site = below(package.record.parent, root)
-        changed = {f"{site}{row.path}" for row in edited_files(package)}
-        edited |= changed
-        intact |= {f"{site}{row.path}" for row in package.files} - changed
-    return edited - intact
+        unpacked = _time(package.record / "METADATA")
+        installed = _time(package.record / "RECORD")
+        # The time of the last link or change, which no program can set.
+        linked = _change_time(package.record / "RECORD")
+        for name, row in written_files(package, root).items():
+            if name not in names:
+                continue
+            path = f"{root}{os.sep}{name}"
+            with suppress(OSError):
+                status = os.lstat(path)
+                is_compiled = name.endswith((".pyc", "/RECORD"))
+                if not stat.S_ISREG(status.st_mode):
+                    continue
+                written = unpacked if status.st_nlink > 1 else installed
+                is_as_installed = (
+                    status.st_size == row.size
+                    and status.st_mtime_ns <= written
+                    and status.st_ctime_ns <= linked
+                    and bool(row.digest)
+                )
+                is_empty = not status.st_size
+                if (
+                    is_as_installed
+                    or is_empty
+                    or is_compiled
+                    or (row.digest and recorded_digest(path) == row.digest)
+                ):
+                    intact.add(name)
+    return intact
 
 
 def _time(file: Path) -> int:
     with suppress(OSError):
         return file.stat().st_mtime_ns
+    return 0
+
+
+def _change_time(file: Path) -> int:
+    with suppress(OSError):
+        return file.stat().st_ctime_ns
     return 0

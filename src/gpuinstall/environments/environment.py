@@ -17,7 +17,13 @@ from gpuinstall.base.environment_paths import (
     made_for,
     packages_folders,
 )
-from gpuinstall.base.files import read_document, read_json, write_atomically
+from gpuinstall.base.files import (
+    read_document,
+    read_json,
+    sha256_of,
+    write_atomically,
+)
+from gpuinstall.base.removal import is_link
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import Value, asdict
 
@@ -51,6 +57,10 @@ class Marker(Value):
     """The installed versions of the lock's packages."""
     is_for_cpu: bool = False
     """Whether the CPU was requested."""
+    scripts: Mapping[str, str] = {}
+    """The SHA-256 of ``pyvenv.cfg`` and of the activation scripts."""
+    has_pip: bool = False
+    """Whether it has pip, which no lock file contains."""
 
     def write(self, venv: Path, scratch: Path | None = None) -> None:
         """Write the marker into an environment.
@@ -61,6 +71,23 @@ class Marker(Value):
         """
         document = json.dumps({"schema": MARKER_SCHEMA} | asdict(self), indent=2)
         write_atomically(venv / NAME, f"{document}\n", scratch)
+
+
+def script_digests(venv: Path) -> dict[str, str]:
+    """Return the SHA-256 of ``pyvenv.cfg`` and the activation scripts."""
+    digests = {}
+    for file in (venv / "pyvenv.cfg", *venv.glob("bin/*activate*")):
+        if isfile(file) and not is_link(file):
+            digests[file.relative_to(venv).as_posix()] = sha256_of(file)
+    return digests
+
+
+def modified_scripts(venv: Path) -> set[str]:
+    """Return the scripts that were modified since the last change."""
+    marker = read_marker(venv)
+    recorded = marker.scripts if marker else {}
+    now = script_digests(venv)
+    return {name for name in recorded.keys() & now if now[name] != recorded[name]}
 
 
 class Origin(Value):

@@ -32,6 +32,11 @@ _OF_EXTRA = re.compile(r";.*\bextra\b")
 _OF_INSTALLER = re.compile(
     r"\.dist-info/(INSTALLER|RECORD|REQUESTED|direct_url\.json|uv_cache\.json)\Z"
 )
+_METADATA = re.compile(
+    r"METADATA|PKG-INFO|RECORD|WHEEL|INSTALLER|REQUESTED|direct_url\.json|uv_cache\.json"
+    r"|[\w-]+\.txt|not-zip-safe|zip-safe"
+)
+"""The files of installers and setuptools in the metadata of a package."""
 _OUTSIDE = re.compile(r"/|(.*/)?\.\.(/|$)")
 """A path in RECORD outside the folder of the packages, such as a script's."""
 
@@ -54,6 +59,14 @@ class InstalledPackage(Value):
     version: str
     record: Path
     """The folder of its metadata: ``.dist-info`` or ``.egg-info``."""
+
+    @property
+    def metadata(self) -> list[Path]:
+        """The files of its metadata that installers write."""
+        if isfile(self.record):
+            return [self.record]
+        files = sorted(self.record.iterdir())
+        return [file for file in files if _METADATA.fullmatch(file.name)]
 
     @property
     def is_record_lost(self) -> bool:
@@ -133,7 +146,7 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
     packages = []
     for folder in folders:
         records = [*folder.glob("*.dist-info"), *folder.glob("*.egg-info")]
-        for record in sorted(records):
+        for record in sorted(filter(_has_metadata, records)):
             stem, _, rest = record.stem.partition("-")
             name = normalized(stem)
             version = rest.partition("-py")[0]
@@ -141,6 +154,13 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
                 package = InstalledPackage(name, version, record)
                 packages.append(package)
     return tuple(packages)
+
+
+def _has_metadata(record: Path) -> bool:
+    """Return whether a folder has metadata, not only a stray file."""
+    if record.suffix == ".egg-info":
+        return isfile(record) or isfile(record / "PKG-INFO")
+    return isfile(record / "METADATA") or isfile(record / "RECORD")
 
 
 def required_names(

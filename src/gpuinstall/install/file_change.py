@@ -1,26 +1,27 @@
-"""Which files of an environment a change touches, and none besides: by the RECORDs of what goes and of what comes."""
+"""The files that a change creates, replaces, or removes, according to RECORDs."""
 
 from __future__ import annotations
 
 import filecmp
 import os
 import posixpath
+import stat
+import struct
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from functools import cache, partial
-from os.path import islink
+from functools import cache
+from os.path import isdir, islink
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, below
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_document
-from gpuinstall.base.removal import is_folder, is_link, mounts_in
+from gpuinstall.base.removal import files_below, is_folder, is_link, mounts_in
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import Value
-from gpuinstall.environments.damage import edited_paths
+from gpuinstall.environments.damage import intact_files
 from gpuinstall.environments.environment import NAME, versions_of
-from gpuinstall.environments.kept_files import dated_name
-from gpuinstall.environments.ownership import recorded_paths
 from gpuinstall.environments.packages import (
     InstalledPackage,
     file_size,
@@ -31,26 +32,26 @@ from gpuinstall.install.journal import Journal, Owner
 
 
 class Change(Value):
-    """What changes in an environment. All names are paths below its root."""
+    """A change of files. Names are paths below the root of the environment."""
 
     place: EnvironmentPaths
-    comes: Mapping[str, Path]
-    """Each file that comes, and where it waits."""
-    goes: frozenset[str]
-    """The files that go, and nothing comes in their place."""
+    added: Mapping[str, Path]
+    """The new files, and where they are staged."""
+    removed: frozenset[str]
+    """The files that no new file replaces."""
     journal: Journal
-    """What is written of it before a file changes."""
+    """The record that is written before a file changes."""
 
     @property
     def names(self) -> set[str]:
-        """All files that are touched."""
-        return {*self.comes, *self.goes}
+        """All changed files."""
+        return {*self.added, *self.removed}
 
 
 def plan_change(
     place: EnvironmentPaths,
     *,
-    comes: Mapping[str, Path],
+    added: Mapping[str, Path],
     after: Mapping[str, str],
     leaving: Collection[InstalledPackage],
     own: Collection[str],
@@ -59,70 +60,87 @@ def plan_change(
 
     Args:
         place: The environment.
-        comes: The files that come, and where each waits.
-        after: The versions of the packages that come, by name.
-        leaving: Packages of the environment that go, or are replaced.
-        own: The files that gpuinstall itself writes; those of them that do not come go.
+        added: The new files, and where they are staged.
+        after: The versions of the new packages by name.
+        leaving: The packages that are removed or replaced.
+        own: The files that only gpuinstall writes. Those without a new file are removed.
 
     Raises:
-        UsageError: a file lies behind a link or a mount.
+        UsageError: A file cannot be replaced, or is behind a link or a mount.
     """
     real_name = _real_names(place)
-    comes = {real_name(name): source for name, source in comes.items()}
-    recorded = set[str]()
-    for package in leaving:
-        # What a RECORD names elsewhere is not the environment's to remove.
-        names = filter(_is_below, written_files(package, place.root))
-        recorded.update(map(real_name, names))
-    edited = set(map(real_name, edited_paths(leaving, place.root)))
+    added = {real_name(name): source for name, source in added.items()}
+    # A RECORD can list files outside the environment.
+    recorded = set(map(real_name, recorded_names(leaving, place.root)))
     present = {
-        name for name in {*comes, *recorded, *own} if os.path.lexists(place.root / name)
+        name for name in {*added, *recorded, *own} if os.path.lexists(place.root / name)
     }
-    shared = shared_with_others(place, leaving, (present & recorded) - comes.keys())
+    shared = shared_with_others(place, leaving, (present & recorded) - added.keys())
     present = present.difference(*shared.values())
-    check_inside(place, {*comes, *present})
-    recorded_by_all = cache(partial(recorded_paths, place.root, place.packages_folders))
-
-    def is_users(name: str) -> bool:
-        """Whether what lies there, and goes or is replaced, is the user's own."""
-        if name in recorded:
-            return name in edited
-        path = place.root / name
-        # What else than files of the change lies in a folder keeps it there, and the change is put back.
-        if name in own or is_folder(path) or is_same_file(path, comes[name]):
-            return False
-        return name not in recorded_by_all()
-
+    removed = frozenset(present - added.keys())
+    check_paths(place, added, {*present, *own}, removed)
     before = versions_of(leaving)
     packages = sorted({*before, *after})
     journal = Journal(
         Owner.this_run(),
-        comes={name: size_and_time(source) for name, source in comes.items()},
+        added={name: size_and_time(source) for name, source in added.items()},
         own=tuple(sorted({*own, *({NAME} if place.is_ours else ())})),
         packages={
             name: (before.get(name, ""), after.get(name, "")) for name in packages
         },
-        users=tuple(sorted(filter(is_users, present))),
-        kept=dated_name(),
+        modified=tuple(sorted(_modified(place, added, leaving, present - {*own}))),
     )
-    return Change(place, comes, frozenset(present - comes.keys()), journal)
+    return Change(place, added, removed, journal)
+
+
+def _modified(
+    place: EnvironmentPaths,
+    added: Mapping[str, Path],
+    leaving: Collection[InstalledPackage],
+    present: Iterable[str],
+) -> set[str]:
+    """Return the files with other content than any RECORD lists.
+
+    Args:
+        place: The environment.
+        added: The new files, and where they are staged.
+        leaving: The packages that are removed or replaced.
+        present: The files that are removed or replaced.
+    """
+    names = {
+        name
+        for name in present
+        if not is_folder(place.root / name) and file_size(place.root / name)
+    }
+    modified = names - intact_files(leaving, place.root, names)
+    # The same content is not lost.
+    same = {
+        name
+        for name in modified & added.keys()
+        if is_same_file(place.root / name, added[name])
+    }
+    modified -= same
+    if modified:
+        others = set(read_packages(place.packages_folders)) - set(leaving)
+        modified -= intact_files(others, place.root, modified)
+    return modified
 
 
 def size_and_time(path: Path) -> tuple[int, ...]:
-    """Return that by which a file that has come is known again."""
+    """Return the size and time by which a new file is recognized."""
     status = path.lstat()
     return (status.st_size, status.st_mtime_ns)
 
 
-def placed_files(
+def staged_files(
     packages: Iterable[InstalledPackage], folder: Path, place: EnvironmentPaths
 ) -> dict[str, Path]:
-    """Return the files of packages that were unpacked into a folder, by where they come to lie in an environment.
+    """Return the files of staged packages by their name in an environment.
 
     Args:
         packages: The packages.
-        folder: Where they were unpacked, laid out as a virtual environment is.
-        place: The environment, which others may have laid out in another way.
+        folder: The staging folder, with the layout of a virtual environment.
+        place: The environment, which can have another layout.
     """
     files = {}
     for package in packages:
@@ -134,9 +152,9 @@ def placed_files(
 
 
 def _real_names(place: EnvironmentPaths) -> Callable[[str], str]:
-    """Return a function that gives each file one name: a folder may be reached by a link too, as lib is by lib64.
+    """Return a function that resolves links of folders, such as lib64.
 
-    One that a link leads outside keeps its name.
+    A link out of the environment is not resolved.
     """
     real_root = place.root.resolve()
 
@@ -154,7 +172,7 @@ def _real_names(place: EnvironmentPaths) -> Callable[[str], str]:
 
 
 _LARGE = 300_000
-"""The bytes of a RECORD from which on it is only read if it may matter: torch's has 1,300,000."""
+"""The size in bytes of a RECORD that is read only if necessary. Torch's has 1,300,000."""
 
 
 def shared_with_others(
@@ -162,20 +180,20 @@ def shared_with_others(
     leaving: Collection[InstalledPackage],
     names: Collection[str],
 ) -> dict[str, set[str]]:
-    """Return which of some files of packages that go are also files of packages that stay, by the names of these.
+    """Return the files that other packages recorded too, by their package.
 
     Args:
         place: The environment.
-        leaving: The packages that go.
-        names: The files, by their paths below the environment.
+        leaving: The packages that are removed or replaced.
+        names: Files of these packages, relative to the root of the environment.
     """
     if not names:
         return {}
     shared: dict[str, set[str]] = {}
     tops = {path.partition("-packages/")[2].partition("/")[0] for path in names}
-    going = {package.record for package in leaving}
+    records = {package.record for package in leaving}
     for package in read_packages(place.packages_folders):
-        if package.record in going:
+        if package.record in records:
             continue
         is_large = file_size(package.record / "RECORD") > _LARGE
         modules: list[str] = []
@@ -194,15 +212,112 @@ def _is_below(name: str) -> bool:
 
 
 def recorded_names(packages: Iterable[InstalledPackage], root: Path) -> set[str]:
-    """Return the files of packages by their RECORDs, by their paths below the environment."""
-    return {name for package in packages for name in written_files(package, root)}
+    """Return the files of packages in an environment, relative to its root.
+
+    Of a package without RECORD, these are the files of its metadata.
+    """
+    names = set[str]()
+    for package in packages:
+        names.update(filter(_is_below, written_files(package, root)))
+        if not package.recorded:
+            names.update(file.relative_to(root).as_posix() for file in package.metadata)
+    return names
+
+
+def check_paths(
+    place: EnvironmentPaths,
+    added: Iterable[str],
+    present: Iterable[str],
+    removed: Collection[str],
+) -> None:
+    """Check that files can be replaced and removed.
+
+    Args:
+        place: The environment.
+        added: The new files.
+        present: The files that are replaced or removed.
+        removed: The files that no new file replaces.
+
+    Raises:
+        UsageError: A link or a mount leads outside, a folder is at the path of a file or the reverse, or a file is immutable.
+    """
+    check_inside(place, {*added, *present})
+    for name in present:
+        if _is_immutable(place.root / name):
+            path = place.root / name
+            raise UsageError(
+                "immutable-file",
+                f"{path} cannot be replaced: it is immutable",
+                hint=f"chattr -i {quoted(path)}   # then run it again",
+            )
+    seen = set[str]()
+    for name in added:
+        blocking = _blocking_path(place.root, name, removed, seen)
+        if blocking:
+            aside = quoted(f"{blocking}.old")
+            kind = "folder" if is_folder(blocking) else "file"
+            raise UsageError(
+                "path-taken",
+                f"{place.root / name} cannot be written: {blocking} is a {kind}",
+                hint=f"mv {quoted(blocking)} {aside}   # then run it again",
+            )
+
+
+def _blocking_path(
+    root: Path, name: str, removed: Collection[str], seen: set[str]
+) -> Path | None:
+    """Return the folder at the path of a new file, or the file at a folder's.
+
+    Args:
+        root: The environment.
+        name: The new file.
+        removed: The files that are removed before it is written.
+        seen: The folders that were checked. They are added.
+    """
+    path = root / name
+    if is_folder(path):
+        files = (file for file in files_below(path) if file.suffix != ".pyc")
+        if any(file.relative_to(root).as_posix() not in removed for file in files):
+            return path
+    folder = posixpath.dirname(name)
+    while folder and folder not in seen:
+        seen.add(folder)
+        path = root / folder
+        if os.path.lexists(path) and not isdir(path) and folder not in removed:
+            return path
+        folder = posixpath.dirname(folder)
+    return None
+
+
+_GET_FLAGS = 0x80086601
+"""Linux' request for the flags of a file (``lsattr``)."""
+_IMMUTABLE = 0x10 | 0x20
+"""The flags of immutable and append-only files."""
+
+
+def _is_immutable(path: Path) -> bool:
+    """Return whether a file cannot be replaced, even by root."""
+    if sys.platform != "linux":
+        return False
+    import fcntl
+
+    with suppress(OSError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return False
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            flags = fcntl.ioctl(descriptor, _GET_FLAGS, bytes(8))
+        finally:
+            os.close(descriptor)
+        return bool(struct.unpack("l", flags)[0] & _IMMUTABLE)
+    return False
 
 
 def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
-    """Check that no file of a change is reached through a link out of the environment, or a mount.
+    """Check that no file is behind a link out of the environment or a mount.
 
     Raises:
-        UsageError: one is.
+        UsageError: One is.
     """
     mounts = mounts_in(place.root)
     real_root = place.root.resolve()
@@ -213,27 +328,26 @@ def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
             seen.add(part)
             path = place.root / part
             message = ""
-            # A link that lies at the name itself is replaced, and not followed. Most folders are plain ones, of which
-            # one call tells enough.
+            # A link at the path of the file itself is replaced, not followed.
             is_on_the_way = part != name and is_link(path)
             if str(path) in mounts:
                 message = f"something is mounted at {path}"
                 hint = f"umount {quoted(path)}   # then run it again"
             elif is_on_the_way and not path.resolve().is_relative_to(real_root):
                 message = f"{path} is a link to {path.resolve()}"
-                hint = f"rm {quoted(path)}   # the link alone; then run it again"
+                hint = f"rm {quoted(path)}   # removes only the link; then run it again"
             if message:
                 raise UsageError(
                     "leads-outside",
                     message,
-                    why="the change would remove or write files there, which are not the environment's",
+                    why="the change would write or remove files outside the environment",
                     hint=hint,
                 )
             part = posixpath.dirname(part)
 
 
 def is_same_file(path: Path, other: Path) -> bool:
-    """Whether two paths are names of one file, or of files of the same bytes: not every file system has links."""
+    """Return whether two paths are one file, or have the same content."""
     with suppress(OSError):
         if os.path.samestat(path.lstat(), other.lstat()):
             return True

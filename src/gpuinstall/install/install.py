@@ -22,6 +22,7 @@ from gpuinstall.environments.environment import (
     Marker,
     fingerprint,
     read_marker,
+    script_digests,
     versions_of,
 )
 from gpuinstall.environments.guard import GUARD_FILES
@@ -33,14 +34,14 @@ from gpuinstall.environments.packages import (
 from gpuinstall.environments.records import check_records, remember
 from gpuinstall.environments.rights import check_rights, reason_unmanaged
 from gpuinstall.environments.stamp import file_stamp
+from gpuinstall.install.environment_lock import environment_lock, needs_recovery
 from gpuinstall.install.file_change import (
     Change,
-    check_inside,
-    placed_files,
+    check_paths,
     plan_change,
     recorded_names,
+    staged_files,
 )
-from gpuinstall.install.hold import hold, needs_tidying
 from gpuinstall.install.journal import journal_entry
 from gpuinstall.install.moved import relocate_environment
 from gpuinstall.install.priced_lock import PricedLock, price_lock, resolve_lock
@@ -59,6 +60,7 @@ from gpuinstall.install.state import (
     InstallState,
     check_folder,
     check_movable,
+    check_previous,
     inspect_environment,
     is_created_from,
     stamp_file,
@@ -310,12 +312,12 @@ def held_state(project: Project, options: InstallOptions) -> Iterator[InstallSta
     """
     place = project.paths
     state = read_state(project, options)
-    if state.action is Action.NOTHING and not needs_tidying(place):
+    if state.action is Action.NOTHING and not needs_recovery(place):
         yield state
         return
     check_rights(project.paths)
     check_records()
-    with hold(place, project.reporter) as meanwhile:
+    with environment_lock(place, project.reporter) as meanwhile:
         may_have_changed = any(meanwhile)
         relocate_environment(place, state.here, project.reporter)
         # Every run that changes or relocates an environment gives it another marker.
@@ -389,9 +391,12 @@ def read_state(
         existing = replace(existing, locks=tuple(read_locks(folder)))
     if check_ownership and not options.replace:
         existing.check_ownership()
-    changed = existing.changed_build or some([*existing.changed_versions.values()])
+    changed = {**existing.changed_versions, **existing.damaged}
+    if existing.lacks_pip:
+        changed["pip"] = "pip is missing"
     if changed and not again:
-        project.reporter.step("Changed", f"{changed}; the lock's comes back")
+        text = f"{some([*changed.values()])}; restoring the locked versions"
+        project.reporter.step("Changed", text)
     catalog = options.catalog
     if catalog is None:
         # What is locked may have been learned from any index.
@@ -502,6 +507,8 @@ def _rebuild(
     place = state.existing.paths
     reporter = project.reporter
     check_movable(place, project.settings.typed_in)
+    if not state.options.discard_previous:
+        check_previous(place)
     unpacked = unpack_packages(priced, state.existing, project)
     fit = unpacked.fit
     folder = place.staging
@@ -529,7 +536,8 @@ def _change(
     reporter = project.reporter
     place = existing.paths
     leaving = existing.packages_named(priced.change.comes | priced.change.goes)
-    check_inside(place, recorded_names(leaving, place.root))
+    present = recorded_names(leaving, place.root)
+    check_paths(place, present, present, present)
     unpacked = unpack_packages(priced, existing, project)
     fit = unpacked.fit
     ahead = None
@@ -577,7 +585,7 @@ def _planned(
     replaced = {existing.lock.name} if existing.lock else set()
     return plan_change(
         place,
-        comes={**placed_files(unpacked.packages, folder, place), **own},
+        added={**staged_files(unpacked.packages, folder, place), **own},
         after=versions_of(unpacked.packages),
         leaving=leaving,
         own=replaced.union(own),
@@ -601,7 +609,8 @@ def _proven(
     if not place.is_ours:
         return proof
     lock = fit.lock
-    versions = versions_of(read_packages(place.packages_folders))
+    versions = versions_of(read_packages(place.packages_folders), {"pip"})
+    previous = read_marker(place.venv)
     marker = Marker(
         id=str(uuid.uuid4()),
         lock=lock.name,
@@ -615,6 +624,8 @@ def _proven(
             name: versions[name] for name in sorted(versions.keys() & lock.names)
         },
         is_for_cpu=lock.record.asked == "cpu",
+        has_pip="pip" in versions,
+        scripts=previous.scripts if previous else script_digests(place.venv),
     )
     # An environment whose marker is not remembered passes for a stranger's: that comes first.
     remember(project.paths.venv, marker.id)

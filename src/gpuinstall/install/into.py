@@ -25,8 +25,8 @@ from gpuinstall.environments.guard import (
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.environments.records import check_records
 from gpuinstall.environments.rights import check_rights
+from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.foreign import inspect_foreign
-from gpuinstall.install.hold import hold
 from gpuinstall.install.install import (
     ChangeResult,
     change_environment,
@@ -94,7 +94,7 @@ def _install_into(project: Project, python: Path) -> IntoResult:
     place = inspect_foreign(python)
     check_rights(place)
     check_records()
-    with hold(place, reporter):
+    with environment_lock(place, reporter):
         # Another run may have changed it, before it was ours to hold.
         place = inspect_foreign(python)
         state = with_preflight(_read_state(place, project), project)

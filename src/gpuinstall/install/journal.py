@@ -1,15 +1,16 @@
-"""The journal of a change: who makes it, what comes, and what was there before; on the disk before a file changes.
+"""The journal of a change, which is written before a file changes.
 
-It lies beside an environment of ours (``.venv.gpuinstall``), and with the packages of one of others (``.gpuinstall``)::
+It is next to a managed environment (``.venv.gpuinstall``), and with the packages of an
+unmanaged one (``.gpuinstall``)::
 
-    lock           held by the run that works there
-    staging-…      what is about to come is unpacked and proven; a run that dies here has changed nothing yet
-    .new           a journal is being made, or removed
-    changing       files change: whoever finds it finishes the change, or puts back what was there
-    last           the last change, which ``env rollback`` takes back
+    lock           held by the running command
+    staging-…      new packages; a command that is killed here has changed nothing
+    .new           a journal that is being written or removed
+    changing       files change; the next command completes or rolls back the change
+    last           the last change, which ``env rollback`` undoes
 
-A journal holds ``journal.json`` and ``before``, with links to the files that go or are replaced. That of an environment
-that was replaced holds the replaced one whole instead, as ``environment``.
+A journal has ``journal.json`` and ``before``, with links to the files that are removed or
+replaced. While an environment is replaced, it has the previous one as ``environment``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from os.path import exists
@@ -31,30 +33,31 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_json, read_document, write_atomically
 from gpuinstall.base.removal import is_folder, size_of
 from gpuinstall.base.values import Value
-from gpuinstall.environments.records import is_vouched, vouch
+from gpuinstall.environments.records import place_of, vouch
+from gpuinstall.environments.stamp import file_stamp
 
 _RECORD = "journal.json"
 
 
 class Owner(Value):
-    """The run that has begun a change."""
+    """The process that started a change."""
 
     host: str
     boot: str
-    """What tells one start of the host from another; empty if the system does not say."""
+    """The ID of the host's boot; empty if unknown."""
     process: int
     start: str
-    """When the process was started, as the system counts; empty if it does not say."""
+    """The start time of the process in the system's unit; empty if unknown."""
 
     @classmethod
     def this_run(cls) -> Owner:
-        """Return this run."""
+        """Return this process."""
         process = os.getpid()
         return cls(platform.node(), _boot(), process, _start(process))
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it runs, or ran, on another host or in another container: whether it is dead cannot be seen here."""
+        """Whether it is on another host or in another container."""
         return self.host != platform.node()
 
     @property
@@ -62,6 +65,13 @@ class Owner(Value):
         """Whether it still runs on this host."""
         start = _start(self.process)
         return bool(start) and self.boot == _boot() and self.start == start
+
+    @property
+    def ended_by(self) -> int:
+        """The time in nanoseconds when the host restarted since; 0 if it has not."""
+        if not self.boot or self.boot == _boot():
+            return 0
+        return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host}"
@@ -75,98 +85,105 @@ def _boot() -> str:
 
 def _start(process: int) -> str:
     with suppress(OSError, IndexError):
-        # The name of the program, in brackets, may hold anything.
+        # The name of the program, in parentheses, can contain anything.
         text = Path(f"/proc/{process}/stat").read_text("utf-8", "replace")
         return text.rpartition(")")[2].split()[19]
     return ""
 
 
 class Journal(Value):
-    """A change. All paths are below the root of the environment."""
+    """A change. Paths are relative to the root of the environment."""
 
     owner: Owner
-    comes: Mapping[str, tuple[int, ...]] = {}
-    """The files that come, with the size and the modification time of each, by which it is known again."""
+    added: Mapping[str, tuple[int, ...]] = {}
+    """The new files, with the size and modification time of each."""
     own: tuple[str, ...] = ()
-    """Files that only gpuinstall writes: what lies there is never the user's."""
+    """The files that only gpuinstall writes."""
     packages: Mapping[str, tuple[str, ...]] = {}
-    """The version of each package before and after; empty if it was not there, or goes."""
-    users: tuple[str, ...] = ()
-    """The files among those before that the user has changed, or that no installer wrote."""
-    kept: str = ""
-    """The name of the folder that these are kept in."""
+    """The previous and new version of each package, empty if there is none."""
+    modified: tuple[str, ...] = ()
+    """The previous files that the user had modified."""
     is_rebuild: bool = False
     """Whether the whole environment was replaced."""
-    inode: int = 0
-    """The number of the folder that then takes its place."""
-    is_proven: bool = False
-    """Whether the change is complete and proven, and is never put back by itself."""
+    identity: str = ""
+    """The identity of the new environment, if it was replaced."""
+    is_verified: bool = False
+    """Whether the change is complete and verified."""
+
+
+def identity_of(folder: Path) -> str:
+    """Return a text that changes when another tool recreates an environment."""
+    _, changed_ns, inode = file_stamp(str(folder / "pyvenv.cfg"))
+    return f"{folder.stat().st_ino} {inode} {changed_ns}"
 
 
 def journal_entry(folder: Path | None) -> dict[str, Any] | None:
-    """Return a journal as documents have it, with the bytes that it holds; None if there is none."""
+    """Return a journal as in documents, with its size in bytes."""
     if folder is None or not exists(folder):
         return None
     return {"path": str(folder), "bytes": size_of(folder)}
 
 
+def is_journal(folder: Path) -> bool:
+    """Return whether a folder is a journal."""
+    return exists(folder / _RECORD)
+
+
 def before(folder: Path) -> Path:
-    """Return where a journal has the files that were there before."""
+    """Return the folder of a journal with the previous files."""
     return folder / "before"
 
 
 def replaced_environment(folder: Path) -> Path:
-    """Return where a journal has the environment that was replaced as a whole."""
+    """Return the path of the previous environment in a journal."""
     return folder / "environment"
 
 
 def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> None:
-    """Write a journal into a folder, vouched for, onto the disk.
+    """Write a journal to disk, with a record of this user.
 
     Args:
         journal: The journal.
-        place: The environment that it is of.
-        folder: The folder.
+        place: Its environment.
+        folder: The folder of the journal.
 
     Raises:
-        InstallationError: it cannot be written, or not be vouched for.
+        InstallationError: The journal or the record cannot be written.
     """
     text = msgspec.json.encode(journal).decode()
-    vouch(*_voucher(text, place))
+    vouch(place.work, _digest(text))
     write_atomically(folder / _RECORD, text)
     sync_folder(folder)
 
 
 def read_journal(folder: Path, place: EnvironmentPaths) -> Journal | None:
-    """Return the journal in a folder; None if there is none that this user has written for this environment.
+    """Return a journal that this user wrote, also after a move.
 
     Args:
-        folder: The folder.
-        place: The environment whose journals lie there.
+        folder: The folder of the journal.
+        place: The environment.
     """
     with suppress(OSError, ValueError):
         text = read_document(folder / _RECORD, place.work)
-        if is_folder(folder) and is_vouched(*_voucher(text, place)):
+        if is_folder(folder) and place_of(_digest(text)):
             return read_object(Journal, parse_json(text))
     return None
 
 
-def adopt_journal(place: EnvironmentPaths, earlier: Path) -> None:
-    """Vouch for the journal of an environment that this user has moved from ``earlier``, with what lies beside it."""
+def adopt_journal(place: EnvironmentPaths) -> None:
+    """Record the last journal of a moved environment at its new path."""
     with suppress(OSError, ValueError, InstallationError):
-        text = read_document(place.last_change / _RECORD, place.work)
-        _, digest = _voucher(text, place)
-        if is_vouched(EnvironmentPaths(earlier).work, digest):
+        digest = _digest(read_document(place.last_change / _RECORD, place.work))
+        if place_of(digest):
             vouch(place.work, digest)
 
 
-def _voucher(text: str, place: EnvironmentPaths) -> tuple[Path, str]:
-    """Return the place of a journal, and its record in this user's state folder."""
-    return place.work, hashlib.sha256(text.encode()).hexdigest()
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the disk hold the names in a folder; not every system can be told to."""
+    """Write the names in a folder to disk, if the system can."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -176,14 +193,17 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_file_system(folder: Path) -> None:
-    """Have the disk hold all that was written to the file system of a folder: for 17,000 files some tenths of a second."""
+    """Write all data of a file system to disk.
+
+    For 17,000 files, this takes some tenths of a second.
+    """
     import ctypes
 
     if os.name != "posix":
         return
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if syncfs is None:
-        # macOS has nothing between one file and all disks.
+        # macOS can sync one file or all disks.
         os.sync()
         return
     descriptor = os.open(folder, os.O_RDONLY)

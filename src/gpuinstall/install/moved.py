@@ -1,4 +1,4 @@
-"""An environment that was moved, or copied: its programs, settings and proof are made right where it lies now."""
+"""Updates of a moved or copied environment: its scripts, settings, and marker."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.environments.activation import relocate_activation, relocate_scripts
-from gpuinstall.environments.environment import read_marker
+from gpuinstall.environments.environment import (
+    modified_scripts,
+    read_marker,
+    script_digests,
+)
 from gpuinstall.environments.guard import move_guard
 from gpuinstall.environments.records import place_of, remember, was_made_here
 from gpuinstall.install.journal import adopt_journal
 from gpuinstall.install.state import stamp_file, standing_stamp
 
 
-def place_before(venv: Path) -> Path | None:
-    """Return where this user has made an environment that lies elsewhere now; None if it is none of theirs, or there."""
+def previous_path(venv: Path) -> Path | None:
+    """Return the path at which this user created an environment, if it was moved."""
     marker = read_marker(venv)
     if marker is None or was_made_here(venv):
         return None
@@ -28,35 +32,41 @@ def place_before(venv: Path) -> Path | None:
 def relocate_environment(
     paths: EnvironmentPaths, here: Machine | None, reporter: Reporter
 ) -> None:
-    """Make an environment right that this user has made elsewhere; nothing happens to any other.
+    """Update an environment of this user that was moved or copied.
 
-    It gets an id of its own: that of a copy would be its original's.
+    It receives its own ID, because a copy has the same one as its original.
 
     Args:
-        paths: Where it lies now; this run holds it.
-        here: This machine, whose proof of it goes on; None if kernels cannot run on it.
-        reporter: Is told where it lay.
+        paths: The environment, which this command has locked.
+        here: This machine, whose verification remains valid; None if kernels cannot run on it.
+        reporter: Reports the previous path.
 
     Raises:
-        InstallationError: something in it cannot be written.
+        InstallationError: A file cannot be written.
     """
     venv = paths.venv
-    before = place_before(venv)
+    before = previous_path(venv)
     marker = read_marker(venv)
     if marker is None or before is None:
         return
     original = read_marker(before)
     is_copy = original is not None and original.id == marker.id
-    own = replace(marker, id=str(uuid.uuid4()))
-    # The marker comes last: a run that is killed before leaves an environment that is made right again.
+    modified = modified_scripts(venv)
+    # The marker is last: the next command repeats what was killed before that.
     relocate_activation(venv, venv)
     relocate_scripts(venv, before)
     move_guard(venv, before)
+    now = script_digests(venv)
+    scripts = {
+        name: marker.scripts[name] if name in modified else now[name]
+        for name in marker.scripts.keys() & now
+    }
+    own = replace(marker, id=str(uuid.uuid4()), scripts=scripts)
     if here:
         stamp = standing_stamp(venv, marker, here)
         if stamp:
             stamp.write(stamp_file(own.id, here))
-    adopt_journal(paths, before)
+    adopt_journal(paths)
     remember(venv, own.id)
     own.write(venv, paths.work)
     reporter.step("Copied" if is_copy else "Moved", f"{before} -> {venv}")

@@ -1,4 +1,4 @@
-"""Remove environments, the journals of their changes, and the cache."""
+"""Removal of environments, their rollback data, and the cache."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.removal import is_folder, remove_file, remove_path, size_of
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.text import some
+from gpuinstall.environments.discarding import discard_environment, users_files
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.kept_files import remove_environment
 from gpuinstall.environments.records import changed_by_into, forget, remembered
 from gpuinstall.environments.rights import check_owner
-from gpuinstall.install.hold import WAIT_S, hold
-from gpuinstall.install.journal import replaced_environment
+from gpuinstall.install.environment_lock import WAIT_S, environment_lock
 
-_ROOM = 1_000_000
-"""The bytes that removing an environment needs, for the folder and the lock of its run."""
+_SPACE = 1_000_000
+"""The bytes that a removal needs, for its folder and lock."""
 
 
 def remove(
@@ -32,66 +32,65 @@ def remove(
     *,
     typed_in: Path | None = None,
 ) -> dict[Path, int]:
-    """Remove an environment of ours and the journal of its last change; locks stay, and the user's own files in a dated folder.
+    """Remove a managed environment and its rollback data, but no lock file.
 
     Args:
         paths: The environment.
-        reporter: Is told which files of the user were found, and where they are now.
-        wait: The seconds to wait for another run.
-        typed_in: The folder in which the command was typed; None: the working folder.
+        reporter: Reports waits, and removed files of the user.
+        wait: The seconds to wait for another command.
+        typed_in: The folder of the command line; None is the working folder.
 
     Returns:
-        The bytes of each folder that was removed.
+        The bytes of each removed folder.
 
     Raises:
-        UsageError: there is none, it is not ours, or it cannot be removed from here.
+        UsageError: It is missing, not managed, or cannot be removed from this folder.
         InstallationError: Another user owns it.
     """
     paths.check_left(typed_in, "removed")
     check_owner(paths)
     removable = find_removable(paths)
-    if shutil.disk_usage(paths.folder).free < _ROOM and not exists(paths.work):
-        # A full disk takes not even a new folder: the bytecode of what is about to go makes room.
+    if shutil.disk_usage(paths.folder).free < _SPACE and not exists(paths.work):
+        # On a full disk, removing compiled modules frees some space.
         for folder in removable:
             for cache in list(folder.rglob("__pycache__")):
                 remove_path(cache)
-    with hold(paths, reporter, wait):
+    with environment_lock(paths, reporter, wait):
         removed = {
-            folder: _remove_folder(folder, paths, reporter)
+            folder: _discard(folder, paths, reporter)
             for folder in find_removable(paths)
         }
     forget(paths.venv)
     return removed
 
 
-def _remove_folder(
-    folder: Path,
-    paths: EnvironmentPaths,
-    reporter: Reporter,
-) -> int:
-    """Remove an environment, or the journal of its last change; return its bytes.
+def _discard(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> int:
+    """Remove an environment or a journal; return its bytes.
 
     Args:
-        folder: The environment, or the journal.
-        paths: Where both lie.
-        reporter: Is told what of the user's stays.
+        folder: The environment or the journal.
+        paths: The environment.
+        reporter: Reports removed files of the user.
     """
-    is_journal = folder == paths.last_change
-    size = remove_environment(
-        replaced_environment(folder) if is_journal else folder,
-        paths.kept_files,
-        trash=paths.work,
-        reporter=reporter,
-    )
-    if is_journal:
-        size += size_of(folder)
+    if folder == paths.last_change:
+        size = size_of(folder)
         remove_path(folder)
+        return size
+    files = users_files(folder)
+    size = discard_environment(folder, paths.work)
+    if files:
+        text = f"{some(files)} (created or modified by you), with {folder}"
+        reporter.notice("Removed", text)
     return size
 
 
 def find_prunable() -> dict[Path, int]:
     """Return the bytes of each folder that ``prune`` removes."""
-    return {paths.last_change: size_of(paths.last_change) for paths in _changed()}
+    return {
+        folder: size_of(folder)
+        for paths in _changed()
+        for folder in _rollback_data(paths)
+    }
 
 
 def prune(reporter: Reporter) -> dict[Path, int]:
@@ -102,9 +101,9 @@ def prune(reporter: Reporter) -> dict[Path, int]:
     """
     removed: dict[Path, int] = {}
     for paths in _changed():
-        folder = paths.last_change
-        with _named_if_it_stays(folder, reporter), hold(paths, reporter, 0):
-            removed[folder] = _remove_folder(folder, paths, reporter)
+        for folder in _rollback_data(paths):
+            with _reporting(folder, reporter), environment_lock(paths, reporter, 0):
+                removed[folder] = _discard(folder, paths, reporter)
     markers = map(read_marker, remembered())
     alive = {marker.id for marker in markers if marker}
     for stamp in own_cache_folder().glob("stamps/*.json"):
@@ -114,19 +113,26 @@ def prune(reporter: Reporter) -> dict[Path, int]:
 
 
 @contextmanager
-def _named_if_it_stays(folder: Path, reporter: Reporter) -> Iterator[None]:
+def _reporting(folder: Path, reporter: Reporter) -> Iterator[None]:
+    """Warn if a folder cannot be removed."""
     try:
         yield
     except (GpuInstallError, OSError) as error:
-        reporter.warn(f"{folder} stays: {error}")
+        reporter.warn(f"{folder} was not removed: {error}")
 
 
 def _changed() -> list[EnvironmentPaths]:
     """Return the environments that this user can roll back."""
     own = map(EnvironmentPaths, remembered())
-    return [
-        paths for paths in (*own, *changed_by_into()) if is_folder(paths.last_change)
-    ]
+    return [paths for paths in (*own, *changed_by_into()) if _rollback_data(paths)]
+
+
+def _rollback_data(paths: EnvironmentPaths) -> list[Path]:
+    """Return the journal and the previous environments of an environment."""
+    folders = [paths.last_change]
+    if paths.is_ours:
+        folders += paths.previous
+    return list(filter(is_folder, folders))
 
 
 def remove_cache() -> list[Path]:
@@ -142,10 +148,10 @@ def remove_cache() -> list[Path]:
 
 
 def find_removable(paths: EnvironmentPaths) -> dict[Path, int]:
-    """Return the bytes of each folder that would be removed.
+    """Return the bytes of each folder that ``remove`` removes.
 
     Raises:
-        UsageError: there is nothing, or it is not ours.
+        UsageError: The environment is missing or not managed.
     """
     venv = paths.venv
     if not os.path.lexists(venv):
@@ -157,8 +163,8 @@ def find_removable(paths: EnvironmentPaths) -> dict[Path, int]:
     if read_marker(venv) is None:
         raise UsageError(
             "not-ours",
-            f"{venv} was not made by gpuinstall, which leaves it where it is",
-            hint="gpuinstall env list   # the environments that it made",
+            f"{venv} was not created by gpuinstall; not removing it",
+            hint="gpuinstall env list   # lists managed environments",
         )
-    folders = filter(is_folder, (venv, paths.last_change))
-    return {folder: size_of(folder) for folder in folders}
+    folders = [venv, *_rollback_data(paths)]
+    return {folder: size_of(folder) for folder in folders if is_folder(folder)}

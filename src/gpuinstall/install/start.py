@@ -12,7 +12,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.shell import joined
 from gpuinstall.base.values import replace
 from gpuinstall.environments.records import check_start
-from gpuinstall.install.hold import hold
+from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.install import install, read_state, with_preflight
 from gpuinstall.install.proof import renew_proof
 from gpuinstall.install.state import (
@@ -61,7 +61,7 @@ def environment_to_start(
     paths = _place_for(_fit(state), project)
     if paths.is_unfinished:
         # Nothing that a killed run has left is believed: neither its marker nor, if it was proven, the lock of before.
-        with hold(paths, reporter):
+        with environment_lock(paths, reporter):
             state = read_state(project, locked, again=True, check_ownership=False)
     fit, existing, action = _chosen(state, project, proof=proof)
     if action is Action.VERIFY:

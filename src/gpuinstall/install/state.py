@@ -23,9 +23,9 @@ from gpuinstall.base.errors import LockError, MachineError, NoBuildError, UsageE
 from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Driver
-from gpuinstall.base.removal import remove_path
+from gpuinstall.base.removal import remove_path, size_of
 from gpuinstall.base.shell import joined, quoted
-from gpuinstall.base.text import some
+from gpuinstall.base.text import readable, some
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.catalog.loader import load_catalog
@@ -65,6 +65,9 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.lock import Lock
     from gpuinstall.lock.request.lock_request import LockRequest
 
+THIRD_PREVIOUS = "third-previous"
+"""The code of the refusal to remove a previous environment."""
+
 ATTEMPTS = 3
 """How many builds are tried if kernels fail: each may cost 3 GB."""
 
@@ -88,7 +91,9 @@ class InstallOptions(Value):
     target: str | None = None
     """Which lock is meant."""
     replace: bool = False
-    """Whether a folder may be replaced that is not ours."""
+    """Whether an unmanaged environment or a folder may be replaced."""
+    discard_previous: bool = False
+    """Whether the oldest of two previous environments may be removed."""
     upgrade: bool = False
     """Whether every version may move."""
     moving: tuple[str, ...] = ()
@@ -121,23 +126,16 @@ class ExistingEnvironment(Value):
     """Whether this user made it; else it may have come with the folder, and its marker is not believed."""
     stamp: Stamp | None = None
     """What was proven of it on this machine, if that still holds."""
+    damaged: Mapping[str, str] = {}
+    """Messages about damaged packages of the lock file, by name."""
+    truncated: frozenset[str] = frozenset()
+    """The damaged packages whose files may be damaged in uv's cache too."""
+    lacks_pip: bool = False
+    """Whether another tool has removed pip."""
 
     def packages_named(self, names: Collection[str]) -> list[InstalledPackage]:
         """Return the packages in its own folders that have one of these names."""
         return [package for package in self.packages if package.name in names]
-
-    @cached_property
-    def damaged(self) -> dict[str, str]:
-        """The packages in its own folders with a RECORD that a power cut has emptied, or with two, in words, by their names."""
-        copies = Counter(package.name for package in self.packages)
-        damaged = {}
-        for package in self.packages:
-            name = package.name
-            if copies[name] > 1:
-                damaged[name] = f"{name} is installed twice"
-            elif file_size(package.record / "RECORD") == 0:
-                damaged[name] = f"{name} is damaged: its RECORD is empty"
-        return damaged
 
     @property
     def misplaced_projects(self) -> set[str]:
@@ -176,9 +174,9 @@ class ExistingEnvironment(Value):
     def intact_lock(self) -> Lock | None:
         """The lock of an environment that runs, and holds its packages and torch whole; None for any other.
 
-        What else lies there is the user's.
+        Other packages are the user's.
         """
-        if not self.made_here or not self.has_python or self.changed_build:
+        if not self.made_here or not self.has_python or self.damaged:
             return None
         is_whole = self.locked_versions.items() <= self.versions.items()
         return self.lock if is_whole else None
@@ -188,22 +186,15 @@ class ExistingEnvironment(Value):
         """The versions of the packages that are ours, by name; none if its copy of the lock is gone."""
         return self.marker.packages if self.marker and self.lock else {}
 
-    @cached_property
+    @property
     def changed_build(self) -> str:
-        """How torch, or what comes with its build, is not what was proven; empty if it is."""
+        """A message if torch or a package of its build is not as verified."""
         if self.lock is None:
             return ""
         is_tied = load_catalog().is_tied
-        own = self.locked_versions
-        changed = [
-            text for name, text in self.changed_versions.items() if is_tied(name)
-        ]
-        changed += [text for name, text in self.damaged.items() if name in own]
-        # With a stamp, what torch loads is as it was proven; a module in Python that is gone is verify's to find.
-        if not (changed or self.stamp):
-            losses = find_damage(self.packages_named({"torch"}), with_edits=False)
-            changed += [loss.message for loss in losses]
-        return next(iter(changed), "")
+        changed = {**self.damaged, **self.changed_versions}
+        texts = (text for name, text in changed.items() if is_tied(name))
+        return next(texts, "")
 
     def check_unchanged(self) -> None:
         """Check, before anything starts in it, that torch is what was proven.
@@ -282,17 +273,51 @@ def inspect_environment(
         is_empty = is_empty_folder or not os.path.lexists(venv)
         return ExistingEnvironment(paths, is_empty=is_empty)
     packages = read_packages(paths.packages_folders)
+    lock = read_own_lock(venv)
+    damaged, truncated = _find_damaged(packages, marker.packages if lock else ())
     return ExistingEnvironment(
         paths,
         is_empty=False,
         marker=marker,
-        lock=read_own_lock(venv),
+        lock=lock,
+        damaged=damaged,
+        truncated=truncated,
+        lacks_pip=marker.has_pip and all(one.name != "pip" for one in packages),
         versions=versions_of(packages, marker.packages),
         packages=packages,
         has_python=exists(paths.python),
         made_here=was_made_here(venv),
         stamp=standing_stamp(venv, marker, here),
     )
+
+
+def _find_damaged(
+    packages: Collection[InstalledPackage], locked: Collection[str]
+) -> tuple[dict[str, str], frozenset[str]]:
+    """Find packages that are installed twice, or lack RECORD or other files.
+
+    Args:
+        packages: The installed packages.
+        locked: The names of the packages of the lock file.
+
+    Returns:
+        Messages by name, and the names whose files may be damaged in uv's cache too.
+    """
+    own = [package for package in packages if package.name in locked]
+    copies = Counter(package.name for package in own)
+    damaged = {}
+    truncated = set()
+    for package in own:
+        if copies[package.name] > 1:
+            damaged[package.name] = f"{package.name} is installed twice"
+        elif file_size(package.record / "RECORD") < 0:
+            damaged[package.name] = f"{package.name} {package.version} has no RECORD"
+    intact = (package for package in own if package.name not in damaged)
+    for loss in find_damage(intact, with_edits=False):
+        damaged[loss.package.name] = loss.message
+        if loss.is_in_cache:
+            truncated.add(loss.package.name)
+    return damaged, frozenset(truncated)
 
 
 def is_created_from(paths: EnvironmentPaths, base: Path) -> bool:
@@ -372,6 +397,21 @@ def check_folder(venv: Path) -> None:
         )
 
 
+def check_previous(paths: EnvironmentPaths) -> None:
+    """Check that the previous environment can be kept.
+
+    Raises:
+        UsageError: Two previous environments are kept already.
+    """
+    if exists(paths.venv) and all(map(exists, paths.previous)):
+        oldest = paths.previous[1]
+        raise UsageError(
+            THIRD_PREVIOUS,
+            f"{oldest}, {readable(size_of(oldest))}, is the oldest of two previous environments, and would be removed",
+            hint="Run it again with --discard-previous",
+        )
+
+
 def check_movable(paths: EnvironmentPaths, typed_in: Path | None = None) -> None:
     """Check, before anything is fetched, that the environment can be moved aside; this run holds it.
 
@@ -413,6 +453,8 @@ class PackageChange(Value):
     """Whether the environment is made again, because the one that is there cannot be changed into it."""
     is_new: bool = False
     """Whether none is there."""
+    refreshed: frozenset[str] = frozenset()
+    """The packages that uv's cache may have only damaged."""
 
 
 def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
@@ -433,8 +475,8 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
     unchanged = set(_unchanged_packages(existing, new))
     unchanged -= existing.damaged.keys()
     own = set(marker.packages)
-    if existing.changed_build:
-        # Parts of another build share folders with those of this one: nvidia-cudnn-cu13 with nvidia-cudnn-cu12.
+    if existing.lock and any(map(load_catalog().is_tied, existing.changed_versions)):
+        # Packages of two builds share folders: nvidia-cudnn-cu13 with nvidia-cudnn-cu12.
         tied = set(filter(load_catalog().is_tied, {*new.names, *existing.versions}))
         unchanged -= tied
         own |= tied
@@ -444,15 +486,11 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
         comes |= new.addresses.keys()
     # pip belongs to no lock, and every environment has one.
     goes = (own & existing.versions.keys()) - new.names - {"pip"}
-    changed = existing.packages_named(comes | goes)
-    if not all(package.recorded for package in changed):
-        # Nobody knows which files are its own.
-        return anew
     # Of what two packages have written the last one's is there: the other has to write it again.
     leaving = existing.packages_named(goes)
     files = recorded_names(leaving, existing.paths.root)
     comes |= shared_with_others(existing.paths, leaving, files).keys() & new.names
-    return PackageChange(comes, frozenset(goes))
+    return PackageChange(comes, frozenset(goes), refreshed=existing.truncated & comes)
 
 
 def _unchanged_packages(existing: ExistingEnvironment, new: Lock) -> Iterator[str]:
@@ -500,7 +538,8 @@ class InstallState(Value):
         intact = self.existing.intact_lock
         if fit is None or intact is None or intact.sha256 != fit.lock.sha256:
             return Action.BUILD
-        if self.names_folder or self.existing.changed_projects:
+        existing = self.existing
+        if self.names_folder or existing.changed_projects or existing.lacks_pip:
             return Action.BUILD
         # Without the GPUs that it is for nothing more can be shown here.
         stamp = self.existing.stamp

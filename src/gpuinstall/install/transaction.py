@@ -1,8 +1,8 @@
-"""One transaction: an environment is changed where it lies, or it is as it was.
+"""A change of an environment in place, which is rolled back if it fails.
 
-uv writes into a folder beside the environment (``unpack.py``), and nowhere else. The files that go are removed, and those
-that come are moved from there to their places, one rename each (``file_change.py`` says which): no file is half there at
-any time, and nothing else is touched. ``journal.py`` has what lies on the disk meanwhile.
+uv writes only into a staging folder (``unpack.py``). Each removed file is unlinked, and
+each new one is renamed to its path (``file_change.py`` has the names), so that no file is
+ever incomplete and no other file is touched. ``journal.py`` describes the journal.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from gpuinstall.base.environment_paths import EnvironmentPaths, below
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
+    display_path,
     holds_text,
     link_or_copy,
     write_atomically,
@@ -29,24 +30,24 @@ from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import (
     files_below,
     is_folder,
+    mounts_in,
     remove_file,
     remove_path,
     size_of,
 )
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import readable, some
+from gpuinstall.base.text import number_of, readable, some
 from gpuinstall.base.values import replace
+from gpuinstall.environments.discarding import discard_environment, users_files
+from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
-from gpuinstall.environments.kept_files import (
-    dated_folder,
-    kept_paths,
-)
 from gpuinstall.environments.packages import (
+    InstalledPackage,
     read_packages,
     written_files,
 )
-from gpuinstall.environments.records import undo_command
+from gpuinstall.environments.records import place_of, undo_command
 from gpuinstall.install.file_change import (
     Change,
     is_same_file,
@@ -57,6 +58,7 @@ from gpuinstall.install.journal import (
     Journal,
     Owner,
     before,
+    identity_of,
     read_journal,
     replaced_environment,
     sync_file_system,
@@ -65,41 +67,56 @@ from gpuinstall.install.journal import (
 )
 from gpuinstall.lock.request.history import read_own_lock
 
+_GITIGNORE = "# Written by gpuinstall\n*\n"
+
 
 @contextmanager
 def changing(change: Change, reporter: Reporter) -> Iterator[None]:
-    """Change an environment, and keep the change; put back what was there if what is done meanwhile fails.
+    """Change an environment; roll back if the block fails, and commit otherwise.
 
     Args:
-        change: Which files come and go.
-        reporter: Is told which files of the user are kept, and where; and what stays if it is put back.
+        change: The files.
+        reporter: Reports modified files, and files that stay after a rollback.
 
     Raises:
-        InstallationError: a file cannot be read, linked or moved.
+        InstallationError: A file cannot be read, linked, or moved.
     """
     place = change.place
-    _begin(change)
     try:
-        with writing(place.root):
+        _begin(change)
+        with _changing_files(place):
             _apply(change)
         yield
         _commit(place, change.journal, reporter)
     except BaseException:
-        # What cannot be put back right now is left to the next run.
+        # The next command rolls back the rest.
         with defer_interrupts(), suppress(InstallationError, UsageError, OSError):
-            heal(place, reporter, is_own=True)
+            recover(place, reporter, is_own=True)
         raise
 
 
+@contextmanager
+def _changing_files(place: EnvironmentPaths) -> Iterator[None]:
+    """Raise InstallationError for an OSError, with the path of the file."""
+    try:
+        yield
+    except OSError as error:
+        # The second one is the destination of a link or move.
+        named = error.filename2 or error.filename
+        with writing(Path(named) if isinstance(named, str | Path) else place.root):
+            raise
+
+
 def _begin(change: Change) -> None:
-    """Write the journal of a change: from here on a run that dies is put back by the next."""
+    """Write the journal of a change. From now on, a killed change is recovered."""
     place = change.place
     journal = change.journal
-    # What a failure leaves there counts for nothing, and goes when the environment is let go.
     with writing(place.work):
         remove_path(place.scratch)
         before(place.scratch).mkdir(parents=True)
-        for name in {*change.names, *journal.own}:
+        # A link changes a file's time. The RECORDs come first, so that an edit remains newer.
+        names = {*change.names, *journal.own}
+        for name in sorted(names, key=_record_last, reverse=True):
             _link(place.root / name, before(place.scratch) / name)
         write_journal(journal, place, place.scratch)
         place.scratch.rename(place.current_change)
@@ -107,66 +124,68 @@ def _begin(change: Change) -> None:
 
 
 def _link(source: Path, destination: Path) -> None:
-    """Give a file a second name; nothing happens if there is none."""
+    """Give a file a second name, if it exists."""
     if os.path.lexists(source) and not is_folder(source):
         destination.parent.mkdir(parents=True, exist_ok=True)
         link_or_copy(source, destination)
 
 
 def _apply(change: Change) -> None:
-    """Remove the files that go, and move those that come to their places: a folder may come where a file was.
+    """Remove files, and move new ones to their paths.
 
-    The record of a package comes after its files and goes after what comes, so that there is always one of them.
+    The metadata of a package is written after its files and removed after the new ones,
+    so that one of them always exists.
     """
     place = change.place
-    records = set(filter(_is_record, change.goes))
-    for name in sorted(change.goes - records):
+    records = set(filter(_is_record, change.removed))
+    for name in sorted(change.removed - records):
         (place.root / name).unlink(missing_ok=True)
-    for name in sorted(change.comes, key=_record_last):
-        _make_way(place, name, change.goes)
-        _move(change.comes[name], place.root / name)
+    for name in sorted(change.added, key=_record_last):
+        _make_way(place, name, change.removed)
+        _move(change.added[name], place.root / name)
     for name in sorted(records):
         (place.root / name).unlink(missing_ok=True)
     _remove_leftovers(place, change.names)
 
 
 def _is_record(name: str) -> bool:
-    # An ``.egg-info`` may be a single file.
+    # An ``.egg-info`` can be a file.
     return ".dist-info/" in name or ".egg-info" in name
 
 
-def _record_last(name: str) -> tuple[bool, str]:
-    return (_is_record(name), name)
+def _record_last(name: str) -> tuple[bool, bool, str]:
+    return (_is_record(name), name.endswith("/RECORD"), name)
 
 
-def _make_way(place: EnvironmentPaths, name: str, gone: Iterable[str]) -> None:
-    """Make the folder of a file that comes, and remove one at its place that held what went alone; others' things stay.
+def _make_way(place: EnvironmentPaths, name: str, removed: Iterable[str]) -> None:
+    """Create the folder of a new file, and remove an empty one at its path.
 
     Args:
         place: The environment.
-        name: The file, by its path below the root.
-        gone: The files that went.
+        name: The new file, relative to the root.
+        removed: The removed files.
     """
     path = place.root / name
     if is_folder(path):
-        _remove_leftovers(place, (one for one in gone if one.startswith(f"{name}/")))
+        inside = (one for one in removed if one.startswith(f"{name}/"))
+        _remove_leftovers(place, inside)
     if not isdir(path.parent):
         with suppress(FileExistsError, NotADirectoryError):
             path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _move(source: Path, destination: Path) -> None:
-    """Move a file to its place in one stroke, also to another file system.
+    """Move a file atomically, also to another file system.
 
     Args:
-        source: The file, which is gone afterwards unless it lay on another file system.
-        destination: Its place; what lies there is replaced.
+        source: The file. It remains if it is on another file system.
+        destination: The path. An existing file is replaced.
 
     Raises:
-        OSError: it cannot be moved; its place is as it was.
+        OSError: The file cannot be moved. The destination is unchanged.
     """
     try:
-        os.replace(source, destination)  # noqa: PTH105  of thousands of files
+        os.replace(source, destination)  # noqa: PTH105  for thousands of files
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
@@ -179,10 +198,13 @@ def _move(source: Path, destination: Path) -> None:
 
 
 def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
-    """Remove what Python has compiled of modules that went or were replaced, and folders that are empty by now.
+    """Remove the compiled modules and empty folders of removed files.
 
-    Other files stay, and so do the folders of the environment itself.
+    Args:
+        place: The environment. Its own folders remain.
+        names: The removed and replaced files.
     """
+    mounts = mounts_in(place.root)
     modules: dict[str, set[str]] = {}
     for name in names:
         folder, _, file = name.rpartition("/")
@@ -191,9 +213,10 @@ def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
     for folder, stems in modules.items():
         path = place.root / folder
         cache = path / "__pycache__"
-        if is_folder(cache):
+        if is_folder(cache) and str(cache) not in mounts:
             for compiled in list(cache.glob("*.pyc")):
-                if compiled.name.partition(".")[0] in stems:
+                is_mounted = str(compiled) in mounts
+                if compiled.name.partition(".")[0] in stems and not is_mounted:
                     remove_file(compiled)
             with suppress(OSError):
                 cache.rmdir()
@@ -204,56 +227,63 @@ def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
 
 
 def _commit(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
-    """Keep a change that is proven: on the disk first, then by name.
-
-    Args:
-        place: The environment.
-        journal: The change.
-        reporter: Is told which files of the user are kept, and where.
-    """
+    """Write a verified change to disk, and commit it."""
     with writing(place.root):
         sync_file_system(place.root)
-    proven = replace(journal, is_proven=True)
+    verified = replace(journal, is_verified=True)
     with defer_interrupts():
-        write_journal(proven, place, place.current_change)
-        _finish(place, proven, reporter)
+        write_journal(verified, place, place.current_change)
+        _finish(place, verified, reporter)
 
 
 def _finish(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
-    """Publish the lock of a proven change, keep what was the user's, and end the change before."""
+    """Publish the lock file of a verified change, and report modified files."""
     publish_lock(place)
-    if journal.users:
-        folder = dated_folder(place.kept_files, journal.kept)
-        for name in journal.users:
-            _link(before(place.current_change) / name, folder / name)
-        text = f"{some(list(journal.users))}, changed or written by you: in {folder}"
-        reporter.notice("Kept", text)
-    _retire(place, reporter)
+    _keep_journal(place)
+    if journal.modified:
+        count = number_of(len(journal.modified), "modified file")
+        names = ", ".join(journal.modified[:3])
+        more = ", …" if len(journal.modified) > 3 else ""
+        undo = (
+            f"{undo_command(place)} restores the previous content until the next change"
+        )
+        reporter.notice("Replaced", f"{count}: {names}{more}; {undo}")
+
+
+def _keep_journal(place: EnvironmentPaths) -> None:
+    """Keep the journal of the current change instead of the last one."""
+    if os.path.lexists(place.last_change):
+        _keep_previous(place)
+        _discard(place.last_change, place)
     place.current_change.rename(place.last_change)
     sync_folder(place.work)
 
 
-def _retire(place: EnvironmentPaths, reporter: Reporter) -> None:
-    """End the last change: it cannot be taken back any more; an environment that it replaced is kept, and named."""
-    if not os.path.lexists(place.last_change):
-        return
+def _keep_previous(place: EnvironmentPaths) -> Path | None:
+    """Move the environment that the last change replaced to its path; return that."""
     replaced = replaced_environment(place.last_change)
-    if is_folder(place.last_change) and is_folder(replaced):
-        kept = replaced.rename(dated_folder(place.kept_files) / place.venv.name)
-        text = f"{kept}, {readable(size_of(kept))}, which was replaced before"
-        reporter.notice("Kept", text)
-    _discard(place.last_change, place)
+    if not (is_folder(place.last_change) and is_folder(replaced)):
+        return None
+    latest, older = place.previous
+    if os.path.lexists(latest):
+        # The user has confirmed the removal of a third one.
+        discard_environment(older, place.work)
+        latest.rename(older)
+    with suppress(OSError):
+        if not os.path.lexists(replaced / ".gitignore"):
+            (replaced / ".gitignore").write_text(_GITIGNORE)
+    return replaced.rename(latest)
 
 
 def _discard(folder: Path, place: EnvironmentPaths) -> None:
-    """Remove a journal, under a name that the next run clears away."""
+    """Remove a journal, under a name that the next command removes too."""
     remove_path(place.scratch)
     folder.rename(place.scratch)
     remove_path(place.scratch)
 
 
 def publish_lock(place: EnvironmentPaths) -> None:
-    """Bring the lock in the folder to what the environment holds; if its copy is gone or another, there is none to bring."""
+    """Copy the lock file of an environment into its folder, if it is intact."""
     own = read_own_lock(place.root)
     if own is None:
         return
@@ -263,24 +293,24 @@ def publish_lock(place: EnvironmentPaths) -> None:
         sync_folder(lock.parent)
 
 
-def heal(
+def recover(
     place: EnvironmentPaths,
     reporter: Reporter,
     *,
     is_own: bool = False,
     takes_over: bool = False,
 ) -> None:
-    """Finish the change of a run that was killed, or put back what was there; where another installer came between, neither.
+    """Complete an interrupted change if it was verified, or roll it back.
 
     Args:
-        place: The environment, which this run holds.
-        reporter: Is told what became of the change.
-        is_own: Whether this very run has begun it.
-        takes_over: Whether one is put back that was begun on another host.
+        place: The environment, which this command has locked.
+        reporter: Reports the result.
+        is_own: Whether this process began the change.
+        takes_over: Whether to roll back a change that began on another host.
 
     Raises:
-        UsageError: another user's run, or one on another host, has begun it.
-        InstallationError: a file cannot be put back.
+        UsageError: Another user or host began it.
+        InstallationError: A file cannot be restored.
     """
     if not place.is_unfinished:
         return
@@ -290,134 +320,165 @@ def heal(
         move = f"mv {quoted(place.current_change)} {quoted(aside)}"
         raise UsageError(
             "others-change",
-            f"{place.current_change} holds a change that was not finished, which this user did not begin here",
-            why="its record may name any file of the environment as one to remove",
-            hint=f"{move}   # keeps the files that it holds; then run it again",
+            f"{place.current_change} is an interrupted change that this user did not begin",
+            why="its journal could list any file of the environment for removal",
+            hint=f"{move}   # keeps its files; then run it again",
         )
     owner = journal.owner
     if not is_own and (owner.is_elsewhere and not takes_over):
         raise UsageError(
             "change-elsewhere",
             f"{place.venv} is being changed by {owner}",
-            why="whether that run still lives cannot be seen from here",
+            why="this host cannot tell whether that process still runs",
             hint=f"{undo_command(place)} --replace   # if it does not",
         )
     if not is_own and owner.is_alive and owner.process != os.getpid():
         raise InstallationError("busy", f"{place.venv} is still in use by {owner}")
-    with writing(place.root):
+    with _changing_files(place):
+        is_undone = False
         if journal.is_rebuild:
             is_undone = not _finish_rebuild(place, journal, reporter)
-        elif journal.is_proven:
+        elif _was_recreated(place):
+            _discard(place.current_change, place)
+            text = f"an interrupted change: another tool has recreated {place.venv}"
+            reporter.notice("Discarded", text)
+        elif journal.is_verified:
             _finish(place, journal, reporter)
-            is_undone = False
         else:
-            is_undone = _put_back(place, journal, reporter)
+            _restore(place, journal, reporter)
+            is_undone = True
     if is_undone and not is_own:
-        reporter.step("Undone", "a change that a killed run had begun")
+        reporter.step("Rolled back", "an interrupted change")
 
 
-def _changed_since(
+def _was_recreated(place: EnvironmentPaths) -> bool:
+    """Return whether another tool recreated an environment during a change."""
+    had_marker = os.path.lexists(before(place.current_change) / NAME)
+    return had_marker and not os.path.lexists(place.root / NAME)
+
+
+def _changed_by_others(
     place: EnvironmentPaths, journal: Journal, folder: Path
 ) -> list[str]:
-    """Return the packages of a change that another installer has changed since it was begun.
+    """Return the packages of a change that another tool has changed since.
 
     Args:
         place: The environment.
         journal: The change.
-        folder: Where the journal lies, with the files of before.
+        folder: The folder of the journal.
     """
     installed = read_packages(place.packages_folders)
-    moved = []
+    changed = []
     for name, versions in journal.packages.items():
         records = [one.record / "RECORD" for one in installed if one.name == name]
-        is_moved = not records and all(versions)
-        # It comes and goes last of the files of a package.
+        is_changed = not records and all(versions)
         for record in filter(os.path.lexists, records):
             path = record.relative_to(place.root).as_posix()
-            was_there = is_same_file(before(folder) / path, record)
-            is_moved |= not (was_there or _is_what_came(record, path, journal))
-        if is_moved:
-            moved.append(name)
-    return moved
+            is_previous = is_same_file(before(folder) / path, record)
+            is_changed |= not (is_previous or _is_new_file(record, path, journal))
+        if is_changed:
+            changed.append(name)
+    return changed
 
 
-def _is_what_came(path: Path, name: str, journal: Journal) -> bool:
-    """Whether a file is what a change has brought, or is empty, as a power cut leaves it: then it holds nothing of the user's.
+def _files_of(
+    names: Iterable[str], packages: Iterable[InstalledPackage], root: Path
+) -> set[str]:
+    """Return the files of packages with these names, relative to ``root``."""
+    files = set[str]()
+    for package in packages:
+        if package.name in names:
+            files |= written_files(package, root).keys()
+    return files
+
+
+def _is_new_file(path: Path, name: str, journal: Journal) -> bool:
+    """Return whether a file is as a change wrote it, possibly incomplete.
+
+    A file is incomplete if the host restarted and it was not changed after that. An empty
+    file has no content of the user's.
 
     Args:
         path: The file.
-        name: Its path below the root of the environment.
-        journal: The journal of the change.
+        name: Its path relative to the root.
+        journal: The change.
     """
-    came = journal.comes.get(name)
-    if came is None:
+    expected = journal.added.get(name)
+    if expected is None:
         return False
     status = path.lstat()
-    # A folder or a pipe may have no size either.
-    is_empty = stat.S_ISREG(status.st_mode) and status.st_size == 0
-    return is_empty or size_and_time(path) == came
+    if size_and_time(path) == expected:
+        return True
+    is_incomplete = not status.st_size or status.st_ctime_ns < journal.owner.ended_by
+    return stat.S_ISREG(status.st_mode) and is_incomplete
 
 
 @defer_interrupts()
-def _put_back(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> bool:
-    """Take away what a change has brought, and bring back what it has taken; a run that dies here is repeated.
+def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
+    """Remove the new files of a change, and restore the previous ones.
+
+    If this is killed, the next command repeats it.
 
     Args:
         place: The environment.
-        journal: The journal of the change that is under way.
-        reporter: Is told what stays, and what was kept aside.
-
-    Returns:
-        False if another installer has changed one of its packages since: what was there before is kept aside.
+        journal: The current change.
+        reporter: Reports the files and packages that stay as they are.
     """
-    moved = _changed_since(place, journal, place.current_change)
-    if moved:
-        aside = dated_folder(place.kept_files, journal.kept)
-        place.current_change.rename(aside / "change")
-        text = f"what was there before a change that a killed run had begun: in {aside}"
-        reporter.notice("Kept", f"{text}; {some(moved)} came or changed since")
-        return False
+    changed = _changed_by_others(place, journal, place.current_change)
     copies = before(place.current_change)
-    went = {copy.relative_to(copies).as_posix() for copy in files_below(copies)}
-    came = {*journal.comes, *journal.own} - went
-    records = set(filter(_is_record, came))
-    names = [*sorted(came - records), *sorted(went, key=_record_last), *sorted(records)]
-    stays = []
-    # As in ``_apply``: what may be in the way goes first, and of each package there is always a record.
+    previous = {copy.relative_to(copies).as_posix() for copy in files_below(copies)}
+    folders = [copies / below(one, place.root) for one in place.packages_folders]
+    kept = _files_of(changed, read_packages(folders), copies)
+    kept |= _files_of(changed, read_packages(place.packages_folders), place.root)
+    new = {*journal.added, *journal.own} - previous
+    records = set(filter(_is_record, new))
+    names = [
+        *sorted(new - records),
+        *sorted(previous, key=_record_last),
+        *sorted(records),
+    ]
+    written = []
+    # As in ``_apply``, each package always has its metadata.
     for name in names:
         path = place.root / name
         copy = copies / name
-        if is_same_file(copy, path):
+        if name in kept or is_same_file(copy, path):
             continue
-        is_written = name in journal.own and name not in journal.comes
+        is_own = name in journal.own and name not in journal.added
         is_there = os.path.lexists(path) and not is_folder(path)
-        if is_there and not is_written and not _is_what_came(path, name, journal):
-            stays.append(name)
-        elif name in came:
+        if is_there and not is_own and not _is_new_file(path, name, journal):
+            written.append(name)
+        elif name in new:
             if is_there:
                 path.unlink()
         else:
-            _make_way(place, name, came)
+            _make_way(place, name, new)
             if is_folder(path) or not isdir(path.parent):
-                stays.append(name)
+                written.append(name)
                 continue
             part = place.work / f".back.{os.urandom(4).hex()}"
             link_or_copy(copy, part)
             _move(part, path)
-    _remove_leftovers(place, journal.comes)
-    if stays:
-        reporter.notice("Stays", f"{some(stays)}, written since in {place.venv}")
-    _discard(place.current_change, place)
-    return True
+    _remove_leftovers(place, journal.added)
+    if changed:
+        text = f"{some(changed)}: changed by another tool since in {place.venv}"
+        reporter.notice("Kept", text)
+    if written:
+        reporter.notice("Kept", f"{some(written)}: written since in {place.venv}")
+    if previous.intersection(written):
+        # Their previous content may be the user's too.
+        _keep_journal(place)
+    else:
+        _discard(place.current_change, place)
 
 
 _OURS = re.compile(r"staging-[0-9a-f]{8}|\.discarded-[0-9a-f]{8}")
 _PART = re.compile(r"\..{1,40}\.[0-9a-f]{8}")
-"""A file of ours that was being written."""
+"""A temporary file of gpuinstall."""
 
 
 def clear_away(place: EnvironmentPaths) -> None:
-    """Remove what runs that died have left of their preparations."""
+    """Remove the staging folders and temporary files of killed commands."""
     remove_path(place.scratch)
     if is_folder(place.work):
         for path in list(place.work.iterdir()):
@@ -430,51 +491,62 @@ def clear_away(place: EnvironmentPaths) -> None:
 def _finish_rebuild(
     place: EnvironmentPaths, journal: Journal, reporter: Reporter
 ) -> bool:
-    """Finish the exchange of two environments, or bring the old one back; return whether it was finished.
+    """Complete the exchange of two environments, or restore the previous one.
 
-    Both are complete, and the new one was proven before it came to its place.
+    Returns:
+        Whether it was completed. Both environments are complete, and the new one is verified.
     """
     replaced = replaced_environment(place.current_change)
-    is_exchanged = is_folder(place.root) and place.root.stat().st_ino == journal.inode
+    is_exchanged = is_folder(place.root) and identity_of(place.root) == journal.identity
+    if is_exchanged and is_folder(replaced) and any(replaced.iterdir()):
+        publish_lock(place)
+        _keep_journal(place)
+        _report_previous(_keep_previous(place), reporter)
+        return True
     if is_exchanged:
         publish_lock(place)
-        _retire(place, reporter)
-        if is_folder(replaced) and any(replaced.iterdir()):
-            users = kept_paths(replaced)
-            place.current_change.rename(place.last_change)
-            sync_folder(place.work)
-            if users:
-                folder = replaced_environment(place.last_change)
-                text = f"{some(users)} (created or edited by you): in {folder}"
-                reporter.notice("Moved", text)
-            return True
     elif is_folder(replaced):
         if os.path.lexists(place.root):
-            # Somebody has made it meanwhile.
-            kept = place.root.rename(dated_folder(place.kept_files) / place.root.name)
-            reporter.notice("Kept", f"{kept}, made while the environment was replaced")
+            # Another tool has created it meanwhile.
+            _keep_journal(place)
+            _report_previous(_keep_previous(place), reporter)
+            return False
         replaced.rename(place.root)
     _discard(place.current_change, place)
     return is_exchanged
 
 
-def replace_environment(
-    place: EnvironmentPaths, newcomer: Path, reporter: Reporter
-) -> None:
-    """Put a whole environment that is proven in the place of another, which the journal then holds.
+def _report_previous(folder: Path | None, reporter: Reporter) -> None:
+    """Report the previous environment, and the user's files in it."""
+    if folder is None:
+        return
+    files = users_files(folder)
+    text = (
+        f"{display_path(folder)}, {readable(size_of(folder))}, the previous environment"
+    )
+    if files:
+        text += f", with {some(files)} (created or modified by you)"
+    reporter.notice("Kept", text)
+
+
+def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) -> None:
+    """Replace an environment by a verified one, and keep the previous one.
 
     Args:
-        place: Where it comes to lie.
-        newcomer: Where it was made, on the same file system.
-        reporter: Is told which files of the user lay in the other.
+        place: The environment.
+        new: The new environment, on the same file system.
+        reporter: Reports the previous environment.
 
     Raises:
-        InstallationError: it cannot be put there; the other is where it was.
+        InstallationError: The new environment cannot be moved. The previous one is unchanged.
     """
     with writing(place.root):
-        sync_file_system(newcomer)
-        inode = newcomer.stat().st_ino
-        journal = Journal(Owner.this_run(), is_rebuild=True, inode=inode)
+        sync_file_system(new)
+        ignored = new / ".gitignore"
+        if holds_text(ignored, _GITIGNORE):
+            remove_file(ignored)
+        identity = identity_of(new)
+        journal = Journal(Owner.this_run(), is_rebuild=True, identity=identity)
         remove_path(place.scratch)
         place.scratch.mkdir(parents=True)
         write_journal(journal, place, place.scratch)
@@ -483,24 +555,24 @@ def replace_environment(
                 place.scratch.rename(place.current_change)
                 if exists(place.root):
                     place.root.rename(replaced_environment(place.current_change))
-                newcomer.rename(place.root)
+                new.rename(place.root)
                 _finish_rebuild(place, journal, reporter)
         except OSError:
             with suppress(OSError, InstallationError):
-                heal(place, reporter, is_own=True)
+                recover(place, reporter, is_own=True)
             raise
 
 
 def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
-    """Take the last change back, and keep what is there for the way forward.
+    """Undo the last change. The next rollback redoes it.
 
     Args:
-        place: The environment, which this run holds.
-        reporter: Is told what stays as it is.
+        place: The environment, which this command has locked.
+        reporter: Reports what stays as it is.
 
     Raises:
-        UsageError: there is none by this user, or a file lies behind a link.
-        InstallationError: something cannot be written.
+        UsageError: There is no change by this user, another tool has recreated the environment, or a file is behind a link.
+        InstallationError: A file cannot be written.
     """
     journal = read_journal(place.last_change, place)
     if journal is None or not (journal.is_rebuild or is_folder(place.root)):
@@ -508,25 +580,50 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
             "no-previous",
             f"there is no change by gpuinstall to undo in {place.venv}, by this user",
         )
-    if journal.is_rebuild:
-        replace_environment(place, replaced_environment(place.last_change), reporter)
+    if os.path.lexists(place.root) and not _is_same_environment(place, journal):
+        raise UsageError(
+            "no-previous",
+            f"there is no change to undo: another tool has recreated {place.venv}",
+        )
+    if not journal.is_rebuild:
+        with changing(_reverse(place, journal, reporter), reporter):
+            pass
         return
-    with changing(_reverse(place, journal, reporter), reporter):
-        pass
+    inside = replaced_environment(place.last_change)
+    replaced = inside if is_folder(inside) else place.previous[0]
+    if not is_folder(replaced):
+        raise UsageError(
+            "no-previous",
+            f"there is no change to undo: {replaced}, the previous environment, is missing",
+        )
+    replace_environment(place, replaced, reporter)
+
+
+def _is_same_environment(place: EnvironmentPaths, journal: Journal) -> bool:
+    """Return whether an environment is still the one that was changed."""
+    marker = read_marker(place.venv)
+    if marker:
+        return place_of(marker.id) is not None
+    if journal.is_rebuild:
+        return identity_of(place.root) == journal.identity
+    # An unmanaged environment has no marker.
+    return not os.path.lexists(before(place.last_change) / NAME)
 
 
 def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> Change:
-    """Return the change that takes one back; a package that another installer has changed since is left alone.
+    """Return the change that undoes another one.
+
+    Packages that another tool has changed since stay as they are.
 
     Args:
         place: The environment.
-        journal: The journal of its last change.
-        reporter: Is told what is left alone.
+        journal: The last change.
+        reporter: Reports these packages.
     """
-    moved = _changed_since(place, journal, place.last_change)
-    if moved:
+    changed = _changed_by_others(place, journal, place.last_change)
+    if changed:
         reporter.warn(
-            f"{some(moved)} came or changed since in {place.venv}, and stays as it is"
+            f"{some(changed)}: changed by another tool since in {place.venv}; not rolled back"
         )
     staging = place.staging
     files = {}
@@ -536,25 +633,21 @@ def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> C
         files[name] = staging / name
         _link(copy, files[name])
     folders = [staging / below(one, place.root) for one in place.packages_folders]
-    apart = {name for name in journal.own if _is_edited_guard(place.root / name)}
-    after = {}
-    for package in read_packages(folders):
-        if package.name in moved:
-            apart |= written_files(package, staging).keys()
-        else:
-            after[package.name] = package.version
+    restored = read_packages(folders)
+    excluded = {name for name in journal.own if _is_edited_guard(place.root / name)}
+    excluded |= _files_of(changed, restored, staging)
     present = read_packages(place.packages_folders)
-    returning = journal.packages.keys() - moved
+    names = journal.packages.keys() - set(changed)
     return plan_change(
         place,
-        comes={name: files[name] for name in files.keys() - apart},
-        after=after,
-        leaving=[package for package in present if package.name in returning],
-        own=set(journal.own) - apart,
+        added={name: files[name] for name in files.keys() - excluded},
+        after={one.name: one.version for one in restored if one.name in names},
+        leaving=[package for package in present if package.name in names],
+        own=set(journal.own) - excluded,
     )
 
 
 def _is_edited_guard(path: Path) -> bool:
-    """Whether a file of the guard is no longer ours."""
+    """Return whether the user has edited a file of the guard."""
     is_guard = path.name in GUARD_FILES and os.path.lexists(path)
     return is_guard and not is_own_guard_file(path)

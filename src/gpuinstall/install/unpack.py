@@ -91,7 +91,7 @@ def unpack_packages(
     if priced.change.is_rebuild:
         _create(fit, staging, project)
         relocate_activation(staging, place.venv)
-    elif place.is_ours and priced.change.comes:
+    elif place.is_ours and (priced.change.comes or existing.lacks_pip):
         _create_before(place, staging, session)
     keeps_guard = not priced.change.is_rebuild and _keeps_guard(existing, fit, project)
     packages: tuple[InstalledPackage, ...] = ()
@@ -103,6 +103,10 @@ def unpack_packages(
         if priced.change.comes:
             fit = _unpack_all(priced, existing, project)
             packages = _check_files(priced, existing, project)
+        if existing.lacks_pip and not priced.change.is_rebuild:
+            _install_pip(place.python, staging, session)
+            staged = read_packages(packages_folders(staging))
+            packages += tuple(package for package in staged if package.name == "pip")
         if not keeps_guard:
             _write_guard(fit, absent.result(), priced.change.comes, existing, project)
     if place.is_ours:
@@ -159,6 +163,17 @@ def _create(
     session = project.session
     base = project.settings.base_python or _base_python(fit.choice.python, session)
     run_uv(uv.create(base, venv), session)
+    _install_pip(base, venv, session)
+
+
+def _install_pip(base: Path, venv: Path, session: Session) -> None:
+    """Install pip, if possible the one that the base interpreter bundles.
+
+    Args:
+        base: The base interpreter.
+        venv: The environment.
+        session: The clients of this run.
+    """
     try:
         carried = carried_pip(base)
         source = ["--only-binary", "pip", "pip"]
@@ -383,7 +398,8 @@ def _unpack_beside(
     if wheels:
         # For what builds need: that is in no lock.
         words += ["--find-links", str(wheels)]
-    refreshed = list(fit.lock.incomplete)
+    # uv's cache may have the same damaged files.
+    refreshed = [*fit.lock.incomplete, *(priced.change.refreshed & set(names))]
     for package in fit.lock.pylock.packages:
         source = package.directory
         if source and real_path(folder / source.path) in project.named_folders:

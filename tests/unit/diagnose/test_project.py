@@ -69,6 +69,7 @@ def test_a_project_of_another_folder_is_named(tmp_path):
     venv = tmp_path / "venv"
     record = venv / "lib" / "python3.12" / "site-packages" / "lb-1.0.dist-info"
     record.mkdir(parents=True)
+    (record / "METADATA").touch()
     lock = 'lock-version = "1.0"\ncreated-by = "gpuinstall"\n[[packages]]\nname = "lb"\ndirectory = { path = "lb" }\n'
     (venv / "pylock.cpu.toml").write_text(lock, "utf-8")
     sha256 = hashlib.sha256(lock.encode()).hexdigest()

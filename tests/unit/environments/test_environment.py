@@ -43,7 +43,7 @@ def test_added_packages_are_those_in_no_lock_whatever_their_spelling(tmp_path):
         "Old.Egg-1.0-py3.12.egg-info",
         "pip-26.3.dist-info",
     ):
-        (site / name).mkdir()
+        write_files(site / name, "METADATA", "PKG-INFO")
     assert added_packages(tmp_path / ".venv") == (
         "numpy 2.3.4+label",
         "old-egg 1.0",

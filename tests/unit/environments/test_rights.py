@@ -12,7 +12,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.cli import active
 from gpuinstall.environments.records import check_records
 from gpuinstall.environments.rights import check_rights, reason_unmanaged
-from gpuinstall.install.hold import take_back
+from gpuinstall.install.environment_lock import undo
 from gpuinstall.install.removal import remove
 from gpuinstall.sources.configuration import PIP_NAME, read_policy
 from tests.lab.listener import Listener
@@ -54,7 +54,7 @@ def test_another_users_environment_is_neither_removed_nor_rolled_back(
     with pytest.raises(InstallationError, match=message):
         remove(paths, Reporter())
     with pytest.raises(InstallationError, match=message):
-        take_back(paths, Reporter(), takes_over=False)
+        undo(paths, Reporter(), takes_over=False)
     assert not paths.work.exists()
 
 

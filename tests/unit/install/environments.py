@@ -3,6 +3,7 @@
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import Marker
 from gpuinstall.lock.file.lock import parse
+from tests.lab.environments import put_package
 
 LOCK = """lock-version = "1.0"
 requires-python = "==3.12.*"
@@ -37,7 +38,7 @@ def lock_text(version="2.14.1"):
 def make_environment(folder, name, version="2.14.1", lock="pylock.cu126.toml"):
     """An environment of ours whose marker is ``name``."""
     packages = folder / "lib" / "python3.12" / "site-packages"
-    (packages / f"torch-{version}.dist-info").mkdir(parents=True)
+    put_package(packages, "torch", {}, version=version)
     (folder / "bin").mkdir()
     (folder / "bin" / "python").touch()
     text = lock_text(version)

@@ -7,7 +7,7 @@ import pytest
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.install.hold import hold, only_run
+from gpuinstall.install.environment_lock import environment_lock, folder_lock
 from tests.lab.listener import Listener
 from tests.unit.install.environments import write_files
 
@@ -18,7 +18,7 @@ def place(tmp_path):
 
 
 def test_a_run_leaves_nothing_behind(place, tmp_path):
-    with hold(place, Reporter(), wait=0):
+    with environment_lock(place, Reporter(), wait=0):
         assert (place.work / "lock").exists()
     assert list(tmp_path.iterdir()) == []
 
@@ -26,11 +26,11 @@ def test_a_run_leaves_nothing_behind(place, tmp_path):
 @pytest.mark.parametrize(
     ("run", "left"),
     [
-        (hold, set()),
-        (hold, {"last"}),
-        (only_run, set()),
-        (only_run, {"last"}),
-        (only_run, {"changing"}),
+        (environment_lock, set()),
+        (environment_lock, {"last"}),
+        (folder_lock, set()),
+        (folder_lock, {"last"}),
+        (folder_lock, {"changing"}),
     ],
 )
 def test_git_sees_neither_a_run_nor_what_stays_after_it(place, run, left):
@@ -53,7 +53,7 @@ def test_what_runs_that_died_have_left_goes_and_other_files_stay(place):
     left = {"staging-0123abcd", ".discarded-0123abcd", ".new"}
     files = [f"{name}/file" for name in left | others]
     write_files(place.work, ".owner.0123abcd", *files)
-    with hold(place, Reporter(), wait=0):
+    with environment_lock(place, Reporter(), wait=0):
         pass
     assert {entry.name for entry in place.work.iterdir()} == others
 
@@ -61,13 +61,13 @@ def test_what_runs_that_died_have_left_goes_and_other_files_stay(place):
 @pytest.mark.parametrize("name", ["lock", ".gitignore", "owner"])
 def test_a_folder_in_the_place_of_a_file_of_ours_is_not_removed(place, name):
     write_files(place.work, f"{name}/mine")
-    with suppress(InstallationError), hold(place, Reporter(), wait=0):
+    with suppress(InstallationError), environment_lock(place, Reporter(), wait=0):
         pass
     assert (place.work / name / "mine").exists()
 
 
 def test_what_a_run_has_begun_is_cleared_away_however_it_ends(place, tmp_path):
-    with suppress(KeyboardInterrupt), hold(place, Reporter(), wait=0):
+    with suppress(KeyboardInterrupt), environment_lock(place, Reporter(), wait=0):
         (place.work / "staging-0123abcd").mkdir()
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
@@ -76,9 +76,9 @@ def test_what_a_run_has_begun_is_cleared_away_however_it_ends(place, tmp_path):
 def test_the_second_run_says_for_whom_it_waits_and_gives_up(place):
     listener = Listener()
     with (
-        hold(place, Reporter(), wait=0),
+        environment_lock(place, Reporter(), wait=0),
         pytest.raises(InstallationError) as caught,
-        hold(place, listener, wait=0.2),
+        environment_lock(place, listener, wait=0.2),
     ):
         pass
     assert caught.value.code == "busy"
@@ -107,7 +107,7 @@ def test_a_place_that_takes_no_folder_is_a_fault_and_no_reason_to_wait(
     place = EnvironmentPaths(Path(folder.replace("FILE", f"{tmp_path}/file/.venv")))
     with (
         pytest.raises(InstallationError, match="cannot be written") as refused,
-        hold(place, listener, wait=60),
+        environment_lock(place, listener, wait=60),
     ):
         pass
     assert str(place.folder) in refused.value.message
@@ -122,13 +122,13 @@ def test_a_lock_that_is_another_name_of_a_file_leaves_it_alone(place, tmp_path):
     lock.symlink_to(mine)
     with (
         pytest.raises(InstallationError, match="cannot be written"),
-        only_run(place, Reporter(), wait=0),
+        folder_lock(place, Reporter(), wait=0),
     ):
         pass
     assert mine.read_text() == "mine"
     lock.unlink()
     # An older filelock would empty it.
     lock.hardlink_to(mine)
-    with only_run(place, Reporter(), wait=0):
+    with folder_lock(place, Reporter(), wait=0):
         assert not lock.samefile(mine)
     assert mine.read_text() == "mine"

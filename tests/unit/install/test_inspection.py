@@ -1,4 +1,5 @@
 import json
+import shutil
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,15 +9,22 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import replace
+from gpuinstall.environments.environment import read_marker
 from gpuinstall.install.state import (
     check_folder,
     check_movable,
+    check_previous,
     inspect_environment,
     package_change,
 )
 from gpuinstall.lock.file.lock import parse
 from tests.lab.environments import put_package
-from tests.unit.install.environments import lock_text, make_environment
+from tests.unit.install.environments import (
+    MARKER,
+    lock_text,
+    make_environment,
+    write_files,
+)
 
 
 @pytest.fixture
@@ -39,7 +47,7 @@ def test_nothing_an_empty_folder_and_our_own_environment_may_be_replaced(
 
 def test_what_others_put_there_stops_nothing_and_what_they_moved_is_named(paths):
     site = make_environment(paths.venv, "ours") / SITE
-    (site / "cowsay-6.1.dist-info").mkdir()
+    write_files(site / "cowsay-6.1.dist-info", "METADATA")
     existing = inspect_environment(paths)
     existing.check_ownership()
     assert (existing.added, existing.changed_versions) == ({"cowsay"}, {})
@@ -68,7 +76,7 @@ def test_a_project_that_is_not_there_as_the_lock_has_it_has_changed(paths, tmp_p
     ]
     record = paths.venv / SITE / "lb-1.0.dist-info"
     assert replace(inspect_environment(paths), lock=lock).changed_projects == {"lb"}
-    record.mkdir()
+    write_files(record, "METADATA")
     changed = []
     for text in (right, *wrong):
         (record / "direct_url.json").write_text(text)
@@ -76,6 +84,87 @@ def test_a_project_that_is_not_there_as_the_lock_has_it_has_changed(paths, tmp_p
         if existing.changed_projects == {"lb"}:
             changed.append(text)
     assert changed == wrong
+
+
+def stray_file(site):
+    write_files(site / "alpha-0.9.dist-info", ".DS_Store")
+
+
+def no_record(site):
+    (site / "alpha-1.0.dist-info/RECORD").unlink()
+
+
+def egg_info(site):
+    shutil.rmtree(site / "alpha-1.0.dist-info")
+    write_files(site / "alpha-1.0-py3.12.egg-info", "PKG-INFO", "SOURCES.txt")
+
+
+def two_versions(site):
+    put_package(site, "alpha", {"alpha/old.py": ""}, version="0.9")
+
+
+def missing_file(site):
+    (site / "alpha/__init__.py").unlink()
+
+
+def shorter_file(site):
+    (site / "alpha/__init__.py").write_text("al")
+
+
+FAULTS: dict[str, tuple[Any, set[str]]] = {
+    "nothing": (lambda _site: None, set()),
+    "a stray file": (stray_file, set()),
+    "no RECORD": (no_record, {"alpha"}),
+    "an egg-info": (egg_info, {"alpha"}),
+    "two versions": (two_versions, {"alpha"}),
+    "a missing file": (missing_file, {"alpha"}),
+    "a shorter file": (shorter_file, {"alpha"}),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_only_a_damaged_package_is_reinstalled(paths, name):
+    fault, reinstalled = FAULTS[name]
+    make_environment(paths.venv, "ours")
+    site = paths.venv / SITE
+    put_package(site, "alpha", {"alpha/__init__.py": "alpha"}, version="1.0")
+    wheel = 'url = "https://index.example/alpha-1.0-py3-none-any.whl"'
+    hashes = f'hashes = {{ sha256 = "{"2" * 64}" }}'
+    entry = f'[[packages]]\nname = "alpha"\nversion = "1.0"\n[[packages.wheels]]\n{wheel}\n{hashes}\n'
+    lock = parse("pylock.cu126.toml", f"{lock_text()}{entry}")
+    (paths.venv / lock.name).write_text(lock.text)
+    versions = {"torch": "2.14.1", "alpha": "1.0"}
+    replace(MARKER, lock_sha256=lock.sha256, packages=versions).write(paths.venv)
+    fault(site)
+    existing = replace(inspect_environment(paths), made_here=True)
+    assert set(existing.damaged) == reinstalled
+    fit: Any = SimpleNamespace(lock=lock, choice=SimpleNamespace(python="3.12"))
+    change = package_change(existing, fit)
+    assert set(change.comes) == reinstalled
+    assert not change.is_rebuild
+    assert change.refreshed == ({"alpha"} if name == "a shorter file" else set())
+
+
+def test_third_previous_environment_needs_an_option(paths):
+    make_environment(paths.venv, "ours")
+    check_previous(paths)
+    for folder in paths.previous:
+        write_files(folder, "notes.txt")
+    with pytest.raises(UsageError) as refused:
+        check_previous(paths)
+    assert refused.value.hint == "Run it again with --discard-previous"
+    assert str(paths.previous[1]) in refused.value.message
+
+
+def test_missing_pip_is_restored_only_if_it_was_installed(paths):
+    make_environment(paths.venv, "ours")
+    assert not inspect_environment(paths).lacks_pip
+    marker = read_marker(paths.venv)
+    assert marker
+    replace(marker, has_pip=True).write(paths.venv)
+    assert inspect_environment(paths).lacks_pip
+    put_package(paths.venv / SITE, "pip", {}, version="26.3")
+    assert not inspect_environment(paths).lacks_pip
 
 
 def test_a_project_is_built_again_when_torch_moves(paths, tmp_path):

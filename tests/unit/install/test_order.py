@@ -13,8 +13,8 @@ from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.install import transaction
-from gpuinstall.install.file_change import placed_files, plan_change
-from gpuinstall.install.hold import hold
+from gpuinstall.install.environment_lock import environment_lock
+from gpuinstall.install.file_change import plan_change, staged_files
 from gpuinstall.install.journal import Owner
 from gpuinstall.install.transaction import changing
 from gpuinstall.lock.file.lock import parse
@@ -103,7 +103,7 @@ def change(place):
     arriving = read_packages([staging / SITE])
     planned = plan_change(
         place,
-        comes={**placed_files(arriving, staging, place), LOCK: staging / LOCK},
+        added={**staged_files(arriving, staging, place), LOCK: staging / LOCK},
         after={"small": "2"},
         leaving=[
             one for one in read_packages(place.packages_folders) if one.name == "small"
@@ -176,7 +176,7 @@ def test_a_kill_between_two_steps_leaves_one_state(place, tmp_path_factory):
         with Steps(place.folder) as killed, suppress(Killed):
             killed.last = number
             change(place)
-        with Steps(place.folder), hold(place, Reporter()):
+        with Steps(place.folder), environment_lock(place, Reporter()):
             pass
         if contents(place) not in (before, after) or place.is_unfinished:
             halves.append(steps.made[number])

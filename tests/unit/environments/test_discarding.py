@@ -1,4 +1,4 @@
-"""An environment that goes, and what of it stays."""
+"""Removal of environments, and the user's files in them."""
 
 import os
 import shutil
@@ -9,14 +9,15 @@ import pytest
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.environments import kept_files
-from gpuinstall.environments.kept_files import remove_environment
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.values import replace
+from gpuinstall.environments import discarding
+from gpuinstall.environments.discarding import discard_environment, users_files
+from gpuinstall.environments.environment import modified_scripts, script_digests
 from gpuinstall.install.transaction import clear_away
-from tests.lab.listener import Listener
 from tests.lab.mounts import mounted
 from tests.lab.wheels import make_wheel
-from tests.unit.install.environments import make_environment, write_files
+from tests.unit.install.environments import MARKER, make_environment, write_files
 
 
 @pytest.fixture
@@ -28,10 +29,11 @@ def paths(tmp_path):
 
 
 def remove(paths, folder=None):
-    """Remove an environment; return what was said."""
-    listener = Listener()
-    remove_environment(folder or paths.venv, paths.kept_files, paths.work, listener)
-    return listener.notices
+    """Remove an environment; return the user's files in it."""
+    folder = folder or paths.venv
+    found = users_files(folder)
+    discard_environment(folder, paths.work)
+    return found
 
 
 def files(folder):
@@ -39,64 +41,33 @@ def files(folder):
     return {path.relative_to(folder).as_posix() for path in found}
 
 
-def kept(paths):
-    """The files that were kept, without the dates of their folders."""
-    return {file.partition("/")[2] for file in files(paths.kept_files)}
-
-
-def test_what_installers_wrote_goes_without_a_word(paths):
+def test_files_of_installers_are_not_listed(paths):
     assert remove(paths) == []
     assert {path.name for path in paths.folder.iterdir()} == {paths.work.name}
     assert [*paths.work.iterdir()] == []
 
 
-def test_the_users_files_alone_are_kept_and_named_with_their_bytes(paths):
+def test_only_files_of_the_user_are_listed(paths):
     write_files(paths.venv, "notebooks/a.ipynb", text="n" * 4000)
     write_files(paths.venv, "lib/python3.12/site-packages/mine.py")
-    [notice] = remove(paths)
+    assert remove(paths) == ["lib/python3.12/site-packages/mine.py", "notebooks"]
     assert not paths.venv.exists()
-    assert kept(paths) == {
-        ".venv/notebooks/a.ipynb",
-        ".venv/lib/python3.12/site-packages/mine.py",
-    }
-    assert "lib, notebooks (created or edited by you)" in notice
-    assert f"4 kB, now in {next(paths.kept_files.iterdir())}/.venv" in notice
 
 
-def test_kept_files_are_never_replaced(paths):
-    for number in range(2):
-        write_files(paths.venv, "data.csv", text=str(number))
-        remove(paths)
-        make_environment(paths.venv, "next")
-    texts = {file.read_text() for file in paths.kept_files.glob("*/.venv/data.csv")}
-    assert texts == {"0", "1"}
+def test_all_files_of_another_folder_are_listed(tmp_path):
+    folder = write_files(tmp_path / "thesis", ".git/HEAD", "bin/python")
+    assert users_files(folder) == [".git", "bin"]
 
 
-def test_a_folder_that_is_no_environment_is_kept_as_it_is(paths, tmp_path):
-    remove(paths, write_files(tmp_path / "thesis", ".git/HEAD", "bin/python"))
-    assert kept(paths) == {"thesis/.git/HEAD", "thesis/bin/python"}
-
-
-def test_packages_that_were_added_are_named_with_their_versions(paths):
-    (paths.venv / "lib/python3.12/site-packages/cowsay-6.1.dist-info").mkdir()
-    removed = f"Removed cowsay 6.1: added by pip or uv to {paths.venv}"
-    assert remove(paths) == [removed]
-
-
-@pytest.mark.parametrize("is_link", [True, False])
-def test_kept_files_go_through_no_link(paths, tmp_path, is_link):
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    if is_link:
-        paths.kept_files.symlink_to(elsewhere)
-    else:
-        paths.kept_files.touch()
-    write_files(paths.venv, "data.csv")
-    before = files(paths.venv)
-    with pytest.raises(InstallationError, match="is not a folder"):
-        remove(paths)
-    assert files(elsewhere) == set()
-    assert files(paths.venv) == before
+@pytest.mark.parametrize("name", ["bin/activate", "pyvenv.cfg"])
+def test_modified_scripts_are_listed(paths, name):
+    write_files(paths.venv, "bin/activate", "pyvenv.cfg", text="uv's")
+    marker = replace(MARKER, scripts=script_digests(paths.venv))
+    marker.write(paths.venv)
+    assert modified_scripts(paths.venv) == set()
+    with (paths.venv / name).open("a") as file:
+        file.write("mine")
+    assert name in users_files(paths.venv)
 
 
 def test_of_a_link_only_the_link_goes(paths, tmp_path):
@@ -155,13 +126,11 @@ def replace_and_keep_the_time(file):
 @pytest.mark.parametrize(
     "edit", [edit_in_place, edit_with_the_same_size, replace_and_keep_the_time]
 )
-def test_an_edited_file_of_a_package_is_kept(paths, installed, edit):
-    path = (installed / "page").relative_to(paths.folder).as_posix()
+def test_modified_file_of_a_package_is_listed(paths, installed, edit):
+    path = (installed / "page").relative_to(paths.venv).as_posix()
+    assert path not in users_files(paths.venv)
     edit(installed / "page")
-    text = (installed / "page").read_text()
-    remove(paths)
-    assert kept(paths) == {path}
-    assert next(paths.kept_files.glob(f"*/{path}")).read_text() == text
+    assert users_files(paths.venv) == [path]
 
 
 def test_a_checkout_that_is_linked_into_the_packages_is_left_alone(
@@ -171,14 +140,13 @@ def test_a_checkout_that_is_linked_into_the_packages_is_left_alone(
     edit_in_place(checkout / "page")
     before = files(checkout)
     installed.symlink_to(checkout)
-    remove(paths)
+    assert remove(paths) == [installed.relative_to(paths.venv).as_posix()]
     assert files(checkout) == before
-    assert kept(paths) == {installed.relative_to(paths.folder).as_posix()}
 
 
 def test_what_a_killed_run_has_left_is_removed_by_the_next(paths, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(kept_files, "remove_path", Mock(side_effect=KeyboardInterrupt))
+        patched.setattr(discarding, "remove_path", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             remove(paths)
     assert len([*paths.work.iterdir()]) == 1
@@ -192,6 +160,5 @@ def test_of_a_package_with_an_empty_record_goes_what_has_another_name(paths, tmp
     write_files(site, "cut/mine.py")
     cached = write_files(tmp_path, "cut.so") / "cut.so"
     os.link(cached, site / "cut" / "cut.so")
-    remove(paths)
-    assert kept(paths) == {".venv/lib/python3.12/site-packages/cut/mine.py"}
+    assert remove(paths) == ["lib/python3.12/site-packages/cut/mine.py"]
     assert cached.exists()

@@ -1,0 +1,72 @@
+"""Removal of environments, and the list of the user's files in them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gpuinstall.base.environment_paths import packages_folders
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import writing
+from gpuinstall.base.removal import (
+    files_below,
+    is_link,
+    mounts_in,
+    remove_path,
+    size_of,
+)
+from gpuinstall.base.shell import quoted
+from gpuinstall.environments.damage import intact_files
+from gpuinstall.environments.environment import modified_scripts
+from gpuinstall.environments.ownership import (
+    is_environment,
+    recorded_paths,
+    user_paths,
+)
+from gpuinstall.environments.packages import read_packages
+
+
+def discard_environment(folder: Path, trash: Path) -> int:
+    """Remove an environment, with the user's files in it.
+
+    Args:
+        folder: The environment. If it is a link, only the link is removed.
+        trash: A folder on the same file system. If this run is killed, the next one removes its ``.discarded-…``.
+
+    Returns:
+        The number of removed bytes.
+
+    Raises:
+        UsageError: A file system is mounted in it.
+        InstallationError: It cannot be moved. Nothing is removed.
+    """
+    if is_link(folder):
+        remove_path(folder)
+    if not os.path.lexists(folder):
+        return 0
+    mounts = sorted(mounts_in(folder))
+    if mounts:
+        raise UsageError(
+            "mount-point",
+            f"something is mounted at {mounts[0]}, which gpuinstall does not remove",
+            hint=f"umount {quoted(mounts[0])}   # then run it again",
+        )
+    size = size_of(folder)
+    with writing(folder):
+        # On Windows, this fails if a file is open.
+        discarded = folder.rename(trash / f".discarded-{os.urandom(4).hex()}")
+    remove_path(discarded)
+    return size
+
+
+def users_files(folder: Path) -> list[str]:
+    """Return the files in an environment that no installer recorded, and modified files."""
+    names = set(user_paths(folder))
+    if is_environment(folder):
+        # Files behind links are not removed.
+        files = {file.relative_to(folder).as_posix() for file in files_below(folder)}
+        folders = packages_folders(folder)
+        recorded = recorded_paths(folder, folders) & files
+        names |= recorded - intact_files(read_packages(folders), folder, recorded)
+        names |= modified_scripts(folder)
+    return sorted(names)

@@ -1,0 +1,234 @@
+"""Environment locks: one command at a time changes an environment and its lock files.
+
+The next command first completes or rolls back a change that was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from os.path import exists, isfile
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import read_document, write_atomically, writing
+from gpuinstall.base.interruption import defer_interrupts
+from gpuinstall.base.removal import remove_file
+from gpuinstall.base.reporter import Reporter
+from gpuinstall.environments.rights import check_owner
+from gpuinstall.install.moved import relocate_environment
+from gpuinstall.install.transaction import clear_away, recover, roll_back
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+WAIT_S = 600.0
+"""The time in seconds to wait for another command, which can be downloading 3 GB."""
+_OWNER = "owner"
+"""The file with the process of the running command."""
+
+
+def needs_recovery(place: EnvironmentPaths) -> bool:
+    """Return whether a running or killed command has left files that this user can change."""
+    has_owner = os.path.lexists(place.work / _OWNER)
+    return place.is_unfinished or (has_owner and os.access(place.work, os.W_OK))
+
+
+@contextmanager
+def environment_lock(
+    place: EnvironmentPaths,
+    reporter: Reporter,
+    wait: float = WAIT_S,
+    *,
+    takes_over: bool = False,
+) -> Iterator[tuple[bool, bool]]:
+    """Lock an environment, and recover an interrupted change.
+
+    Args:
+        place: The environment, which need not exist.
+        reporter: Reports waits and recovered changes.
+        wait: The seconds to wait for another command.
+        takes_over: Whether to roll back a change that began on another host.
+
+    Yields:
+        Whether another command had the lock, and whether a change was recovered. In both cases, the environment can have changed.
+
+    Raises:
+        InstallationError: Another command has the lock for more than ``wait`` seconds, or the folder is not writable.
+        UsageError: Another user or host began a change.
+    """
+    owner = place.work / _OWNER
+    with folder_lock(place, reporter, wait) as has_waited:
+        try:
+            # Without it, a waiting command prints "another run".
+            with suppress(InstallationError):
+                write_atomically(owner, f"process {os.getpid()}", is_cached=True)
+            was_unfinished = place.is_unfinished
+            recover(place, reporter, takes_over=takes_over)
+            clear_away(place)
+            yield has_waited, was_unfinished
+        finally:
+            with defer_interrupts():
+                clear_away(place)
+                remove_file(owner)
+
+
+def undo(place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool) -> None:
+    """Roll back an interrupted change, or else the last one.
+
+    Args:
+        place: The environment.
+        reporter: Reports waits and files that stay.
+        takes_over: Whether to roll back a change that began on another host.
+
+    Raises:
+        UsageError: There is no change by this user.
+        InstallationError: Another user owns the environment.
+    """
+    check_owner(place)
+    with environment_lock(place, reporter, takes_over=takes_over) as (_, recovered):
+        if not recovered:
+            roll_back(place, reporter)
+        if place.is_ours:
+            # The previous files may be of another path.
+            relocate_environment(place, None, reporter)
+
+
+@contextmanager
+def folder_lock(
+    place: EnvironmentPaths, reporter: Reporter, wait: float = WAIT_S
+) -> Iterator[bool]:
+    """Lock an environment and its lock files, without a recovery.
+
+    Args:
+        place: The environment, which need not exist.
+        reporter: Reports waits.
+        wait: The seconds to wait for another command.
+
+    Yields:
+        Whether another command had the lock.
+
+    Raises:
+        InstallationError: Another command has the lock for more than ``wait`` seconds, or the folder is not writable.
+    """
+    ignored = place.work / ".gitignore"
+    created = [folder for folder in place.work.parents if not exists(folder)]
+    try:
+        with _file_lock(place, reporter, wait) as has_waited:
+            try:
+                with suppress(InstallationError):
+                    # Git ignores the whole folder, with this file.
+                    write_atomically(ignored, "*\n", is_cached=True)
+                yield has_waited
+            finally:
+                with defer_interrupts():
+                    is_kept = os.path.lexists(place.last_change)
+                    if not (is_kept or place.is_unfinished):
+                        remove_file(ignored)
+    finally:
+        # Folders with a journal remain.
+        with suppress(OSError):
+            for folder in (place.work, *created):
+                folder.rmdir()
+
+
+@contextmanager
+def lock_file_lock(place: EnvironmentPaths, reporter: Reporter) -> Iterator[None]:
+    """Lock the lock files next to an environment, unless the folder is read-only."""
+    if not os.access(place.venv.parent, os.W_OK):
+        yield
+        return
+    with folder_lock(place, reporter):
+        yield
+
+
+@contextmanager
+def _file_lock(
+    place: EnvironmentPaths, reporter: Reporter, wait: float
+) -> Iterator[bool]:
+    """Lock the file ``lock``, and remove it at the end.
+
+    Args:
+        place: The environment.
+        reporter: Reports waits.
+        wait: The maximum seconds to wait.
+
+    Yields:
+        Whether another command had the lock.
+
+    Raises:
+        InstallationError: Another command has the lock for more than ``wait`` seconds, or it cannot be written.
+    """
+    from filelock import FileLock
+
+    file = place.work / "lock"
+    lock = FileLock(file)
+    deadline = time.monotonic() + wait
+    has_waited = False
+    with writing(file.parent):
+        while not _acquire(lock, place):
+            if time.monotonic() >= deadline:
+                raise InstallationError(
+                    "busy",
+                    f"{place.venv} is still in use by {_owner(place)}",
+                    hint="Wait for it to end; then run this command again",
+                )
+            if not has_waited:
+                reporter.wait(
+                    f"waiting up to {wait:.0f} s for {_owner(place)}, which works on {place.venv}"
+                )
+            has_waited = True
+            time.sleep(0.05)
+    try:
+        yield has_waited
+    finally:
+        with defer_interrupts():
+            if os.name == "nt":
+                # Windows cannot remove an open file.
+                lock.release()
+            try:
+                remove_file(file)
+            finally:
+                lock.release()
+
+
+def _acquire(lock: BaseFileLock, place: EnvironmentPaths) -> bool:
+    """Return whether the lock of an environment was acquired.
+
+    Raises:
+        OSError: The folder cannot be written.
+    """
+    from filelock import Timeout
+
+    file = place.work / "lock"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        # Another command has removed the folder between two calls of mkdir.
+        if os.path.lexists(file.parent):
+            raise
+        return False
+    # Another command can remove the folder now.
+    with suppress(Timeout, FileNotFoundError):
+        # filelock before 4.2 truncates the file, which may have another name.
+        if isfile(file) and file.lstat().st_nlink > 1:
+            remove_file(file)
+        lock.acquire(timeout=0)
+        if os.path.lexists(file):
+            return True
+        # The previous command removed it before this one had the lock.
+        lock.release()
+    return False
+
+
+def _owner(place: EnvironmentPaths) -> str:
+    """Return the process that has locked an environment, if it is known."""
+    with suppress(OSError, ValueError):
+        text = read_document(place.work / _OWNER, place.work)
+        if re.fullmatch(r"process \d+", text):
+            return text
+    return "another run"

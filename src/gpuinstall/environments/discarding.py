@@ -60,7 +60,7 @@ def discard_environment(folder: Path, trash: Path) -> int:
 
 
 def users_files(folder: Path) -> list[str]:
-    """Return the files in an environment that no installer recorded, and modified files."""
+    """Return unrecorded and modified files in an environment."""
     names = set(user_paths(folder))
     if is_environment(folder):
         # Files behind links are not removed.

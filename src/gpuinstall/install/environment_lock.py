@@ -1,4 +1,4 @@
-"""Environment locks: one command at a time changes an environment and its lock files.
+"""Environment locks, so that one command at a time changes an environment.
 
 The next command first completes or rolls back a change that was killed.
 """
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 WAIT_S = 600.0
-"""The time in seconds to wait for another command, which can be downloading 3 GB."""
+"""Seconds to wait for another command, which can be downloading 3 GB."""
 _OWNER = "owner"
 """The file with the process of the running command."""
 
 
 def needs_recovery(place: EnvironmentPaths) -> bool:
-    """Return whether a running or killed command has left files that this user can change."""
+    """Return whether a killed command has left files to clear away."""
     has_owner = os.path.lexists(place.work / _OWNER)
     return place.is_unfinished or (has_owner and os.access(place.work, os.W_OK))
 
@@ -138,7 +138,7 @@ def folder_lock(
 
 @contextmanager
 def lock_file_lock(place: EnvironmentPaths, reporter: Reporter) -> Iterator[None]:
-    """Lock the lock files next to an environment, unless the folder is read-only."""
+    """Lock the lock files next to an environment, if they are writable."""
     if not os.access(place.venv.parent, os.W_OK):
         yield
         return

@@ -1,4 +1,4 @@
-"""The files that a change creates, replaces, or removes, according to RECORDs."""
+"""The files that a change writes or removes, according to RECORDs."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _real_names(place: EnvironmentPaths) -> Callable[[str], str]:
 
 
 _LARGE = 300_000
-"""The size in bytes of a RECORD that is read only if necessary. Torch's has 1,300,000."""
+"""The size of a RECORD that is read only if necessary. Torch's has 1.3 MB."""
 
 
 def shared_with_others(

@@ -68,7 +68,7 @@ class Owner(Value):
 
     @property
     def ended_by(self) -> int:
-        """The time in nanoseconds when the host restarted since; 0 if it has not."""
+        """The time of a later restart in nanoseconds, or 0 without one."""
         if not self.boot or self.boot == _boot():
             return 0
         return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -112,7 +112,7 @@ class Journal(Value):
 
 
 def identity_of(folder: Path) -> str:
-    """Return a text that changes when another tool recreates an environment."""
+    """Return a text that changes if an environment is recreated."""
     _, changed_ns, inode = file_stamp(str(folder / "pyvenv.cfg"))
     return f"{folder.stat().st_ino} {inode} {changed_ns}"
 

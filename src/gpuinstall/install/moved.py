@@ -1,4 +1,4 @@
-"""Updates of a moved or copied environment: its scripts, settings, and marker."""
+"""Updates of scripts, settings, and marker of a moved environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpuinstall.install.state import stamp_file, standing_stamp
 
 
 def previous_path(venv: Path) -> Path | None:
-    """Return the path at which this user created an environment, if it was moved."""
+    """Return the previous path of an environment that was moved."""
     marker = read_marker(venv)
     if marker is None or was_made_here(venv):
         return None

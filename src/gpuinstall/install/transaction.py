@@ -72,7 +72,7 @@ _GITIGNORE = "# Written by gpuinstall\n*\n"
 
 @contextmanager
 def changing(change: Change, reporter: Reporter) -> Iterator[None]:
-    """Change an environment; roll back if the block fails, and commit otherwise.
+    """Change an environment, and roll back if the block fails.
 
     Args:
         change: The files.
@@ -108,7 +108,7 @@ def _changing_files(place: EnvironmentPaths) -> Iterator[None]:
 
 
 def _begin(change: Change) -> None:
-    """Write the journal of a change. From now on, a killed change is recovered."""
+    """Write the journal of a change, with which a killed one is recovered."""
     place = change.place
     journal = change.journal
     with writing(place.work):
@@ -237,7 +237,7 @@ def _commit(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> No
 
 
 def _finish(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
-    """Publish the lock file of a verified change, and report modified files."""
+    """Publish the lock file of a change, and report modified files."""
     publish_lock(place)
     _keep_journal(place)
     if journal.modified:
@@ -260,7 +260,7 @@ def _keep_journal(place: EnvironmentPaths) -> None:
 
 
 def _keep_previous(place: EnvironmentPaths) -> Path | None:
-    """Move the environment that the last change replaced to its path; return that."""
+    """Move the replaced environment to its path, and return that."""
     replaced = replaced_environment(place.last_change)
     if not (is_folder(place.last_change) and is_folder(replaced)):
         return None
@@ -283,7 +283,7 @@ def _discard(folder: Path, place: EnvironmentPaths) -> None:
 
 
 def publish_lock(place: EnvironmentPaths) -> None:
-    """Copy the lock file of an environment into its folder, if it is intact."""
+    """Copy the intact lock file of an environment into its folder."""
     own = read_own_lock(place.root)
     if own is None:
         return

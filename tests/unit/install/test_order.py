@@ -33,7 +33,7 @@ class Killed(BaseException):
 
 
 class Steps:
-    """The calls that change the file system, and the last one before a kill."""
+    """The calls that change the file system, and the last before a kill."""
 
     def __init__(self, folder):
         self.folder = folder

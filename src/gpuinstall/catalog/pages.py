@@ -1,7 +1,8 @@
-"""What an index page lists: HTML, PEP 691 JSON and flat listings become wheels; pure."""
+"""Parse index pages: HTML, JSON of PEP 691, and flat listings."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
+import msgspec
+from packaging.tags import Tag, parse_tag
 from packaging.utils import (
     canonicalize_name,
     parse_sdist_filename,
@@ -17,7 +20,14 @@ from packaging.utils import (
 )
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import parse_json
+from gpuinstall.base.files import (
+    own_cache_folder,
+    parse_json,
+    read_raw,
+    write_atomically,
+)
+from gpuinstall.base.values import Value
+from gpuinstall.base.version import __version__
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel, WheelSource
 from gpuinstall.sources.web import Page
@@ -27,18 +37,21 @@ if TYPE_CHECKING:
 
 _SHA256 = re.compile(r"(?:\A|sha256[=:])([0-9a-fA-F]{64})\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")
+_PATH = re.compile(r"[/\\\0]|\A\.")
 _PLAIN_ADDRESS = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?/[!\"$-~]*")
-"""A whole address in ASCII without a fragment: nearly every file has one, to be taken as it is."""
+"""An absolute ASCII URL without a fragment, which most files have."""
 _MOST_LINKS = 100_000
-"""Of a page for one package: 150,000 wheels took 390 MB, and 50 MB have room for five million."""
+"""The most links of a package's page, whose size limit would allow five million."""
 _MOST_NAMES = 1_000_000
-"""The links of a page that lists a whole index, one for each package."""
+"""The most links of an index's list of packages."""
 _LONGEST_NAME = 255
-"""In characters, as on most file systems; a longer one could hold millions of tags."""
+"""The most characters of a file name; a longer one could have millions of tags."""
+_SMALL_PAGE = 4_000
+"""The most characters of a page that is parsed as fast as it is read from the cache."""
 
 
 class SourceRelease(NamedTuple):
-    """A release that a page has as source."""
+    """A source distribution on a page."""
 
     version: Version
     requires_python: str | None = None
@@ -51,42 +64,44 @@ def parse_page(
     backend: str | None = None,
     source: WheelSource = DEFAULT_INDEX,
 ) -> tuple[Wheel, ...]:
-    """Return the wheels of a page, and of its other files nothing.
+    """Return the wheels of a page.
 
     Args:
         page: The page.
-        backend: What a wheel without a label is for, by the place of the page.
-        source: The index or the folder that lists them.
+        backend: The tag of wheels without a label.
+        source: The index or the folder of the page.
 
     Raises:
-        InstallationError: if the page is malformed or a name leads out of its folder.
+        InstallationError: The page is malformed, or a file name is a path.
     """
-    return wheels_of(_links(page), backend, source)
+    return wheels_of(_files(page), backend, source)
 
 
 @cache
 def parse_sources(page: Page, package: str) -> tuple[SourceRelease, ...]:
-    """Return the source releases of a package on a page.
+    """Return the source distributions of a package on a page.
 
     Raises:
-        InstallationError: if the page is malformed.
+        InstallationError: The page is malformed.
     """
     releases = []
-    for link in _links(page):
-        # A file of another kind, or with a name of its own.
+    for file in _files(page):
+        if file.filename.endswith(".whl"):
+            continue
+        # Other files have no version.
         with suppress(ValueError):
-            name, version = parse_sdist_filename(link.filename)
+            name, version = parse_sdist_filename(file.filename)
             if name == package:
-                releases.append(SourceRelease(version, link.requires_python))
+                releases.append(SourceRelease(version, file.requires_python))
     return tuple(releases)
 
 
 def parse_names(page: Page) -> frozenset[str]:
-    """Return the packages on a page of a whole index: by their pages and their wheels."""
+    """Return the packages of an index, from the links to their pages and wheels."""
     if "json" in page.content_type:
         names = _json_names(page)
     else:
-        links = _links(page, _MOST_NAMES)
+        links = _files(page, _MOST_NAMES)
         wheels = wheels_of(links, None, DEFAULT_INDEX)
         names = [wheel.package for wheel in wheels]
         for link in links:
@@ -103,13 +118,19 @@ def parse_folder(
     folder: Path,
     source: WheelSource,
 ) -> tuple[Wheel, ...]:
-    """Return the wheels among the names of the files in an absolute ``folder``."""
+    """Return the wheels in an absolute folder.
+
+    Args:
+        names: The names of its files.
+        folder: The folder.
+        source: The source of the wheels.
+    """
     links = (PageFile((folder / name).as_uri(), name) for name in names)
     return wheels_of(links, None, source)
 
 
 class PageFile(NamedTuple):
-    """A file of a page."""
+    """A file on a page."""
 
     url: str
     filename: str
@@ -118,30 +139,62 @@ class PageFile(NamedTuple):
     metadata_sha256: str | None = None
     requires_python: str | None = None
     uploaded: str = ""
-    """When, as in ``2026-01-31T08:15:00Z``; empty if the page does not say."""
+    """The time of the upload, such as ``2026-01-31T08:15:00Z``; empty if unknown."""
 
 
 @cache
 def parse_files(page: Page, newest: str | None = None) -> tuple[PageFile, ...]:
-    """Return the files of a page, without those that were uploaded after a day, or on a day that it does not tell.
+    """Return the files of a page that are not yanked.
+
+    Args:
+        page: The page.
+        newest: The last day of uploads; excludes files without a date. None: all files.
 
     Raises:
-        InstallationError: if the page is malformed.
+        InstallationError: The page is malformed.
     """
-    return tuple(
-        link
-        for link in _links(page)
-        if newest is None or "" < link.uploaded[:10] <= newest
-    )
+    files = _files(page)
+    if newest is None:
+        return files
+    return tuple(file for file in files if "" < file.uploaded[:10] <= newest)
+
+
+class _ParsedPage(Value):
+    """The cached files of a page."""
+
+    digest: str
+    files: tuple[PageFile, ...]
 
 
 @cache
-def _links(
-    page: Page,
-    most: int = _MOST_LINKS,
-) -> tuple[PageFile, ...]:
-    """Return the files of a page that are not yanked, at the addresses that it may lead to."""
-    links = []
+def _files(page: Page, most: int = _MOST_LINKS) -> tuple[PageFile, ...]:
+    """Return the files of a page, parsed by this run or by a previous one.
+
+    Args:
+        page: The page.
+        most: The most links.
+    """
+    if len(page.text) <= _SMALL_PAGE:
+        return _parsed(page, most)
+    parts = (__version__, page.url, page.content_type, page.text)
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    name = hashlib.sha256(page.url.encode()).hexdigest()
+    path = own_cache_folder() / "parsed" / f"{name}.json"
+    # Read the page again if its parsed files are missing, damaged, or outdated.
+    with suppress(OSError, ValueError):
+        cached = msgspec.json.decode(read_raw(path), type=_ParsedPage)
+        if cached.digest == digest:
+            return cached.files
+    files = _parsed(page, most)
+    with suppress(InstallationError):
+        text = msgspec.json.encode(_ParsedPage(digest, files)).decode()
+        write_atomically(path, text, is_cached=True)
+    return files
+
+
+def _parsed(page: Page, most: int) -> tuple[PageFile, ...]:
+    """Parse a page, without yanked files and forbidden addresses."""
+    parsed = []
     try:
         files = (
             _json_files(page)
@@ -151,62 +204,80 @@ def _links(
         for file in files:
             if file.get("yanked"):
                 continue
-            link = _link(file, page.url)
-            if link is not None:
-                links.append(link)
-    # The last is what html.parser raises for a malformed declaration.
+            page_file = _page_file(file, page.url)
+            if page_file is not None:
+                parsed.append(page_file)
+    # html.parser raises AssertionError for a malformed declaration.
     except (ValueError, TypeError, KeyError, AttributeError, AssertionError) as error:
         raise _malformed(page.url) from error
-    return tuple(links)
+    return tuple(parsed)
 
 
 def wheels_of(
-    links: Iterable[PageFile],
+    files: Iterable[PageFile],
     backend: str | None,
     source: WheelSource,
 ) -> tuple[Wheel, ...]:
-    """Return the wheels among files, and of the others nothing.
+    """Return the wheels among files.
 
     Args:
-        links: The files.
-        backend: What one without a label is for.
-        source: The index or the folder that lists them.
+        files: The files.
+        backend: The tag of wheels without a label.
+        source: The index or the folder of the files.
 
     Raises:
-        InstallationError: if a name leads out of its folder.
+        InstallationError: A file name is a path.
     """
-    wheels = [_wheel(link, backend, source) for link in links]
+    wheels = [_wheel(file, backend, source) for file in files]
     return tuple(filter(None, wheels))
 
 
 def _wheel(
-    link: PageFile,
+    file: PageFile,
     backend: str | None,
     source: WheelSource,
 ) -> Wheel | None:
-    if not link.filename.endswith(".whl") or len(link.filename) > _LONGEST_NAME:
+    if not file.filename.endswith(".whl") or len(file.filename) > _LONGEST_NAME:
         return None
-    if re.search(r"[/\\\0]|\A\.", link.filename):
-        message = f"an index lists {link.filename!r}, which is outside its folder"
+    if _PATH.search(file.filename):
+        message = f"an index lists {file.filename!r}, which is outside its folder"
         raise InstallationError("unsafe-name", message)
+    stem, *tags = file.filename.removesuffix(".whl").rsplit("-", 3)
     try:
-        package, version, _, tags = parse_wheel_filename(link.filename)
+        package, version, label = _release(stem)
+        return Wheel(
+            package=package,
+            version=version,
+            filename=file.filename,
+            url=file.url,
+            tags=_tags("-".join(tags)),
+            sha256=file.sha256,
+            metadata=file.metadata,
+            metadata_sha256=file.metadata_sha256,
+            backend=label or backend,
+            source=source,
+            requires_python=file.requires_python,
+        )
     except ValueError:
-        # The name of a variant is none of a wheel yet.
+        # The name of a wheel variant is not standardized yet.
         return None
-    return Wheel(
-        package=package,
-        version=version,
-        filename=link.filename,
-        url=link.url,
-        tags=tags,
-        sha256=link.sha256,
-        metadata=link.metadata,
-        metadata_sha256=link.metadata_sha256,
-        backend=version.local if known_backend(version.local) else backend,
-        source=source,
-        requires_python=link.requires_python,
-    )
+
+
+@cache
+def _release(stem: str) -> tuple[str, Version, str | None]:
+    """Parse a wheel's name without its tags, which hundreds of files share.
+
+    Returns:
+        The package, its version, and the backend of its label.
+    """
+    package, version, _, _ = parse_wheel_filename(f"{stem}-py3-none-any.whl")
+    label = version.local
+    return package, version, label if known_backend(label) else None
+
+
+@cache
+def _tags(text: str) -> frozenset[Tag]:
+    return frozenset(parse_tag(text))
 
 
 def _json_files(page: Page) -> list[dict[str, Any]]:
@@ -229,13 +300,13 @@ def _html_files(
     page: Page,
     most: int,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the links of a page as the JSON of PEP 691 writes files."""
+    """Yield the links of a page in the format of PEP 691."""
     if page.text.lower().count("<a") > most:
         raise ValueError("more links than any page has")
     for anchor in _anchors(page.text):
         address, _, fragment = anchor.get("href", "").partition("#")
         path = address.partition("?")[0]
-        # The second is the older name of the first.
+        # The second is the previous name.
         metadata = anchor.get(
             "data-core-metadata", anchor.get("data-dist-info-metadata", "false")
         )
@@ -251,7 +322,7 @@ def _html_files(
 
 def _anchors(text: str) -> list[dict[str, str]]:
     """Return the attributes of each link of a page."""
-    from html.parser import HTMLParser  # whose table of entities takes long to load
+    from html.parser import HTMLParser  # slow to import
 
     anchors: list[dict[str, str]] = []
 
@@ -270,11 +341,11 @@ def _anchors(text: str) -> list[dict[str, str]]:
     return anchors
 
 
-def _link(
+def _page_file(
     file: dict[str, Any],
     page_url: str,
 ) -> PageFile | None:
-    """Return a file of a page; None if its address is none that the page may lead to."""
+    """Return a file of a page, or None if its address is forbidden."""
     address = _address(page_url, str(file["url"]))
     if address is None:
         return None
@@ -295,7 +366,7 @@ def _address(
     base: str,
     href: str,
 ) -> str | None:
-    """Return the address of a link, without its fragment; None if the page may not lead there."""
+    """Return the address of a link without its fragment, or None if it is forbidden."""
     if _PLAIN_ADDRESS.fullmatch(href):
         return href
     try:
@@ -305,7 +376,7 @@ def _address(
     except ValueError:
         return None
     if scheme == "file":
-        # Only a page on this machine may lead to files on it.
+        # Only a local page may list local files.
         return address if base.startswith("file:") else None
     if scheme in {"http", "https"} and host:
         return address
@@ -323,5 +394,5 @@ def _malformed(url: str) -> InstallationError:
     return InstallationError(
         "malformed-page",
         f"the page {url} is not a package index",
-        hint="Check the address of the index: what lies there is something else",
+        hint="Check the URL of the index",
     )

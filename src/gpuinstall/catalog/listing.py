@@ -174,25 +174,25 @@ def index_names(
     return frozenset()
 
 
-def own_names(
+def is_own_name(
     sources: Sources,
     client: Client,
+    name: str,
     backend: str,
-    names: Collection[str],
-) -> frozenset[str]:
-    """Return those of ``names`` whose files the torch index has itself, beside torch's.
+) -> bool:
+    """Return whether the torch index hosts the files of a package.
+
+    It lists other packages with files of the default index.
 
     Args:
         sources: The torch index.
-        client: What asks it.
+        client: The HTTP client.
+        name: The package.
         backend: The tag of the backend.
-        names: Packages that its page names: of some it lists files of other hosts.
     """
-    read_hosts = partial(_hosts, sources, client, backend)
-    own_hosts, *others = side_by_side(read_hosts, ("torch", *names))
+    own_hosts = _hosts(sources, client, backend, "torch")
     own_hosts.add(Location.parse(sources.torch_index).server)
-    hosts_of = zip(names, others, strict=True)
-    return frozenset(name for name, hosts in hosts_of if hosts & own_hosts)
+    return bool(own_hosts & _hosts(sources, client, backend, name))
 
 
 def _hosts(

@@ -28,7 +28,6 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import COMPANIONS, DEFAULT_INDEX, PAIRED, Build, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.pages import PageFile, wheels_of
-from gpuinstall.lock.file.lock import placeholder_hash
 from gpuinstall.lock.request.project import nested_requirements
 from gpuinstall.lock.solve.extensions import choose_prebuilt, extension_row
 from gpuinstall.lock.solve.facts import Fact, Judge
@@ -45,7 +44,8 @@ from gpuinstall.lock.uv.project import (
     MISSING_EXTRAS,
     Pages,
     ResolverProject,
-    resolve_project,
+    metadata_row,
+    placeholder_wheel,
     versions_in,
 )
 from gpuinstall.lock.uv.resolution import check_addresses, locked_files
@@ -172,13 +172,16 @@ class Loop:
     def ask_plainly(self) -> Mapping[str, Any] | Conflict:
         """Have uv resolve the request without what we know, so that its account has its own words alone."""
         requirements = self.problem.requirements
-        plain = replace(
-            self._project(requirements),
-            requirements=(*requirements, ANY_TORCH),
-            metadata=self.problem.near.metadata,
-            wheels_only=self._wheels_only,
-        )
-        return resolve_project(plain, self.session)
+
+        def plain() -> ResolverProject:
+            return replace(
+                self._project(requirements),
+                requirements=(*requirements, ANY_TORCH),
+                metadata=self.problem.near.metadata,
+                wheels_only=self._wheels_only,
+            )
+
+        return self.index.resolve(plain)
 
     def _learn(self, answer: Answer) -> bool:
         """Learn what is wrong with an answer; return whether that is new."""
@@ -228,9 +231,9 @@ class Loop:
     ) -> Answer | Conflict:
         """Have uv resolve requirements with what is known."""
         self._runs += 1
-        project = self._project(requirements, *bounds)
+        project = partial(self._project, requirements, *bounds)
         try:
-            document = resolve_project(project, self.session)
+            document = self.index.resolve(project)
         except InstallationError as error:
             is_constrained = any(self._beside_torch.values())
             is_steered = self.judge.facts or is_constrained or bounds
@@ -313,13 +316,15 @@ class Loop:
             folder=session.folder,
             wheels_only=self._wheels_only | excluded,
             sources=session.sources,
+            unread=self.index.unread - self.prebuilt.keys(),
         )
 
     @property
     def _wheels_only(self) -> frozenset[str]:
         """The packages that are built in no version, whatever is known of them."""
         extensions = load_extensions().unclaimed
-        names = self.index.names.union(extensions, self.problem.files)
+        index = self.index
+        names = index.names.union(index.unread, extensions, self.problem.files)
         by_request = self.session.sources.only_binary - {":all:"}
         return names | by_request | self._unbuildable
 
@@ -369,27 +374,27 @@ class Loop:
 
     def _own_pages(self) -> dict[str, tuple[Wheel, ...]]:
         numbers = range(len(self._ranked))
-        builds = tuple(_own_wheel(BUILD, number) for number in numbers)
+        builds = tuple(placeholder_wheel(BUILD, number) for number in numbers)
         pages = {BUILD: builds, NOWHERE: ()}
         for pin in self.problem.near.yielding:
             name = f"{PIN}{pin.name}"
-            pages[name] = (_own_wheel(name, 0), _own_wheel(name, 1))
+            pages[name] = (placeholder_wheel(name, 0), placeholder_wheel(name, 1))
         return pages
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         """Yield what stands in place of METADATA: of our packages, and of every version of which there is a fact."""
         for number, version in enumerate(self._ranked):
             further = self._beside_torch[self.index.builds[version].torch]
-            yield _row(BUILD, str(number), [f"torch==={version}", *further])
+            yield metadata_row(BUILD, str(number), [f"torch==={version}", *further])
         yielding = self.problem.near.yielding
         for pin in yielding:
             # Of two rows uv takes the first: it has every pin of the package.
             texts = [one.text for one in yielding if one.name == pin.name]
-            yield _row(f"{PIN}{pin.name}", "1", texts)
-            yield _row(f"{PIN}{pin.name}", "0", [pin.with_specifier("").text])
+            yield metadata_row(f"{PIN}{pin.name}", "1", texts)
+            yield metadata_row(f"{PIN}{pin.name}", "0", [pin.with_specifier("").text])
         for fact in self.judge.facts.values():
             if fact.excludes:
-                yield _row(fact.package, fact.version, [NOWHERE])
+                yield metadata_row(fact.package, fact.version, [NOWHERE])
             elif fact.wheel:
                 needs = list(fact.requires)
                 unsuitable = [
@@ -425,7 +430,7 @@ class Loop:
             lenient_requirement(str(text))
             for text in metadata.get_all("Requires-Dist", ())
         ]
-        row = _row(fact.package, fact.version, [*filter(None, own), *further])
+        row = metadata_row(fact.package, fact.version, [*filter(None, own), *further])
         row["provides-extra"] = list(map(str, metadata.get_all("Provides-Extra", ())))
         python = metadata.get("Requires-Python")
         return {**row, "requires-python": str(python)} if python else row
@@ -451,6 +456,7 @@ class Loop:
             # A newer one may have nothing that the others go with.
             newer = self.settle(written, Constraint.of(name, f">={newest}"))
             if isinstance(newer, Conflict):
+                self.index.read(COMPANIONS)
                 has_companions = any(map(self.index.pages.get, COMPANIONS))
                 if newer.error.code == FAMILY_UNLISTED and not has_companions:
                     return newer
@@ -521,20 +527,3 @@ class Loop:
         versions = answer.versions
         days = [self.index.release_day(name, versions[name]) for name in names]
         return min(filter(None, days), default="")
-
-
-def _own_wheel(name: str, version: int) -> Wheel:
-    """Return a file that nobody fetches: METADATA of our packages is a row."""
-    filename = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
-    return Wheel(
-        name,
-        Version(str(version)),
-        filename,
-        f"https://gpuinstall.invalid/{filename}",
-        frozenset(),
-        placeholder_hash(filename),
-    )
-
-
-def _row(name: str, version: str, requires: Iterable[str]) -> dict[str, Any]:
-    return {"name": name, "version": version, "requires-dist": list(requires)}

@@ -8,16 +8,17 @@ family is from the default index if no source of torch lists it.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.requirement import Requirement
+from gpuinstall.base.requirement import Requirement, names_of
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
@@ -28,7 +29,7 @@ from gpuinstall.catalog.listing import (
     default_wheels,
     family_wheels,
     index_names,
-    own_names,
+    is_own_name,
 )
 from gpuinstall.catalog.pages import (
     PageFile,
@@ -40,6 +41,8 @@ from gpuinstall.catalog.pages import (
 from gpuinstall.lock.file.target import best_by_tags
 from gpuinstall.lock.solve.members import fitting
 from gpuinstall.lock.solve.problem import Problem
+from gpuinstall.lock.uv.errors import Conflict
+from gpuinstall.lock.uv.project import ResolverProject, Unread, resolve_project
 from gpuinstall.sources.session import Session
 from gpuinstall.wheels.learned.reader import reader_for
 from gpuinstall.wheels.learned.row import (
@@ -51,7 +54,7 @@ from gpuinstall.wheels.learned.row import (
 _WheelPages = dict[str, tuple[Wheel, ...]]
 
 MOST_UNKNOWN = 64
-"""How many names that the catalogue does not know are looked up on the torch index, which may have its own of them."""
+"""The most packages of PyTorch's index, for each backend, that the catalog lacks."""
 
 
 class PackageIndex:
@@ -67,58 +70,130 @@ class PackageIndex:
         """Whether not everything comes from the default index."""
         self.reader = reader_for(session)
         self._releases: dict[str, Mapping[Version, Wheel]] = {}
+        self._pages: dict[str, tuple[Wheel, ...]] = {}
+        """The pages that were read."""
+        self._copied = set[str]()
+        """The packages of PyTorch's index that are from the default index."""
+        self._is_for_cpu = self.backends == (CPU.tag,)
 
     # Pages.
 
-    @cached_property
+    @property
     def names(self) -> frozenset[str]:
-        """The names that are bound to the sources of torch."""
-        return self.problem.catalog.family | self._listed
+        """The packages that are bound to the sources of torch."""
+        return self.problem.catalog.family.union(self._pages)
+
+    @property
+    def pages(self) -> _WheelPages:
+        """The wheels of each bound package, except those whose page is unread."""
+        self.read(self._needed)
+        return {**self._unlisted, **self._pages, **self._extensions}
+
+    @property
+    def unread(self) -> frozenset[str]:
+        """The packages that a source of torch may list, and whose page is unread."""
+        self.read(self._needed)
+        return self._bindable.difference(self._pages, self._copied)
+
+    @cached_property
+    def _needed(self) -> set[str]:
+        """The packages whose pages every answer needs."""
+        problem = self.problem
+        sources = self.session.sources
+        # A setting for a package would apply to its placeholder.
+        named = (*problem.requirements, *problem.constraints, *sources.overrides)
+        needed = {"torch", *names_of(named), *problem.near.versions}
+        needed.update(sources.package_indexes)
+        if problem.target.os == "linux" or self._is_for_cpu:
+            needed.add("triton")
+        return needed
+
+    @cached_property
+    def _extensions(self) -> _WheelPages:
+        return {**load_extensions().unclaimed, **self.problem.files}
+
+    @cached_property
+    def _bindable(self) -> frozenset[str]:
+        """The packages that a source of torch may list."""
+        sources = self.session.sources
+        # With an extra index, uv would query it before the default index.
+        if not self.has_own_source and not sources.has_further_indexes:
+            return frozenset()
+        family = self.problem.catalog.family
+        # The page of some mirrors lists only a part of their packages.
+        if {"torch", "torchvision"} <= self._listed and not sources.find_links:
+            # Triton is required by a GPU build, and on a CPU from the default index.
+            family &= self._listed | self.problem.requested | {"triton"}
+        return family.union(self._listed).difference(self._extensions)
+
+    @cached_property
+    def _unlisted(self) -> _WheelPages:
+        """The empty pages of packages that no source of torch lists."""
+        if not self._bindable:
+            return {}
+        return dict.fromkeys(self.problem.catalog.family - self._bindable, ())
 
     @cached_property
     def _listed(self) -> frozenset[str]:
-        """Those of them that the torch index lists."""
+        """The packages of the torch index, except copies of the default index."""
         backends = self.backends if self.has_own_source else ()
-        names = side_by_side(self._own_names, backends)
+        names = side_by_side(self._listed_for, backends)
         return frozenset[str]().union(*names)
 
-    @cached_property
-    def pages(self) -> _WheelPages:
-        """The wheels that each name may come from, without the names that the default index may serve."""
-        extensions = {**load_extensions().unclaimed, **self.problem.files}
+    def _listed_for(self, backend: str) -> frozenset[str]:
         session = self.session
-        sources = session.sources
-        own = replace(sources, default_index=session.default_index)
-        # Also if all builds are those of the default index, what uv asks before it may have none of the family.
-        if not self.has_own_source and not sources.has_further_indexes:
-            return extensions
-        requested = self.problem.requested
-        may_have_wheels = self.names
-        is_for_cpu = self.backends == (CPU.tag,)
-        # The page of some mirrors names only a part of what they have.
-        names_family = {"torch", "torchvision"} <= self._listed
-        if names_family and not sources.find_links:
-            may_have_wheels &= self._listed | requested
-            if not is_for_cpu:
-                # A build for GPUs requires it, whatever that page names.
-                may_have_wheels |= {"triton"}
-        names = sorted(may_have_wheels)
-        answers = side_by_side(self._wheels, names)
-        wheels = dict(zip(names, answers, strict=True))
-        from_default_index = requested - self._listed - {"torch"}
-        if is_for_cpu and "triton" not in self._listed:
-            # No build for the CPU brings one: to programs it is a package like any other.
-            from_default_index |= {"triton"}
-        pages: _WheelPages = {}
-        for name in sorted(self.names):
-            listed = wheels.get(name, ())
-            if not listed and name in from_default_index:
-                if not sources.extra_indexes:
-                    continue
-                # uv would ask the extra indexes first.
-                listed = default_wheels(own, session.client, name)
-            pages[name] = listed
-        return pages | extensions
+        catalog = self.problem.catalog
+        names = index_names(session.sources, session.client, backend)
+        unknown = names - catalog.family
+        for pattern in catalog.copied:
+            unknown = unknown.difference(fnmatch.filter(unknown, pattern))
+        return names & catalog.family | {*sorted(unknown)[:MOST_UNKNOWN]}
+
+    def read(self, names: Iterable[str]) -> None:
+        """Read the pages of packages that a source of torch may list."""
+        bound = self._bindable.intersection(names)
+        unread = sorted(bound.difference(self._pages, self._copied))
+        answers = side_by_side(self._page, unread)
+        for name, wheels in zip(unread, answers, strict=True):
+            if wheels is None:
+                self._copied.add(name)
+            else:
+                self._pages[name] = wheels
+
+    def _page(self, name: str) -> tuple[Wheel, ...] | None:
+        """Return the wheels of a bound package, or None for the default index's."""
+        session = self.session
+        sources = replace(session.sources, default_index=session.default_index)
+        if name not in self.problem.catalog.family:
+            is_own = partial(is_own_name, sources, session.client, name)
+            return self._wheels(name) if any(map(is_own, self.backends)) else None
+        listed = self._wheels(name)
+        is_requested = name in self.problem.requested - {"torch"}
+        # No CPU build requires Triton: programs have it from the default index.
+        is_program = is_requested or (name == "triton" and self._is_for_cpu)
+        if listed or name in self._listed or not is_program:
+            return listed
+        # uv would query the extra indexes first.
+        if sources.extra_indexes:
+            return default_wheels(sources, session.client, name)
+        return None
+
+    def resolve(
+        self, project: Callable[[], ResolverProject]
+    ) -> dict[str, Any] | Conflict:
+        """Resolve a project, and read the pages that the answer needs.
+
+        Args:
+            project: Returns the project with the pages that were read.
+
+        Raises:
+            InstallationError: uv fails.
+        """
+        while True:
+            answer = resolve_project(project(), self.session)
+            if not isinstance(answer, Unread):
+                return answer
+            self.read(answer.names)
 
     @cached_property
     def pages_of_sources(self) -> dict[str, tuple[PageFile, ...]]:
@@ -194,23 +269,9 @@ class PackageIndex:
                     wheels.setdefault(str(wheel.version), wheel)
         return tuple(wheels.values())
 
-    def _own_names(self, backend: str) -> frozenset[str]:
-        """Return the names of the family, and of packages of its own, that the torch index lists for a backend."""
-        session = self.session
-        catalog = self.problem.catalog
-        names = index_names(session.sources, session.client, backend)
-        listed = names & catalog.family
-        unknown = names - catalog.family
-        # Of these it has copies of the default index's files.
-        for pattern in catalog.copied:
-            unknown = unknown.difference(fnmatch.filter(unknown, pattern))
-        if unknown:
-            asked = sorted(unknown)[:MOST_UNKNOWN]
-            listed |= own_names(session.sources, session.client, backend, asked)
-        return listed
-
     def wheels_of(self, package: str) -> list[Wheel]:
         """Return the wheels of a package that the Python and the platform can install, of torch's own source if that has it."""
+        self.read([package])
         wheels = self.pages.get(package)
         if wheels is None:
             page = self.session.known_page(package)

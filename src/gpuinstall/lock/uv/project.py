@@ -8,6 +8,10 @@ with a Python that cannot start, so it stops before it would run build code, and
 reports the package. This package is announced and built alone, with a working
 Python. uv caches its metadata and resolves again. A package requested by address
 may have no name before it is built (setup.py), so these are built first.
+
+Reading the pages of every package of PyTorch's index takes seconds. A package whose
+page is unread is a placeholder that satisfies every requirement, so it excludes no
+version of another package. If an answer needs it, the caller reads its page.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 import tomli
@@ -74,6 +78,7 @@ _NO_CODE = {"PYTHONHOME": os.devnull}
 """Prevents Python from starting, except for uv's isolated version query."""
 _MEMORY = 3_000_000_000
 """uv's memory limit in bytes; resolving 500 packages needs a tenth of it."""
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 _STOPPED = re.compile(
     r"build backend returned an error|Building source distributions (?:for `[^`]+` )?is disabled"
 )
@@ -104,6 +109,9 @@ class ResolverProject(Value):
 
     sources: Sources
     """The sources of packages without a page."""
+
+    unread: frozenset[str] = frozenset()
+    """The packages that have a page, which is not read yet."""
 
     def write(
         self,
@@ -155,11 +163,12 @@ class ResolverProject(Value):
             if known.metadata
         ]
         # uv uses the first row of a package.
-        rows = [*self.metadata, *self.sources.metadata, *known]
+        unread = [metadata_row(name, "0", []) for name in sorted(self.unread)]
+        rows = [*unread, *self.metadata, *self.sources.metadata, *known]
         settings["dependency-metadata"] = rows
         # An editable project must not configure another index for torch, even if
         # torch is from the default index.
-        without_sources = load_catalog().family.union(self.pages)
+        without_sources = load_catalog().family.union(self.pages, self.unread)
         # A requirement with an address needs no other source. An unnamed one may be
         # a workspace member, which uv does not find with this setting.
         without_sources |= {one.name for one in self.requirements if one.has_name}
@@ -168,7 +177,7 @@ class ResolverProject(Value):
         dates = settings.get("exclude-newer-package", {})
         if dates or self.sources.exclude_newer:
             # The private pages have no dates, so uv would reject all their files.
-            undated = dict.fromkeys(sorted(self.pages), False)
+            undated = dict.fromkeys(sorted({*self.pages, *self.unread}), False)
             settings["exclude-newer-package"] = {**dates, **undated}
         built = self.sources.no_binary - self.wheels_only
         if built:
@@ -182,7 +191,8 @@ class ResolverProject(Value):
         has_placeholders: bool = True,
     ) -> None:
         """Write the pages; downloads need pages without placeholder hashes."""
-        for package, wheels in self.pages.items():
+        placeholders = {name: (placeholder_wheel(name, 0),) for name in self.unread}
+        for package, wheels in {**placeholders, **self.pages}.items():
             page = folder / "family" / package / "index.html"
             page.parent.mkdir(parents=True, exist_ok=True)
             text = simple_page(wheels, has_placeholders=has_placeholders)
@@ -201,10 +211,11 @@ class ResolverProject(Value):
 
     @property
     def overrides(self) -> list[str]:
-        """The overrides of packages other than PyTorch's."""
+        """The overrides of packages other than PyTorch's, and of unread pages."""
         family = load_catalog().family
         overrides = self.sources.overrides
-        return [one.text for one in overrides if one.name not in family]
+        texts = [one.text for one in overrides if one.name not in family]
+        return [*texts, *sorted(self.unread)]
 
 
 MISSING_EXTRAS = "missing-extras"
@@ -214,10 +225,20 @@ _MISSING_EXTRA = re.compile(
 )
 
 
+class Unread(NamedTuple):
+    """Packages whose pages must be read before the project can be resolved."""
+
+    names: frozenset[str]
+
+
+class _UnreadError(Exception):
+    """A build needs files, and may require any package."""
+
+
 def resolve_project(
     project: ResolverProject,
     session: Session,
-) -> dict[str, Any] | Conflict:
+) -> dict[str, Any] | Conflict | Unread:
     """Resolve a project, and return uv's lock or a conflict.
 
     Raises:
@@ -225,9 +246,19 @@ def resolve_project(
             failed build.
     """
     with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
-        done = _Resolver(project, Path(folder), session).resolve()
+        try:
+            done = _Resolver(project, Path(folder), session).resolve()
+        except _UnreadError:
+            return Unread(project.unread)
     if done.ok:
         document = tomli.loads(without_logins(done.out))
+        needed = [package["name"] for package in document.get("packages", ())]
+    else:
+        needed = _NAME.findall(unwrapped(done.err))
+    unread = project.unread.intersection(needed)
+    if unread:
+        return Unread(unread)
+    if done.ok:
         for package in document.get("packages", ()):
             kinds = map(package.get, ("directory", "archive", "sdist"))
             for source in (*filter(None, kinds), *package.get("wheels", ())):
@@ -247,6 +278,24 @@ def resolve_project(
     if isinstance(failure, Conflict):
         return failure
     raise failure
+
+
+def placeholder_wheel(name: str, version: int) -> Wheel:
+    """Return a file that is never downloaded; a row replaces its METADATA."""
+    filename = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    return Wheel(
+        name,
+        Version(str(version)),
+        filename,
+        f"https://gpuinstall.invalid/{filename}",
+        frozenset(),
+        placeholder_hash(filename),
+    )
+
+
+def metadata_row(name: str, version: str, requires: Iterable[str]) -> dict[str, Any]:
+    """Return the row that replaces the METADATA of a version."""
+    return {"name": name, "version": version, "requires-dist": list(requires)}
 
 
 def versions_in(packages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -472,6 +521,8 @@ class _Resolver:
 
     def run(self, *words: str, code: bool = True) -> Finished:
         """Run uv; without ``code`` it stops before package code would run."""
+        if code and self.project.unread:
+            raise _UnreadError
         passed = self.session.sources.policy.pass_build_variables
         variables = uv.BuildVariables(passed=passed).given(self.variables)
         if not code:

@@ -11,7 +11,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
-from gpuinstall.catalog import PAIRED, Build, Catalog
+from gpuinstall.catalog import COMPANIONS, PAIRED, Build, Catalog
 from gpuinstall.catalog.listing import (
     all_torches,
     default_wheels,
@@ -106,7 +106,8 @@ def _ask_ahead(
     plans = [one.outcome for one in requests]
     for tag in {one.choice.build.backend.tag for one in plans if isinstance(one, Plan)}:
         asks.append(partial(index_names, sources, client, tag))
-        asks += [partial(family_wheels, sources, client, tag, name) for name in PAIRED]
+        paired = PAIRED - COMPANIONS.difference(programs)
+        asks += [partial(family_wheels, sources, client, tag, name) for name in paired]
     unreachable, *_ = side_by_side(_answer, asks)
     if isinstance(unreachable, UnreachableError):
         return unreachable

@@ -1,0 +1,17 @@
+"""Which pages of the indexes a lock reads."""
+
+from tests.lab.index import StandInIndex
+from tests.lab.releases import LINUX, catalog_index
+from tests.lab.workshop import Workshop
+
+
+def test_lock_reads_only_pages_of_needed_packages(tmp_path):
+    served = tmp_path / "served"
+    catalog_index(served, ["2.14.1"], platforms=[LINUX], pythons=["3.12"])
+    machine = ("--gpu", "RTX 4090", "--driver", "580.95.05", "--python", "3.12")
+    with StandInIndex(served) as index:
+        workshop = Workshop.made(tmp_path, index.environment())
+        workshop.succeed("lock", "torch", *machine)
+        pages = [request.path for request in index.torch.log]
+    packages = {path.split("/")[3] for path in pages if path.count("/") == 4}
+    assert packages == {"torch", "triton"}

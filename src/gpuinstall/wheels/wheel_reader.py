@@ -31,6 +31,14 @@ _HIGHEST_RATIO = 16
 """How much of the beginning of a file may inflate to; that of libraries does to eight times its size at most."""
 
 
+def parse_metadata(text: str) -> Message:
+    """Parse METADATA, except its description, which takes email milliseconds."""
+    head, _, description = text.partition("\n\n")
+    message = Parser().parsestr(head)
+    message.set_payload(description)
+    return message
+
+
 class WheelReader:
     """A wheel whose directory has been read."""
 
@@ -68,16 +76,18 @@ class WheelReader:
         return self._file.bytes_read
 
     def metadata(self) -> Message:
-        """Return METADATA; raise WheelError if the wheel has not exactly one."""
+        """Parse METADATA; raise WheelError unless the wheel has exactly one."""
+        return parse_metadata(self.metadata_text())
+
+    def metadata_text(self) -> str:
+        """Return METADATA; raise WheelError unless the wheel has exactly one."""
         names = [name for name in self.members if _METADATA.fullmatch(name)]
         if len(names) != 1:
             raise WheelError(
                 "wheel-malformed",
                 f"the wheel has {len(names)} files METADATA",
             )
-        data = self.read(names[0])
-        text = data.decode("utf-8", "replace")
-        return Parser().parsestr(text)
+        return self.read(names[0]).decode("utf-8", "replace")
 
     def read(self, name: str) -> bytes:
         """Return a small file whole."""

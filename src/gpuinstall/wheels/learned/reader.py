@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from email.message import Message
-from email.parser import Parser
 from pathlib import Path
 from posixpath import basename
 from time import monotonic
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 from packaging.utils import canonicalize_version
 
 from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.location import file_path
 from gpuinstall.base.requirement import without_wildcard
 from gpuinstall.base.text import readable
@@ -22,6 +22,7 @@ from gpuinstall.base.values import Value, asdict, field, replace
 from gpuinstall.base.versions import CPU, Backend, known_backend
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import load_extensions
+from gpuinstall.sources.web import AnswerCache, Page
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.learned.store import LearnedStore, holds, learned_store, now
@@ -39,7 +40,7 @@ from gpuinstall.wheels.ranges import (
     WheelError,
 )
 from gpuinstall.wheels.torch_wheel import read_torch
-from gpuinstall.wheels.wheel_reader import WheelReader
+from gpuinstall.wheels.wheel_reader import WheelReader, parse_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -76,6 +77,8 @@ _LOWEST = re.compile(
 )
 """How a description asks for chips: ``compute capability 8.0 or newer``, ``SM75+``."""
 _LIBRARY_ENDING = re.compile(r"\.(pyd|dll|dylib|so)\b(?=[\w.]*$)", re.ASCII)
+OF_SERVER, OF_WHEEL = "of its server", "of the wheel"
+"""The origins of METADATA."""
 ANY_BACKEND = "any"
 """What stands for the backend in the name of a row that is the same beside every torch."""
 
@@ -185,7 +188,7 @@ class Reader(Value):
 
         # What the wheel says, whatever torch and platform it was first read beside.
         if depth is Depth.METADATA:
-            metadata = self._served_metadata(wheel) or Message()
+            metadata = parse_metadata(self._served_metadata(wheel) or "")
             row = _row(wheel, backend, platform, requires=_requires(metadata))
         else:
             depends_on_torch = members.has_runtimes_apart(wheel.package)
@@ -227,8 +230,12 @@ class Reader(Value):
         return _may_have_code(wheel.package, self.metadata(wheel))
 
     def metadata(self, wheel: Wheel) -> Message:
-        """Return METADATA as its server tells it apart, else of the wheel itself, whose end has it."""
-        return self._served_metadata(wheel) or self._open(wheel).metadata()
+        """Return METADATA from its server, or from the wheel."""
+        text = self._cached_metadata(wheel, OF_WHEEL) or self._served_metadata(wheel)
+        if text is None:
+            text = self._open(wheel).metadata_text()
+            self._keep_metadata(wheel, OF_WHEEL, text)
+        return parse_metadata(text)
 
     def names(self, wheel: Wheel) -> set[str]:
         """Return the names of the files in a wheel.
@@ -238,15 +245,30 @@ class Reader(Value):
         """
         return {basename(path) for path in self._open(wheel).members}
 
-    def _served_metadata(self, wheel: Wheel) -> Message | None:
-        """Return METADATA without a look into a wheel of another machine; None if its server does not tell it apart."""
+    def _served_metadata(self, wheel: Wheel) -> str | None:
+        """Return METADATA from its server, or None if it serves only the wheel."""
         if wheel.url.startswith("file:"):
-            return self._open(wheel).metadata()
-        with suppress(InstallationError):
-            page = self.client.page(f"{wheel.url}.metadata")
-            if page:
-                return Parser().parsestr(page.text)
+            return self._open(wheel).metadata_text()
+        text = self._cached_metadata(wheel, OF_SERVER)
+        if text is None:
+            with suppress(InstallationError):
+                page = self.client.page(f"{wheel.url}.metadata")
+                if page:
+                    text = page.text
+                    self._keep_metadata(wheel, OF_SERVER, text)
+        return text
+
+    def _cached_metadata(self, wheel: Wheel, origin: str) -> str | None:
+        """Return cached METADATA, which never changes for a file with a hash."""
+        cached = _metadata_cache().known(f"{wheel.url} {origin}")
+        if cached and wheel.sha256 and cached.etag == wheel.sha256:
+            return cached.text
         return None
+
+    def _keep_metadata(self, wheel: Wheel, origin: str, text: str) -> None:
+        if wheel.sha256 and not wheel.url.startswith("file:"):
+            page = Page(text, "", wheel.url, wheel.sha256)
+            _metadata_cache().keep(f"{wheel.url} {origin}", page)
 
     def _known_or_read(
         self,
@@ -314,6 +336,10 @@ class Reader(Value):
             hosts=hosts - {""},
             patience=self.client.patience,
         )
+
+
+def _metadata_cache() -> AnswerCache[Page]:
+    return AnswerCache(own_cache_folder() / "metadata", Page)
 
 
 def reader_for(session: Session, reporter: Reporter | None = None) -> Reader:

@@ -46,7 +46,7 @@ _MOST_NAMES = 1_000_000
 """The most links of an index's list of packages."""
 _LONGEST_NAME = 255
 """The most characters of a file name; a longer one could have millions of tags."""
-_SMALL_PAGE = 4_000
+_SMALL_PAGE = 1_000
 """The most characters of a page that is parsed as fast as it is read from the cache."""
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuinstall.base.errors import GpuInstallError, InstallationError
+from gpuinstall.catalog import pages
 from gpuinstall.catalog.pages import parse_folder, parse_page, parse_sources
 from gpuinstall.sources.web import Page
 
@@ -201,3 +202,33 @@ def test_the_versions_of_sources_are_in_their_names():
     text = "".join(f'<a href="{name}">{name}</a>' for name in names)
     releases = parse_sources(Page(text, "text/html", BASE), "natten")
     assert [str(release.version) for release in releases] == ["0.14.2.post4", "0.20.1"]
+
+
+LARGE = "".join(f'<a href="torch-2.{number}-py3-none-any.whl">' for number in range(99))
+
+
+NEWER = '<a href="torch-3.0-py3-none-any.whl">'
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def _versions(text):
+    parse_page.cache_clear()
+    pages._files.cache_clear()
+    return [str(wheel.version) for wheel in _html(text)]
+
+
+@pytest.mark.parametrize("damage", ["{}", "", '{"digest": "x", "files": [[1]]}'])
+def test_parsed_page_is_cached_while_it_is_unchanged(damage, own_cache, monkeypatch):
+    first = _versions(LARGE)
+    with monkeypatch.context() as patch:
+        patch.setattr(pages, "_html_files", None)
+        assert _versions(LARGE) == first
+    assert _versions(LARGE + NEWER) == [*first, "3.0"]
+    [file] = (own_cache / "gpuinstall" / "parsed").iterdir()
+    file.write_text(damage, encoding="utf-8")
+    assert _versions(LARGE) == first

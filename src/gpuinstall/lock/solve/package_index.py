@@ -8,7 +8,8 @@ family is from the default index if no source of torch lists it.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any
@@ -18,7 +19,11 @@ from packaging.utils import parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.requirement import Requirement, names_of
+from gpuinstall.base.requirement import (
+    Requirement,
+    names_of,
+    normalized,
+)
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
@@ -52,6 +57,7 @@ from gpuinstall.wheels.learned.row import (
 )
 
 _WheelPages = dict[str, tuple[Wheel, ...]]
+_LAST_EXTRA = re.compile(r"""[; ]extra *== *["']([^"']*)["'] *\Z""")
 
 MOST_UNKNOWN = 64
 """The most packages of PyTorch's index, for each backend, that the catalog lacks."""
@@ -457,6 +463,16 @@ class PackageIndex:
         environment = self.problem.target.environment(self.problem.python)
         with suppress(InstallationError):
             texts = self.reader.metadata(wheel).get_all("Requires-Dist", ())
-            requirements = requirements_of_metadata(map(str, texts))
+            needed = [text for text in map(str, texts) if _may_count(text, extras)]
+            requirements = requirements_of_metadata(needed)
             return [one for one in requirements if one.counts(environment, extras)]
         return []
+
+
+def _may_count(text: str, extras: Collection[str]) -> bool:
+    """Return whether a requirement may count, without parsing its marker.
+
+    Some programs have a thousand requirements, most of them for unrequested extras.
+    """
+    extra = _LAST_EXTRA.search(text)
+    return extra is None or " or " in text or normalized(extra[1]) in extras

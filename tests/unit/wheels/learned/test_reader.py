@@ -6,6 +6,7 @@ import pytest
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import Backend
@@ -119,6 +120,18 @@ def test_a_wheel_itself_says_whether_it_is_for_gpus_if_its_server_does_not(
             [served] = default_wheels(there.sources, there.client, package)
             answers[package] = there.may_have_code(served)
     assert answers == {"plain": False, "engine": True, "some-kernels": True}
+
+
+def test_metadata_is_cached_by_address_and_hash(reader, tmp_path):
+    wheel(tmp_path / "simple", "engine", requires=["torch"])
+    with StandInIndex(tmp_path, Habits(metadata=False)) as index:
+        environ = {"UV_DEFAULT_INDEX": index.default_index}
+        there = replace(reader, sources=read_sources(None, environ, tmp_path))
+        [served] = default_wheels(there.sources, there.client, "engine")
+        there.metadata(served)
+    assert there.metadata(served)["Requires-Dist"] == "torch"
+    with pytest.raises(InstallationError):
+        there.metadata(replace(served, sha256="b" * 64))
 
 
 @pytest.mark.parametrize(

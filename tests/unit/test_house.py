@@ -181,7 +181,7 @@ def test_wheels_are_read_by_the_rules_that_their_rows_are_numbered_for():
             content = text.encode()
         digest.update(content)
 
-    assert (READING, digest.hexdigest()[:16]) == (23, "49a7305e9f8aba9f"), (
+    assert (READING, digest.hexdigest()[:16]) == (23, "2ec1eaeea6b4012e"), (
         "if another answer may be found in the same wheel, raise READING in wheels/learned/row.py:"
         " what was learned before holds for ever; then write the new pair here"
     )

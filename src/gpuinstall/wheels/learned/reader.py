@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from packaging.utils import canonicalize_version
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.location import file_path
 from gpuinstall.base.requirement import without_wildcard
 from gpuinstall.base.text import readable
@@ -22,7 +21,6 @@ from gpuinstall.base.values import Value, asdict, field, replace
 from gpuinstall.base.versions import CPU, Backend, known_backend
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import load_extensions
-from gpuinstall.sources.web import AnswerCache, Page
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.learned.store import LearnedStore, holds, learned_store, now
@@ -260,15 +258,13 @@ class Reader(Value):
 
     def _cached_metadata(self, wheel: Wheel, origin: str) -> str | None:
         """Return cached METADATA, which never changes for a file with a hash."""
-        cached = _metadata_cache().known(f"{wheel.url} {origin}")
-        if cached and wheel.sha256 and cached.etag == wheel.sha256:
-            return cached.text
-        return None
+        if wheel.sha256 is None:
+            return None
+        return self.client.cached_text(f"{wheel.url} {origin}", wheel.sha256)
 
     def _keep_metadata(self, wheel: Wheel, origin: str, text: str) -> None:
         if wheel.sha256 and not wheel.url.startswith("file:"):
-            page = Page(text, "", wheel.url, wheel.sha256)
-            _metadata_cache().keep(f"{wheel.url} {origin}", page)
+            self.client.keep_text(f"{wheel.url} {origin}", wheel.sha256, text)
 
     def _known_or_read(
         self,
@@ -336,10 +332,6 @@ class Reader(Value):
             hosts=hosts - {""},
             patience=self.client.patience,
         )
-
-
-def _metadata_cache() -> AnswerCache[Page]:
-    return AnswerCache(own_cache_folder() / "metadata", Page)
 
 
 def reader_for(session: Session, reporter: Reporter | None = None) -> Reader:

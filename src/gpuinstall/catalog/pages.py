@@ -41,13 +41,13 @@ _PATH = re.compile(r"[/\\\0]|\A\.")
 _PLAIN_ADDRESS = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?/[!\"$-~]*")
 """An absolute ASCII URL without a fragment, which most files have."""
 _MOST_LINKS = 100_000
-"""The most links of a package's page, whose size limit would allow five million."""
+"""The most links of a package's page."""
 _MOST_NAMES = 1_000_000
 """The most links of an index's list of packages."""
 _LONGEST_NAME = 255
-"""The most characters of a file name; a longer one could have millions of tags."""
+"""The most characters of a file name, which could have millions of tags."""
 _SMALL_PAGE = 1_000
-"""The most characters of a page that is parsed as fast as it is read from the cache."""
+"""The most characters of a page that is not worth caching."""
 
 
 class SourceRelease(NamedTuple):
@@ -97,7 +97,7 @@ def parse_sources(page: Page, package: str) -> tuple[SourceRelease, ...]:
 
 
 def parse_names(page: Page) -> frozenset[str]:
-    """Return the packages of an index, from the links to their pages and wheels."""
+    """Return the packages whose pages or wheels an index lists."""
     if "json" in page.content_type:
         names = _json_names(page)
     else:
@@ -139,7 +139,7 @@ class PageFile(NamedTuple):
     metadata_sha256: str | None = None
     requires_python: str | None = None
     uploaded: str = ""
-    """The time of the upload, such as ``2026-01-31T08:15:00Z``; empty if unknown."""
+    """The upload time, such as ``2026-01-31T08:15:00Z``, or empty."""
 
 
 @cache
@@ -366,7 +366,7 @@ def _address(
     base: str,
     href: str,
 ) -> str | None:
-    """Return the address of a link without its fragment, or None if it is forbidden."""
+    """Return an address without its fragment, or None if it is forbidden."""
     if _PLAIN_ADDRESS.fullmatch(href):
         return href
     try:

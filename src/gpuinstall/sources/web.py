@@ -209,12 +209,12 @@ class Client:
             return self._read[url]
 
     def cached_text(self, place: str, mark: str) -> str | None:
-        """Return a text of a previous run that is kept under the same mark."""
+        """Return a cached text if it has the same mark."""
         kept = self._pages.known(place)
         return kept.text if kept and kept.etag == mark else None
 
     def keep_text(self, place: str, mark: str, text: str) -> None:
-        """Save a text that never changes, such as METADATA of a file with a hash."""
+        """Cache a text that never changes, such as METADATA of a hash."""
         self._pages.keep(place, Page(text, "", place, mark))
 
     def head(self, url: str) -> Head:

@@ -32,7 +32,7 @@ _HIGHEST_RATIO = 16
 
 
 def parse_metadata(text: str) -> Message:
-    """Parse METADATA, except its description, which takes email milliseconds."""
+    """Parse METADATA quickly, without its description."""
     head, _, description = text.partition("\n\n")
     message = Parser().parsestr(head)
     message.set_payload(description)
@@ -76,11 +76,11 @@ class WheelReader:
         return self._file.bytes_read
 
     def metadata(self) -> Message:
-        """Parse METADATA; raise WheelError unless the wheel has exactly one."""
+        """Parse METADATA; raise WheelError if it is not unique."""
         return parse_metadata(self.metadata_text())
 
     def metadata_text(self) -> str:
-        """Return METADATA; raise WheelError unless the wheel has exactly one."""
+        """Return METADATA; raise WheelError if it is not unique."""
         names = [name for name in self.members if _METADATA.fullmatch(name)]
         if len(names) != 1:
             raise WheelError(

@@ -60,7 +60,7 @@ _WheelPages = dict[str, tuple[Wheel, ...]]
 _LAST_EXTRA = re.compile(r"""[; ]extra *== *["']([^"']*)["'] *\Z""")
 
 MOST_UNKNOWN = 64
-"""The most packages of PyTorch's index, for each backend, that the catalog lacks."""
+"""The most packages unknown to the catalog that an index binds."""
 
 
 class PackageIndex:
@@ -91,13 +91,13 @@ class PackageIndex:
 
     @property
     def pages(self) -> _WheelPages:
-        """The wheels of each bound package, except those whose page is unread."""
+        """The wheels of each bound package whose page was read."""
         self.read(self._needed)
         return {**self._unlisted, **self._pages, **self._extensions}
 
     @property
     def unread(self) -> frozenset[str]:
-        """The packages that a source of torch may list, and whose page is unread."""
+        """The packages with an unread page of a source of torch."""
         self.read(self._needed)
         return self._bindable.difference(self._pages, self._copied)
 
@@ -141,7 +141,7 @@ class PackageIndex:
 
     @cached_property
     def _listed(self) -> frozenset[str]:
-        """The packages of the torch index, except copies of the default index."""
+        """The torch index's packages, except copies of the default index's."""
         backends = self.backends if self.has_own_source else ()
         names = side_by_side(self._listed_for, backends)
         return frozenset[str]().union(*names)
@@ -156,7 +156,7 @@ class PackageIndex:
         return names & catalog.family | {*sorted(unknown)[:MOST_UNKNOWN]}
 
     def read(self, names: Iterable[str]) -> None:
-        """Read the pages of packages that a source of torch may list."""
+        """Read the pages of bound packages."""
         bound = self._bindable.intersection(names)
         unread = sorted(bound.difference(self._pages, self._copied))
         answers = side_by_side(self._page, unread)
@@ -167,7 +167,7 @@ class PackageIndex:
                 self._pages[name] = wheels
 
     def _page(self, name: str) -> tuple[Wheel, ...] | None:
-        """Return the wheels of a bound package, or None for the default index's."""
+        """Return a package's wheels, or None if it is not bound."""
         session = self.session
         sources = replace(session.sources, default_index=session.default_index)
         if name not in self.problem.catalog.family:

@@ -211,7 +211,7 @@ class ResolverProject(Value):
 
     @property
     def overrides(self) -> list[str]:
-        """The overrides of packages other than PyTorch's, and of unread pages."""
+        """The overrides except PyTorch's, and one per unread package."""
         family = load_catalog().family
         overrides = self.sources.overrides
         texts = [one.text for one in overrides if one.name not in family]

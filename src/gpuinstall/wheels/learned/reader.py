@@ -244,7 +244,7 @@ class Reader(Value):
         return {basename(path) for path in self._open(wheel).members}
 
     def _served_metadata(self, wheel: Wheel) -> str | None:
-        """Return METADATA from its server, or None if it serves only the wheel."""
+        """Return METADATA from its server, which may lack it."""
         if wheel.url.startswith("file:"):
             return self._open(wheel).metadata_text()
         text = self._cached_metadata(wheel, OF_SERVER)
@@ -257,7 +257,7 @@ class Reader(Value):
         return text
 
     def _cached_metadata(self, wheel: Wheel, origin: str) -> str | None:
-        """Return cached METADATA, which never changes for a file with a hash."""
+        """Return cached METADATA of a file with a hash."""
         if wheel.sha256 is None:
             return None
         return self.client.cached_text(f"{wheel.url} {origin}", wheel.sha256)

@@ -57,6 +57,7 @@ def command(options: CommandOptions) -> Outcome:
 def _examine(project: Project) -> Examination:
     """Examine a project, also with malformed settings."""
     from gpuinstall.diagnose.examination import examine
+    from gpuinstall.install.state import inspect_environment
     from gpuinstall.project.request import read_request
     from gpuinstall.project.targets import environment_request
     from gpuinstall.sources import OFFICIAL
@@ -78,6 +79,7 @@ def _examine(project: Project) -> Examination:
         gate=gate,
         reporter=project.reporter,
         named=names_environment(),
+        stamp=inspect_environment(project.paths, project.machine).stamp,
     )
 
 
@@ -91,6 +93,13 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
     if examination.preflight.summary:
         terminal.field("Preflight", examination.preflight.summary)
     terminal.field("Environment", _environment_line(examination))
+    if examination.verdict and examination.is_last:
+        devices = examination.verdict.devices
+        outcomes = " · ".join(f"{one.label}: {one.outcome}" for one in devices)
+        terminal.field(
+            "Verified",
+            f"{outcomes}; nothing changed since (gpuinstall verify tests it)",
+        )
     for finding in examination.findings:
         terminal.line()
         terminal.finding(finding)
@@ -128,6 +137,9 @@ def _summary(examination: Examination) -> str:
     if not evidence.is_there:
         missing = "no environment in this folder: gpuinstall install creates one"
         return f"no problem found in {parts[0]}; {missing}" if parts else missing
+    verdict = examination.verdict
+    if verdict and examination.is_last:
+        parts.append(f"{number_of(len(verdict.devices), 'verified device')}")
     parts.append(
         f"{number_of(len(evidence.packages), 'package')} in {evidence.venv.name}"
     )

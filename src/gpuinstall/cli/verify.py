@@ -53,7 +53,7 @@ NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
 def command(options: CommandOptions) -> Outcome:
     """Verify an environment, and with ``--bench`` measure it."""
     from gpuinstall.environments.records import warn_unfinished
-    from gpuinstall.install.state import check_libcuda
+    from gpuinstall.install.state import check_libcuda, record_failure
     from gpuinstall.machine.probe import read_machine
 
     python, venv = options.interpreter, environment_to_read(options)
@@ -94,6 +94,7 @@ def command(options: CommandOptions) -> Outcome:
         if reasons:
             machine = machine.with_problems(reasons)
             verdict = verdict.refused_by(reasons[0])
+        record_failure(folder, machine, verdict.to_dict())
     elif options.require_gpu and not verdict.proves_gpus:
         raise _no_gpu_error(verdict)
     elif options.bench:

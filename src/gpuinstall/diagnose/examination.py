@@ -1,4 +1,4 @@
-"""The whole examination: the machine, its driver put to a small proof, the environment, the project around it."""
+"""Examination of the machine, its environment, and the project."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from gpuinstall.diagnose.reading import read_environment
 from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.packages import read_packages, unmet_requirements
 from gpuinstall.environments.records import admit_start, warn_unfinished
+from gpuinstall.environments.stamp import Stamp
 from gpuinstall.lock.file.entries import LockGate
 from gpuinstall.lock.file.lock import LOCK_IN_CONFLICT
 from gpuinstall.machine.probe import preflight
@@ -47,9 +48,11 @@ class Examination(NamedTuple):
     findings: tuple[Finding, ...]
     """The first thing to fix first."""
     verdict: Verdict | None = None
-    """None if there is no environment, its interpreter was not started, or does not run."""
+    """None if no interpreter was started, or it does not run."""
     was_started: bool = False
-    """Whether there is an environment whose interpreter was started."""
+    """Whether the environment's interpreter was started, or its last verification is valid."""
+    is_last: bool = False
+    """Whether the verdict is that of the last verification, and no kernel ran."""
 
     @property
     def exit_code(self) -> int:
@@ -95,23 +98,24 @@ def examine(
     gate: LockGate | None,
     reporter: Reporter,
     named: bool = False,
+    stamp: Stamp | None = None,
 ) -> Examination:
-    """Examine this machine, an environment if there is one, and the project around it.
+    """Examine this machine, an environment, and the project around it.
 
-    Files are read. The Python of the environment is started only if we made it or the user named it: a folder's ``.venv``
-    may be a stranger's.
+    The environment's Python is started only if gpuinstall created it or the user named it, because a repository may
+    contain a ``.venv``.
 
     Args:
         folder: The project's folder.
-        venv: The folder of the environment.
-        machine: This machine, as it was read.
-        request: What ``install`` would be asked for here; None if that cannot be read.
-        torch_index: Where the environment's torch would come from again.
-        gate: The gate for the sources of locks. None: the settings are malformed.
-        reporter: What is told of the progress.
+        venv: The environment's folder.
+        machine: This machine.
+        request: The request of ``install``; None if it cannot be read.
+        torch_index: The base URL of torch's index.
+        gate: The gate for the sources of locks; None if the settings are malformed.
+        reporter: Reports progress.
         named: Whether the user named the environment.
+        stamp: The valid stamp of the last verification, if any. It replaces the kernels.
     """
-    proof = preflight(machine, reporter)
     evidence = DoctorEvidence(
         _machine_of(venv, machine),
         catalog=known_catalog(),
@@ -122,22 +126,31 @@ def examine(
         torch_index=torch_index,
         gate=gate,
     )
-    # What files show comes first: starting a damaged environment may fail for the same reason.
+    # A damaged environment may fail to start because of these findings.
     findings = [finding for check in CHECKS for finding in check(evidence)]
+    is_damaged = any(one.blocking for one in (*machine.problems, *findings))
+    is_last = stamp is not None and stamp.is_passed and not is_damaged
+    proof = Preflight()
     verdict = None
-    was_started = evidence.is_there and admit_start(
-        venv, reporter, allow_unmanaged=named
+    failures: list[Finding] = []
+    was_started = is_last or (
+        evidence.is_there and admit_start(venv, reporter, allow_unmanaged=named)
     )
+    if stamp and is_last:
+        verdict = Verdict.from_dict(stamp.verdict)
+    else:
+        proof = preflight(machine, reporter)
+        if was_started:
+            verdict, failures = _verify(venv, machine, evidence, reporter)
+    if verdict:
+        python = verdict.environment.python or RUNNING_PYTHON
+        findings += requirements_unmet(evidence, python)
+        findings += unproven_devices(verdict)
     if was_started:
-        verdict, failures = _verify(venv, machine, evidence, reporter)
-        if verdict:
-            python = verdict.environment.python or RUNNING_PYTHON
-            findings += requirements_unmet(evidence, python)
-            findings += unproven_devices(verdict)
         findings = merge_failures(findings, failures)
     elif evidence.is_there:
         findings += [*build_faults(evidence), not_started(venv)]
-    # An environment that works may hold what no build of the catalogue is: there is nothing to install.
+    # A working environment may contain a build that the catalog lacks.
     if request and not (verdict and verdict.status == "passed"):
         refused = evidence.machine.with_problems(proof.problems)
         words = ("--venv", str(venv)) if named else ()
@@ -148,6 +161,7 @@ def examine(
         evidence=evidence,
         verdict=verdict,
         was_started=was_started,
+        is_last=is_last,
         findings=by_urgency([*machine.problems, *proof.problems, *findings]),
     )
 

@@ -24,7 +24,7 @@ from gpuinstall.catalog.failures.classify import (
 )
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.catalog.failures.transcript import Transcript
-from gpuinstall.diagnose.predicates import LocalFact, fact_of
+from gpuinstall.diagnose.predicates import LocalFact, local_fact
 from gpuinstall.diagnose.reading import LocalReading
 
 CONFIRMED = 0.95
@@ -183,7 +183,7 @@ class Comparison(NamedTuple):
 
 def _compare(matches: Sequence[Match], reading: LocalReading) -> Comparison:
     """Remove refuted failures, and prefer confirmed ones."""
-    facts = {match.failure.id: fact_of(match.failure, reading) for match in matches}
+    facts = {match.failure.id: local_fact(match.failure, reading) for match in matches}
     left = []
     refuted = []
     for match in matches:
@@ -217,7 +217,7 @@ def _narrowed(
     for symptom in symptoms:
         for entry in symptom.failure.narrows:
             failure = load_failures()[entry]
-            fact = fact_of(failure, reading)
+            fact = local_fact(failure, reading)
             if fact and fact.holds and entry not in facts:
                 facts[entry] = fact
                 causes.append(symptom._replace(failure=failure))

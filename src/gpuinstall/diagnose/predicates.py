@@ -57,7 +57,7 @@ class Facts(NamedTuple):
 Predicate = Callable[[LocalReading], Facts]
 
 
-def fact_of(failure: Failure, reading: LocalReading) -> LocalFact | None:
+def local_fact(failure: Failure, reading: LocalReading) -> LocalFact | None:
     """Return the fact that confirms or refutes a failure; None if unknown."""
     for problem in reading.machine.problems:
         if problem.id == failure.id:

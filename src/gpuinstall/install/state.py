@@ -346,6 +346,15 @@ def standing_stamp(
     return None
 
 
+def record_failure(venv: Path, machine: Machine, verdict: dict[str, Any]) -> None:
+    """Invalidate the stamp of an environment by a failed verification."""
+    marker = read_marker(venv)
+    file = stamp_file(marker.id, machine) if marker else None
+    stamp = read_stamp(file) if file else None
+    if file and stamp:
+        replace(stamp, verdict=verdict).write(file)
+
+
 def stamp_file(identity: str, machine: Machine) -> Path:
     """Return the file of an environment's stamp on a machine with any driver.
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from gpuinstall.base.codec import write_object
+from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.finding import CheckResult, Finding
 from gpuinstall.base.text import number_of
 from gpuinstall.base.values import Value, replace
@@ -145,6 +145,19 @@ class Verdict(Value):
             replace(device, checks=(check, *device.checks)) for device in self.devices
         ]
         return replace(self, devices=tuple(devices))
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Verdict:
+        """Read a Verdict document. It has no reasons for unproven devices."""
+        devices = []
+        for device in document["devices"]:
+            checks = tuple(
+                CheckResult(one["name"], one["status"], one["seconds"], one["message"])
+                for one in device["checks"]
+            )
+            devices.append(Device(device["index"], device["name"], checks))
+        environment = read_object(VerifiedEnvironment, document["environment"])
+        return cls(environment, tuple(devices))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the Verdict document."""

@@ -50,9 +50,9 @@ class Examination(NamedTuple):
     verdict: Verdict | None = None
     """None if no interpreter was started, or it does not run."""
     was_started: bool = False
-    """Whether the environment's interpreter was started, or its last verification is valid."""
+    """Whether its interpreter was started, now or in the verdict."""
     is_last: bool = False
-    """Whether the verdict is that of the last verification, and no kernel ran."""
+    """Whether the last verification is valid, so that no kernel ran."""
 
     @property
     def exit_code(self) -> int:

@@ -7,8 +7,10 @@ from gpuinstall.base.versions import Backend, ComputeCapability, CudaVersion
 from gpuinstall.catalog import Build
 from gpuinstall.catalog.loader import code_names
 from gpuinstall.machine.nvidia.driver import code_for
+from gpuinstall.machine.nvidia.rules import NvidiaRules
 from gpuinstall.machine.protocol import Code
 from tests.frozen import frozen_catalog
+from tests.unit.plan.machines import machine
 
 # The code of a build ("+" is PTX), its toolkit and its cuDNN, the driver's CUDA, the chip, and what it runs.
 TABLE = """
@@ -70,3 +72,18 @@ def test_a_chip_runs_the_code_that_is_for_it(row):
         CudaVersion.parse(cuda) if cuda else None,
     )
     assert (answer.name if isinstance(answer, Code) else answer.code) == found
+
+
+@pytest.mark.parametrize(
+    ("cards", "dropped"),
+    [
+        (("K80", "RTX 5090"), True),
+        (("K80", "A100"), False),
+        (("GTX 1080", "RTX 5090"), False),
+    ],
+)
+def test_a_driver_that_drops_a_gpu_says_so(cards, dropped):
+    there = machine(*cards, driver=None)
+    finding = NvidiaRules(there, frozen_catalog()).driver_fault(there.gpus)
+    assert finding is not None
+    assert ("this one drops Kepler (last: 470)" in str(finding.fix)) is dropped

@@ -284,6 +284,8 @@ class MachineDriver(Value):
         if after:
             since = f"the first for it is newer than {after}"
             newer = "the newest from NVIDIA"
+        chips = [gpu.compute_capability for gpu in self.machine.gpus]
+        newer += self.dropped([chip, *filter(None, chips)])
         return Finding(
             "driver-older-than-gpu",
             f"{self} does not support {label}: it is older than the GPU, {since}",
@@ -320,11 +322,25 @@ class MachineDriver(Value):
         if last is None:
             firsts = filter(None, map(self.first_for, chips))
             newest = max((*self.floors.values(), *firsts))
-            return f", {newest} or newer"
+            return f", {newest} or newer{self.dropped(chips)}"
         generations = self._generations(chips)
         ended = [row.name for row in generations if row.last_branch == last]
         names = " and ".join(dict.fromkeys(ended))
-        return f" of branch {last}, the last for {names}"
+        return f" of branch {last}, the last for {names}{self.dropped(chips)}"
+
+    def dropped(self, chips: Sequence[ComputeCapability]) -> str:
+        """Return a note if no driver supports all chips, else empty text."""
+        firsts = [driver.branch for driver in map(self.first_for, chips) if driver]
+        first = max(firsts, default=0)
+        ended = {
+            row.name: row.last_branch
+            for row in self._generations(chips)
+            if row.last_branch is not None and row.last_branch < first
+        }
+        if not ended:
+            return ""
+        names = " and ".join(f"{name} (last: {last})" for name, last in ended.items())
+        return f"; no driver supports all GPUs, and this one drops {names}"
 
     def _generations(self, chips: Sequence[ComputeCapability]) -> list[Generation]:
         return list(filter(None, map(self.tables.generation, chips)))

@@ -157,6 +157,7 @@ class NvidiaRules(Rules):
         newer = f"{floor} or newer"
         if last:
             newer = f"{newer}, up to {last}"
+        newer += self._driver.dropped([chip for _, chip in _known_chips(gpus)])
         fixes = [
             self._driver.update(newer, self._chips(gpus)),
             *self._update_commands(str(floor), last),

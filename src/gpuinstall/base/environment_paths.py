@@ -16,6 +16,7 @@ from gpuinstall.base.values import Value
 
 _WORK = ".gpuinstall"
 _STAGING = "staging-"
+_LONGEST_PATH = 4096
 # Not the process ID: every run in a container can have the same one.
 _RUN = os.urandom(4).hex()
 _PACKAGES = ("lib*/python*/site-packages", "Lib/site-packages")
@@ -50,6 +51,8 @@ class EnvironmentPaths(Value):
     """Absolute."""
     layout: Layout | None = None
     """The paths of an unmanaged environment; None for a managed one."""
+    project: Path | None = None
+    """The folder of a ``.venv`` file that redirects to it."""
 
     @classmethod
     def at(
@@ -71,6 +74,8 @@ class EnvironmentPaths(Value):
                 its folder.
         """
         try:
+            project = venv.absolute().parent if isfile(venv) else None
+            venv = followed(venv)
             place = Path(os.path.abspath(venv))  # noqa: PTH100  keeps links above
             if islink(venv):
                 place = venv.resolve()
@@ -103,12 +108,12 @@ class EnvironmentPaths(Value):
         except (OSError, RuntimeError) as error:
             reason = getattr(error, "strerror", "a link points to itself")
             raise _unusable(venv, reason) from None
-        return cls(place)
+        return cls(place, project=project)
 
     @property
     def folder(self) -> Path:
-        """The parent folder, with the lock files."""
-        return self.venv.parent
+        """The folder of the lock files."""
+        return self.project or self.venv.parent
 
     @property
     def is_ours(self) -> bool:
@@ -208,6 +213,20 @@ class EnvironmentPaths(Value):
         """The places of the environments that the last rebuilds replaced."""
         name = f"{self.venv.name}.previous"
         return self.venv.with_name(name), self.venv.with_name(f"{name}-2")
+
+
+def followed(venv: Path) -> Path:
+    """Return the environment that a ``.venv`` file names (PEP 832).
+
+    Returns:
+        ``venv`` itself if it is not such a file.
+    """
+    with suppress(OSError, ValueError):
+        if isfile(venv) and not islink(venv) and venv.stat().st_size <= _LONGEST_PATH:
+            line = venv.read_text("utf-8").partition("\n")[0].strip()
+            if line and line.isprintable():
+                return venv.parent / line
+    return venv
 
 
 def below(folder: Path, root: Path) -> str:

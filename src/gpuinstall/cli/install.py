@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.base.environment_paths import interpreter, venv_option
+from gpuinstall.base.environment_paths import followed, interpreter, venv_option
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import display_path
 from gpuinstall.base.request import Request
@@ -137,7 +137,7 @@ def existing_interpreter(python: str | None, venv: Path) -> Path:
         from gpuinstall.machine.pythons import find_interpreter
 
         return find_interpreter(python)
-    folder = venv.absolute()
+    folder = followed(venv).absolute()
     application = find_application(folder.parent)
     if application and not isdir(folder):
         folder = application.environment

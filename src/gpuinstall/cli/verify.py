@@ -52,7 +52,7 @@ NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
 )
 def command(options: CommandOptions) -> Outcome:
     """Verify an environment, and with ``--bench`` measure it."""
-    from gpuinstall.environments.records import warn_unfinished
+    from gpuinstall.environments.records import check_finished
     from gpuinstall.install.state import check_libcuda, record_failure
     from gpuinstall.machine.probe import read_machine
 
@@ -77,7 +77,7 @@ def command(options: CommandOptions) -> Outcome:
         report_owner(folder, options.terminal)
     else:
         check_startable(folder, options.terminal)
-        warn_unfinished(folder, options.terminal)
+    check_finished(folder)
     _warn_of_damage(folder, options.terminal)
     measured: tuple[Device, ...] = ()
     verdict = verify_environment(

@@ -22,7 +22,11 @@ from gpuinstall.diagnose.predicates import COMPANION_FAULTS, code, driver_floor,
 from gpuinstall.diagnose.reading import read_environment
 from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.packages import read_packages, unmet_requirements
-from gpuinstall.environments.records import admit_start, warn_unfinished
+from gpuinstall.environments.records import (
+    admit_start,
+    unfinished_change,
+    warn_unfinished,
+)
 from gpuinstall.environments.stamp import Stamp
 from gpuinstall.lock.file.entries import LockGate
 from gpuinstall.lock.file.lock import LOCK_IN_CONFLICT
@@ -339,7 +343,9 @@ def _verify(
         The verdict, None if its Python does not start; and the checks that failed as findings, but for what is the
         machine's fault.
     """
-    warn_unfinished(venv, reporter)
+    if unfinished_change(venv):
+        warn_unfinished(venv, reporter)
+        return None, []
     try:
         verdict = verify_environment(
             interpreter(venv),

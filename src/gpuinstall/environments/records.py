@@ -102,12 +102,36 @@ def warn_unfinished(venv: Path, reporter: Reporter) -> None:
 
 def unfinished_change(venv: Path) -> str:
     """Return a warning about a running or killed change, or empty text."""
+    place = _unfinished_place(venv)
+    if place is None:
+        return ""
+    return f"{_interrupted(venv)}; {undo_command(place)} completes it or rolls it back"
+
+
+def _unfinished_place(venv: Path) -> EnvironmentPaths | None:
     places = [EnvironmentPaths(venv)]
     places += [_unmanaged_paths(venv, folder) for folder in packages_folders(venv)]
-    for place in places:
-        if place.is_unfinished:
-            return f"a change of {venv} is not finished; {undo_command(place)} finishes it or rolls it back"
-    return ""
+    return next((place for place in places if place.is_unfinished), None)
+
+
+def _interrupted(venv: Path) -> str:
+    return f"a change of {venv} was interrupted"
+
+
+def check_finished(venv: Path) -> None:
+    """Check that no change of an environment is running or interrupted.
+
+    Raises:
+        InstallationError: One is.
+    """
+    place = _unfinished_place(venv)
+    if place:
+        raise InstallationError(
+            "unfinished-change",
+            _interrupted(venv),
+            why="some of its files are from before the change, and some are new",
+            hint=f"{undo_command(place)}   # completes it or rolls it back",
+        )
 
 
 def _unmanaged_paths(root: Path, packages: Path) -> EnvironmentPaths:

@@ -31,7 +31,7 @@ from gpuinstall.environments.packages import (
     read_packages,
     unmet_requirements,
 )
-from gpuinstall.environments.records import check_records, remember
+from gpuinstall.environments.records import check_finished, check_records, remember
 from gpuinstall.environments.rights import check_rights, reason_unmanaged
 from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.install.environment_lock import environment_lock, needs_recovery
@@ -299,6 +299,7 @@ def dry_run(project: Project, options: InstallOptions) -> PricedLock:
     Raises:
         GpuInstallError: what an installation would raise before it fetches anything.
     """
+    check_finished(project.paths.venv)
     return _price(read_state(project, options), project)
 
 

@@ -23,7 +23,7 @@ from gpuinstall.environments.guard import (
     renew_uv_guard,
 )
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.environments.records import check_records
+from gpuinstall.environments.records import check_finished, check_records
 from gpuinstall.environments.rights import check_rights
 from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.foreign import inspect_foreign
@@ -67,7 +67,9 @@ class IntoResult(ChangeResult, kw_only=True):
 
 def dry_run_into(project: Project, python: Path) -> PricedLock:
     """Return what ``install_into`` would change, and what it would cost; arguments and errors are the same."""
-    return _price(_read_state(inspect_foreign(python), project), project)
+    place = inspect_foreign(python)
+    check_finished(place.root)
+    return _price(_read_state(place, project), project)
 
 
 def install_into(project: Project, python: Path) -> IntoResult:

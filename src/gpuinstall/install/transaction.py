@@ -287,7 +287,7 @@ def publish_lock(place: EnvironmentPaths) -> None:
     own = read_own_lock(place.root)
     if own is None:
         return
-    lock = place.root.parent / own.name
+    lock = place.folder / own.name
     if not holds_text(lock, own.text):
         write_atomically(lock, own.text, place.work if exists(place.work) else None)
         sync_folder(lock.parent)

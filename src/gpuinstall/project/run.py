@@ -11,7 +11,7 @@ from os.path import isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.environment_paths import EnvironmentPaths, followed
 from gpuinstall.base.files import expanded_home, real_path
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
@@ -94,7 +94,9 @@ class Project(Value):
         venv = self.settings.venv or self.folder / ".venv"
         # Such a run may be where no environment can be.
         if self.settings.only_looks:
-            return EnvironmentPaths(venv.absolute())
+            return EnvironmentPaths(
+                followed(venv).absolute(), project=venv.absolute().parent
+            )
         return EnvironmentPaths.at(venv)
 
     @cached_property

@@ -15,6 +15,15 @@ def test_a_link_stays_and_what_it_leads_to_is_the_place(tmp_path):
     assert EnvironmentPaths.at(tmp_path / ".venv").venv == tmp_path / "real"
 
 
+def test_venv_file_names_the_environment(tmp_path):
+    (tmp_path / ".venv").write_text("../envs/one\n")
+    paths = EnvironmentPaths.at(tmp_path / ".venv")
+    assert paths.venv == tmp_path.parent / "envs" / "one"
+    assert paths.folder == tmp_path
+    with open_project(tmp_path, Settings(only_looks=True)) as project:
+        assert project.paths.folder == tmp_path
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has other rules for names")
 @pytest.mark.parametrize(
     ("name", "reason"),

@@ -72,9 +72,9 @@ def test_a_change_that_is_not_finished_is_named_with_what_ends_it(tmp_path):
     shutil.rmtree(ours)
     for folder in (EnvironmentPaths(ours).work, work):
         (folder / "changing").mkdir(parents=True)
-    assert f"; gpuinstall env rollback --venv {quoted(ours)} f" in unfinished_change(
+    assert f"; gpuinstall env rollback --venv {quoted(ours)} c" in unfinished_change(
         ours
     )
     python = quoted(theirs / "bin" / "python")
-    into = f"; gpuinstall env rollback --into --python {python} f"
+    into = f"; gpuinstall env rollback --into --python {python} c"
     assert into in unfinished_change(theirs)

@@ -194,8 +194,6 @@ def test_one_refused_fact_condemns_a_card_only_if_the_card_itself_is_gone(play):
 @pytest.mark.parametrize(
     ("facts", "fix"),
     [
-        ({"confidential": 1}, "nvidia-smi conf-compute -srs 1"),
-        ({"confidential": 1, "cc_ready": 1}, "enable --now nvidia-fabricmanager"),
         ({"fabric": 3}, "nvidia-smi conf-compute -f"),
     ],
 )

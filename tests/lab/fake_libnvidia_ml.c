@@ -1,8 +1,8 @@
 /* A libnvidia-ml.so.1 that answers from the lab's file (lab.h). Numbers: NVIDIA's nvml.h.
  *
  * Machine: driver, cuda, nvml_init, nvml_hang_s, nvml_crash (1: in nvmlInit), nvml_crash_at, nvml_hang_at (a card).
- * start_ms (what each card takes to start, for whoever comes first), confidential (1: GPUs compute confidentially),
- * cc_ready (1: they accept work), driver_bytes (what the driver's version needs, where a buffer may be too small).
+ * start_ms (what each card takes to start, for whoever comes first),
+ * driver_bytes (what the driver's version needs, where a buffer may be too small).
  * Card: name, uuid, cc, memory_mib (0: not supported, as on unified memory), pci, bus, mig, nvml_error (the answer to
  * every question), nvml_handle, nvml_name, nvml_uuid, nvml_pci, nvml_memory, nvml_capability, nvml_mode, nvml_mig_mode
  * (the answer to one), fabric (absent: the function is not supported), compute_mode, remap_pending, remap_failed, nvml_hidden (1: on the bus only).
@@ -79,18 +79,6 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
     return SUCCESS;
 }
 nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
-
-typedef struct { unsigned environment, feature, tools; } nvmlConfComputeSystemState_t;
-
-nvmlReturn_t nvmlSystemGetConfComputeState(nvmlConfComputeSystemState_t *state) {
-    memset(state, 0, sizeof *state);
-    state->feature = lab_number(lab_machine(), "confidential", 0);
-    return SUCCESS;
-}
-nvmlReturn_t nvmlSystemGetConfComputeGpusReadyState(unsigned *ready) {
-    *ready = lab_number(lab_machine(), "cc_ready", 0);
-    return SUCCESS;
-}
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
     for (*count = 0; listed(*count) >= 0; ++*count) {}

@@ -111,10 +111,6 @@ MADE = [
         "F10 fabric-manager-not-running",
         healthy(8) | nvml(*[{"fabric": 2}] * 8) | libcuda(init=802),
     ),
-    (
-        "F10 confidential-gpus-not-ready",
-        healthy() | nvml({"fabric": 3}, awaits_attestation=True) | libcuda(init=802),
-    ),
     ("F10 system-not-ready", healthy() | nvml({"fabric": 0}) | libcuda(init=802)),
     (
         "F11 forward-compatibility-unsupported",

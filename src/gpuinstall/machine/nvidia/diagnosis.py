@@ -109,7 +109,6 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
         "card": cards[0].name if cards else "the GPU of this machine",
         "nouveau": held_by_nouveau[0] if held_by_nouveau else None,
         "node": f"/dev/{evidence.nodes[0]}" if evidence.nodes else "/dev/dxg",
-        "awaits-attestation": nvml.awaits_attestation,
         "fabric-in-progress": FABRIC_IN_PROGRESS in fabrics,
         "without-fabric": bool(fabrics) and fabrics <= {NO_FABRIC, FABRIC_READY},
     }

@@ -119,8 +119,6 @@ class NvmlFacts(Value):
     """The result of nvmlInit, or None if it did not run."""
     driver: DriverVersion | None = None
     cuda: CudaVersion | None = None
-    awaits_attestation: bool = False
-    """Whether confidential GPUs do not accept work yet."""
     gpus: tuple[NvmlGpu, ...] = ()
     """The GPUs with an answer."""
     fault: str | None = None

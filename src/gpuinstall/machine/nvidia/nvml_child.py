@@ -55,7 +55,6 @@ def main() -> None:
             driver=ask(nvml.nvmlSystemGetDriverVersion) or None,
             # 13010 is 13.1.
             cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
-            awaits_attestation=awaits_attestation(),
         )
         for index in range(ask(nvml.nvmlDeviceGetCount) or 0):
             write_line(at=index)
@@ -104,15 +103,6 @@ def initialize() -> bool:
     else:
         write_line(fault="missing")
     return status == 0
-
-
-def awaits_attestation() -> bool:
-    """Return whether confidential GPUs do not accept work yet."""
-    state = ask(nvml.nvmlSystemGetConfComputeState)
-    if not state or state.ccFeature != nvml.NVML_CC_SYSTEM_FEATURE_ENABLED:
-        return False
-    ready = ask(nvml.nvmlSystemGetConfComputeGpusReadyState)
-    return bool(ready == nvml.NVML_CC_ACCEPTING_CLIENT_REQUESTS_FALSE)
 
 
 def ask(

@@ -85,14 +85,7 @@ CASES = {
         "F13",
         "sudo nvidia-modprobe -c 0 -u",
     ),
-    "no room for CUDA": (refusal(2), "F16", "ulimit -v unlimited"),
-    "WSL without room": (refusal(2, wsl=True), "F16", ".wslconfig"),
     "an old toolkit": (refusal(500, container="docker"), "F23", "Docker Desktop"),
-    "GPUs not attested": (
-        refusal(802, OWN, "awaits-attestation"),
-        "F10",
-        "conf-compute -srs 1",
-    ),
     "no fabric": (refusal(802, OWN, "without-fabric"), "F10", "conf-compute -f"),
     "a fabric on its way": (
         refusal(802, OWN, "fabric-in-progress", distribution="Ubuntu 24.04"),

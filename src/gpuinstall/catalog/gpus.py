@@ -32,6 +32,7 @@ _FORM = re.compile(
 )
 """The words of a name that tell one form of a model from another."""
 _SEPARATORS = re.compile(r"[\W_]+")
+_MEMORY = re.compile(r"(\d) ?gi?b\b")
 _SERIES = frozenset({"gt", "gtx", "rtx", "rx"})
 """The words before a number that people leave out: 780M is one of two makers."""
 _LONGEST = 200
@@ -139,6 +140,7 @@ def product_of(device: int) -> Product | None:
     )
 
 
+@cache
 def _capability(chip: str) -> ComputeCapability:
     return ComputeCapability.parse(load_gpus()["chips"][chip])
 
@@ -294,13 +296,19 @@ def _gpus() -> Iterator[Product]:
 def _spaced(name: str) -> str:
     """Return a name in lower case with single spaces for whatever stands between its words."""
     text = _SEPARATORS.sub(" ", name.lower()).strip()
-    return re.sub(r"(\d) ?gi?b\b", r"\1gb", text).replace("max q", "maxq")
+    return _MEMORY.sub(r"\1gb", text).replace("max q", "maxq")
 
 
 def _words(text: str, maker: str) -> _Words:
     """Return the words of a name without those that tell no two chips of a maker apart."""
-    brands = load_gpus()["brands"][maker].split()
+    brands = _brands()[maker]
     return tuple(word for word in text.split() if word not in brands)
+
+
+@cache
+def _brands() -> dict[str, frozenset[str]]:
+    brands = load_gpus()["brands"]
+    return {maker: frozenset(words.split()) for maker, words in brands.items()}
 
 
 def _examples(gpus: Iterable[Product]) -> str:

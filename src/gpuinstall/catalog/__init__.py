@@ -1,7 +1,6 @@
-"""Which builds exist and what they need: authored rows, each with its source and date.
+"""Known builds, drivers, chips, extensions, and failures, and index pages.
 
-``load_catalog`` reads them; ``listing.py`` keeps what the sources list today. Extensions, the drivers
-and chips of each maker, the failures of ``explain`` and the pages of an index are read here too.
+The authored rows in ``data`` have a source and a date.
 """
 
 from gpuinstall.catalog.catalog import (

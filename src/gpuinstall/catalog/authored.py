@@ -1,4 +1,4 @@
-"""The authored files of ``data``, as they stand."""
+"""Read the authored files of ``data``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ TABLES = Path(__file__).with_name("data")
 
 
 def read_data(name: str) -> dict[str, Any]:
-    """Return the contents of one authored file: of this folder, or by its whole path.
+    """Return the contents of an authored file.
 
-    Parsing the largest takes a tenth of a plan's time. Beside those lies the same as JSON, made by ``make docs``, with
-    the checksum of the text that it was made of: after an edit it no longer counts.
+    Parsing the largest files takes a tenth of a plan's time. ``make docs`` writes a
+    JSON copy of them, which is ignored unless its checksum matches the text.
+
+    Args:
+        name: The name of a file in ``data``, or an absolute path.
     """
     path = TABLES / name
     text = path.read_bytes()
@@ -38,5 +41,5 @@ def read_lines(name: str) -> list[str]:
 
 @cache
 def read_chips(maker: str) -> dict[str, Any]:
-    """Return the rows about the chips of a maker other than NVIDIA."""
+    """Return the chips of a vendor other than NVIDIA."""
     return read_data(f"gpus_{maker}.toml")

@@ -1,4 +1,4 @@
-"""The catalogue: every release and build of torch, what drivers serve, and where it was learnt."""
+"""The catalog: releases and builds of torch, and their drivers."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.drivers import Drivers
 
 
-# Six sets of names, from the narrowest on:
-# - COMPANIONS: a release of torch has its own versions of them, which a request may name.
-# - PAIRED: they, torch, and the triton that torch requires. The catalogue knows their versions.
-# - Catalog.family: all that comes from the torch index alone, PAIRED among them.
-# - PackageIndex.names (lock/solve): the family, and what else the torch index of one lock lists as its own.
-# - Catalog.copied: what that index only passes on: it may come from the default index as well.
-# - Catalog.tied: those of them that come with a build of torch and go with it; is_tied() holds for the family too.
-# Members.with_torch (wheels) is none of these: the packages whose files torch's own build answers for.
+# Six sets of names, the smallest first:
+# - COMPANIONS: packages that have versions for each release of torch.
+# - PAIRED: the companions, torch, and Triton. The catalog knows their versions.
+# - Catalog.family: the packages of the torch index, including PAIRED.
+# - PackageIndex.names (lock): the family and further packages that the torch index hosts.
+# - Catalog.copied: packages that the torch index lists with files of the default index.
+# - Catalog.tied: copied packages whose version depends on the build of torch.
+# Members.with_torch (wheels) is another set: the dependencies of torch's builds.
 COMPANIONS = frozenset({"torchaudio", "torchvision"})
 PAIRED = COMPANIONS | {"torch", "triton"}
 
 
 class ConfiguredIndex(Enum):
-    """An index as the source of a wheel or a build: its address is a setting."""
+    """A configured index as the source of a wheel or a build."""
 
     TORCH = "torch"
     DEFAULT = "default"
@@ -47,11 +47,11 @@ class ConfiguredIndex(Enum):
 
 DEFAULT_INDEX = ConfiguredIndex.DEFAULT
 WheelSource = ConfiguredIndex | str
-"""A source of wheels: an index by its name, else an address or a folder."""
+"""A configured index, or the address of another source, or a folder."""
 
 
 class Wheel(Value):
-    """One wheel of a source."""
+    """A wheel of a source."""
 
     package: str
     version: Version
@@ -63,83 +63,83 @@ class Wheel(Value):
     """Whether ``<url>.metadata`` is served."""
     metadata_sha256: str | None = None
     backend: str | None = None
-    """The tag of its local version, or that of its page if it has none."""
+    """The tag of its local version, or of its page."""
     source: WheelSource = DEFAULT_INDEX
-    """The index or the folder that lists it."""
+    """The index or the folder that lists the wheel."""
     requires_python: str | None = None
     by_address: bool = False
-    """Whether pip takes it by its address alone: METADATA has its version without the label."""
+    """Whether METADATA lacks the label; then pip accepts only the address."""
 
 
 class Build(Value):
-    """One build of torch; what follows ``source`` is set by a listing."""
+    """A build of torch; a listing sets ``source`` and the fields after it."""
 
     torch: Version
     backend: Backend
     os: str
     arch: str
     code: tuple[str, ...] = ()
-    """The maker's own names of the code in it: ``sm_80``, ``compute_90``, ``gfx1100``."""
+    """Its architectures: ``sm_80``, ``compute_90``, ``gfx1100``."""
     toolkit: tuple[int, int] | None = None
-    """The release of the maker's toolkit that it was made with."""
+    """The release of the vendor's toolkit."""
     libraries: tuple[tuple[str, str], ...] = ()
-    """The libraries in the wheel, with their versions, that narrow what runs it."""
+    """The bundled libraries that exclude GPUs, with their versions."""
     pythons: tuple[str, ...] = ()
-    """The Pythons ``X.Y`` that it has a wheel for, but for those that are free-threaded."""
+    """The Pythons ``X.Y`` with a wheel, except free-threaded ones."""
     glibc: str | None = None
-    """The oldest glibc that its platform tag allows."""
+    """The minimum glibc of its platform tag."""
     macos: str | None = None
-    """The oldest macOS that its platform tag allows."""
+    """The minimum macOS of its platform tag."""
     on_default_index: bool = False
-    """Whether pip's default index serves this very build."""
+    """Whether the default index has this build."""
     labelled: bool = True
-    """Whether its files carry the tag: ``2.14.1+cu126``."""
+    """Whether the version has a label: ``2.14.1+cu126``."""
     evidence: tuple[str, ...] = ()
     source: WheelSource = ConfiguredIndex.TORCH
-    """An address, a folder, or one of the indexes that are configured."""
+    """The index, an address, or a folder."""
     absent: str | None = None
-    """Why it is not available, such as ``withdrawn`` or ``unreachable``.
+    """The reason if it is unavailable, such as ``withdrawn``.
 
-    A build that no index was seen to have is ``unverified``.
+    A build is ``unverified`` until an index lists it.
     """
     unread: tuple[Wheel, ...] = ()
-    """The wheels of a build that only the listing knows."""
+    """The wheels of a build that the catalog lacks."""
     obstacle: str | None = None
-    """Why none of the unread wheels could be read."""
+    """The error if no unread wheel could be read."""
     learned: str | None = None
-    """The day on which one of the unread wheels was read; the facts above are then its own."""
+    """The day on which the facts above were read from a wheel."""
 
     @cached_property
     def name(self) -> str:
-        """The build as users write it: ``2.14.1+cu126``."""
+        """The version with the label: ``2.14.1+cu126``."""
         return f"{self.torch}+{self.backend}"
 
     def published(self) -> Build:
-        """Return it as one that was seen."""
+        """Return the build as verified by an index."""
         if self.absent == "unverified":
             return replace(self, absent=None)
         return self
 
     @property
     def minor(self) -> str:
-        """Its torch's minor release, ``2.13``."""
+        """The minor release of torch, ``2.13``."""
         return "{}.{}".format(*self.torch.release)
 
     @property
     def lists_no_code(self) -> bool:
-        """Whether it was read and is for GPUs, and does not tell for which."""
+        """Whether its wheel for GPUs was read and names no architecture."""
         return bool(self.learned and self.backend != CPU and not self.code)
 
     @cached_property
     def platform(self) -> str:
-        """Its operating system and processor as the catalogue names them: ``linux_x86_64``."""
+        """The operating system and processor: ``linux_x86_64``."""
         return f"{self.os}_{self.arch}"
 
     def index(self, base: str) -> str | None:
-        """Return the address or the folder of its family; None for the default index.
+        """Return the index of the backend, or None for the default index.
 
         Args:
-            base: The torch index, for a build whose source is not known.
+            base: The torch index.
         """
         if self.source is DEFAULT_INDEX:
             return None
@@ -147,13 +147,13 @@ class Build(Value):
 
     @property
     def listed_at(self) -> str:
-        """The address or the folder where a listing found it; empty: an index that is a setting."""
+        """The address or the folder of its source; empty for an index."""
         return self.source if isinstance(self.source, str) else ""
 
 
 @cache
 def toolkit_of(version: str | None) -> tuple[int, int] | None:
-    """Return the release of a toolkit, ``13.0`` or ``13.0.2``, as numbers; None if there is none."""
+    """Return the major and minor of a release such as ``13.0.2``."""
     release = re.match(r"(\d{1,3})\.(\d{1,2})", version or "", re.ASCII)
     if release is None:
         return None
@@ -161,7 +161,7 @@ def toolkit_of(version: str | None) -> tuple[int, int] | None:
 
 
 def platform_of(os: str, arch: str) -> str:
-    """Return a platform as the catalogue names it, its processor as platform tags do."""
+    """Return the catalog's name of a platform."""
     return f"{os}_{processor_of(os, arch)}"
 
 
@@ -173,108 +173,108 @@ _Backends = Annotated[frozenset[Backend], _backends]
 
 
 class Release(Value):
-    """A release of torch, and the versions of its companions that load beside it."""
+    """A release of torch, and the compatible versions of its companions."""
 
     torch: Annotated[Version, Version]
     released: str
-    """The day; empty for a release that only a listing knows."""
+    """The day, or empty if unknown."""
     torchvision: Words = ()
     """The preferred version first."""
     torchaudio: Words = ()
     """The preferred version first."""
     triton: str | None = None
-    """The pin in torch's own metadata, ``==3.6.0``; None: left to that metadata."""
+    """The pin in METADATA of torch, such as ``==3.6.0``, if known."""
     beside: tuple[str, ...] = ()
-    """Constraints that the metadata leaves out."""
+    """Constraints that METADATA omits."""
     default: Mapping[str, str] = MappingProxyType({})
-    """The tag of the default index's build for GPUs, by platform."""
+    """The tag of the GPU build on the default index, by platform."""
     pythons: Mapping[str, Words] = MappingProxyType({})
-    """The Pythons that its builds have wheels for, by platform; ``any`` stands for the others."""
+    """The Pythons with a wheel, by platform; ``any`` is the default."""
     index_pythons: Words = ()
-    """Those that only the torch index has wheels for."""
+    """The Pythons with a wheel only on the torch index."""
 
     @property
     def companions(self) -> dict[str, Words]:
-        """The versions of each companion, the preferred first."""
+        """The versions of each companion, the preferred one first."""
         return {"torchvision": self.torchvision, "torchaudio": self.torchaudio}
 
     def pythons_on(self, platform: str) -> tuple[str, ...]:
-        """Return the Pythons that its builds for a platform have wheels for."""
+        """Return the Pythons with a wheel for a platform."""
         return self.pythons.get(platform, self.pythons["any"])
 
 
 class CudaName(Value):
-    """A CUDA that a name or an extra of a package carries."""
+    """The CUDA in the name of a package or extra."""
 
     major: int
     names: Mapping[int, str]
-    """How to ask for the package, by CUDA's major."""
+    """The name for each CUDA major."""
 
 
 class Companion(Value):
-    """The wheels of one release of a companion; platforms are named as in ``linux_x86_64``."""
+    """The wheels of a companion, by platform such as ``linux_x86_64``."""
 
     platforms: WordSet
     pythons: WordSet = frozenset()
-    """``any``: one wheel for all of them."""
+    """``any`` is one wheel for all."""
     unlabelled: WordSet = frozenset()
-    """The platforms whose files carry no ``+tag``."""
+    """The platforms whose files have no label."""
     backends: _Backends | None = None
-    """The only backends that it loads in; None: it is built for all of torch's."""
+    """The compatible backends; None for all of torch."""
     unverified: Mapping[str, _Backends] = MappingProxyType({})
-    """The backends, by platform, that nobody has seen it load in."""
+    """The backends for which no index was seen to list it, by platform."""
     undeclared: WordSet = frozenset()
-    """The packages that it imports and its metadata does not require."""
+    """The imported packages that METADATA omits."""
 
     def loads_in(self, build: Build) -> bool:
-        """Whether it has wheels that load beside a build, seen or not."""
+        """Return whether it may have a wheel compatible with a build."""
         if build.platform not in self.platforms:
             return False
         return self.backends is None or build.backend in self.backends
 
     def was_seen(self, build: Build) -> bool:
-        """Whether its wheels were seen for the platform and the backend of a build."""
+        """Return whether an index was seen to list its wheels for a build."""
         unverified = self.unverified.get(build.platform, ())
         return build.backend not in unverified
 
     def has_wheel(self, python: str) -> bool:
-        """Whether it has a wheel for the Python ``X.Y``."""
+        """Return whether it has a wheel for the Python ``X.Y``."""
         return "any" in self.pythons or python in self.pythons
 
 
 class Catalog(Value, eq=False):
-    """All that a choice knows of the world."""
+    """The facts from which a build is selected."""
 
     date: str
     torch_index: str
-    """The base below which ``<backend>/<package>/`` lie."""
+    """The parent of ``<backend>/<package>/``."""
     builds: tuple[Build, ...]
     releases: Mapping[Version, Release]
     drivers: Drivers
     family: frozenset[str]
-    """The packages that come from the torch index."""
+    """The packages that only the torch index may serve."""
     copied: tuple[str, ...]
-    """Those that the torch index only passes on; ``nvidia-*`` stands for all that begin so."""
+    """Patterns of packages copied from the default index."""
     tied: tuple[str, ...]
-    """Those of ``copied`` that come with a build of torch and go with it."""
+    """Patterns of copied packages that depend on the build of torch."""
     companions: Mapping[tuple[str, str], Companion]
     """By package and version."""
     settled_python: str
-    """The ``X.Y`` to fetch if any would do."""
+    """The ``X.Y`` to install if no other is preferred."""
     chips: Callable[[str], Mapping[str, Any]]
-    """Read the rows about the chips of a maker other than NVIDIA."""
+    """Read the chips of a vendor other than NVIDIA."""
     cuda_names: Callable[[], Mapping[str, CudaName]]
-    """Read the CUDA that packages carry in their names."""
+    """Read the CUDA in the names of packages."""
     driver_commands: Callable[[Machine, str, bool], tuple[str, ...]]
-    """Return how the system of a machine gets a driver of a branch, for GPUs that need an old one or for others."""
+    """Return the commands that install a driver branch, legacy or not."""
     offered: Mapping[tuple[str, str], frozenset[str]] = {}
-    """The versions, with labels, that a listing found of a companion, by package and tag."""
+    """The listed versions of each companion and tag, with labels."""
     further: Mapping[str, Callable[[], Iterable[Build]]] = {}
-    """The other kinds of builds, read if they are needed."""
+    """Readers of other kinds of builds."""
 
     @cached_property
     def serving(self) -> Callable[[str], Catalog]:
-        """Return the catalogue with the builds of a kind, read only for machines with such GPUs."""
+        """Return the catalog with the builds of a kind."""
         return cache(self._serving)
 
     def _serving(self, kind: str) -> Catalog:
@@ -285,7 +285,7 @@ class Catalog(Value, eq=False):
         return replace(self, builds=builds, further=further)
 
     def only(self, *builds: Build) -> Catalog:
-        """Return the catalogue with these builds alone, of whatever kind: no others are read."""
+        """Return the catalog with only these builds, of any kind."""
         return replace(self, builds=builds, further={})
 
     def without(
@@ -293,10 +293,10 @@ class Catalog(Value, eq=False):
         is_excluded: Callable[[Build], bool],
         why: str,
     ) -> Catalog:
-        """Return the catalogue with some builds marked as not to be had.
+        """Return the catalog with some builds marked as not available.
 
         Args:
-            is_excluded: Whether a build is one of them.
+            is_excluded: Whether to mark a build.
             why: A value of ``Build.absent``.
         """
 
@@ -314,12 +314,12 @@ class Catalog(Value, eq=False):
         constraints = tuple(map(parse_constraint, release.beside))
         if not release.triton:
             return constraints
-        # What others compile of Triton for Windows, 3.4.0.post20, names no torch.
+        # Builds of Triton for Windows, such as 3.4.0.post20, require no torch.
         minor, _, _ = release.triton.lstrip("=~").rpartition(".")
         return (*constraints, Constraint.of("triton-windows", f"=={minor}.*"))
 
     def undeclared(self, versions: Mapping[str, str]) -> tuple[str, ...]:
-        """Return what companions among some packages import, require nowhere, and do not find."""
+        """Return missing packages that companions import."""
         needed = set[str]()
         for name, version in versions.items():
             companion = self.companions.get((name, version))
@@ -328,7 +328,7 @@ class Catalog(Value, eq=False):
         return tuple(sorted(needed - versions.keys()))
 
     def is_tied(self, name: str) -> bool:
-        """Whether the build of torch decides the version of a package."""
+        """Return whether a package depends on the build of torch."""
         if name in self.family:
             return True
         return any(fnmatchcase(name, pattern) for pattern in self.tied)
@@ -338,7 +338,7 @@ class Catalog(Value, eq=False):
         os: str,
         arch: str,
     ) -> tuple[Build, ...]:
-        """Return the builds for a platform, the newest torch first."""
+        """Return the builds for a platform, the latest torch first."""
         return self._of_platform(platform_of(os, arch))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Which sources may have an extension, how their files are named, and what they list."""
+"""The sources of prebuilt extensions, and the files that they list."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from gpuinstall.sources.web import Client, UnreachableError
 
 PAGES_AT_ONCE = 8
 NAMED = "named"
-"""The id of a source that the user names."""
+"""The id of a source that the user requested."""
 
 
 class Beside(NamedTuple):
-    """What an extension runs beside, by which the pages of a source are called."""
+    """A build of torch, by which the pages of a source are named."""
 
     minor: str
     """The minor release of torch."""
@@ -34,25 +34,25 @@ class Beside(NamedTuple):
 
 
 class ExtensionSource(NamedTuple):
-    """A place of prebuilt files."""
+    """A source of prebuilt files."""
 
     id: str
     rank: int
     url: str | None = None
-    """The form of its pages' addresses; None: the default index."""
+    """The pattern of its pages' addresses; None is the default index."""
 
     os: str | None = None
-    """The operating system that it is asked for; None: all."""
+    """The only operating system of its files, if any."""
 
     tags: tuple[str, ...] = ("",)
-    """The releases of a repository that have a page each."""
+    """The releases of a repository, each with a page."""
 
     hosts: WordSet = frozenset()
-    """Where its files lie if not beside its pages: they may redirect to each other."""
+    """The other hosts of its files, which may redirect to each other."""
 
 
 class Extension(NamedTuple):
-    """A package and the places that its files may come from; the file explains the rest."""
+    """A package and its sources; ``extensions.toml`` explains the fields."""
 
     name: str
     sources: tuple[ExtensionSource, ...]
@@ -62,35 +62,35 @@ class Extension(NamedTuple):
 
 
 class ExtensionFile(NamedTuple):
-    """A file of a source, and what its name says of it, if anything."""
+    """A file of a source, and the facts in its name."""
 
     wheel: Wheel
     source: ExtensionSource
     cuda: str | None = None
-    """As in ``12`` and ``12.8``."""
+    """Such as ``12`` or ``12.8``."""
     torch: str | None = None
-    """As in ``2.11``."""
+    """Such as ``2.11``."""
     cpu: bool = False
     and_newer: bool = False
-    """Whether it is for newer releases of torch too."""
+    """Whether it also supports newer releases of torch."""
 
 
 class Extensions(Value):
-    """The table."""
+    """The table of extensions."""
 
     rows: Mapping[str, Extension]
-    """The extensions by name."""
+    """By name."""
     sources: Mapping[str, ExtensionSource]
     forms: tuple[re.Pattern[str], ...]
-    """How a version names CUDA and torch."""
+    """The patterns of CUDA and torch in a local version."""
 
     @property
     def unclaimed(self) -> dict[str, tuple[Wheel, ...]]:
-        """What may be taken from the default index of the names that anyone may fill: nothing."""
+        """The empty pages of names unregistered on the default index."""
         return {name: () for name, row in self.rows.items() if row.unclaimed}
 
     def hosts_beside(self, host: str) -> set[str]:
-        """Return where a host may redirect to: all hosts of the sources that have files there."""
+        """Return the hosts to which a host of files may redirect."""
         hosts = set[str]()
         for source in self.sources.values():
             if host in source.hosts:
@@ -98,7 +98,7 @@ class Extensions(Value):
         return hosts
 
     def file(self, wheel: Wheel, source: ExtensionSource) -> ExtensionFile:
-        """Return a file with what its version names behind the ``+``."""
+        """Return a file with the facts in its local version."""
         for form in self.forms:
             match = form.fullmatch(wheel.version.local or "")
             if match:
@@ -107,11 +107,11 @@ class Extensions(Value):
             return ExtensionFile(wheel, source)
         named = match.groupdict()
         cuda = named.get("cuda")
-        # 128 stands for 12.8, and 12 for all of CUDA 12.
+        # 128 means 12.8, and 12 means all of CUDA 12.
         if cuda and len(cuda) == 3:
             cuda = f"{cuda[:2]}.{cuda[2]}"
         torch = named.get("torch")
-        # 211 stands for 2.11.
+        # 211 means 2.11.
         if torch and "." not in torch:
             torch = f"{torch[0]}.{torch[1:]}"
         return ExtensionFile(
@@ -126,7 +126,7 @@ class Extensions(Value):
 
 @cache
 def load_extensions() -> Extensions:
-    """Return the table as shipped."""
+    """Return the shipped table."""
     table = authored.read_data("extensions.toml")
     sources = {row["id"]: row for row in table["sources"]}
     rows = {}
@@ -151,23 +151,23 @@ class ExtensionListing(NamedTuple):
 
 def list_files(
     extension: Extension,
-    beside: Iterable[Beside],
+    torches: Iterable[Beside],
     sources: Sources,
     client: Client,
 ) -> ExtensionListing:
-    """Ask every source that may have an extension; a page that is not there lists nothing.
+    """List the files of an extension's sources.
 
     Args:
         extension: The extension.
-        beside: What its files are to run beside.
+        torches: The builds of torch to be compatible with.
         sources: The default index, which is the source of some.
-        client: What asks them.
+        client: The HTTP client.
 
     Raises:
-        InstallationError: if a source refuses us or sends what is no page, or one that the user
-            named has no page at all.
+        InstallationError: A source rejects the request, sends a malformed page, or,
+            if the user requested it, has no page.
     """
-    places = tuple(dict.fromkeys(beside))
+    places = tuple(dict.fromkeys(torches))
     table = load_extensions()
     files: dict[str, ExtensionFile] = {}
     silent: list[str] = []
@@ -178,7 +178,7 @@ def list_files(
             silent.append(error.host)
             continue
         named = [wheel for wheel in wheels if wheel.package == extension.name]
-        # A file that an earlier source lists too stays that one's.
+        # The first source of a file has priority.
         files = {wheel.url: table.file(wheel, source) for wheel in named} | files
     return ExtensionListing(tuple(files.values()), tuple(silent))
 

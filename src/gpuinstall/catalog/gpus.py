@@ -1,11 +1,10 @@
-"""The GPUs by name: what a product is called, which chip it is, what that can execute.
+"""Find GPUs by name, with the chip and the architecture of their code.
 
-Most are told by compute capability (``gpus.toml``). The chips of other makers are told by the
-name of the code that they run, ``gfx1100``: each maker has a file.
+NVIDIA's GPUs (``gpus.toml``) have a compute capability. The chips of each other vendor
+have a file and the name of their architecture, such as ``gfx1100``.
 
-A name is read as people, shops, ``nvidia-smi`` and MIG write it: exactly, or as the same model in another form (laptop,
-PCIe, 80 GB), or as part of longer names. If those run different code, of one maker or several, it is ambiguous and
-never guessed.
+A name may be exact, may name the model in another form (laptop, PCIe, 80 GB), or may be
+part of a longer name. A name of GPUs with different architectures is ambiguous.
 """
 
 from __future__ import annotations
@@ -30,54 +29,54 @@ _FORM = re.compile(
     r"sxm\d*|pcie|hbm\d*e?|nvl\d*|\d+gb?|laptop|mobile|notebook|with|maxq|design|gpu|"
     r"graphics|device|developer|kit|module|nvgpu"
 )
-"""The words of a name that tell one form of a model from another."""
+"""The words that distinguish forms of a model."""
 _SEPARATORS = re.compile(r"[\W_]+")
 _MEMORY = re.compile(r"(\d) ?gi?b\b")
 _SERIES = frozenset({"gt", "gtx", "rtx", "rx"})
-"""The words before a number that people leave out: 780M is one of two makers."""
+"""The optional words before a number."""
 _LONGEST = 200
-"""The letters that are read: no name of a GPU has half as many."""
+"""The most characters of a name, twice the longest one."""
 _COUNT = re.compile(r"\A[1-9]\d? ?[x×*] ?(?=[A-Za-z])")
-"""How many of a GPU there are, which changes nothing: 4x A100, 8×H100."""
+"""An ignored number of GPUs: 4x A100, 8×H100."""
 _MIG = re.compile(r" (mig\b|(\dc )?\dg \d+gb).*")
 _ASK_THE_DRIVER = (
     "nvidia-smi -L prints its name; "
     "nvidia-smi --query-gpu=compute_cap --format=csv what it can execute, where 8.9 is --gpu sm_89"
 )
 _NEAR = 0.75
-"""The least likeness of a suggestion: a name of four letters, such as B580, may differ in one."""
+"""The similarity of a suggestion: one of four characters may differ."""
 
 
 class Product(NamedTuple):
-    """A GPU by its name: a product, its chip, or the name of its code."""
+    """A GPU by the name of a product, chip, or architecture."""
 
     name: str
     chip: str
     maker: str = "nvidia"
-    """As documents name it."""
+    """The name in documents."""
     brand: str = "NVIDIA"
-    """As people name it."""
+    """The name in messages."""
     capability: ComputeCapability | None = None
-    """NVIDIA's have one."""
+    """None for other vendors."""
     architecture: str | None = None
-    """The name of the code that another maker's runs."""
+    """The architecture of another vendor's GPU."""
     os: str | None = None
-    """The only system that has it; None: any."""
+    """The only operating system of the GPU, if any."""
     arm: bool = False
-    """Whether it is sold beside 64-bit ARM processors alone."""
+    """Whether all its machines have 64-bit ARM processors."""
     products: tuple[str, ...] = ()
-    """Of another maker's chip, the names of those that have it."""
+    """The products with another vendor's chip."""
 
     @property
     def code(self) -> str:
-        """The name of the code that it runs."""
+        """The name of its architecture."""
         if self.capability:
             return self.capability.sm
         return str(self.architecture)
 
     @property
     def full_name(self) -> str:
-        """Its name with its maker's before it, which NVIDIA's products do without."""
+        """The name, after the vendor's unless it is NVIDIA."""
         if self.capability or self.name.startswith(self.brand):
             return self.name
         return f"{self.brand} {self.name}"
@@ -91,10 +90,10 @@ def load_gpus() -> dict[str, Any]:
 
 @cache
 def products() -> tuple[Product, ...]:
-    """Return every product: from the PCI list, the product lines, and the chips themselves."""
+    """Return NVIDIA's products from the PCI list, product lines, and chips."""
     table = load_gpus()
     arm_chips = {row.get("chip") for row in table["arm"]}
-    # Of those with a name, the only system that has it.
+    # The only operating system of each name.
     arm_names = {row["name"]: row.get("os") for row in table["arm"] if "name" in row}
     found = []
     for name, chip in _names_and_chips():
@@ -112,7 +111,7 @@ def products() -> tuple[Product, ...]:
 
 @cache
 def other_chips() -> tuple[Product, ...]:
-    """Return the chips of all other makers, each maker's together."""
+    """Return the chips of all other vendors."""
     chips: list[Product] = []
     for maker in OTHER_MAKERS:
         table = authored.read_chips(maker)
@@ -124,7 +123,7 @@ def other_chips() -> tuple[Product, ...]:
 
 @cache
 def product_of(device: int) -> Product | None:
-    """Return NVIDIA's product with this PCI device id; None if it is not listed."""
+    """Return NVIDIA's product with a PCI device id, if listed."""
     table = load_gpus()
     key = f"{device:04x}"
     chip, _, listed = table["pci"].get(key, "").partition(": ")
@@ -159,7 +158,7 @@ def _names_and_chips() -> Iterator[tuple[str, str]]:
 
 
 def _names(listed: str) -> Iterator[str]:
-    """Yield the names in ``GA107M [GeForce RTX 3050 Mobile / Max-Q]``: one with a slash stands for several."""
+    """Yield the names in ``GA107M [GeForce RTX 3050 Mobile / Max-Q]``."""
     _, bracket, inside = listed.partition("[")
     if bracket:
         listed = inside.rstrip("]")
@@ -173,17 +172,19 @@ def _names(listed: str) -> Iterator[str]:
 
 @cache
 def find_gpu(name: str) -> Product:
-    """Return the GPU of a name; with the name as written if several run the same code.
+    """Return the GPU of a name.
+
+    If several GPUs have the same architecture, the result has the name as written.
 
     Raises:
-        UsageError: if no GPU has the name, or several that run different code.
-        NoBuildError: if no build is known for the GPU.
+        UsageError: No GPU has the name, or several with different architectures.
+        NoBuildError: No build is known for the GPU.
     """
     name = _COUNT.sub("", name[:_LONGEST])
     text = _spaced(name)
     matches = _matches(text)
     for row in load_gpus()["no_builds"]:
-        # Of a newer series, a GPU that is listed has builds, and the name of one that is not may be mistyped.
+        # A listed GPU of a newer series has builds. An unlisted one may be mistyped.
         is_meant = row["older"] or not matches
         if is_meant and re.search(row["names"], text):
             suggestion = None if row["older"] else _suggestion(text)
@@ -210,7 +211,7 @@ def find_gpu(name: str) -> Product:
 
 
 def _assumed(name: str, text: str) -> Product | None:
-    """Return a card that nothing lists, as one of the family that its name leaves no doubt of."""
+    """Return an unlisted GPU whose name identifies its family."""
     for row in load_gpus()["assumed"]:
         if re.search(row["names"], text):
             return Product(
@@ -222,15 +223,16 @@ def _assumed(name: str, text: str) -> Product | None:
 
 
 def _matches(text: str) -> list[Product]:
-    """Return the GPUs of a name as it is, else as a slice of a card, else without Quadro.
+    """Return the GPUs of the first reading of a name that matches any.
 
-    Of each reading, those with just this name, else of this model, else with it in their names, else with the model.
+    A name is read as it is, as a slice of a GPU, and without Quadro. GPUs match with
+    this name, with this model, with the name in theirs, or with the model in theirs.
     """
     for reading in (text, _MIG.sub("", text), text.replace("quadro ", "")):
         makers = load_gpus()["brands"]
         words = {maker: _words(reading, maker) for maker in makers}
         for is_match in (_has_name, _contains):
-            # All words of a name, or those of its model.
+            # All words of a name, or the words of its model.
             for part in (tuple, _model):
                 matches = [
                     gpu
@@ -243,18 +245,18 @@ def _matches(text: str) -> list[Product]:
 
 
 def _has_name(own: _Words, words: _Words) -> bool:
-    """Whether a GPU's words are those of a name, which may leave out its series."""
+    """Return whether a GPU has this name, which may omit the series."""
     return bool(words) and "".join(words) in _spellings(own)
 
 
 @cache
 def _spellings(own: _Words) -> set[str]:
-    """Return a GPU's words as one, with its series and without."""
+    """Return a GPU's words in one, with and without the series."""
     return {"".join(own), "".join(word for word in own if word not in _SERIES)}
 
 
 def _contains(own: _Words, words: _Words) -> bool:
-    """Whether a GPU's words have those of a name, one of which has a number, or begin with them, written as one."""
+    """Return whether a GPU's words contain a name with a number."""
     if not re.search(r"\d", "".join(_model(words))):
         return False
     if Counter(words) <= Counter(own):
@@ -265,7 +267,7 @@ def _contains(own: _Words, words: _Words) -> bool:
 
 @cache
 def _model(words: _Words) -> _Words:
-    """Return the words of a name without those of its form; none if one letter is left, which is no model."""
+    """Return the words of a model, without its form and single letters."""
     model = tuple(word for word in words if not _FORM.fullmatch(word))
     if len("".join(model)) > 1:
         return model
@@ -285,7 +287,7 @@ def _gpus() -> Iterator[Product]:
             drivers = load_drivers()
             generation = drivers.generation(gpu.capability)
             first = drivers.first_drivers.get(gpu.capability)
-            # Of a chip whose first driver is not known no card is either.
+            # If the first driver of a chip is unknown, no product is listed.
             if generation and not (first and first.after):
                 yield gpu._replace(name=generation.name)
     for chip in other_chips():
@@ -294,13 +296,13 @@ def _gpus() -> Iterator[Product]:
 
 
 def _spaced(name: str) -> str:
-    """Return a name in lower case with single spaces for whatever stands between its words."""
+    """Return a name in lower case with single spaces between its words."""
     text = _SEPARATORS.sub(" ", name.lower()).strip()
     return _MEMORY.sub(r"\1gb", text).replace("max q", "maxq")
 
 
 def _words(text: str, maker: str) -> _Words:
-    """Return the words of a name without those that tell no two chips of a maker apart."""
+    """Return the words of a name without the vendor's brands."""
     brands = _brands()[maker]
     return tuple(word for word in text.split() if word not in brands)
 
@@ -312,11 +314,11 @@ def _brands() -> dict[str, frozenset[str]]:
 
 
 def _examples(gpus: Iterable[Product]) -> str:
-    """Return one GPU of each code, by its shortest name."""
-    # Of those with one code the last one stays: the shortest.
+    """Return one GPU of each architecture, by its shortest name."""
+    # The last and shortest name of an architecture is kept.
     longest_first = sorted(gpus, key=lambda gpu: -len(gpu.name))
     by_code = {gpu.code: gpu for gpu in longest_first}
-    # sm_89 comes before sm_120.
+    # sm_89 is before sm_120.
     codes = sorted(by_code, key=lambda code: (len(code), code))
     return " or ".join(
         f"--gpu {quoted(code)} ({by_code[code].full_name})" for code in codes
@@ -324,8 +326,8 @@ def _examples(gpus: Iterable[Product]) -> str:
 
 
 def _suggestion(text: str) -> str | None:
-    """Return the listed names that a name with a number in it is a letter or two away from."""
-    from difflib import get_close_matches  # few names are mistyped
+    """Return the most similar listed names for a name with a number."""
+    from difflib import get_close_matches  # rarely needed
 
     for maker in load_gpus()["brands"]:
         text = " ".join(_words(text, maker))

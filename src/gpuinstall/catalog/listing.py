@@ -1,4 +1,4 @@
-"""What the sources list today, every page asked for at once, and the catalogue as they have it."""
+"""Read the listings of the sources, and update the catalog with them."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ _Wheels = tuple[Wheel, ...]
 
 
 class Listing(Value):
-    """The wheels that the sources list, those of the first source first."""
+    """The wheels in the sources, in the order of the sources."""
 
     wheels: tuple[Wheel, ...]
     backends: frozenset[str]
-    """The backends that the torch index was asked for."""
+    """The backends whose pages of the torch index were read."""
     packages: frozenset[str] = frozenset({"torch"})
-    """The packages that the sources were asked for."""
+    """The packages whose pages were read."""
     index_answers: bool = True
-    """Whether every page of the torch index answered."""
+    """Whether the torch index answered every request."""
     default_listed: bool = False
-    """Whether the default index was asked too, and answered."""
+    """Whether the page of the default index was read."""
     silent: tuple[UnreachableError, ...] = ()
-    """The hosts that did not answer, each once."""
+    """The unreachable hosts."""
 
 
 def read_listing(
@@ -76,18 +76,18 @@ def read_listing(
     backends: Iterable[str],
     packages: Iterable[str],
 ) -> Listing:
-    """Ask the torch index for packages of some backends, and the other sources for the packages.
+    """Read the pages of packages.
 
-    A page that is not there lists nothing. The default index is asked for torch alone.
+    A missing page is empty. Only torch's page is read from the default index.
 
     Args:
-        sources: Where packages may come from.
-        client: What asks them.
-        backends: The tags of the pages of the torch index.
-        packages: The packages that are listed.
+        sources: The sources.
+        client: The HTTP client.
+        backends: The backends of the torch index.
+        packages: The packages.
 
     Raises:
-        InstallationError: if a source refuses us or sends what is no page.
+        InstallationError: A source rejects the request or sends a malformed page.
     """
     tags = tuple(dict.fromkeys(backends))
     names = tuple(dict.fromkeys(packages))
@@ -102,7 +102,7 @@ def read_listing(
     if sources.default_index and "torch" in names:
         default.append(partial(default_wheels, sources, client, "torch"))
 
-    # A torch index that the user named comes before the links, and else after them.
+    # Only a requested torch index has priority over the links.
     if sources.is_torch_index_requested:
         asks = index + links + default
     else:
@@ -137,11 +137,11 @@ def family_wheels(
     backend: str,
     package: str,
 ) -> tuple[Wheel, ...]:
-    """Return what the family's own sources list of one package for one backend.
+    """Return the wheels of a package, except from the default index.
 
     Args:
-        sources: The torch index and the find-links; the default index is left out.
-        client: What asks them.
+        sources: The sources.
+        client: The HTTP client.
         backend: The tag of the backend.
         package: A package of the family.
     """
@@ -154,7 +154,7 @@ def default_wheels(
     client: Client,
     package: str,
 ) -> tuple[Wheel, ...]:
-    """Return what the default index, if there is one, lists of one package."""
+    """Return the wheels of a package on the default index, if any."""
     if sources.default_index is None:
         return ()
     place = f"{sources.default_index}/{package}/"
@@ -166,7 +166,7 @@ def index_names(
     client: Client,
     backend: str,
 ) -> frozenset[str]:
-    """Return the packages that the torch index names for a backend; none if it does not answer."""
+    """Return the packages of the torch index; none if it is unreachable."""
     with suppress(UnreachableError):
         page = client.page(f"{sources.torch_index}/{backend}/")
         if page:
@@ -201,7 +201,7 @@ def _hosts(
     backend: str,
     package: str,
 ) -> set[str]:
-    """Return the hosts of the files that the torch index lists of a package."""
+    """Return the hosts of a package's files on the torch index."""
     with suppress(UnreachableError):
         wheels = _from_index(client, sources.torch_index, backend, package)
         return {Location.parse(wheel.url).server for wheel in wheels}
@@ -214,12 +214,12 @@ def _from_index(
     backend: str,
     package: str,
 ) -> _Wheels:
-    """Read a package's page, or the flat page of a mirror that has no other.
+    """Read the page of a package, or the flat page of a mirror.
 
     Args:
-        client: What asks the index.
-        base: The address below which the pages of all backends lie.
-        backend: The tag of one.
+        client: The HTTP client.
+        base: The torch index.
+        backend: The tag of the backend.
         package: The package.
     """
     source = f"{base}/{backend}"
@@ -237,14 +237,14 @@ def _read(
     packages: Sequence[str],
     backend: str | None = None,
 ) -> _Wheels:
-    """Read some packages on a page or in a folder; none if it is not there or may not be read.
+    """Read the wheels of packages from a page or a readable folder.
 
     Args:
-        client: What asks for a page.
+        client: The HTTP client.
         place: An address, or the path of a folder.
-        source: What its wheels are said to come from.
-        packages: Those that count.
-        backend: What a wheel without a label is for, by the place of a page.
+        source: The source of the wheels.
+        packages: The packages.
+        backend: The tag of wheels without a label.
     """
     if place.startswith(("http://", "https://")):
         page = client.page(place)
@@ -284,15 +284,15 @@ def narrowed(
     listing: Listing,
     platform: str,
 ) -> tuple[Build, ...]:
-    """Return the builds of a platform as the sources have them, one for each source.
+    """Update the builds of a platform, one for each source.
 
-    Other platforms stay. A build that the index has withdrawn, or that no source that answers has,
-    is marked so; a build that only the listing knows has its wheels.
+    Unavailable builds are marked as withdrawn or unreachable. A build that the catalog
+    lacks has its wheels. Builds of other platforms are unchanged.
 
     Args:
-        builds: Those of the catalogue.
-        listing: What the sources list.
-        platform: As the catalogue names it.
+        builds: The builds of the catalog.
+        listing: The listing.
+        platform: The platform, such as ``linux_x86_64``.
     """
     kinds = {build.backend.kind for build in builds}
     known = [build for build in builds if build.platform == platform]
@@ -311,7 +311,7 @@ def offered(
     listing: Listing,
     platform: str,
 ) -> dict[tuple[str, str], frozenset[str]]:
-    """Return the versions, with labels, listed for a platform, by companion and backend."""
+    """Return the listed versions of each companion and backend."""
     keys = product(listing.packages - {"torch"}, listing.backends)
     offered = dict.fromkeys(keys, frozenset[str]())
     for wheel in listing.wheels:
@@ -326,14 +326,14 @@ def _by_build(
     known: Iterable[Build],
     platform: str,
 ) -> _Listed:
-    """Return torch's wheels for a platform by build and source, the first source first.
+    """Group torch's wheels for a platform by build and source.
 
-    What the default index has counts only where no other source has it.
+    The default index serves only builds that no other source has.
 
     Args:
-        wheels: What the sources list.
-        known: The builds of the catalogue: they tell which backend a torch without a label has.
-        platform: As the catalogue names it.
+        wheels: The wheels of the sources.
+        known: The builds of the catalog, with the backend of torch without a label.
+        platform: The platform, such as ``linux_x86_64``.
     """
     defaults = {build.torch: build.backend for build in known if build.on_default_index}
     newest = max(defaults, default=Version("0"))
@@ -344,7 +344,7 @@ def _by_build(
         if wheel.package != "torch" or platform not in platforms(wheel.tags):
             continue
         torch = Version(wheel.version.public)
-        # On the default index a torch newer than all that are known is taken for what it was last.
+        # An unknown torch on the default index is assumed to have the latest known backend.
         backend = known_backend(wheel.backend) or defaults.get(min(torch, newest))
         if backend is not None:
             by_build[torch, backend][wheel.source].append(wheel)
@@ -355,7 +355,7 @@ def _by_build(
 
 
 def _from_source(build: Build, source: WheelSource, wheels: Sequence[Wheel]) -> Build:
-    """Return a build as the wheels of a source have it."""
+    """Update a build from the wheels of a source."""
     return replace(
         build,
         source=source,
@@ -376,7 +376,7 @@ def _as_listed(
         return
     was_asked_for = build.backend.tag in listing.backends
     if build.listed_at or (not was_asked_for and listing.index_answers):
-        # Of an index of its own nothing was asked, nor of torch's about another backend.
+        # Its page was not read.
         yield build
     elif build.on_default_index and not listing.default_listed:
         yield replace(
@@ -420,12 +420,12 @@ def unknown_builds(
     known: Collection[Build],
     platform: str,
 ) -> Iterator[Build]:
-    """Return the builds of a platform that wheels of torch are of, but for those that are ``known``.
+    """Return the unknown builds of torch's wheels for a platform.
 
     Args:
-        wheels: What a source lists.
-        known: The builds that are left out; they tell which backend a torch without a label has.
-        platform: As the catalogue names it.
+        wheels: The wheels of a source.
+        known: The known builds, with the backend of torch without a label.
+        platform: The platform, such as ``linux_x86_64``.
     """
     return _unknown(_by_build(wheels, known, platform), known, platform)
 
@@ -436,7 +436,7 @@ def _pythons(wheels: Iterable[Wheel]) -> tuple[str, ...]:
 
 
 def platforms(tags: Iterable[Tag]) -> frozenset[str]:
-    """Return the platforms that a wheel is for, as the catalogue names them."""
+    """Return the platforms of a wheel, such as ``linux_x86_64``."""
     found = set()
     for tag in tags:
         for os, form in _PLATFORMS.items():
@@ -447,7 +447,7 @@ def platforms(tags: Iterable[Tag]) -> frozenset[str]:
 
 
 def python(tags: Iterable[Tag]) -> str | None:
-    """Return the one CPython ``X.Y`` that a wheel is for; None if that is none, several, or free-threaded."""
+    """Return the CPython ``X.Y`` of a wheel for a single, usual CPython."""
     names = {_python(tag) for tag in tags}
     return names.pop() if len(names) == 1 else None
 
@@ -460,7 +460,7 @@ def _python(tag: Tag) -> str | None:
 
 
 def platform_floor(tags: Iterable[Tag], system: str) -> str | None:
-    """Return the oldest release of a system, manylinux or macosx, that platform tags allow; None if they name none."""
+    """Return the oldest manylinux or macosx in platform tags, if any."""
     floors = []
     for tag in tags:
         match = re.match(rf"{system}_([0-9]+)_([0-9]+)_", tag.platform)
@@ -474,7 +474,7 @@ def platform_floor(tags: Iterable[Tag], system: str) -> str | None:
 
 
 def _macos_floor(wheels: Iterable[Wheel]) -> str | None:
-    """Return the oldest macOS that some of the wheels run on; None for another system."""
+    """Return the minimum macOS of wheels, or None for another system."""
     return platform_floor(chain.from_iterable(wheel.tags for wheel in wheels), "macosx")
 
 
@@ -487,21 +487,22 @@ def live_catalog(
     sources: Sources,
     client: Client,
 ) -> Catalog:
-    """Return the catalogue as the sources list it today; warn once of those that are not used.
+    """Update the catalog from the listings of the sources.
 
-    The torch index is asked for the backend that was requested, else for the catalogue's and those newer than it.
+    Without a requested backend, the pages of the catalog's backends and of newer ones
+    are read.
 
     Args:
-        catalog: The catalogue as shipped, or with what was learned.
-        machine: Whose platform counts.
-        request: Has the backends that may be chosen, and the companions.
-        reporter: Is told which sources are not used.
-        sources: Where packages may come from.
-        client: What asks them.
+        catalog: The catalog.
+        machine: The machine, which has a platform.
+        request: The request, with the allowed backends and the companions.
+        reporter: Receives a warning for each source that is not used.
+        sources: The sources.
+        client: The HTTP client.
 
     Raises:
-        InstallationError: if a source refuses us or sends what is no page.
-        UsageError: if the torch index that the user named has no torch.
+        InstallationError: A source rejects the request or sends a malformed page.
+        UsageError: The requested torch index has no torch.
     """
     for url in sources.extra_indexes:
         reporter.warn(f"the extra index {url} is not used for PyTorch packages")
@@ -517,15 +518,15 @@ def live_catalog(
     companions = COMPANIONS & names_of(request.requirements)
     listing = read_listing(sources, client, tags, ("torch", *sorted(companions)))
     for silent in listing.silent:
-        # Who has asked for a run without a network need not be told that there was none.
+        # Do not warn in an offline run.
         if silent.why != OFFLINE.why:
             unused = f"{silent.host} cannot be reached, {silent.why}"
             reporter.warn(f"{unused}; the other sources are used")
-    # The default index's build is not what was asked for; a folder's may be.
+    # A requested index may be supplemented by a folder, but not by the default index.
     is_listed = any(wheel.source != DEFAULT_INDEX for wheel in listing.wheels)
     if sources.is_torch_index_requested and listing.index_answers and not is_listed:
         tag = request.backend
-        if tag:  # which may be what is wrong: the plan says so
+        if tag:  # the plan reports an unknown backend
             below = f"It must contain {tag}/torch/ or files in {tag}/"
             reporter.warn(f"{index} lists no torch for {tag}: {below}")
         else:
@@ -544,7 +545,7 @@ def live_catalog(
 
 
 def all_torches(index: str, client: Client) -> Page | None:
-    """Return the page of an index that lists the torches of all backends; None if it has none, or does not answer."""
+    """Return the page of torch for all backends, if available."""
     with suppress(InstallationError):
         return client.page(f"{index}/torch/")
     return None
@@ -556,13 +557,13 @@ def _new_tags(
     catalog: Catalog,
     builds: Iterable[Build],
 ) -> list[str]:
-    """Return the tags unknown to the catalogue that have a torch as new as its newest, if an index has a page of all.
+    """Return unknown backends with a torch that is at least as new as the catalog's.
 
     Args:
-        index: The base of the torch index.
-        client: What asks it.
-        catalog: Has the tags that are known.
-        builds: Those of the platform, which tell the newest torch.
+        index: The torch index.
+        client: The HTTP client.
+        catalog: The catalog, with the known backends.
+        builds: The builds of the platform.
     """
     page = all_torches(index, client)
     if page is None:
@@ -572,7 +573,7 @@ def _new_tags(
     versions = [build.torch for build in builds]
     newest = max(versions, default=Version("0"))
     tags = set()
-    # The + of a label stands in a page as itself, or as an address or HTML writes it.
+    # The + of a label may be escaped.
     name = r"torch-([0-9][0-9.]*)(?:\+|%2B|&#43;)([a-z]+[0-9.]*)-"
     for torch, tag in re.findall(name, page.text):
         backend = known_backend(tag)

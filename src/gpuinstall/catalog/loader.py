@@ -1,4 +1,4 @@
-"""The authored files, read into a Catalog."""
+"""Load the catalog from the authored files."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from gpuinstall.catalog.drivers import Drivers, load_drivers
 _Row = dict[str, Any]
 
 FURTHER = ("rocm", "xpu")
-"""The kinds of builds that have files of their own, ``builds_rocm.toml``."""
+"""The kinds of builds with a file, such as ``builds_rocm.toml``."""
 
 
 @cache
 def load_catalog() -> Catalog:
-    """Return the catalogue as shipped."""
+    """Return the shipped catalog."""
     return parse_catalog(authored.read_data("builds.toml"), load_drivers())
 
 
@@ -38,7 +38,7 @@ def parse_catalog(
     builds: _Row,
     drivers: Drivers,
 ) -> Catalog:
-    """Return the catalogue of the authored builds, with what drivers serve."""
+    """Parse the rows of ``builds.toml`` into a catalog."""
     rows = Rows(builds)
     releases = {release.torch: release for release in rows.releases.values()}
     family = [*builds["family"], *builds["family_beside"]]
@@ -87,7 +87,7 @@ def _driver_commands(
     branch: str,
     is_legacy: bool,
 ) -> tuple[str, ...]:
-    # Imported here: only a refusal needs the table of failures.
+    # Only a refusal needs the table of failures.
     from gpuinstall.catalog.failures.problems import FixContext, fix
 
     context = FixContext.of_machine(machine).knowing(branch=branch)
@@ -95,7 +95,7 @@ def _driver_commands(
 
 
 class Rows:
-    """The tables of ``builds.toml``, each row made into the builds that it stands for."""
+    """The builds of each row in ``builds.toml``."""
 
     def __init__(self, table: _Row) -> None:
         self.table = table
@@ -106,7 +106,7 @@ class Rows:
         self.macos = self._floors("macos")
 
     def builds(self) -> Iterator[Build]:
-        """Yield the builds for CUDA, then those of the CPU."""
+        """Yield the builds for CUDA, then the CPU builds."""
         for row in self.table["builds"]:
             yield from self._for_gpus(row, row["torch"])
         for row in self.table["cpu"]:
@@ -119,14 +119,14 @@ class Rows:
                 yield self._cpu(row, torch, labelled=torch in labelled)
 
     def of_kind(self, kind: str) -> Iterator[Build]:
-        """Yield the builds of another kind; a row is for every release of a minor."""
+        """Yield the builds of another kind, for all releases of a minor."""
         for row in authored.read_data(f"builds_{kind}.toml")["builds"]:
             for torch in self.releases:
                 if torch.startswith(f"{row['torch']}."):
                     yield from self._for_gpus(row, torch)
 
     def _for_gpus(self, row: _Row, torch: str) -> Iterator[Build]:
-        # What has its code, with the evidence for it, is a platform.
+        # Each platform has its code and evidence as a list.
         for platform, facts in row.items():
             if isinstance(facts, list):
                 yield self._for_platform(row, torch, platform)
@@ -137,12 +137,12 @@ class Rows:
         torch: str,
         platform: str,
     ) -> Build:
-        """Return the build of a row for CUDA, or another kind, on one of its platforms.
+        """Return the build of a row for a platform.
 
         Args:
-            row: A row of builds.
-            torch: One of the releases that it stands for.
-            platform: One that the row has, ``linux_x86_64``.
+            row: A row of builds for GPUs.
+            torch: A release of the row.
+            platform: A platform of the row, such as ``linux_x86_64``.
         """
         release = self.releases[torch]
         backend = Backend.parse(row["tag"])
@@ -199,7 +199,7 @@ class Rows:
         )
 
     def _floors(self, name: str) -> dict[tuple[str, str], str]:
-        """Return the floors of platform tags by release and platform; a later row goes before."""
+        """Return the minimums of platform tags; later rows have priority."""
         floors = {}
         for row in self.table.get(name, ()):
             for torch in self._between(row.get("first")):
@@ -211,8 +211,8 @@ class Rows:
         first: str | None,
         last: str | None = None,
     ) -> list[str]:
-        """Return the releases from one to another, both included; None: no end on that side."""
-        # The table has them in their order.
+        """Return the releases from ``first`` to ``last``, inclusive."""
+        # The table is in order.
         torches = list(self.releases)
         start = torches.index(first) if first else 0
         end = torches.index(last) if last else len(torches)
@@ -224,7 +224,8 @@ def code_names(text: str) -> tuple[str, ...]:
     """Return the names of a build's code.
 
     Args:
-        text: Names, ``gfx1100``, or numbers, ``75 90a +90``: SASS, and PTX behind a plus.
+        text: Names, such as ``gfx1100``, or the numbers of SASS and, with a plus, of
+            PTX, such as ``75 90a +90``.
     """
     return tuple(map(_code_name, text.split()))
 

@@ -557,7 +557,7 @@ def _new_tags(
     catalog: Catalog,
     builds: Iterable[Build],
 ) -> list[str]:
-    """Return unknown backends with a torch that is at least as new as the catalog's.
+    """Return unknown backends with a torch as new as the catalog's.
 
     Args:
         index: The torch index.

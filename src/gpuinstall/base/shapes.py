@@ -64,7 +64,9 @@ _POETRY = {
     "package-mode": bool,
     "dependencies": _ENTRIES,
     "dev-dependencies": _ENTRIES,
-    "group": {"*": {"optional": bool, "dependencies": _ENTRIES}},
+    "group": {
+        "*": {"optional": bool, "dependencies": _ENTRIES, "include-groups": _TEXTS}
+    },
     "extras": {"*": _TEXTS},
     "source": [{"name": str, "url": str}],
 }

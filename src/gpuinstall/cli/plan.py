@@ -58,7 +58,7 @@ def command(options: CommandOptions) -> Outcome:
         )
         plan = choose_as_locked(machine, requested, project.catalog)
         if isinstance(plan, Plan):
-            plan = _with_warning(plan)
+            plan = _with_warnings(plan, project)
             newer = newer_torch(plan, machine, requested, project.catalog)
             kept = _kept_torch(plan, requested, project)
             reasons = (*plan.reasons, *filter(None, (newer, kept)))
@@ -166,13 +166,24 @@ def _show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
         terminal.warn(warning.message)
 
 
-def _with_warning(plan: Plan) -> Plan:
-    """Add a warning if the request has further packages."""
-    if names_of(plan.choice.requirements) <= PAIRED:
-        return plan
-    message = (
-        "the request was not resolved: gpuinstall lock --dry-run resolves it, "
-        "and may select an older torch"
-    )
-    warning = Reason("programs-not-looked-at", message)
-    return replace(plan, warnings=(*plan.warnings, warning))
+def _with_warnings(plan: Plan, project: Project) -> Plan:
+    """Add warnings about facts that were not checked."""
+
+    def read_default() -> str | None:
+        # Slow to import, and few folders need it.
+        from gpuinstall.sources.session import original_index
+
+        return original_index(project.sources)
+
+    warnings = list(plan.warnings)
+    error = project.sources.unknown_index(read_default)
+    if error:
+        message = f"install and lock stop, because {error.message}; {error.hint}"
+        warnings.append(Reason("source-not-obeyed", message))
+    if not names_of(plan.choice.requirements) <= PAIRED:
+        message = (
+            "the request was not resolved: gpuinstall lock --dry-run resolves it, "
+            "and may select an older torch"
+        )
+        warnings.append(Reason("programs-not-looked-at", message))
+    return replace(plan, warnings=tuple(warnings))

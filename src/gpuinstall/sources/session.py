@@ -85,6 +85,13 @@ KEYRING_S = 60
 """Time limit in seconds for a keyring, which a person may have to unlock."""
 
 
+def original_index(sources: Sources) -> str | None:
+    """Return uv's default index without the user's mirror of it."""
+    variables = uv.environment(os.environ, sources.environment())
+    variables.pop("UV_DEFAULT_INDEX", None)
+    return uv.default_index(variables)
+
+
 @contextmanager
 def open_session(
     sources: Sources,
@@ -110,11 +117,9 @@ def open_session(
         os.environ, sources.environment(), offline=sourcing.offline
     )
     variables |= patience.variables(os.environ)
-    # Without the user's mirror: another tool's file may refer to the original index.
-    tools_own = {
-        name: value for name, value in variables.items() if name != "UV_DEFAULT_INDEX"
-    }
-    sources.check_known_indexes(lambda: uv.default_index(tools_own))
+    error = sources.unknown_index(lambda: original_index(sources))
+    if error:
+        raise error
     provider = variables.pop("UV_KEYRING_PROVIDER", "")
     # A keyring may need any variable, which builds must not have. Therefore uv gets
     # the passwords in a private file.

@@ -495,8 +495,10 @@ class Sources(Value):
             else:
                 reporter.step("Ignored", text)
 
-    def check_known_indexes(self, read_default: Callable[[], str | None]) -> None:
-        """Raise UsageError if another tool's file has an unknown index.
+    def unknown_index(
+        self, read_default: Callable[[], str | None]
+    ) -> UsageError | None:
+        """Return the error of an unknown index in another tool's file, if any.
 
         Its packages would be installed from the default index instead.
 
@@ -506,16 +508,14 @@ class Sources(Value):
         """
         demanded = self._of(Effect.KNOWN_INDEX)
         if not demanded:
-            return
+            return None
         places = filter(None, (*self.places, read_default()))
         known = set(map(Location.parse, places))
-        unknown = {
-            setting.value: setting
-            for setting in demanded
-            if Location.parse(setting.value) not in known
-        }
-        for setting in unknown.values():
-            raise _not_obeyed(setting, hint=export_commands(unknown))
+        unknown = [one for one in demanded if Location.parse(one.value) not in known]
+        if not unknown:
+            return None
+        hint = export_commands(dict.fromkeys(one.value for one in unknown))
+        return _not_obeyed(unknown[0], hint=hint)
 
     def check_address(self, name: str, address: str) -> None:
         """Raise UsageError unless metadata may require a package by URL.

@@ -347,12 +347,13 @@ def test_index_of_another_tool_needs_uv_index(tmp_path):
             folder.mkdir()
             (folder / name).write_text(text, "utf-8")
             sources = Sources().with_settings(read_declaration(folder).listed.settings)
-            naming(
+            known = naming(
                 ("extra-index-url", INDEX),
                 ("extra-index-url", "https://first.example"),
                 ("find-links", "https://other.example"),
                 sources=sources,
-            ).check_known_indexes(lambda: None)
+            )
+            assert known.unknown_index(lambda: None) is None
             refusal = refused(sources)
             if refusal is None or not (
                 INDEX in str(refusal.hint)
@@ -364,11 +365,7 @@ def test_index_of_another_tool_needs_uv_index(tmp_path):
 
 
 def refused(sources):
-    try:
-        sources.check_known_indexes(lambda: "https://index.example/simple")
-    except UsageError as error:
-        return error
-    return None
+    return sources.unknown_index(lambda: "https://index.example/simple")
 
 
 KNOWN = {

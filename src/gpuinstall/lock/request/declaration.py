@@ -41,9 +41,11 @@ from gpuinstall.lock.request.pyproject import (
     project_dependencies,
 )
 from gpuinstall.lock.request.tools import (
+    POETRY_FILE,
     TOOL_FILES,
     Table,
     index_settings,
+    poetry_configuration,
     table_in,
     workspace_members,
 )
@@ -220,13 +222,15 @@ def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declar
 
 
 def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
-    """Yield the indexes in other tools' files next to a project."""
+    """Yield the settings in other tools' files next to a project."""
     for name, keys in TOOL_FILES.items():
         path = folder / name
         if isfile(path):
             with reading(path):
                 document = parse_toml(read_listed(path, folder))
                 yield from index_settings(document, keys, path)
+                if name == POETRY_FILE:
+                    yield from poetry_configuration(document, path)
 
 
 def build_files(folder: Path) -> list[str]:

@@ -28,7 +28,7 @@ from gpuinstall.lock.request.tools import (
     address_of,
     part_in,
     poetry_entries,
-    poetry_rows,
+    poetry_groups,
     project_settings,
     table_in,
     uv_sources,
@@ -321,10 +321,12 @@ def _group_entries(document: Table) -> dict[str, list[Any]]:
         text_list(further, "dev-dependencies")
         groups["dev"] = [*groups.get("dev", ()), *further]
     # Poetry installs the others by default.
-    for name, group in table_in(document, "tool", "poetry", "group").items():
+    of_poetry = table_in(document, "tool", "poetry", "group")
+    for name, group in of_poetry.items():
         if group.get("optional"):
-            rows = poetry_rows(group.get("dependencies", {}))
-            groups[name] = [poetry_requirement(one, entry) for one, entry in rows]
+            rows = poetry_groups(of_poetry, [name])
+            texts = [poetry_requirement(one, entry) for one, entry in rows]
+            groups[name] = [*groups.get(name, ()), *texts]
     return groups
 
 

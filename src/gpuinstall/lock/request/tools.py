@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -51,13 +52,15 @@ from gpuinstall.sources.sources import Sources
 Table = Mapping[str, Any]
 
 
+POETRY_FILE = "poetry.toml"
 TOOL_FILES = {
+    POETRY_FILE: (),
     "pdm.toml": ("pypi",),
     "hatch.toml": ("envs",),
     "pixi.toml": ("pypi-options",),
     "Pipfile": ("source",),
 }
-"""Files of other tools, with the key of their indexes."""
+"""Files of other tools, with the keys of their indexes."""
 
 _INDEX_KEYS = (
     "tool.poetry.source",
@@ -71,6 +74,7 @@ _INDEX_KEYS = (
 _INDEX_VARIABLE = r"(PIP|UV)_((DEFAULT_|EXTRA_)?INDEX(_URL)?|FIND_LINKS)"
 
 _LOCKS = ("uv.lock", "poetry.lock")
+_HARMLESS = Effect.HARMLESS
 
 
 def table_in(document: Table, *names: str) -> Table:
@@ -411,6 +415,31 @@ def _hatch_addresses(environments: object) -> Iterator[str]:
             yield from chain.from_iterable(map(_hatch_addresses, environments.values()))
 
 
+def poetry_configuration(document: Table, file: Path) -> Iterator[SourceSetting]:
+    """Yield the settings of a ``poetry.toml``."""
+    for section, value in document.items():
+        table = {section: value}
+        if isinstance(value, dict) and not is_known("Poetry", section):
+            table = {f"{section}.{key}": value[key] for key in value}
+        for key, one in table.items():
+            if not is_known("Poetry", key):
+                yield unknown_setting("Poetry", key, file)
+            elif one and load_rules()["Poetry", key].declared_effect is not _HARMLESS:
+                yield source_setting("Poetry", key, _packages_in(one), file)
+
+
+def _packages_in(value: object) -> str:
+    """Return a value of Poetry's filters of packages as words."""
+    match value:
+        case True:
+            return ":all:"
+        case list():
+            return " ".join(map(str, value))
+        case str():
+            return value
+    return ""
+
+
 def poetry_entries(
     poetry: Table, *, with_optional: bool = False
 ) -> Iterator[tuple[str, Table]]:
@@ -420,14 +449,36 @@ def poetry_entries(
         poetry: Poetry's table.
         with_optional: Whether to include optional groups.
     """
-    groups = [poetry, *poetry.get("group", {}).values()]
-    tables = [
-        one.get("dependencies", {})
-        for one in groups
-        if with_optional or not one.get("optional")
+    groups = poetry.get("group", {})
+    default = [
+        name for name in groups if with_optional or not groups[name].get("optional")
     ]
-    tables.append(poetry.get("dev-dependencies", {}))
-    yield from chain.from_iterable(map(poetry_rows, tables))
+    yield from poetry_rows(poetry.get("dependencies", {}))
+    yield from poetry_groups(groups, default)
+    yield from poetry_rows(poetry.get("dev-dependencies", {}))
+
+
+def poetry_groups(groups: Table, names: Iterable[str]) -> Iterator[tuple[str, Table]]:
+    """Yield each row of groups and of the groups that they include.
+
+    Args:
+        groups: The groups of Poetry's table.
+        names: The names of the groups to read, each of which counts once.
+
+    Raises:
+        ValueError: An included group does not exist.
+    """
+    known = {normalized(name): group for name, group in groups.items()}
+    pending = deque(map(normalized, names))
+    while pending:
+        name = pending.popleft()
+        group = known.pop(name, {})
+        yield from poetry_rows(group.get("dependencies", {}))
+        for included in map(normalized, group.get("include-groups", ())):
+            if included not in map(normalized, groups):
+                key = f"[tool.poetry.group.{name}] include-groups"
+                raise ValueError(f"{key}: there is no group named {included}")
+            pending.append(included)
 
 
 def poetry_rows(table: Table) -> Iterator[tuple[str, Table]]:

@@ -95,7 +95,7 @@ def test_a_run_in_which_nothing_used_a_gpu_fails(tmp_path):
     green = "def test_green():\n    pass\n"
     done = run(tmp_path, green, "--require-gpu")
     assert done.status == 1
-    assert "error: --require-gpu, and no test ran on a GPU" in done.err
+    assert "error: no test ran on a GPU, which --require-gpu demands" in done.err
     assert run(tmp_path, green, "--require-gpu", "--collect-only").status == 0
     assert (
         run(

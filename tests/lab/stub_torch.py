@@ -312,13 +312,13 @@ def _check(channel, name, told):
 
 def _refuse(channel, name, text):
     from gpuinstall_kernels.context import supported
-    from gpuinstall_kernels.deep import NOT_HERE
+    from gpuinstall_kernels.deep import UNSUPPORTED
     from gpuinstall_kernels.quick import NO_KERNEL
 
     def product():
         raise RuntimeError(text)
 
-    signs = NO_KERNEL if name.startswith("attention") else NOT_HERE
+    signs = NO_KERNEL if name.startswith("attention") else UNSUPPORTED
     channel.attempt(name, lambda: supported(product, *signs))
 """
 

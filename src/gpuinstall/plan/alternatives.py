@@ -39,7 +39,9 @@ def native_build(machine: Machine, catalog: Catalog) -> str | None:
 
 
 def choose_as_locked(
-    machine: Machine, request: Request, catalog: Catalog
+    machine: Machine,
+    request: Request,
+    catalog: Catalog,
 ) -> Plan | Rejected:
     """Select a build of the torch in uv.lock or poetry.lock, or any other.
 
@@ -61,7 +63,10 @@ def choose_as_locked(
 
 
 def newer_torch(
-    plan: Plan, machine: Machine, request: Request, catalog: Catalog
+    plan: Plan,
+    machine: Machine,
+    request: Request,
+    catalog: Catalog,
 ) -> Reason | None:
     """Report a newer torch that would run, and the limit that excludes it.
 

@@ -18,7 +18,11 @@ class Companions(Value):
     is_before_triton: bool = False
     """Whether no requested torch requires triton."""
 
-    def requested(self, build: Build, requirement: Requirement) -> Sequence[str] | None:
+    def requested(
+        self,
+        build: Build,
+        requirement: Requirement,
+    ) -> Sequence[str] | None:
         """Return a companion's requested versions that a build supports.
 
         None if the catalog does not list the companion's versions for that torch.
@@ -50,7 +54,11 @@ class Companions(Value):
                 )
         return pythons
 
-    def pins(self, build: Build, python: str) -> Iterator[Requirement]:
+    def pins(
+        self,
+        build: Build,
+        python: str,
+    ) -> Iterator[Requirement]:
         """Yield the companions' requirements, pinned if versions are known."""
         for requirement in self.requirements:
             name = requirement.name
@@ -102,7 +110,11 @@ class Companions(Value):
                 if build.platform in self._wheels(name, version).unlabelled:
                     yield f"{name} {version}"
 
-    def loading(self, build: Build, requirement: Requirement) -> Sequence[str] | None:
+    def loading(
+        self,
+        build: Build,
+        requirement: Requirement,
+    ) -> Sequence[str] | None:
         """Return the versions that a build supports, preferred first.
 
         None if the catalog does not list the companion's versions for that torch.
@@ -114,7 +126,9 @@ class Companions(Value):
         return [version for version in versions if self._loads(build, name, version)]
 
     def _paired_versions(
-        self, build: Build, requirement: Requirement
+        self,
+        build: Build,
+        requirement: Requirement,
     ) -> Sequence[str] | None:
         """Return a torch's versions, with or without wheels for the build."""
         release = self.catalog.releases.get(build.torch)
@@ -140,7 +154,12 @@ class Companions(Value):
                 versions.append(version)
         return versions
 
-    def _loads(self, build: Build, name: str, version: str) -> bool:
+    def _loads(
+        self,
+        build: Build,
+        name: str,
+        version: str,
+    ) -> bool:
         """Return whether a companion has compatible wheels for a build.
 
         Args:
@@ -156,7 +175,11 @@ class Companions(Value):
             has_wheels = version in listed or f"{version}+{build.backend}" in listed
         return has_wheels and wheels.loads_in(build)
 
-    def _listed_versions(self, build: Build, name: str) -> frozenset[str] | None:
+    def _listed_versions(
+        self,
+        build: Build,
+        name: str,
+    ) -> frozenset[str] | None:
         """Return the versions in the build's source, if it was listed."""
         if not build.listed_at:
             return None
@@ -166,13 +189,21 @@ class Companions(Value):
             return None
         return listed
 
-    def _wheels(self, name: str, version: str) -> Companion:
+    def _wheels(
+        self,
+        name: str,
+        version: str,
+    ) -> Companion:
         """Return the wheels of a release, or of X.Y.0 if it is unknown."""
         companions = self.catalog.companions
         major, minor, *_ = (*version.split("."), "0")
         return companions.get((name, version)) or companions[name, f"{major}.{minor}.0"]
 
-    def _why_none(self, build: Build, requirement: Requirement) -> str:
+    def _why_none(
+        self,
+        build: Build,
+        requirement: Requirement,
+    ) -> str:
         """Explain that no requested version is compatible with a build."""
         if self._listed_versions(build, requirement.name) == frozenset():
             return f"no source lists {requirement.name} for {build.backend}"

@@ -68,7 +68,11 @@ def allows_python(requested: SpecifierSet | str | None, python: str) -> bool:
     return any(map(requested.contains, patches))
 
 
-def parse_request(request: Request, family: frozenset[str], machine: Machine) -> Demand:
+def parse_request(
+    request: Request,
+    family: frozenset[str],
+    machine: Machine,
+) -> Demand:
     """Parse a request for a machine, with markers for the first Python to try.
 
     Args:

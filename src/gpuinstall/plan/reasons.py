@@ -38,7 +38,9 @@ _EXCLUDED_BACKEND = {"no-companion", "not-allowed", "programs-conflict"}
 
 
 def reject_others(
-    evaluated: Iterable[EvaluatedBuild], best: EvaluatedBuild, context: PlanContext
+    evaluated: Iterable[EvaluatedBuild],
+    best: EvaluatedBuild,
+    context: PlanContext,
 ) -> list[EvaluatedBuild]:
     """Return all builds except the best, each with a reason.
 
@@ -55,7 +57,9 @@ def reject_others(
 
 
 def _why_lesser(
-    candidate: EvaluatedBuild, best: EvaluatedBuild, context: PlanContext
+    candidate: EvaluatedBuild,
+    best: EvaluatedBuild,
+    context: PlanContext,
 ) -> Reason | None:
     constraints = context.program_constraints
     build = candidate.build
@@ -74,7 +78,11 @@ def _why_lesser(
     return Reason("less-preferred", f"{best.build.name} is preferred: {merit}")
 
 
-def _merit(other: EvaluatedBuild, best: EvaluatedBuild, context: PlanContext) -> str:
+def _merit(
+    other: EvaluatedBuild,
+    best: EvaluatedBuild,
+    context: PlanContext,
+) -> str:
     if best.build.backend == context.demand.preferred_backend != other.build.backend:
         return "the request prefers it"
     keys = zip(vendor_key(best, context), vendor_key(other, context), strict=True)
@@ -109,7 +117,9 @@ def reasons_for(
 
 
 def newest_reasons(
-    best: EvaluatedBuild, others: Iterable[EvaluatedBuild], context: PlanContext
+    best: EvaluatedBuild,
+    others: Iterable[EvaluatedBuild],
+    context: PlanContext,
 ) -> Iterator[Reason]:
     """Yield the reasons why torch and programs are not newer.
 
@@ -179,7 +189,9 @@ def _newest_allowed(
 
 
 def _newest_known(
-    best: EvaluatedBuild, newer: Sequence[EvaluatedBuild], context: PlanContext
+    best: EvaluatedBuild,
+    newer: Sequence[EvaluatedBuild],
+    context: PlanContext,
 ) -> Reason | None:
     """Return the reason that a newer torch is unknown or unreachable.
 
@@ -201,7 +213,9 @@ def _newest_known(
 
 
 def _newest(
-    best: EvaluatedBuild, newer: Sequence[EvaluatedBuild], context: PlanContext
+    best: EvaluatedBuild,
+    newer: Sequence[EvaluatedBuild],
+    context: PlanContext,
 ) -> Reason:
     """Return the reason against a newer torch, or that there is none.
 
@@ -317,7 +331,9 @@ def _backend(
 
 
 def _other_gpus(
-    best: EvaluatedBuild, candidates: Sequence[EvaluatedBuild], context: PlanContext
+    best: EvaluatedBuild,
+    candidates: Sequence[EvaluatedBuild],
+    context: PlanContext,
 ) -> Iterator[Reason]:
     """Yield the choice for the GPUs that the best does not support.
 
@@ -353,7 +369,11 @@ def gpu_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
     yield from _common_warnings(build, context)
 
 
-def cpu_warnings(build: Build, why: Reason, context: PlanContext) -> Iterator[Reason]:
+def cpu_warnings(
+    build: Build,
+    why: Reason,
+    context: PlanContext,
+) -> Iterator[Reason]:
     """Yield the warnings about a build on the CPU.
 
     Args:

@@ -31,7 +31,11 @@ Try again when its index is reachable
 Run it again with --torch-index https://index.example/whl: a mirror of it"""
 
 
-def refuse(failure: NoCandidate, request: Request, attempt: Attempt) -> Rejected:
+def refuse(
+    failure: NoCandidate,
+    request: Request,
+    attempt: Attempt,
+) -> Rejected:
     """Refuse a request, because of the machine if it could satisfy no request.
 
     Args:
@@ -77,7 +81,11 @@ def refuse(failure: NoCandidate, request: Request, attempt: Attempt) -> Rejected
     )
 
 
-def with_cpu_build(refusal: Rejected, request: Request, attempt: Attempt) -> Rejected:
+def with_cpu_build(
+    refusal: Rejected,
+    request: Request,
+    attempt: Attempt,
+) -> Rejected:
     """Add the CPU build as the last fix, on a machine with GPUs.
 
     Args:
@@ -171,7 +179,9 @@ def without_limits(request: Request, limits: Collection[Limit]) -> Request:
 
 
 def _with_other_backend(
-    request: Request, context: PlanContext, attempt: Attempt
+    request: Request,
+    context: PlanContext,
+    attempt: Attempt,
 ) -> Plan | None:
     """Return a plan with another backend, for a machine without GPUs.
 
@@ -231,7 +241,10 @@ def _lowest_requirement(rejected: Iterable[EvaluatedBuild], code: str) -> str:
 
 
 def _conflict(
-    failure: NoCandidate, limits: list[Limit], request: Request, attempt: Attempt
+    failure: NoCandidate,
+    limits: list[Limit],
+    request: Request,
+    attempt: Attempt,
 ) -> tuple[list[Limit], NoCandidate]:
     """Return a smallest set of limits that cannot be satisfied.
 
@@ -254,7 +267,9 @@ def _conflict(
 
 
 def _disagreement(
-    culprits: list[Limit], nearest: EvaluatedBuild | None, context: PlanContext
+    culprits: list[Limit],
+    nearest: EvaluatedBuild | None,
+    context: PlanContext,
 ) -> Reason:
     """Return which limits conflict, with each other or with the machine.
 
@@ -282,7 +297,11 @@ def _disagreement(
     return Reason(code, f"{', '.join(first)} and {last} are incompatible: {cause}")
 
 
-def _other_side(build: Build, code: str, context: PlanContext) -> str | None:
+def _other_side(
+    build: Build,
+    code: str,
+    context: PlanContext,
+) -> str | None:
     """Return the property of the machine or its sources that excludes a build.
 
     Args:
@@ -304,7 +323,11 @@ def _other_side(build: Build, code: str, context: PlanContext) -> str | None:
     return None
 
 
-def _unknown(culprit: Limit, cause: str, context: PlanContext) -> str:
+def _unknown(
+    culprit: Limit,
+    cause: str,
+    context: PlanContext,
+) -> str:
     """Explain that no build satisfies a limit, at all or on this platform."""
     fits = f"fits {culprit.text_with_file}"
     if cause:
@@ -320,7 +343,11 @@ def _unknown(culprit: Limit, cause: str, context: PlanContext) -> str:
     return message
 
 
-def _change(limit: Limit, build: Build, context: PlanContext) -> str:
+def _change(
+    limit: Limit,
+    build: Build,
+    context: PlanContext,
+) -> str:
     """Return the change of a request that selects a build.
 
     Args:

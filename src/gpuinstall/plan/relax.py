@@ -34,7 +34,9 @@ class RelaxedRequest(Value):
 
 
 def nearest_request(
-    request: Request, catalog: Catalog, choose_for: ChooseFor
+    request: Request,
+    catalog: Catalog,
+    choose_for: ChooseFor,
 ) -> RelaxedRequest | None:
     """Return the request for the nearest compatible torch.
 

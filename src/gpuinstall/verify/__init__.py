@@ -1,5 +1,5 @@
-"""The proof: kernels that run inside the target environment, and the runner outside it.
+"""Verification of an environment by kernels that run in it.
 
-``verify_environment`` starts ``kernels`` with that environment's Python and returns a ``Verdict``: passed,
-failed or unproven for each device. ``kernels`` imports torch and the standard library alone.
+``verify_environment`` starts ``kernels`` with the environment's Python and returns a ``Verdict``: passed, failed, or
+unproven for each device. ``kernels`` imports only torch and the standard library.
 """

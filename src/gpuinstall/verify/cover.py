@@ -1,8 +1,9 @@
-"""What a proof covers: torch, the programs that are tested beside it, and the packages that these load."""
+"""Files of torch, tested programs, and their dependencies."""
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,11 @@ from packaging.utils import canonicalize_name
 
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.catalog import load_catalog
-from gpuinstall.environments.packages import InstalledPackage, read_packages
+from gpuinstall.environments.packages import (
+    InstalledPackage,
+    read_packages,
+    recorded_digest,
+)
 from gpuinstall.environments.stamp import (
     TORCH,
     FileStamp,
@@ -26,17 +31,19 @@ from gpuinstall.verify.kernels.programs import PROGRAMS
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from gpuinstall.verify.interpreter import FoundTorch
+
 _ROOTS = (TORCH, "numpy")
-"""A check of torch's own uses numpy, which torch does not require."""
+"""A check of torch uses NumPy, which torch does not require."""
 
 _MODULE = re.compile(r"(\w+)/__init__\.py")
 _LIBRARY = re.compile(r"\.(so|dll|pyd|dylib)[.,]")
 _PLUGINS = "[torch.backends]"
-"""The entry points that ``import torch`` loads, whatever package they lie in."""
+"""The entry points of any package that ``import torch`` loads."""
 
 
 def take_stamp(venv: Path) -> Stamp:
-    """Return the stamp of an environment as it is now; nothing of it is proven yet.
+    """Return the stamp of an environment's current files, without a verdict.
 
     Args:
         venv: The environment.
@@ -53,10 +60,9 @@ def take_stamp(venv: Path) -> Stamp:
         own += _libraries_of(packages[name], root)
     files = {TORCH: _stamps(own, root)}
     for module, package in program_packages(folders).items():
-        beside = _with_requirements([package.name], packages) - core
-        files[module] = _stamps(
-            [_record_of(packages[name], root) for name in sorted(beside)], root
-        )
+        own_packages = _with_requirements([package.name], packages) - core
+        records = [_record_of(packages[name], root) for name in sorted(own_packages)]
+        files[module] = _stamps(records, root)
     return Stamp(
         python=stamped_python(str(root)),
         variables=loading_variables(),
@@ -68,11 +74,11 @@ def take_stamp(venv: Path) -> Stamp:
 def _loaded_with_torch(
     packages: Iterable[InstalledPackage], startup: Iterable[str]
 ) -> Iterator[str]:
-    """Yield the names of packages that torch, or Python before it, loads although torch does not require them.
+    """Yield packages that torch or Python loads without a requirement.
 
     Args:
-        packages: Those of the environment.
-        startup: What Python runs at its start: a .pth file may import a module of its package.
+        packages: The packages of the environment.
+        startup: The files that Python runs at its start. A .pth file may import a module of its package.
     """
     names = {path.rpartition("-packages/")[2] for path in startup}
     for package in packages:
@@ -86,7 +92,7 @@ def _loaded_with_torch(
 def _with_requirements(
     names: Sequence[str], packages: Mapping[str, InstalledPackage]
 ) -> set[str]:
-    """Return the installed packages among ``names``, and all that these require."""
+    """Return the installed packages among ``names`` and their dependencies."""
     installed = set[str]()
     remaining = list(names)
     while remaining:
@@ -98,7 +104,7 @@ def _with_requirements(
 
 
 def _requirements(package: InstalledPackage) -> Iterator[str]:
-    """Yield the names of the packages that one requires."""
+    """Yield the names of required packages."""
     for requirement in package.requires:
         yield canonicalize_name(requirement.name)
 
@@ -108,9 +114,9 @@ def _record_of(package: InstalledPackage, root: Path) -> str:
 
 
 def _libraries_of(package: InstalledPackage, root: Path) -> Iterator[str]:
-    """Yield the native libraries of a package, by their paths below ``root``: nothing else of it is loaded."""
+    """Yield the native libraries of a package, relative to ``root``."""
     site = package.record.parent.relative_to(root).as_posix()
-    # Searched as text: a value for each of torch's 12,000 files takes longer than all else here.
+    # As text: parsing torch's 12,000 files would take most of the time.
     for line in (Source().text(f"{package.record}/RECORD") or "").splitlines():
         if _LIBRARY.search(line):
             path, _, _ = line.partition(",")
@@ -122,13 +128,13 @@ def _stamps(paths: Iterable[str], root: Path) -> dict[str, FileStamp]:
 
 
 def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
-    """Return the package of each module that a proof tests beside torch, in the order of the modules.
+    """Return the package of each module to verify with torch, by module.
 
-    They are of torch's family, known programs, or compiled beside a torch. Nothing is imported: the records of the
-    installations are read.
+    They belong to the torch family, are known programs, or link torch. The installed records are read, and nothing is
+    imported.
 
     Args:
-        folders: Those of the packages, as on an interpreter's path.
+        folders: The folders of packages on an interpreter's path.
     """
     known = load_catalog().family - {TORCH}
     programs: dict[str, InstalledPackage] = {}
@@ -139,7 +145,7 @@ def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
 
 
 def _tested_modules(package: InstalledPackage, known: Collection[str]) -> list[str]:
-    """Return the modules of a package that a proof tests: those of its row, else the one it is imported by."""
+    """Return the modules of a package to verify, from its row or its name."""
     modules = [
         row.module for row in PROGRAMS if re.fullmatch(row.package, package.name)
     ]
@@ -150,10 +156,33 @@ def _tested_modules(package: InstalledPackage, known: Collection[str]) -> list[s
 
 
 def _main_module(package: InstalledPackage) -> str:
-    """Return the module that is named after the package, else the first that it has."""
+    """Return the module with the package's name, else its first module."""
     matches = (_MODULE.fullmatch(file.path) for file in package.files)
     modules = [match[1] for match in matches if match]
     modules.sort(key=lambda module: canonicalize_name(module) != package.name)
-    # One file: its .dist-info has the name as it is written.
+    # A single file: .dist-info has its exact name.
     name, _, _ = package.record.name.partition("-")
     return modules[0] if modules else name
+
+
+def altered_files(torch: FoundTorch, names: Collection[str]) -> Iterator[str]:
+    """Yield the missing and modified files of packages.
+
+    Args:
+        torch: The torch in the same folder of packages.
+        names: The packages.
+    """
+    if torch.torch is None:
+        return
+    site = Path(torch.torch).parent.parent
+    for package in read_packages([site]):
+        if package.name not in names:
+            continue
+        # Files that the installer wrote have no digest.
+        digests = {file.path: file.digest for file in package.files if file.digest}
+        for path, digest in digests.items():
+            found = ""
+            with suppress(OSError):
+                found = recorded_digest(site / path)
+            if found != digest:
+                yield path

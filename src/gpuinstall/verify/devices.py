@@ -1,4 +1,4 @@
-"""Which devices are put to the proof, and which cannot be tried."""
+"""Devices to verify, and devices that cannot be tested."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 
 class DeviceTarget(Value):
-    """One child to run."""
+    """Device of one child process."""
 
     index: int
     name: str
     device: str
-    """The device as torch names it, or "all", or "none"."""
+    """torch's name of the device, or "all" or "none"."""
 
     visible: tuple[str, ...] = ()
-    """The GPUs that it shall see."""
+    """The GPUs that the child can see."""
 
     gpu: Gpu | None = None
     vendor: str | None = None
-    """The maker of the GPU; None: every maker's GPUs are hidden."""
+    """The vendor of the GPU; None hides the GPUs of all vendors."""
 
     unproven: str | None = None
-    """Why it cannot be tried."""
+    """The reason why it cannot be tested, if any."""
     kind: DeviceKind = "gpu"
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that show the child these GPUs and no others."""
+        """The variables that show the child only these GPUs."""
         variables: dict[str, str] = {}
         names = ",".join(self.visible)
         for vendor in self._vendors:
@@ -50,7 +50,7 @@ class DeviceTarget(Value):
 
     @property
     def misleading(self) -> frozenset[str]:
-        """The variables that would hide these GPUs all the same, or change what they compute."""
+        """The variables that would hide these GPUs or change results."""
         return frozenset[str]().union(*(vendor.misleading for vendor in self._vendors))
 
     @property
@@ -64,14 +64,16 @@ class DeviceTarget(Value):
         """Whether kernels run on a GPU."""
         return self.gpu is not None and self.unproven is None
 
-    def untried(self, reason: str) -> DeviceTarget:
-        """Return the same without its GPU."""
+    def untested(self, reason: str) -> DeviceTarget:
+        """Return the same target without its GPU."""
         return replace(self, device="none", visible=(), unproven=reason)
 
     def tested(
-        self, checks: Iterable[CheckResult] = (), unproven: str | None = None
+        self,
+        checks: Iterable[CheckResult] = (),
+        unproven: str | None = None,
     ) -> Device:
-        """Return what became of it."""
+        """Return the tested device."""
         return Device(self.index, self.name, tuple(checks), unproven, self.kind)
 
 
@@ -85,13 +87,13 @@ def device_targets(
     gpus: tuple[int, ...] | None,
     environ: Mapping[str, str],
 ) -> tuple[DeviceTarget, ...]:
-    """Return the GPUs to try.
+    """Return the GPUs to test.
 
     Args:
-        machine: The machine that has them.
-        kind: The kind of GPU that torch was built for; if there is none of it, the GPUs of other makers are returned.
-        gpus: The indices that were requested; None: all.
-        environ: The variables by which a scheduler's job has some of them alone.
+        machine: The machine.
+        kind: The kind of GPU that torch supports. Without any, the GPUs of other vendors are returned.
+        gpus: The requested indices; None for all.
+        environ: The environment variables, in which a scheduler may limit the GPUs.
     """
     targets = [
         _target(part, prober.vendor)
@@ -128,11 +130,11 @@ def _target(part: GpuPart, vendor: str) -> DeviceTarget:
         gpu=gpu,
         vendor=vendor,
     )
-    return target.untried(part.withheld) if part.withheld else target
+    return target.untested(part.withheld) if part.withheld else target
 
 
 def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:
-    """Return the one child that sees all GPUs at once; None if none can be tried as a whole (slices see no peer)."""
+    """Return the target for all whole GPUs; MIG devices see no peer."""
     whole = [
         target
         for target in targets

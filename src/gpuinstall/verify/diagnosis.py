@@ -1,4 +1,4 @@
-"""From what a child reported to what it means: a Device whose failed checks have a cause and a fix. Pure."""
+"""Causes and fixes of the failed checks in a child's report. Pure."""
 
 from __future__ import annotations
 
@@ -40,31 +40,27 @@ SHADOWED = "F46"
 USUAL_CAUSES = {
     check.name: check.cause for check in quick.CHECKS + deep.CHECKS + all_gpus.CHECKS
 }
-"""What a check that fails without a known message is most often."""
+"""The usual cause of a check that fails without a known message."""
 
 
-class ProofContext(Value):
-    """What is known besides a child's own words."""
+class VerificationContext(Value):
+    """Facts about an environment, in addition to a child's report."""
 
     machine: Machine
     python: Path
     torch: FoundTorch
     altered: tuple[str, ...] = ()
-    """The files of torch that are not what was installed; looked for if it cannot be imported."""
+    """The modified files of torch, searched only if its import fails."""
 
     def failed(
-        self,
-        name: str,
-        message: str,
-        entry: str | None = None,
-        **words: str,
+        self, name: str, message: str, entry: str | None = None, **words: str
     ) -> CheckResult:
-        """Return a failed check with the fixes and the id of one entry.
+        """Return a failed check with the fixes and id of a failure.
 
         Args:
             name: The check.
-            message: What failed; if our own words in it name a problem, that is the entry.
-            entry: Otherwise the id of a failure, or the code of a problem. Of a problem without an id this has it.
+            message: The failure. A problem's own text in it selects its entry.
+            entry: Otherwise the id of a failure, or the code of a problem.
             words: The placeholders of the fixes.
         """
         closest = code_told(message) or entry
@@ -84,16 +80,16 @@ class ProofContext(Value):
 def diagnose(
     target: DeviceTarget,
     report: KernelReport,
-    proof: ProofContext,
+    context: VerificationContext,
 ) -> Device:
-    """Turn one child's report into a Device.
+    """Return the device of a child's report.
 
     Args:
-        target: The device, and what it was tried on.
-        report: What the child told.
-        proof: What is known of the environment and the machine.
+        target: The device.
+        report: The child's report.
+        context: The environment and the machine.
     """
-    checks = check_results(target, report, proof)
+    checks = check_results(target, report, context)
     if target.unproven:
         checks.append(CheckResult("device", "skipped", message=target.unproven))
     return target.tested(checks, unproven=target.unproven or report.unproven)
@@ -102,17 +98,17 @@ def diagnose(
 def check_results(
     target: DeviceTarget,
     report: KernelReport,
-    proof: ProofContext,
+    context: VerificationContext,
 ) -> list[CheckResult]:
-    """Turn what one child ran into results: those that failed have cause and fix.
+    """Add causes and fixes to the failed checks of a report.
 
     Args:
         target: The device.
-        report: What the child told.
-        proof: What is known of the environment and the machine.
+        report: The child's report.
+        context: The environment and the machine.
     """
     return [
-        _failed_check(record, target, report, proof)
+        _failed_check(record, target, report, context)
         if record.status == "failed"
         else record
         for record in report.records
@@ -123,45 +119,40 @@ def _failed_check(
     record: CheckResult,
     target: DeviceTarget,
     report: KernelReport,
-    proof: ProofContext,
+    context: VerificationContext,
 ) -> CheckResult:
-    message = _message(record, report, proof)
+    message = _message(record, report, context)
     entry = None
-    # The words of an import that fails for want of a file name what misses the file, not what took it away.
-    if not proof.altered and ABSENT not in record.evidence:
-        entry = _cause(
-            record.name,
-            f"{message}\n{record.evidence}",
-            target,
-            report,
-            proof,
-        )
+    # If a file is missing, the error names the library that needs it instead of the cause.
+    if not context.altered and ABSENT not in record.evidence:
+        text = f"{message}\n{record.evidence}"
+        entry = _cause(record.name, text, target, report, context)
     if record.name == "import" and not entry and not code_told(message):
         entry = "torch-damaged"
     words = {}
     if report.program:
         words["extension"] = canonicalize_name(report.program)
-    check = proof.failed(record.name, message, entry, **words)
+    check = context.failed(record.name, message, entry, **words)
     return replace(check, seconds=record.seconds)
 
 
 def _message(
     record: CheckResult,
     report: KernelReport,
-    proof: ProofContext,
+    context: VerificationContext,
 ) -> str:
     if ABSENT in record.evidence:
         return "torch is not installed in this environment"
     parts = [_numpy_error(record.evidence) or record.message or "failed"]
-    if record.name == "import" and proof.altered:
-        parts.append(f"{NOT_AS_INSTALLED}: {some(proof.altered)}")
+    if record.name == "import" and context.altered:
+        parts.append(f"{NOT_AS_INSTALLED}: {some(context.altered)}")
     if report.loader_settings:
         parts.append(f"it passes without {report.loader_settings}")
     return "; ".join(parts)
 
 
 def _numpy_error(text: str) -> str | None:
-    """Return NumPy's own error, which stands below the advice that it prints first."""
+    """Return NumPy's error, which follows its advice."""
     lines = text.partition("Original error was:")[2].strip().splitlines()
     return f"{NO_NUMPY}: {lines[0]}" if lines else None
 
@@ -171,19 +162,19 @@ def _cause(
     text: str,
     target: DeviceTarget,
     report: KernelReport,
-    proof: ProofContext,
+    context: VerificationContext,
 ) -> str | None:
-    """Return the entry of the failure catalogue for a failed check: by its text, else by what failed and on what.
+    """Return the failure of a check, by its text, else by check and device.
 
     Args:
         name: The check.
-        text: All that is known of its failure: our message, and what the child printed.
+        text: The message, and the output of the child.
         target: The device.
-        report: What else the child told.
-        proof: What is known of the environment and the machine.
+        report: The child's report.
+        context: The environment and the machine.
     """
-    known = next((cause.id for cause in classify(text, proof.machine)), None)
-    # torch itself has passed: what is known of its own failures says nothing of a package beside it.
+    known = next((cause.id for cause in classify(text, context.machine)), None)
+    # torch has passed, so that its own failures are no cause.
     if report.program:
         usual = program_check(report.program, target.device).cause
         if NO_KERNEL in text or NO_LIBRARY in text:
@@ -192,24 +183,20 @@ def _cause(
     if NO_KERNEL in text:
         if target.gpu is None or not report.architectures:
             return "F37"
-        rules = rules_for(proof.machine, load_catalog(), (proof.torch.kind or "",))
+        rules = rules_for(context.machine, load_catalog(), (context.torch.kind or "",))
         return rules.no_code_cause(report.architectures, target.gpu)
-    # The torch that is imported is the environment's own: another one was looked for before.
+    # The imported torch is the environment's own, as was checked before.
     if name == "import" and known == SHADOWED:
         known = None
     return known or USUAL_CAUSES.get(name)
 
 
-def wrong_build(target: DeviceTarget, proof: ProofContext) -> Device:
-    """Fail a GPU that a CPU build leaves idle, or one for other makers' cards."""
-    backend = proof.torch.backend
+def wrong_build(target: DeviceTarget, context: VerificationContext) -> Device:
+    """Fail a GPU that the CPU build, or another vendor's, does not use."""
+    backend = context.torch.backend
     is_for_cpu = backend == CPU
     kind = "CPU" if is_for_cpu else backend
     message = f"this is the {kind} build of torch: {target.name} is not used"
     vendor = VENDORS[target.vendor or FIRST_VENDOR]
-    check = proof.failed(
-        "build",
-        message,
-        vendor.idle_causes[not is_for_cpu],
-    )
-    return target.tested([check])
+    cause = vendor.idle_causes[not is_for_cpu]
+    return target.tested([context.failed("build", message, cause)])

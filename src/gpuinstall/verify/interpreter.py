@@ -1,6 +1,6 @@
-"""Which torch an interpreter finds, alone and as a program of the user's starts it, and what hides it.
+"""The torch that an interpreter finds, isolated and as a user starts it.
 
-torch is not imported to find it.
+torch is not imported.
 """
 
 from __future__ import annotations
@@ -40,91 +40,90 @@ class FoundTorch(Value):
 
     version: str | None = None
     toolkit: Backend | None = None
-    """That of the maker's toolkit that it was built with; None: of no maker it names."""
+    """The backend of the vendor's toolkit in its ``version.py``, if any."""
 
     path: tuple[str, ...] = ()
-    """The folders that packages are found in."""
+    """The interpreter's path."""
 
     @property
     def backend(self) -> Backend | None:
-        """What it was built for: by its version, else by the toolkit; None if there is no torch."""
+        """The backend by version, else by toolkit; None without torch."""
         if self.version is None:
             return None
         return torch_backend(self.version, self.toolkit)
 
     @property
     def kind(self) -> str | None:
-        """The kind of GPU, or the CPU, that it was built for."""
+        """The kind of its backend."""
         return self.backend and self.backend.kind
 
 
 class Interpreter(Value):
-    """What two looks at one interpreter found."""
+    """Result of inspecting an interpreter twice."""
 
     isolated: FoundTorch
-    """As ``python -I`` starts it."""
+    """With ``python -I``."""
 
     plain: FoundTorch
-    """As a program of the user's would start it; if it does not even start so, the same as in isolation."""
+    """As a user's program starts it; if that fails, ``isolated``."""
 
     start_error: str | None = None
-    """Why it does not even start plainly."""
+    """The reason why it does not start without ``-I``, if any."""
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The flags that isolate the proof, unless an interpreter that is no venv finds torch only in its surroundings."""
+        """The flag that isolates a verification.
+
+        There is none if an interpreter outside a venv finds torch only without it.
+        """
         if self.isolated.torch is None and not self.isolated.venv:
             return ()
         return ("-I",)
 
     @property
     def tested(self) -> FoundTorch:
-        """The torch that is put to the proof."""
+        """The torch to verify."""
         return self.isolated if self.flags else self.plain
 
     @property
     def shadow(self) -> str | None:
-        """The other torch that a program started here would import, if there is one."""
+        """Another torch that a program started here would import, if any."""
         torch = self.plain.torch
         return None if torch == self.tested.torch else torch
 
 
 def inspect_interpreter(python: Path) -> Interpreter:
-    """Return what an interpreter would import; raise UsageError if there is none that runs."""
+    """Find the torch of an interpreter; raise UsageError if it fails."""
     isolated_look = (python, "-I", "-B", LOOK)
-    # As ``python -c`` starts it, with the working folder on its path.
+    # ``python -c`` puts the working folder on the path.
     plain_look = (python, "-B", "-c", LOOK.read_text(encoding="utf-8"))
-    # Starting Python twice takes most of the time, so both start at once.
+    # Most of the time is Python's start, so both start at once.
     with ThreadPoolExecutor(2) as pool:
         isolated = pool.submit(answer_of, FoundTorch, isolated_look)
         plain = pool.submit(answer_of, FoundTorch, plain_look)
     try:
         return Interpreter(isolated.result(), plain.result())
     except UsageError as error:
-        # If it does not start in isolation either, that is the error.
-        return Interpreter(
-            isolated.result(),
-            isolated.result(),
-            start_error=error.why,
-        )
+        # If it does not start with -I either, this raises the error.
+        return Interpreter(isolated.result(), isolated.result(), start_error=error.why)
 
 
 def answer_of(kind: type[_Answer], argv: Sequence[str | Path]) -> _Answer:
-    """Run a script of ours with an interpreter; return what it reports, in a line that begins with our mark.
+    """Run one of gpuinstall's scripts, and read the report that it prints.
 
     Args:
-        kind: What the script reports.
-        argv: The interpreter, and how it is started.
+        kind: The type of the report.
+        argv: The interpreter and its arguments.
 
     Raises:
-        UsageError: it is no interpreter, or does not run.
+        UsageError: The interpreter does not run.
     """
     python = Path(argv[0])
     try:
         done = process.ask(argv)
     except OSError as error:
         raise _unusable(python, error.strerror or str(error)) from None
-    # A start-up file of the environment may have printed before it, or at its end.
+    # A start-up file of the environment may print more lines.
     answers = json_lines(done, MARK)
     if answers:
         with suppress(ValueError):
@@ -142,9 +141,9 @@ def _unusable(python: Path, reason: str) -> UsageError:
 
 
 def interference(interpreter: Interpreter) -> Finding | None:
-    """Return what a program meets that is started in this folder, and the isolated proof does not.
+    """Return the finding that a program in this folder imports another torch.
 
-    The evidence is the path of what lies in the way.
+    Its evidence is the path of that torch.
     """
     reason = interpreter.start_error
     if reason:
@@ -158,25 +157,25 @@ def interference(interpreter: Interpreter) -> Finding | None:
             message += f"; PYTHONHOME={home}"
         return Finding(code, message, where="environment")
     if interpreter.shadow:
-        return _in_the_way(interpreter.shadow)
+        return _shadowed(interpreter.shadow)
     return None
 
 
-def _in_the_way(shadow: str) -> Finding:
-    """Return a finding that has the other torch, and how it gets onto the interpreter's path."""
+def _shadowed(shadow: str) -> Finding:
+    """Return the finding about another torch, by its place on the path."""
     top = Path(shadow)
     if top.name == "__init__.py":
         top = top.parent
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if top.parent == Path.cwd():
         code = "module-in-folder"
-        origin = "which lies in it"
+        origin = "in this folder"
     elif top.parent in [Path(folder).absolute() for folder in folders if folder]:
         code = "torch-shadowed"
         origin = "from PYTHONPATH"
     else:
         code = "user-packages-first"
-        origin = "from packages of the user"
+        origin = "from the user's packages"
     return Finding(
         code,
         f"a program started in this folder would import another torch: {top}, {origin}",

@@ -1,4 +1,4 @@
-"""The child processes that run the kernels, one per device and side by side, and what each of them reports."""
+"""Child processes that run kernels, one per device, and their reports."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from gpuinstall.verify.devices import DeviceTarget
 
 KERNELS = Path(__file__).parent / "kernels"
-# Under a name that no package has: ``kernels`` is one on the index, and programs import it.
+# No package has this name. ``kernels`` is a package that programs import.
 LAUNCH = """
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
-compiling, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # nothing is written beside these modules
+compiling, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # write no files next to these modules
 spec = spec_from_file_location("gpuinstall_kernels", sys.argv.pop(1))
 spec.loader.exec_module(sys.modules.setdefault(spec.name, module_from_spec(spec)))
 from gpuinstall_kernels.main import main
@@ -40,29 +40,29 @@ main()
 """
 LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH")
 KERNEL_SECONDS = {"quick": 300.0, "deep": 900.0, "bench": 1200.0}
-"""Room for a driver that compiles a build's PTX at its first use, and for eight imports of torch from a network."""
-# A child ends itself when its time is over, and says where it was: only one that cannot is ended from here.
+"""The limits allow for compiling PTX, and for imports from a network."""
+# A child exits by itself at its limit, and reports its position. After this time, it is killed.
 GRACE = 15.0
 INTERPRETING = ("TRITON_INTERPRET", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
-"""The variables with which what should be compiled for the GPU runs in Python, and passes."""
+"""The variables that run kernels in Python instead of compiling them."""
 
 
 class KernelReport(Value):
-    """Everything from one child."""
+    """Report of one child."""
 
     records: tuple[CheckResult, ...] = ()
     architectures: tuple[str, ...] | None = None
-    """Those of the build; None if torch could not be imported."""
+    """The architectures of the build; None if torch cannot be imported."""
 
     unproven: str | None = None
-    """Why the device could not be tried."""
+    """The reason why the device could not be tested, if any."""
 
     loader_settings: str = ""
-    """The loader's variables without which it passes, with their values."""
+    """The loader's variables that make it fail, with their values."""
 
     hung: bool = False
     program: str | None = None
-    """The module that was put to the proof beside a torch that works."""
+    """The tested module, if it is not torch."""
 
     @property
     def failed(self) -> bool:
@@ -71,29 +71,32 @@ class KernelReport(Value):
 
 
 class KernelRun(Value):
-    """How to run kernels with one interpreter."""
+    """Kernels to run with an interpreter."""
 
     python: Path
     flags: tuple[str, ...]
     work: str
-    """The table of checks: quick, deep or bench."""
+    """The table of checks: quick, deep, or bench."""
 
     program: str | None = None
-    """The module of one package that is put to the proof instead."""
+    """The module to test instead, if any."""
 
     @property
     def seconds(self) -> float:
-        """After which a child ends itself: one package has the time of the quick checks."""
+        """The limit of a child; a program has the one of quick checks."""
         return KERNEL_SECONDS["quick" if self.program else self.work]
 
     def run_all(self, targets: Sequence[DeviceTarget]) -> list[KernelReport]:
-        """Run one child per device, all at once; run those that fail again without the loader's variables, to blame them."""
+        """Run a child per device, all at once.
+
+        Failed children run again without the loader's variables, which may be the cause.
+        """
         reports = self._run(targets)
         present = filter(os.environ.get, LOADER)
         settings = " ".join(f"{name}={os.environ[name]}" for name in present)
         if not settings:
             return reports
-        # One that hung would cost its whole time once more.
+        # A child that hung would take its whole limit again.
         suspects = [
             number
             for number, report in enumerate(reports)
@@ -111,12 +114,12 @@ class KernelRun(Value):
         without: tuple[str, ...] = (),
     ) -> list[KernelReport]:
         commands = []
-        left_out = {*INTERPRETING, *without}
+        excluded = {*INTERPRETING, *without}
         environ = {
-            name: value for name, value in os.environ.items() if name not in left_out
+            name: value for name, value in os.environ.items() if name not in excluded
         } | _temporary_folder()
         for target in targets:
-            # The device's own variables come last: a user's CUDA_VISIBLE_DEVICES would hide what is to be tried.
+            # The device's variables override a user's CUDA_VISIBLE_DEVICES.
             variables = environ | target.environment
             for name in target.misleading - target.environment.keys():
                 variables.pop(name, None)
@@ -136,18 +139,13 @@ class KernelRun(Value):
             "seconds": self.seconds,
             "program": self.program,
         }
-        launch = (
-            str(self.python),
-            *self.flags,
-            "-c",
-            LAUNCH,
-            str(KERNELS / "__init__.py"),
-        )
-        return [*launch, json.dumps(options)]
+        script = str(KERNELS / "__init__.py")
+        python = [str(self.python), *self.flags]
+        return [*python, "-c", LAUNCH, script, json.dumps(options)]
 
 
 def _temporary_folder() -> dict[str, str]:
-    """Return the variable that has a child compile where its code may be run: /tmp is often mounted noexec."""
+    """Return the folder for compiled code, because /tmp is often noexec."""
     folder = own_cache_folder() / "temporary"
     with suppress(InstallationError):
         make_private_folder(folder)
@@ -156,7 +154,7 @@ def _temporary_folder() -> dict[str, str]:
 
 
 def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
-    """Read a child's lines; a check that began and has no end is the one it crashed, hung or was killed in."""
+    """Read a child's report. An unfinished check is the one that failed."""
     records = []
     facts: dict[str, Any] = {}
     last = "start"

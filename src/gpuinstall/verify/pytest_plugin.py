@@ -1,4 +1,4 @@
-"""``pytest --require-gpu``: tests that are green because they were skipped, or ran on the CPU, fail."""
+"""``pytest --require-gpu``: fail tests that were skipped or ran on the CPU."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ from collections.abc import Generator
 import pytest
 
 USED = ("gpu", "used")
-"""What a report says of a test that ran on a GPU; pytest-xdist carries it from the process that ran it."""
+"""The property of a test that ran on a GPU, which pytest-xdist transfers."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option."""
-    text = "fail tests marked gpu_required that do not run on a GPU, and the run where none does"
+    text = "fail tests marked gpu_required that do not run on a GPU, and a run without any test on a GPU"
     parser.getgroup("gpuinstall").addoption(
-        "--require-gpu",
-        action="store_true",
-        help=text,
+        "--require-gpu", action="store_true", help=text
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Add the marker; without the option, that is all."""
+    """Add the marker, and register the plugin if the option is given."""
     config.addinivalue_line(
         "markers", "gpu_required: with --require-gpu, fails unless it runs on a GPU"
     )
@@ -31,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def allocations() -> int:
-    """How often this process has had memory of a GPU so far, as torch counts it; 0 if it has no torch."""
+    """Return the number of GPU memory allocations that torch has counted."""
     torch = sys.modules.get("torch")
     devices = [getattr(torch, kind, None) for kind in ("cuda", "xpu")]
     running = [
@@ -47,7 +45,10 @@ def allocations() -> int:
 
 
 class GpuRequirement:
-    """Looks at every test, and at the run; tests that start other processes are not seen to use a GPU."""
+    """Hooks that check every test and the run.
+
+    GPU memory of other processes is not counted.
+    """
 
     def __init__(self) -> None:
         self.before = 0
@@ -55,14 +56,16 @@ class GpuRequirement:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Count before the fixtures of a test are made."""
+        """Count allocations before the fixtures of a test run."""
         self.before = allocations()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
-        self, item: pytest.Item, call: pytest.CallInfo[None]
+        self,
+        item: pytest.Item,
+        call: pytest.CallInfo[None],
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Fail a test that is marked, passed or was skipped, and did not use a GPU."""
+        """Fail a marked test that passed, or was skipped, without a GPU."""
         report = yield
         is_call = call.when == "call"
         is_green = (is_call or report.skipped) and not (
@@ -77,12 +80,12 @@ class GpuRequirement:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep that a test used a GPU."""
+        """Record that a test used a GPU."""
         self.used |= USED in map(tuple, report.user_properties)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail a run in which no test used a GPU, once, in the process that collects the reports."""
+        """Fail a run in which no test used a GPU, except in a worker."""
         is_worker = hasattr(session.config, "workerinput")
         only_collects = session.config.getoption("collectonly")
         if self.used or is_worker or only_collects:
@@ -90,6 +93,6 @@ class GpuRequirement:
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             print(
-                "\nerror: --require-gpu, and no test ran on a GPU: gpuinstall doctor says why",
+                "\nerror: no test ran on a GPU, which --require-gpu demands; run gpuinstall doctor",
                 file=sys.stderr,
             )

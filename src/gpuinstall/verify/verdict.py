@@ -1,4 +1,4 @@
-"""What became of the proof, as frozen values. The document is ``gpuinstall.verdict/1``."""
+"""Result of a verification, the document ``gpuinstall.verdict/1``."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ VERDICT_SCHEMA = "gpuinstall.verdict/1"
 MACHINE = "machine"
 
 DeviceKind = Literal["gpu", "cpu", "none"]
-"""None stands for the GPU that a machine does not have."""
+"""``none`` is the missing GPU of a machine without one."""
 VerdictStatus = Literal["passed", "failed", "unproven"]
 
 
 class Device(Value):
-    """One GPU (or slice of it, or the CPU)."""
+    """Tested GPU, MIG device, or CPU."""
 
     index: int
     name: str
     checks: tuple[CheckResult, ...] = ()
     unproven: str | None = None
-    """Why it could not be tried."""
+    """The reason why it could not be tested, if any."""
     kind: DeviceKind = "gpu"
 
     @property
     def status(self) -> VerdictStatus:
-        """Failed beats unproven beats passed."""
+        """``failed`` outranks ``unproven``, which outranks ``passed``."""
         if any(check.status == "failed" for check in self.checks):
             return "failed"
-        # Without a single check nothing was shown.
+        # Without any check, nothing was verified.
         if self.unproven or not self.checks:
             return "unproven"
         return "passed"
 
     @property
     def label(self) -> str:
-        """The device in a few letters: a GPU by its index, the CPU by its name."""
+        """The short name: a GPU's index, or the CPU's name."""
         return f"GPU {self.index}" if self.kind == "gpu" else self.name
 
     @property
     def outcome(self) -> str:
-        """What became of it, with the one count of checks that people read: ``passed, 14 checks``."""
+        """The result in messages: ``passed, 14 checks``."""
         statuses = Counter(check.status for check in self.checks)
         if self.status == "failed":
             return f"failed in {statuses['failed']} of {number_of(len(self.checks), 'check')}"
@@ -58,7 +58,7 @@ class Device(Value):
 
     @property
     def faults(self) -> tuple[Finding, ...]:
-        """The checks that failed, grouped by cause, or by message if no cause is known."""
+        """The failed checks by cause, or by message if it is unknown."""
         groups: dict[str, list[CheckResult]] = {}
         for check in self.checks:
             if check.status == "failed":
@@ -68,7 +68,7 @@ class Device(Value):
         return tuple(map(_fault, groups.values()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as the Verdict document has it."""
+        """Return the entry of a Verdict document."""
         return {
             "index": self.index,
             "name": self.name,
@@ -82,7 +82,7 @@ class Device(Value):
 
 
 def _fault(group: Sequence[CheckResult]) -> Finding:
-    """Return one finding for checks that failed by the same cause; the first speaks for all."""
+    """Return the finding of checks with one cause."""
     first = group[0]
     names = ", ".join(check.name for check in group)
     return Finding(
@@ -104,18 +104,18 @@ class VerifiedEnvironment(Value):
     """The tag of torch's backend."""
 
     architectures: tuple[str, ...] = ()
-    """Those of the build."""
+    """The architectures of the build."""
 
 
 class Verdict(Value):
-    """The outcome of ``verify``."""
+    """Result of ``verify``."""
 
     environment: VerifiedEnvironment
     devices: tuple[Device, ...]
 
     @property
     def status(self) -> VerdictStatus:
-        """Failed beats unproven beats passed."""
+        """``failed`` outranks ``unproven``, which outranks ``passed``."""
         statuses = {device.status for device in self.devices}
         if "failed" in statuses:
             return "failed"
@@ -131,13 +131,13 @@ class Verdict(Value):
 
     @property
     def refused(self) -> bool:
-        """Whether it is the machine that failed, before any kernel could."""
+        """Whether a fault of the machine prevented all kernels."""
         return any(
             check.name == MACHINE for device in self.devices for check in device.checks
         )
 
     def refused_by(self, fault: Finding) -> Verdict:
-        """Return it with every device failed by a fault of the machine, whatever torch says about them."""
+        """Return the verdict with a fault of the machine on every device."""
         check = CheckResult(
             MACHINE, "failed", 0.0, fault.message, id=fault.id, fixes=fault.fixes
         )
@@ -174,12 +174,12 @@ def with_programs(
     modules: Iterable[str],
     tested: Verdict | None = None,
 ) -> dict[str, Any]:
-    """Return a Verdict document in which programs are as they are now.
+    """Return a Verdict document with updated results of programs.
 
     Args:
         verdict: The document.
-        modules: The programs that are no longer there, or were tested by themselves.
-        tested: What they came to, on the same devices.
+        modules: The programs that were removed or tested again.
+        tested: Their new results on the same devices.
     """
     packages = {module.replace("_", "-") for module in modules}
     new_checks = {}
@@ -188,7 +188,7 @@ def with_programs(
         new_checks[tested_device.index, tested_device.name] = checks
     devices = []
     for device in verdict["devices"]:
-        # The name of a program's check is its package's, a hyphen, and one word.
+        # A program's check is called PACKAGE-WORD.
         checks = [
             check
             for check in device["checks"]

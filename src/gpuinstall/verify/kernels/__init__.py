@@ -1,1 +1,1 @@
-"""What runs inside the target environment: any Python from 3.8, torch from 1.13, and the programs beside it."""
+"""Code in the target environment, with Python >=3.8 and torch >=1.13."""

@@ -1,4 +1,4 @@
-"""The checks that need all GPUs at once: memory of one card from another, and a sum over all of them."""
+"""Checks that need all GPUs at once: peer copies and an all-reduce."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE = timedelta(seconds=60)
 
 
 def all_reduce(context: CheckContext) -> None:
-    """A sum over all cards, one process each, as training does it (NCCL; gloo on the CPU)."""
+    """A sum over all GPUs, one process each (NCCL; gloo on the CPU)."""
     distributed = context.torch.distributed
     if not distributed.is_available() or not distributed.is_nccl_available():
         raise Skip("this build has no NCCL")
@@ -23,7 +23,7 @@ def all_reduce(context: CheckContext) -> None:
     except Exception as error:
         if context.gpus > 1:
             raise
-        # A process without a network or with 64 MB of shared memory is no broken card.
+        # A process without a network, or with 64 MB of shared memory, does not indicate a broken GPU.
         message = f"NCCL does not work for one process: {first_line(error)}"
         raise Skip(message) from None
 
@@ -36,9 +36,9 @@ def sum_over(
     """Sum over ``world`` forked processes.
 
     Args:
-        context: Has torch.
+        context: The context of the check.
         backend: ``nccl``, or ``gloo`` on the CPU.
-        world: How many processes; with NCCL, one for each GPU.
+        world: The number of processes; with NCCL, one for each GPU.
     """
     processes = context.torch.multiprocessing
     with socket.socket() as free:
@@ -62,14 +62,14 @@ def _sum_in_process(
     world: int,
     address: str,
 ) -> None:
-    """Add one number of this process; raise Wrong if the sum is not that of all processes.
+    """Sum one number per process; raise Wrong if the total is incorrect.
 
     Args:
         rank: The number of this process, and of its GPU.
         torch: The module, imported before the fork.
-        backend: What the processes talk by.
-        world: How many they are.
-        address: Where they meet.
+        backend: The backend of the process group.
+        world: The number of processes.
+        address: The address of the process group.
     """
     device = "cpu"
     if backend == "nccl":
@@ -91,7 +91,7 @@ def _sum_in_process(
 
 
 def peers(context: CheckContext) -> str:
-    """Copies from every card to every other, directly if the cards can, unchanged."""
+    """Copies between all GPUs, directly if possible, without changes."""
     torch = context.torch
     count = torch.cuda.device_count()
     if count < 2:
@@ -106,6 +106,15 @@ def peers(context: CheckContext) -> str:
 
 
 CHECKS = (
-    Check("all-reduce", all_reduce, where="all", cause="F69"),
-    Check("peer-to-peer", peers, where="all"),
+    Check(
+        "all-reduce",
+        all_reduce,
+        where="all",
+        cause="F69",
+    ),
+    Check(
+        "peer-to-peer",
+        peers,
+        where="all",
+    ),
 )

@@ -1,4 +1,4 @@
-"""The measurements: how fast products, copies and a ResNet-50 are, by torch's own timer."""
+"""Measurements of products, copies, and a ResNet-50 with torch's timer."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MIB = 1 << 20
 
 
 def seconds_of(context: CheckContext, call: Callable[[], Any]) -> float:
-    """Return what a call takes: the median of those that torch repeats until they tell it."""
+    """Return the median seconds of a call, which torch repeats."""
     timer = import_module("torch.utils.benchmark").Timer(
         "call()",
         timer=partial(_now, context),
         globals={"call": call},
-        # One, if it is told none.
+        # The default is one.
         num_threads=context.torch.get_num_threads(),
     )
     call()
@@ -47,7 +47,7 @@ def copy(
     target: str,
     context: CheckContext,
 ) -> float:
-    """GB/s from one memory to another; within the device's the bytes read and written count."""
+    """GB/s from one memory to another, or of reads and writes within one."""
     torch = context.torch
     size = (256 if context.on_gpu else 64) * MIB
     places: dict[str, dict[str, Any]] = {
@@ -63,7 +63,7 @@ def copy(
 
 
 def resnet50(context: CheckContext) -> float:
-    """Images a second forth and back through torchvision's ResNet-50."""
+    """Images per second of a forward and backward pass through ResNet-50."""
     try:
         models = import_module("torchvision.models")
     except ImportError as error:
@@ -80,15 +80,19 @@ def _measure(
     unit: str,
     where: str = "gpu cpu",
 ) -> Check:
-    """Return a check whose message is what was measured.
+    """Return a check whose message is a measurement.
 
     Args:
-        name: What the check is called.
-        run: Returns the number that was measured.
-        unit: What it is a number of.
-        where: The kinds of device that it has a meaning on.
+        name: The name of the check.
+        run: Return the measured number.
+        unit: The unit of the number.
+        where: The kinds of device that it applies to.
     """
-    return Check(name, lambda context: f"{run(context):.4g} {unit}", where=where)
+    return Check(
+        name,
+        lambda context: f"{run(context):.4g} {unit}",
+        where=where,
+    )
 
 
 CHECKS = (

@@ -1,4 +1,4 @@
-"""What a check is, what it works with, how it ends without passing, and how exact its result must be."""
+"""Checks, their context, their outcomes, and their tolerances."""
 
 from __future__ import annotations
 
@@ -12,70 +12,75 @@ EPSILON = {
     "float64": 2.0**-52,
     "float32": 2.0**-23,
     "float16": 2.0**-10,
-    # Half of its step, which rounding costs: nothing is added in it, and twice as much would hide a lost term.
+    # Half of its step, the rounding error. Sums use another type, and twice as much would hide a lost term.
     "bfloat16": 2.0**-8,
 }
-# The margin of a convolution in float32: the algorithm of this name adds in another order.
+# The margin of a float32 convolution, because this algorithm adds in another order.
 WINOGRAD = 16
 MARK = "gpuinstall: "
-"""How a line of ours begins on the standard output, where a start-up file of the environment may write too."""
+"""The prefix of report lines, because start-up files may also print."""
 OUT_OF_MEMORY = ("out of memory", "out of device memory", "alloc failed")
-"""What CUDA, HIP, Level Zero and Metal, cuBLAS and cuDNN say of a GPU that has no memory left."""
+"""The messages of drivers and libraries about a full GPU."""
 WITHOUT_MODULE = ("cpu", "mps", "all", "none")
-"""The devices that are not one GPU with a module of its own in torch."""
+"""The devices that are not a single GPU with its own module in torch."""
 
 
 class Skip(Exception):  # noqa: N818  an outcome, not an error
-    """The check has no meaning on this device or build; the argument says why."""
+    """The check does not apply to this device or build; with the reason."""
 
 
 class Unproven(Exception):  # noqa: N818  an outcome, not an error
-    """The device could not be tried; the argument says why."""
+    """The device could not be tested. The argument is the reason."""
 
 
 class Wrong(Exception):  # noqa: N818  an outcome, not an error
-    """A kernel ran and its result is wrong; the argument says by how much."""
+    """A kernel ran with a wrong result. The argument is the error."""
 
 
 class CheckContext(NamedTuple):
-    """What a check works with."""
+    """Context of a check."""
 
     torch: Any
     device: str
-    """The device as torch names it; "all" is every GPU at once."""
+    """torch's name of the device; "all" is every GPU at once."""
 
     limit: float = 0.0
-    """The greatest error allowed."""
+    """The maximum error."""
 
     gpus: int = 1
-    """How many GPUs the device "all" stands for."""
+    """The number of GPUs of the device "all"."""
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the device is one GPU with a module of its own in torch (``torch.cuda``, ``torch.xpu``)."""
+        """Whether it is a GPU of ``torch.cuda`` or ``torch.xpu``."""
         return self.device not in WITHOUT_MODULE
 
     @property
     def gpu(self) -> Any:
-        """The module of torch for this kind of GPU; that of ROCm is ``torch.cuda`` too."""
+        """torch's module for this kind of GPU; ROCm uses ``torch.cuda``."""
         return getattr(self.torch, self.device)
 
     @property
     def capability(self) -> tuple[int, int] | None:
-        """The compute capability of a CUDA card, major and minor; None for every other device."""
+        """The compute capability of an NVIDIA GPU; None for other devices."""
         if self.device != "cuda" or self.torch.version.hip:
             return None
         major, minor = self.torch.cuda.get_device_capability()
         return int(major), int(minor)
 
-    def demand(self, major: int, minor: int, user: str) -> None:
-        """Raise Skip if this is a CUDA card of a lower compute capability than something needs."""
+    def demand(
+        self,
+        major: int,
+        minor: int,
+        user: str,
+    ) -> None:
+        """Raise Skip if the compute capability of an NVIDIA GPU is too low."""
         capability = self.capability
         if capability and capability < (major, minor):
             raise Skip(f"{user} needs compute capability {major}.{minor}")
 
     def free_bytes(self) -> int | None:
-        """Return how much memory the GPU can give now; None if it does not tell, as Intel's integrated ones."""
+        """Return the GPU's free bytes; None on some Intel GPUs."""
         try:
             free, _total = self.gpu.mem_get_info()
         except (AttributeError, NotImplementedError, RuntimeError) as error:
@@ -87,7 +92,7 @@ class CheckContext(NamedTuple):
         properties = self.gpu.get_device_properties(0)
         if not getattr(properties, "is_integrated", False):
             return int(free)
-        # CUDA counts the files that Linux keeps in a shared memory as used: an installation alone fills it with them.
+        # CUDA counts Linux's file cache in shared memory as used, and an installation alone fills it.
         return max(int(free), available_memory())
 
     def random(
@@ -96,7 +101,7 @@ class CheckContext(NamedTuple):
         dtype: str = "float32",
         seed: int = 0,
     ) -> Any:
-        """Return the same normal numbers for every device, rounded to ``dtype``, on the CPU."""
+        """Return normal numbers on the CPU, the same for every device."""
         generator = self.torch.Generator().manual_seed(seed)
         numbers = self.torch.randn(*shape, generator=generator)
         return numbers.to(getattr(self.torch, dtype))
@@ -111,12 +116,12 @@ class CheckContext(NamedTuple):
         expected: Any,
         magnitude: Any = 1.0,
     ) -> None:
-        """Raise Wrong if ``result`` is further than the limit from ``expected``, relative to ``magnitude``.
+        """Raise Wrong if the relative error of a result exceeds the limit.
 
         Args:
-            result: What the device has computed.
-            expected: The same in float64, on the CPU.
-            magnitude: What the error is measured by: the sum of the sizes of all that was added.
+            result: The result of the device.
+            expected: The same result in float64, on the CPU.
+            magnitude: The scale of the error: the sum of the absolute values of all terms.
         """
         difference = (result.cpu().double() - expected).abs()
         error = float((difference / magnitude).max())
@@ -131,10 +136,10 @@ class CheckContext(NamedTuple):
         function: Callable[..., Any],
         *inputs: Any,
     ) -> None:
-        """Raise Wrong if a function, which adds products, is further from itself in float64 than the limit.
+        """Compare a sum of products with its result in float64.
 
         Args:
-            function: Takes the inputs, on the device or on the CPU.
+            function: The function of the inputs, on the device or the CPU.
             inputs: Tensors on the CPU.
         """
         result = function(*map(self.to_device, inputs))
@@ -148,24 +153,28 @@ class CheckContext(NamedTuple):
         a: Any,
         b: Any,
     ) -> None:
-        """Raise Wrong if ``result`` is further from the product of two matrices in float64 than the limit.
+        """Compare a product of two matrices with its result in float64.
 
         Args:
-            result: What the device has computed.
+            result: The result of the device.
             a: The first matrix, on the CPU.
-            b: The second.
+            b: The second matrix.
         """
         a = a.double()
         b = b.double()
         self.compare(result, a @ b, a.abs() @ b.abs())
 
-    def same(self, result: Any, expected: Any) -> None:
-        """Raise Wrong unless both hold exactly the same numbers."""
+    def same(
+        self,
+        result: Any,
+        expected: Any,
+    ) -> None:
+        """Raise Wrong unless both have exactly the same numbers."""
         if not self.torch.equal(result.cpu(), expected.cpu()):
             raise Wrong("the result is not exactly the expected one")
 
     def synchronize(self) -> None:
-        """Wait for the device, so that a kernel's error is raised by the check that started it."""
+        """Wait for the device, which may raise the error of a kernel."""
         if self.device == "all" and self.torch.cuda.is_initialized():
             self.torch.cuda.synchronize()
         elif self.on_gpu and self.gpu.is_initialized():
@@ -173,7 +182,7 @@ class CheckContext(NamedTuple):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a GPU had no memory left, in any maker's words."""
+    """Return whether an error is any vendor's about a full GPU."""
     text = str(error).lower().replace("_", " ")
     return type(error).__name__ == "OutOfMemoryError" or any(
         sign in text for sign in OUT_OF_MEMORY
@@ -181,13 +190,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def first_line(error: BaseException | None) -> str:
-    """Return the first line of an error's message; empty if there is none."""
+    """Return the first line of an error's message, or ""."""
     lines = str(error or "").strip().splitlines()
     return lines[0] if lines else ""
 
 
 def available_memory() -> int:
-    """Return the bytes that Linux can give, kept files left aside; 0 if it does not tell."""
+    """Return Linux's available bytes, without its file cache; 0 if unknown."""
     with suppress(OSError), Path("/proc/meminfo").open(encoding="ascii") as lines:
         for line in lines:
             if line.startswith("MemAvailable:"):
@@ -200,38 +209,38 @@ class Check(NamedTuple):
 
     name: str
     run: Callable[..., str | None]
-    """Takes the context, and of another package than torch its module."""
+    """The function of the context, and of the module except for torch."""
 
     limit: float | None = None
-    """The greatest error allowed."""
+    """The maximum error."""
 
     where: str = "gpu cpu mps"
     """The kinds of device.
 
-    "gpu" is any GPU but Apple's ("mps"), "cuda" one that torch names so (NVIDIA's and AMD's), "all" all GPUs at once.
+    "gpu" is any GPU except Apple's ("mps"), "cuda" is NVIDIA's and AMD's, and "all" is all GPUs at once.
     """
 
     cause: str | None = None
-    """The entry of the table of failures that it is most often if it fails without a known message."""
+    """The usual failure if its message is unknown."""
 
     package: str = ""
-    """A pattern of the packages whose module it tests; empty: torch."""
+    """A pattern of the packages that it tests; empty for torch."""
 
     module: str = ""
-    """What is imported of that package."""
+    """The module of that package."""
 
 
 def runs_on(where: str, device: str) -> bool:
-    """Whether a row with this ``where`` has a meaning on a device."""
+    """Return whether a check with this ``where`` applies to a device."""
     kinds = where.split()
     return device in kinds or ("gpu" in kinds and device not in WITHOUT_MODULE)
 
 
 def supported(product: Callable[[], Any], *refusals: str) -> Any:
-    """Return the product.
+    """Call a function.
 
     Raises:
-        Skip: if the error has one of ``refusals``: this build or library does not do it on this device.
+        Skip: The error contains one of ``refusals``. This build or library does not support the device.
     """
     try:
         return product()
@@ -248,14 +257,14 @@ def tolerance(
     terms: int = 1,
     margin: int = 1,
 ) -> float:
-    """Return the greatest error, relative to the sum of the magnitudes of what was added.
+    """Return the maximum error, relative to the sum of absolute terms.
 
     Args:
-        dtype: What the numbers are rounded to before and after.
-        terms: The products that are added in float32; their errors grow like a random walk.
-        margin: For algorithms that add in another order.
+        dtype: The type of inputs and results.
+        terms: The number of products that are added in float32. Their errors grow like a random walk.
+        margin: A factor for algorithms that add in another order.
     """
-    rounding = 4 * EPSILON[dtype]  # of what goes in and of what comes out
+    rounding = 4 * EPSILON[dtype]  # of inputs and results
     adding = 4 * math.sqrt(terms) * EPSILON["float32"]
     return margin * (rounding + adding)
 
@@ -268,7 +277,7 @@ def allow_tf32(torch: Any, allowed: bool) -> None:
         products.allow_tf32 = allowed
         convolutions.allow_tf32 = allowed
     except (AttributeError, RuntimeError):
-        # Newer torch may know another switch alone.
+        # A newer torch may have only another switch.
         precision = "tf32" if allowed else "ieee"
         products.fp32_precision = precision
         convolutions.conv.fp32_precision = precision

@@ -1,4 +1,4 @@
-"""The deep checks: attention, low precision, Fourier transforms, solvers, graphs, and the compiler."""
+"""Deep checks: FP8, Fourier transforms, solvers, graphs, and the compiler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from .context import Check, CheckContext, Skip, supported, tolerance
 
 SIDE = 256
-NOT_HERE = (
+UNSUPPORTED = (
     "not support",
     "not implemented",
     "unsupported",
@@ -23,14 +23,14 @@ NOT_HERE = (
     "architecture mismatch",
     "not compiled for this platform",
 )
-"""What torch and its libraries say of a product that they do not have for a GPU: pytorch/pytorch#132009, #132928."""
+"""The messages about unsupported products: pytorch/pytorch#132009, #132928."""
 
 
 def fp8(context: CheckContext) -> None:
     """A matrix product in FP8 (e4m3) against float64."""
     context.demand(8, 9, "FP8")
     if not hasattr(context.torch, "_scaled_mm"):
-        raise Skip("torch 2.1 brought FP8 products")
+        raise Skip("FP8 products require torch 2.1")
     dtype = _fp8_type(context)
     a = context.random(SIDE, SIDE, dtype=dtype)
     b = context.random(SIDE, SIDE, dtype=dtype, seed=1)
@@ -43,14 +43,14 @@ def fp8(context: CheckContext) -> None:
         scale_b=scale,
         out_dtype=context.torch.bfloat16,
     )
-    result = supported(multiply, *NOT_HERE)
-    # torch 2.4 and older return the greatest number of the result, too.
+    result = supported(multiply, *UNSUPPORTED)
+    # torch 2.4 and older also return the maximum of the result.
     product = result[0] if isinstance(result, tuple) else result
     context.compare_product(product, a, b.double().t())
 
 
 def _fp8_type(context: CheckContext) -> str:
-    """Return the kind of FP8 that a card has: AMD's MI300 has one of its own."""
+    """Return the FP8 type of a GPU; AMD's MI300 has its own."""
     if context.torch.version.hip:
         properties = context.torch.cuda.get_device_properties(0)
         if getattr(properties, "gcnArchName", "").startswith("gfx94"):
@@ -59,9 +59,9 @@ def _fp8_type(context: CheckContext) -> str:
 
 
 def bessel(context: CheckContext) -> None:
-    """A Bessel function, which NVRTC compiles when it is called, against float64."""
+    """A Bessel function, which NVRTC compiles, against float64."""
     special = context.torch.special.bessel_j0
-    # What an earlier run compiled would be taken from the user's cache.
+    # The user's cache would have the kernel of an earlier run.
     os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"
     x = context.random(1 << 12)
     context.compare(special(context.to_device(x)), special(x.double()))
@@ -80,7 +80,7 @@ def fft(context: CheckContext) -> None:
 
 
 def solve(context: CheckContext) -> None:
-    """A linear system and a Cholesky factor (cuSOLVER), by what is left when they are put in."""
+    """A linear system and a Cholesky factor (cuSOLVER), by their residuals."""
     linalg = context.torch.linalg
     x = context.random(SIDE, SIDE)
     a = x @ x.t() + SIDE * context.torch.eye(SIDE)
@@ -102,7 +102,7 @@ def graph(context: CheckContext) -> None:
     """A CUDA graph, captured once and replayed on other numbers."""
     cuda = context.torch.cuda
     x = context.torch.ones(1024, device=context.device)
-    # What a library sets up at its first use cannot be captured.
+    # A library's setup at its first use cannot be captured.
     (x * 2 + 1).sum()
     cuda.synchronize()
     recording = cuda.CUDAGraph()
@@ -115,7 +115,7 @@ def graph(context: CheckContext) -> None:
 
 
 def compiled(context: CheckContext) -> None:
-    """torch.compile: Triton and a C compiler make a kernel, and it is right."""
+    """torch.compile with Triton and a C compiler, against float64."""
     context.demand(7, 0, "torch.compile")
     toolchain(context)
     x = context.random(1 << 12)
@@ -130,9 +130,9 @@ def _curve(x: Any) -> Any:
 
 
 def toolchain(context: CheckContext) -> None:
-    """Raise Skip if something that torch.compile needs is not there."""
+    """Raise Skip if a requirement of torch.compile is missing."""
     if not hasattr(context.torch, "compile"):
-        raise Skip("torch 2.0 brought torch.compile")
+        raise Skip("torch.compile requires torch 2.0")
     if not context.on_gpu:
         _demand_compiler("torch.compile", "C++", "c++", "g++", "clang++")
         return
@@ -142,14 +142,18 @@ def toolchain(context: CheckContext) -> None:
 
 
 def demand_headers(user: str) -> None:
-    """Raise Skip if Triton cannot build its launcher: no C compiler, or none of Python's headers."""
+    """Raise Skip without the C compiler and headers that Triton needs."""
     _demand_compiler(user, "C", "cc", "gcc", "clang")
     headers = Path(sysconfig.get_path("include"), "Python.h")
     if not os.path.isfile(headers):
         raise Skip(f"{user} requires Python's headers (Python.h); not found")
 
 
-def _demand_compiler(user: str, language: str, *names: str) -> None:
+def _demand_compiler(
+    user: str,
+    language: str,
+    *names: str,
+) -> None:
     if not any(map(shutil.which, (*names, "cl"))):
         found = f"none found ({', '.join(names)})"
         raise Skip(f"{user} requires a {language} compiler; {found}")
@@ -162,10 +166,36 @@ CHECKS = (
         tolerance("bfloat16", SIDE),
         where="cuda",
     ),
-    Check("fft", fft, tolerance("float32", 1000), where="gpu cpu"),
-    Check("linear-algebra", solve, tolerance("float32", SIDE), where="gpu cpu"),
-    # Its approximations are good to some digits: to seven, of numbers up to one.
-    Check("nvrtc", bessel, tolerance("float32", 64), where="cuda", cause="F85"),
-    Check("cuda-graph", graph, where="cuda"),
-    Check("compile", compiled, tolerance("float32", 4), "gpu cpu", "F68"),
+    Check(
+        "fft",
+        fft,
+        tolerance("float32", 1000),
+        where="gpu cpu",
+    ),
+    Check(
+        "linear-algebra",
+        solve,
+        tolerance("float32", SIDE),
+        where="gpu cpu",
+    ),
+    # Its approximations have some seven exact digits for numbers up to one.
+    Check(
+        "nvrtc",
+        bessel,
+        tolerance("float32", 64),
+        where="cuda",
+        cause="F85",
+    ),
+    Check(
+        "cuda-graph",
+        graph,
+        where="cuda",
+    ),
+    Check(
+        "compile",
+        compiled,
+        tolerance("float32", 4),
+        "gpu cpu",
+        "F68",
+    ),
 )

@@ -1,16 +1,16 @@
-"""Says which torch this interpreter would import, without importing it. One JSON object on stdout, a script by itself.
+"""Script that reports the torch of an interpreter, without importing it.
 
-No module of the working folder or of PYTHONPATH is imported here: until all imports are made, these folders are off the
-path.
+It prints one JSON object. It imports no module from the working folder or PYTHONPATH, which are off the path until all
+imports are done.
 """
 
-# ruff: noqa: E402, PTH100  before anything else is imported, the path is set
+# ruff: noqa: E402, PTH100  the path is set before other imports
 from __future__ import annotations
 
 import os
 import sys
 
-if sys.version_info < (3, 8):  # noqa: UP036  the runner says it
+if sys.version_info < (3, 8):  # noqa: UP036  the runner prints it
     text = "it is Python %d.%d, and the checks need 3.8 or newer"
     sys.exit(text % sys.version_info[:2])
 
@@ -23,7 +23,7 @@ def _absolute(entry: str) -> str:
 
 
 PATH = list(sys.path)
-# The working folder and those of PYTHONPATH.
+# The working folder and PYTHONPATH.
 _PYTHONPATH = os.environ.get("PYTHONPATH", "").split(os.pathsep)
 ADDED = [_absolute(entry) for entry in ("", *filter(None, _PYTHONPATH))]
 sys.path[:] = [entry for entry in PATH if _absolute(entry) not in ADDED]
@@ -35,12 +35,12 @@ from pathlib import Path
 from typing import Any
 
 _CONSTANT = re.compile(r"^(\w+)\b[^=\n]*= *['\"](.+)['\"]", re.MULTILINE)
-# How the tags of builds begin, by what torch calls the toolkit that each is made with.
+# The prefixes of backend tags, by torch's name of the toolkit.
 PREFIXES = {"cuda": "cu", "hip": "rocm", "xpu": "xpu"}
 
 
 def main() -> None:
-    """Print what an import would find."""
+    """Print the result of an import."""
     sys.path[:] = PATH
     origin = _origin()
     answer: dict[str, Any] = {
@@ -65,16 +65,16 @@ def _origin() -> str | None:
 
 
 def _version(path: Path) -> dict[str, Any]:
-    """Return the version of torch, and the tag of the toolkit that it was built with, by its ``version.py``.
+    """Read the version and toolkit of torch from ``version.py``.
 
-    It is read and not run, as it may lie in the working folder.
+    It is not run, because it may be in the working folder.
     """
     if path.parent.name != "torch" or not os.path.isfile(path):
         return {}
     try:
         values = dict(_CONSTANT.findall(path.read_text("utf-8")))
     except (OSError, ValueError):
-        # A damaged file is for the import to report.
+        # The import reports a damaged file.
         return {}
     toolkit = None
     for name, prefix in PREFIXES.items():

@@ -1,6 +1,6 @@
-"""A child's course: open the channel, import torch, run a table of checks or measurements, or one program, on a device.
+"""Main program of a child: import torch, and run checks on a device.
 
-What a child tells the runner are JSON lines on the stream that was its stdout, which nothing else can reach.
+It reports JSON lines on its original stdout, to which nothing else can write.
 """
 
 from __future__ import annotations
@@ -39,11 +39,14 @@ BUSY = (
     "cudaErrorDevicesUnavailable",
     "MPS server is not ready",
 )
-"""What is said of a GPU that others use."""
+"""The messages about a GPU that other processes use."""
 
 
 class Channel:
-    """Writes records to the runner; whatever prints to stdout from now on, in Python or in C, ends on stderr."""
+    """Stream of records for the runner.
+
+    It redirects other output on stdout, from Python or C, to stderr.
+    """
 
     def __init__(self) -> None:
         sys.stdout.flush()
@@ -51,7 +54,7 @@ class Channel:
         os.dup2(2, 1)
 
     def send(self, **record: Any) -> None:
-        """Write one record at once, so that a crash loses none."""
+        """Write a record immediately, so that a crash loses none."""
         self._stream.write(f"{MARK}{json.dumps(record)}\n")
         self._stream.flush()
 
@@ -60,7 +63,7 @@ class Channel:
         name: str,
         run: Callable[[], str | None],
     ) -> str:
-        """Run one check and write that it begins, then its status, seconds and message; return the status."""
+        """Run a check, report its start and result, and return its status."""
         self.send(begin=name)
         start = time.perf_counter()
         outcome = _outcome(run)
@@ -82,9 +85,9 @@ def _outcome(run: Callable[[], str | None]) -> dict[str, Any]:
         return {"status": "unproven", "message": str(reason)}
     except Wrong as reason:
         return _failure(str(reason))
-    except Exception as error:  # noqa: BLE001  whatever a broken environment raises is the result
+    except Exception as error:  # noqa: BLE001  a broken environment raises any exception
         failure = _failure(_message(error))
-        # A GPU that others fill or hold could not be tried, which is no fault of this build.
+        # This build is not at fault if other processes use the GPU or its memory.
         if is_out_of_memory(error) or any(sign in str(error) for sign in BUSY):
             failure["status"] = "unproven"
         return failure
@@ -102,22 +105,22 @@ def _message(error: Exception) -> str:
 
 
 class Options(NamedTuple):
-    """The command line, which is one JSON object."""
+    """The command line, a JSON object."""
 
     device: str
-    """As torch names it; cpu, all (GPUs at once) or none."""
+    """torch's name of the device, or cpu, all (GPUs at once), or none."""
 
     gpus: int
-    """How many GPUs the device all stands for."""
+    """The number of GPUs of the device "all"."""
 
     work: str
-    """quick, deep or bench."""
+    """quick, deep, or bench."""
 
     seconds: float
-    """After which this process ends."""
+    """The limit of this process."""
 
     program: str | None
-    """The module of a package to prove instead, after importing torch."""
+    """The module to test instead, after importing torch."""
 
 
 def main() -> None:
@@ -125,15 +128,15 @@ def main() -> None:
     options = Options(**json.loads(sys.argv[1]))
     channel = Channel()
     faulthandler.enable()
-    # A process that hangs in a driver call cannot be interrupted by Python: this thread ends it, and says where.
+    # Python cannot interrupt a driver call. This thread ends the process, and prints its position.
     faulthandler.dump_traceback_later(options.seconds, exit=True)
     if options.program:
         check = program_check(options.program, options.device)
         channel.attempt(check.name, lambda: _run_check(check, _context(options)))
-        # What the program's threads do at an orderly exit is no part of the check.
+        # The program's threads at exit are not part of the check.
         os._exit(0)
     if channel.attempt("import", _import_torch) == "passed":
-        # Code is listed before anything runs: a crash in the first kernel shall not lose what the build is for.
+        # Report the architectures first, because the first kernel may crash.
         context = _context(options)
         _send_architectures(channel, context)
         _run_checks(channel, context, options.work)
@@ -141,25 +144,21 @@ def main() -> None:
 
 def _import_torch() -> str:
     torch = import_module("torch")
-    # A folder that has lost its files can be imported too.
+    # A folder without its files can be imported too.
     if not hasattr(torch, "_C"):
         raise ImportError("the folder torch has no torch in it")
     return str(torch.__file__)
 
 
 def _context(options: Options) -> CheckContext:
-    return CheckContext(
-        import_module("torch"),
-        options.device,
-        gpus=options.gpus,
-    )
+    return CheckContext(import_module("torch"), options.device, gpus=options.gpus)
 
 
 def _send_architectures(channel: Channel, context: CheckContext) -> None:
-    """Send what the build has code for, as it was compiled.
+    """Report the architectures of the build.
 
-    torch's public list is empty if no card can be opened. Asking for it forbids CUDA in forked processes, which the
-    checks of all devices need.
+    torch's public list is empty without a usable GPU. It also prevents CUDA in forked processes, which the checks of
+    all GPUs need.
     """
     if context.device == "all":
         return
@@ -176,12 +175,12 @@ def _run_checks(
     context: CheckContext,
     work: str,
 ) -> None:
-    """Run the table that fits, up to a fault that ends the GPU's context: all that follows would fail by it.
+    """Run a table of checks until a fault breaks the GPU's context.
 
     Args:
-        channel: Where the results are written.
-        context: What the checks work with.
-        work: The table: quick, deep or bench.
+        channel: Receives the results.
+        context: The context of the checks.
+        work: The table: quick, deep, or bench.
     """
     if context.on_gpu:
         allow_tf32(context.torch, False)
@@ -194,7 +193,7 @@ def _run_checks(
 
 
 def table(device: str, work: str) -> list[Check]:
-    """Return the checks for one kind of device; those of all GPUs together are for the device ``all``."""
+    """Return the checks for a kind of device, or for ``all`` GPUs together."""
     tables = {
         "quick": (*quick.CHECKS, *all_gpus.CHECKS),
         "deep": (*quick.CHECKS, *deep.CHECKS, *all_gpus.CHECKS),

@@ -1,6 +1,6 @@
-"""One small operation of each package that carries GPU code of its own, against an answer that torch or the CPU gives.
+"""One small operation of each package with GPU code, against torch or the CPU.
 
-A package that the table does not know is imported, and so is one that has nothing to run on a device.
+Other packages are only imported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .quick import LENGTH, compare_attention
 
 BATCH = 2
 SIDE = 64
-# What a package says that cannot be imported without a GPU.
+# The messages of packages whose import requires a GPU.
 GPU_REQUIRED = (
     "libcuda.so.1",
     "nvcuda.dll",
@@ -30,11 +30,16 @@ GPU_REQUIRED = (
 
 
 def program_check(module: str, device: str) -> Check:
-    """Return the check of a module on a kind of device: its operation, else its import."""
+    """Return the check of a module on a kind of device, or its import."""
     rows = {row.module: row for row in PROGRAMS}
-    check = rows.get(module) or _row(module, "import", import_alone, where="")
+    check = rows.get(module) or _row(
+        module,
+        "import",
+        import_alone,
+        where="",
+    )
     if not runs_on(check.where, device):
-        # The package of a module with an underscore has a hyphen.
+        # A module's underscore is a hyphen in its package's name.
         name = f"{module.replace('_', '-')}-import"
         check = check._replace(name=name, run=import_alone, limit=None)
     return check._replace(run=partial(_run, check))
@@ -47,7 +52,7 @@ def _run(check: Check, context: CheckContext) -> str:
 
 
 def imported(name: str, context: CheckContext) -> Any:
-    """Import a module; raise Skip if all that it lacks is a GPU, or FFmpeg."""
+    """Import a module; raise Skip if it only lacks a GPU or FFmpeg."""
     try:
         return import_module(name)
     except Exception as error:
@@ -62,11 +67,11 @@ def imported(name: str, context: CheckContext) -> Any:
 
 
 def import_alone(_context: CheckContext, _module: Any) -> None:
-    """Its import, which raises that it was made for another torch or CUDA."""
+    """The import, which fails with another torch or CUDA."""
 
 
 def boxes(context: CheckContext, torchvision: Any) -> None:
-    """Which of three boxes remain after non-maximum suppression."""
+    """The boxes that remain after non-maximum suppression."""
     tensor = context.torch.tensor
     corners = tensor(
         [
@@ -82,7 +87,7 @@ def boxes(context: CheckContext, torchvision: Any) -> None:
 
 
 def packed_attention(context: CheckContext, xformers: Any) -> None:
-    """Attention by the best of its kernels for the card against float64."""
+    """Attention with its best kernel for the GPU, against float64."""
     attend = import_module(f"{xformers.__name__}.ops").memory_efficient_attention
     compare_attention(context, attend, heads_first=False)
 
@@ -94,7 +99,7 @@ def flash_attention(context: CheckContext, flash_attn: Any) -> None:
 
 
 def quantized(context: CheckContext, bitsandbytes: Any) -> None:
-    """Numbers in eight bits, block by block, and back, relative to the greatest."""
+    """Quantization to eight bits and back, relative to the maximum."""
     functional = bitsandbytes.functional
     x = context.random(SIDE * SIDE)
     try:
@@ -110,7 +115,7 @@ def quantized(context: CheckContext, bitsandbytes: Any) -> None:
 
 
 def triton_kernel(context: CheckContext, _triton: Any) -> None:
-    """A kernel that is compiled here, against float64."""
+    """A kernel that is compiled on this machine, against float64."""
     context.demand(7, 0, "triton")
     demand_headers("triton")
     with tempfile.TemporaryDirectory() as folder:
@@ -130,24 +135,15 @@ def normalized(context: CheckContext, vllm: Any) -> None:
     weight = context.random(SIDE * 4, dtype="float16", seed=1)
     on_device = context.to_device(x)
     result = context.torch.empty_like(on_device)
-    operations.rms_norm(
-        result,
-        on_device,
-        context.to_device(weight),
-        1e-6,
-    )
+    operations.rms_norm(result, on_device, context.to_device(weight), 1e-6)
     x = x.double()
     weight = weight.double()
     scale = (x.pow(2).mean(dim=1, keepdim=True) + 1e-6).sqrt()
-    context.compare(
-        result,
-        x / scale * weight,
-        weight.abs() * x.abs().max(),
-    )
+    context.compare(result, x / scale * weight, weight.abs() * x.abs().max())
 
 
 def provided(context: CheckContext, onnxruntime: Any) -> None:
-    """A matrix product by the provider for the device, which leaves nothing to another, against float64."""
+    """A matrix product with the device's own provider, against float64."""
     provider = "CUDAExecutionProvider" if context.on_gpu else "CPUExecutionProvider"
     settings = onnxruntime.SessionOptions()
     if context.on_gpu:
@@ -166,7 +162,7 @@ def sees_gpu(
     context: CheckContext,
     module: Any,
 ) -> None:
-    """The library sees the GPU, and would not quietly run on the CPU."""
+    """The library sees a GPU instead of running on the CPU."""
     if context.on_gpu and not count(module):
         raise Wrong(f"{module.__name__} sees no GPU, and would run on the CPU")
 
@@ -182,7 +178,7 @@ EIGHT_BITS = 2.0**-6
 TF32 = tolerance("float16")
 """ONNX Runtime rounds to TensorFloat-32, whose precision is that of float16."""
 OTHER_TORCH = "F56"
-"""What fails beside a torch that works was most often made for another one."""
+"""The usual cause with a working torch: it was built for another one."""
 # c = MatMul(a, b) of 64 × 64 float32, opset 13.
 ONNX_PRODUCT = bytes.fromhex(
     "0808428200100d3af6000a95000a8100610a810062128100632286004d61744d756c12870070726f647563745a99000a8100611292000a"
@@ -215,8 +211,20 @@ def _row(
 
 ANYWHERE = "cuda cpu"
 PROGRAMS: tuple[Check, ...] = (
-    _row("torchvision", "nms", boxes, where=ANYWHERE, cause="F47"),
-    _row("torchaudio", "import", import_alone, where="", cause="F48"),
+    _row(
+        "torchvision",
+        "nms",
+        boxes,
+        where=ANYWHERE,
+        cause="F47",
+    ),
+    _row(
+        "torchaudio",
+        "import",
+        import_alone,
+        where="",
+        cause="F48",
+    ),
     _row(
         "bitsandbytes",
         "quantize",
@@ -225,14 +233,24 @@ PROGRAMS: tuple[Check, ...] = (
         where=ANYWHERE,
         cause="F71",
     ),
-    _row("xformers", "attention", packed_attention, limit=tolerance("float16", LENGTH)),
+    _row(
+        "xformers",
+        "attention",
+        packed_attention,
+        limit=tolerance("float16", LENGTH),
+    ),
     _row(
         "flash_attn",
         "attention",
         flash_attention,
         limit=tolerance("float16", LENGTH, margin=4),
     ),
-    _row("vllm", "norm", normalized, limit=tolerance("float16", SIDE * 4)),
+    _row(
+        "vllm",
+        "norm",
+        normalized,
+        limit=tolerance("float16", SIDE * 4),
+    ),
     _row(
         "triton",
         "kernel",
@@ -241,7 +259,12 @@ PROGRAMS: tuple[Check, ...] = (
         where="gpu",
         cause="F68",
     ),
-    _row("sageattention", "attention", eight_bit_attention, limit=4 * EIGHT_BITS),
+    _row(
+        "sageattention",
+        "attention",
+        eight_bit_attention,
+        limit=4 * EIGHT_BITS,
+    ),
     _row(
         "onnxruntime",
         "product",

@@ -1,4 +1,4 @@
-"""The quick checks: each kind of library that training and inference start from, in a few milliseconds each."""
+"""Quick checks of the libraries for training and inference."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ NO_KERNEL = (
     "no execution plans support",
     "no valid engine configs",
 )
-"""What torch and cuDNN say of attention that they have no kernel for: pytorch/pytorch#140930."""
+"""The messages about attention without a kernel: pytorch/pytorch#140930."""
 HALF_WINOGRAD = 2
-"""The margin of a convolution in 16 bits: what it adds, it adds in 32."""
+"""The margin of a 16-bit convolution, which adds in 32 bits."""
 LEAST_FREE_MIB = 600
 
 
 def device(context: CheckContext) -> str | None:
-    """torch sees the device, can open it, and it has memory to work in."""
+    """torch opens the device, which has enough free memory."""
     if context.on_gpu:
         context.gpu.init()
         free = context.free_bytes()
@@ -44,7 +44,7 @@ def device(context: CheckContext) -> str | None:
             raise Unproven(
                 f"no free memory: {free >> 20} MiB, where the checks need {LEAST_FREE_MIB}"
             )
-    # To see a device opens no context on it: the first tensor does, and a card that others hold refuses that.
+    # Only the first tensor opens a context, which fails if another process uses the GPU exclusively.
     context.torch.zeros(1, device=context.device)
     return str(context.gpu.get_device_name()) if context.on_gpu else None
 
@@ -72,7 +72,7 @@ def matmul(dtype: str, context: CheckContext) -> None:
 
 
 def convolution(dtype: str, context: CheckContext) -> str | None:
-    """A convolution and both of its gradients (cuDNN) against float64; returns whether cuDNN was there for it."""
+    """A convolution and both gradients (cuDNN) against float64."""
     if dtype == "bfloat16":
         context.demand(8, 0, dtype)
     x = context.random(4, 16, 32, 32, dtype=dtype)
@@ -85,14 +85,19 @@ def convolution(dtype: str, context: CheckContext) -> str | None:
     return _cudnn(context, x) if context.capability else None
 
 
-def _convolved(context: CheckContext, x: Any, w: Any, weights: Any) -> Any:
-    """Return a convolution, and the gradients of its weighted sum by what it was given, in one row.
+def _convolved(
+    context: CheckContext,
+    x: Any,
+    w: Any,
+    weights: Any,
+) -> Any:
+    """Return a convolution and the gradients of its weighted sum, in one row.
 
     Args:
-        context: Has torch.
+        context: The context of the check.
         x: The images.
         w: The filters.
-        weights: What the result is weighted with, so that the gradients of its terms differ.
+        weights: The weights of the result, so that gradients differ.
     """
     x = x.clone().requires_grad_()
     w = w.clone().requires_grad_()
@@ -104,17 +109,17 @@ def _convolved(context: CheckContext, x: Any, w: Any, weights: Any) -> Any:
 
 def _cudnn(context: CheckContext, x: Any) -> str:
     cudnn = context.torch.backends.cudnn
-    # torch's list of types for cuDNN lacks bfloat16, whose convolutions cuDNN computes too.
+    # torch's list of types for cuDNN lacks bfloat16, which cuDNN supports.
     if cudnn.is_acceptable(context.to_device(x).half()):
         return f"cuDNN {cudnn.version()}"
     return "without cuDNN"
 
 
 def attention(context: CheckContext) -> None:
-    """scaled_dot_product_attention, by the back end that torch takes for the card, against float64."""
+    """scaled_dot_product_attention with torch's backend, against float64."""
     attend = getattr(context.torch.nn.functional, "scaled_dot_product_attention", None)
     if attend is None:
-        raise Skip("torch 2.0 brought scaled_dot_product_attention")
+        raise Skip("scaled_dot_product_attention requires torch 2.0")
     supported(partial(compare_attention, context, attend), *NO_KERNEL)
 
 
@@ -124,12 +129,12 @@ def compare_attention(
     *,
     heads_first: bool = True,
 ) -> None:
-    """Raise Wrong if attention is further from float64 than the limit.
+    """Compare attention with its result in float64.
 
     Args:
-        context: Has torch and the limit.
-        attend: Takes queries, keys and values on the device.
-        heads_first: Whether the heads stand before the length in them, or behind it.
+        context: The context of the check.
+        attend: The function of queries, keys, and values on the device.
+        heads_first: Whether the heads precede the length in their shapes.
     """
     places = (HEADS, LENGTH) if heads_first else (LENGTH, HEADS)
     inputs = [
@@ -162,9 +167,9 @@ def linear(context: CheckContext) -> None:
 
 
 def optimizer(context: CheckContext) -> None:
-    """A step of an optimizer over 96 tensors at once: kernels with long parameter lists, as training uses them.
+    """An optimizer step over 96 tensors at once, with long parameter lists.
 
-    Its operations are called by themselves: making an optimizer imports torch's compiler, which takes longer than torch.
+    It calls the operations directly, because creating an optimizer imports torch's compiler, which is slow.
     """
     torch = context.torch
     gradients = [context.random(16, seed=seed) for seed in range(96)]
@@ -178,7 +183,7 @@ def optimizer(context: CheckContext) -> None:
 
 
 def numpy(context: CheckContext) -> None:
-    """torch and the installed NumPy understand each other."""
+    """The conversion of a tensor to NumPy."""
     try:
         import_module("numpy")
     except ModuleNotFoundError as error:
@@ -190,13 +195,8 @@ def numpy(context: CheckContext) -> None:
 
 
 def copies(context: CheckContext) -> None:
-    """Bytes to the device and back, from pageable and from pinned memory, unchanged."""
-    x = context.torch.randint(
-        0,
-        256,
-        (1 << 20,),
-        dtype=context.torch.uint8,
-    )
+    """Copies to the device and back, from pageable and pinned memory."""
+    x = context.torch.randint(0, 256, (1 << 20,), dtype=context.torch.uint8)
     context.same(context.to_device(x), x)
     copy = x.pin_memory().to(context.device, non_blocking=True)
     context.synchronize()
@@ -246,7 +246,12 @@ CHECKS = (
         where="cuda",
         cause="F51",
     ),
-    Check("attention", attention, tolerance("float16", LENGTH), where="cuda"),
+    Check(
+        "attention",
+        attention,
+        tolerance("float16", LENGTH),
+        where="cuda",
+    ),
     Check(
         "batched-product",
         batched,
@@ -264,6 +269,15 @@ CHECKS = (
         optimizer,
         tolerance("float32", SIDE),
     ),
-    Check("copies", copies, where="gpu"),
-    Check("numpy", numpy, where="gpu cpu none", cause="F66"),
+    Check(
+        "copies",
+        copies,
+        where="gpu",
+    ),
+    Check(
+        "numpy",
+        numpy,
+        where="gpu cpu none",
+        cause="F66",
+    ),
 )

@@ -1,4 +1,4 @@
-"""A kernel in Triton's language; importing this needs triton, which reads the source from this file, types and all."""
+"""Kernel in Triton's language, whose source triton reads from this file."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from gpuinstall.catalog.failures.table import (
     read_table,
 )
 from gpuinstall.environments.environment import advice_words
-from gpuinstall.verify.diagnosis import ProofContext
+from gpuinstall.verify.diagnosis import VerificationContext
 from gpuinstall.verify.interpreter import FoundTorch
 from tests.unit.catalog.failures.subjects import subjects
 
@@ -83,7 +83,9 @@ PLACES = {name: FixContext.of_machine(machine) for name, machine in MACHINES.ite
 @pytest.mark.parametrize("place", MACHINES)
 def test_verify_gives_the_fix_of_its_place_with_every_word(place):
     context = PLACES[place].knowing(**advice_words(PYTHON))
-    proof = ProofContext(MACHINES[place], PYTHON, FoundTorch("3.12.1", venv=True))
+    proof = VerificationContext(
+        MACHINES[place], PYTHON, FoundTorch("3.12.1", venv=True)
+    )
     fixes = {failure.id: fix(failure.id, context) for failure in FAILURES}
     verified = {
         entry: tuple(map(str, proof.failed("linear", "failed", entry).fixes))

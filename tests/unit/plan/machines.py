@@ -1,4 +1,4 @@
-"""Machines for tests, in few words."""
+"""Short descriptions of machines for tests."""
 
 from gpuinstall.base.machine import Driver, Environment, Gpu, JetsonRelease, Machine
 from gpuinstall.base.values import replace
@@ -28,7 +28,7 @@ CARDS: dict[str, tuple[str, int]] = {
 
 
 def card(name, index=0, **facts):
-    """One card by its name in CARDS."""
+    """Return a GPU by its name in CARDS."""
     capability, memory = CARDS[name]
     gpu = Gpu(
         index,
@@ -43,7 +43,7 @@ def card(name, index=0, **facts):
 
 
 def machine(*cards, driver="580.95.05", cuda=None, **facts):
-    """A Linux machine with these cards, by name, and a driver (None: no driver)."""
+    """Return a Linux machine with GPUs, by name, and a driver or None."""
     gpus = [
         card(name, index) if isinstance(name, str) else name
         for index, name in enumerate(cards)
@@ -59,7 +59,7 @@ def machine(*cards, driver="580.95.05", cuda=None, **facts):
 
 
 def jetson(name, l4t, **facts):
-    """A Jetson with a release of Jetson Linux."""
+    """Return a Jetson with a release of Jetson Linux."""
     return machine(
         name,
         arch="aarch64",

@@ -1,4 +1,4 @@
-"""A torch that the project's own lock holds, and what keeps an older torch."""
+"""Locked torches, and the limits that exclude a newer torch."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def taken(request):
     return plan
 
 
-def test_the_torch_of_the_projects_own_lock_is_taken_if_it_runs():
+def test_locked_torch_is_selected_if_it_runs():
     assert str(taken(LOCKED).choice.build.torch) == "2.13.0"
     too_new = Request(("torch",), preferred=("torch==2.15.0",))
     assert str(taken(too_new).choice.build.torch) == "2.14.1"
@@ -41,12 +41,12 @@ def test_the_torch_of_the_projects_own_lock_is_taken_if_it_runs():
         (Request(("torch==2.14.1",)), None),
     ],
 )
-def test_what_keeps_an_older_torch_is_named(request_, message):
+def test_reason_names_the_limit_of_torch(request_, message):
     reason = newer_torch(taken(request_), MACHINE, request_, frozen_catalog())
     assert (reason and reason.message) == message
 
 
-def test_a_plan_without_a_lock_is_the_usual_one():
+def test_plan_without_lock_is_unchanged():
     request = Request(("torch",))
     assert choose_as_locked(MACHINE, request, frozen_catalog()) == choose(
         MACHINE, request, frozen_catalog()

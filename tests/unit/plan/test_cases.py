@@ -1,12 +1,12 @@
-"""What is planned for a machine and a request: ``cases/*.txt``, read and answered one paragraph after the other.
+"""Plans for machines and requests, from ``cases/*.txt``.
 
-A paragraph begins with ``#`` lines that say what it is for. A line that is not indented is a case,
-``MACHINE: REQUEST``; the indented lines below it are the whole answer. Nothing writes these files but a person.
+A paragraph starts with its title, a ``#`` line. A line without indentation is a case, ``MACHINE: REQUEST``. The indented
+lines after it are the complete answer. These files are written by hand.
 
-MACHINE is its cards, then its facts: ``2 × A100 + T4, driver 535.183.01, windows``. Driver 580.95.05, Linux and x86-64
-are not said. A card's own facts stand in parentheses. REQUEST is written as for ``gpuinstall plan``; ``--all`` shows why
-each kind of build was passed over, ``--relax`` the nearest request that is served. Its Python and its backend are options,
-unless it is ``said by`` a file or a variable. What is behind ``given`` is what the sources list.
+MACHINE is its GPUs, then its facts: ``2 × A100 + T4, driver 535.183.01, windows``. The defaults are driver 580.95.05,
+Linux, and x86-64. Facts of a GPU are in parentheses. REQUEST is written as for ``gpuinstall plan``. ``--all`` adds a
+reason for each kind of rejected build, and ``--relax`` the nearest satisfiable request. ``said by`` gives the file or
+variable of the Python and backend, and ``given`` the listing of the sources.
 """
 
 import argparse
@@ -117,7 +117,7 @@ def paragraphs():
 
 
 @pytest.mark.parametrize("paragraph", list(paragraphs()))
-def test_what_is_planned(paragraph):
+def test_plan_matches_case(paragraph):
     lines = paragraph.splitlines()
     answered = []
     for line in lines:
@@ -258,7 +258,7 @@ def read_cards(text):
 
 
 def read_catalog(words):
-    """Return the catalogue that stands still, as sources list it."""
+    """Return the frozen catalog with changes of a listing."""
     catalog = frozen_catalog()
     for change in filter(None, words.split(", ")):
         subject, _, rest = change.partition(" ")

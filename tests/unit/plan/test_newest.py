@@ -1,4 +1,4 @@
-"""The sentence that says why there is no newer torch is true: without what it names there would be one."""
+"""Check the reasons against a newer torch by removing their causes."""
 
 import random
 from functools import cache
@@ -16,7 +16,7 @@ from tests.unit.plan.machines import CARDS, machine
 
 BRANCHES = [str(branch) for branch, _ in frozen_catalog().drivers.branches]
 DECISIVE = ("470.256.02", "535.183.01", "580.95.05", "595.58.03", "615.71.09")
-"""The newest drivers of what the choice distinguishes: the last for Kepler, CUDA 12, the last for Pascal, CUDA 13."""
+"""The last drivers for Kepler, CUDA 12, Pascal, and CUDA 13."""
 SYSTEMS = [("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64")]
 REQUESTS = [
     Request(),
@@ -65,7 +65,7 @@ def undriven(asked):
 
 @cache
 def best_with_any_driver(asked, request):
-    """The newest torch that some driver runs on all GPUs of a machine; that of the machine does not count."""
+    """Return the newest torch for all GPUs of a machine with any driver."""
     plans = (
         choose(with_driver(asked, driver), request, frozen_catalog())
         for driver in DECISIVE
@@ -73,7 +73,7 @@ def best_with_any_driver(asked, request):
     return max(torch(plan) for plan in plans if plan.status == "ok")
 
 
-def test_where_the_driver_is_named_another_driver_gives_a_newer_torch():
+def test_driver_reason_means_another_driver_helps():
     named = saying("newest-for-driver")
     false = [
         plan.reasons[0].message
@@ -85,7 +85,7 @@ def test_where_the_driver_is_named_another_driver_gives_a_newer_torch():
     assert false == []
 
 
-def test_what_the_driver_is_said_to_run_at_most_is_the_most_that_it_runs():
+def test_driver_reason_names_its_newest_torch():
     named = [
         answer
         for answer in saying("newest-for-driver")
@@ -100,7 +100,7 @@ def test_what_the_driver_is_said_to_run_at_most_is_the_most_that_it_runs():
     assert false == []
 
 
-def test_where_the_chip_is_named_no_newer_torch_has_code_for_it_whatever_the_driver():
+def test_chip_reason_means_no_driver_helps():
     named = saying("newest-with-code")
     plain = [
         answer for answer in named if "requested" not in answer[2].reasons[0].message
@@ -113,7 +113,7 @@ def test_where_the_chip_is_named_no_newer_torch_has_code_for_it_whatever_the_dri
         )
 
 
-def test_where_the_newest_is_said_to_be_the_newest_there_is_none_newer_that_anybody_knows():
+def test_newest_torch_is_the_newest_known():
     for asked, _, plan in saying("newest-torch"):
         if plan.reasons[0].message.endswith("newest torch"):
             known = frozen_catalog().builds_for(asked.os, asked.arch)
@@ -122,7 +122,7 @@ def test_where_the_newest_is_said_to_be_the_newest_there_is_none_newer_that_anyb
             )
 
 
-def test_the_code_that_is_said_to_be_missing_is_missing():
+def test_reported_missing_code_is_missing():
     for asked, _, plan in saying("newest-with-code"):
         name = plan.reasons[0].message.split(": ")[1].split(" ")[0]
         build = next(

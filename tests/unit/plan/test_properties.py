@@ -1,4 +1,4 @@
-"""What holds for every machine."""
+"""Properties of plans for all machines."""
 
 import json
 
@@ -32,7 +32,7 @@ requests = st.builds(
 
 @st.composite
 def planned(draw):
-    """A machine, a request, and the plan for them."""
+    """Draw a machine, a request, and their plan."""
     names = draw(st.lists(st.sampled_from(sorted(CARDS)), min_size=1, max_size=4))
     os, arch = draw(st.sampled_from(SYSTEMS))
     driver = draw(st.sampled_from(BRANCHES))
@@ -42,7 +42,7 @@ def planned(draw):
 
 
 @given(planned())
-def test_no_rule_rejects_what_is_chosen(point):
+def test_no_rule_rejects_the_selected_build(point):
     there, request, plan = point
     if plan.choice is None:
         return
@@ -58,19 +58,19 @@ def test_no_rule_rejects_what_is_chosen(point):
 
 
 @given(planned(), st.randoms())
-def test_the_order_of_the_gpus_does_not_matter(point, shuffler):
+def test_order_of_gpus_does_not_matter(point, shuffler):
     there, request, plan = point
     shuffled = list(there.gpus)
     shuffler.shuffle(shuffled)
     again = choose(replace(there, gpus=tuple(shuffled)), request, CATALOG)
 
     assert again == plan
-    # Also byte for byte.
+    # The documents are identical too.
     assert json.dumps(again.to_dict()) == json.dumps(plan.to_dict())
 
 
 @given(planned())
-def test_every_build_but_the_chosen_one_has_one_reason(point):
+def test_other_builds_have_one_reason(point):
     there, _, plan = point
     rejected = [rejection.candidate.name for rejection in plan.rejected]
 
@@ -83,7 +83,7 @@ def test_every_build_but_the_chosen_one_has_one_reason(point):
 
 
 @given(planned())
-def test_a_refusal_has_a_cause_and_says_what_to_do(point):
+def test_refusal_has_reason_and_fix(point):
     _, _, plan = point
     is_refused = plan.choice is None
 
@@ -92,7 +92,7 @@ def test_a_refusal_has_a_cause_and_says_what_to_do(point):
     assert plan.fix or not is_refused
 
 
-def test_a_branch_named_alone_is_its_newest_release():
+def test_driver_branch_is_a_version():
     there = machine("RTX 5090", driver="570")
 
     assert choose(there, Request(), CATALOG).status == "ok"

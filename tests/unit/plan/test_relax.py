@@ -1,4 +1,4 @@
-"""The nearest request keeps what it can of the one that cannot be met."""
+"""The nearest satisfiable request."""
 
 from gpuinstall.base.request import Request
 from gpuinstall.plan import choose
@@ -7,7 +7,7 @@ from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
 
-def test_a_constraint_that_excludes_no_torch_stays():
+def test_constraint_on_other_packages_is_kept():
     there = machine("RTX 4090", driver="535.183.01")
     catalog = frozen_catalog()
     request = Request(("torch==2.15.0",), constraints=("numpy<2",))

@@ -1,4 +1,4 @@
-"""What rows of the shipped catalogue alone decide; all else is in ``cases/``, on one that stands still."""
+"""Plans with the shipped catalog. ``cases/`` uses a frozen one."""
 
 from gpuinstall.api import choose
 from gpuinstall.base.machine import Gpu
@@ -8,7 +8,7 @@ from gpuinstall.catalog import load_catalog
 from tests.unit.plan.machines import jetson, machine
 
 
-def test_the_unknown_first_driver_of_a_chip_is_not_named():
+def test_unknown_first_driver_is_not_reported():
     rubin = Gpu(0, "NVIDIA R200", compute_capability=ComputeCapability(10, 7))
     refused = choose(machine(rubin), Request(), load_catalog())
 
@@ -17,7 +17,7 @@ def test_the_unknown_first_driver_of_a_chip_is_not_named():
     assert "610" not in f"{refused.reasons[0].message} {refused.fix}"
 
 
-def test_orin_gets_its_own_code_and_else_what_was_seen_to_run():
+def test_orin_prefers_its_own_code():
     orin = jetson("Orin", "38.2")
     newest, older = (
         choose(orin, Request((text,)), load_catalog())

@@ -24,14 +24,14 @@ def targets(machine=MACHINE, kind="cuda", gpus=None):
     return device_targets(machine, kind=kind, gpus=gpus, environ={})
 
 
-def test_gpus_are_shown_one_by_one_by_uuid():
+def test_each_child_sees_one_gpu_by_uuid():
     found = targets()
     visible = [target.environment["CUDA_VISIBLE_DEVICES"] for target in found]
     assert [target.index for target in found] == [0, 1]
     assert visible == ["GPU-aaa", "GPU-bbb"]
 
 
-def test_a_gpu_that_cannot_be_used_is_named_and_hidden_from_its_child():
+def test_unusable_gpu_is_hidden_from_its_child():
     lost = Finding("gpu-lost", "GPU 1 is lost", gpus=(1,))
     found = targets(MACHINE.with_problems([lost]))
     assert [(target.device, target.visible, target.unproven) for target in found] == [
@@ -40,7 +40,7 @@ def test_a_gpu_that_cannot_be_used_is_named_and_hidden_from_its_child():
     ]
 
 
-def test_a_slice_is_named_after_its_card_and_its_profile():
+def test_mig_device_has_name_of_gpu_and_profile():
     found = targets(replace(MACHINE, gpus=(SLICED,)))
     assert [(target.name, target.visible) for target in found] == [
         ("NVIDIA H100 MIG 1g.10gb", ("MIG-1",)),
@@ -48,7 +48,7 @@ def test_a_slice_is_named_after_its_card_and_its_profile():
     ]
 
 
-def test_only_whole_gpus_that_can_be_tried_work_together():
+def test_only_whole_testable_gpus_are_combined():
     every = all_gpus_target(targets())
     assert every is not None
     assert (every.device, every.visible) == ("all", ("GPU-aaa", "GPU-bbb"))
@@ -58,7 +58,7 @@ def test_only_whole_gpus_that_can_be_tried_work_together():
     assert one.visible == ("GPU-aaa",)
 
 
-def test_a_machine_without_gpus_has_a_device_of_no_kind():
+def test_machine_without_gpus_has_device_of_no_kind():
     (target,) = targets(replace(MACHINE, gpus=()))
     assert target.tested(unproven="none").label == "no usable GPU"
 
@@ -94,7 +94,7 @@ def test_a_machine_without_gpus_has_a_device_of_no_kind():
         ("M3 Max", "cpu", "mps", {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}, set()),
     ],
 )
-def test_a_child_sees_its_gpu_alone_in_the_variables_of_the_maker(
+def test_variables_of_vendor_show_only_one_gpu(
     name, kind, device, environment, misleading
 ):
     (target,) = targets(machine_in_words((name,), "580"), kind=kind)

@@ -11,7 +11,7 @@ from gpuinstall.base.versions import (
 )
 from gpuinstall.verify.devices import DeviceTarget
 from gpuinstall.verify.diagnosis import (
-    ProofContext,
+    VerificationContext,
     check_results,
     wrong_build,
 )
@@ -29,7 +29,7 @@ CUDA = Backend("cuda", "13.0")
 def proof(driver="580.95.05", torch=CUDA, version="2.14.1"):
     found = Driver(DriverVersion.parse(driver), CudaVersion(13, 0))
     machine = Machine("linux", "x86_64", driver=found, distribution="Ubuntu 24.04")
-    return ProofContext(
+    return VerificationContext(
         machine, PYTHON, FoundTorch("3.12.1", True, None, version, torch)
     )
 
@@ -45,7 +45,7 @@ CARD = card()
 
 
 def failed(name, text, *, on=CARD, context=PROOF, program=None, settings=""):
-    """What a check that failed with a text comes to."""
+    """Return the result of a check that failed with a text."""
     record = CheckResult(name, "failed", 0.1, text.splitlines()[0], evidence=text)
     report = KernelReport(
         (record,),
@@ -70,11 +70,11 @@ CAUSES = {
 }
 
 
-def test_a_failure_has_the_cause_that_its_text_or_its_place_shows():
+def test_failure_is_classified_by_text_or_place():
     assert {check: failed(*check).id for check in CAUSES} == CAUSES
 
 
-def test_a_failure_has_the_cause_that_the_card_or_its_driver_shows():
+def test_failure_is_classified_by_gpu_or_driver():
     engine = (
         "RuntimeError: GET was unable to find an engine to execute this computation"
     )
@@ -87,7 +87,7 @@ def test_a_failure_has_the_cause_that_the_card_or_its_driver_shows():
     assert failed("optimizer-step", unsupported, context=barely).id == "F19"
 
 
-def test_a_torch_that_is_not_there_is_said_to_be_absent():
+def test_missing_torch_is_reported():
     text = "No module named 'torch'"
     check = failed("import", text, context=proof(torch=None, version=None))
     assert check.id is None
@@ -95,13 +95,13 @@ def test_a_torch_that_is_not_there_is_said_to_be_absent():
     assert check.fixes == ("gpuinstall install",)
 
 
-def test_a_cause_has_its_commands():
+def test_cause_has_its_commands():
     (check,) = wrong_build(CARD, proof(torch=None, version="2.14.1+cpu")).checks
     assert check.id == "F33"
     assert str(check.fixes[0]).startswith("gpuinstall install")
 
 
-def test_what_was_tried_here_helps_more_than_what_is_known_in_general():
+def test_successful_retry_precedes_general_cause():
     check = failed(
         "import",
         "ImportError: undefined symbol: __nvJitLinkComplete_12_4",
@@ -113,17 +113,17 @@ def test_what_was_tried_here_helps_more_than_what_is_known_in_general():
     assert check.fixes == ("unset LD_LIBRARY_PATH",)
 
 
-def test_a_fault_that_nobody_knows_has_no_invented_fix():
+def test_unknown_failure_has_no_fix():
     assert failed("sort", "the numbers differ").fixes == ()
 
 
-def test_a_torch_that_cannot_be_imported_is_installed_again_where_it_lies():
+def test_torch_that_fails_to_import_is_reinstalled():
     lost = replace(PROOF, altered=("torch/_C.so",))
     (advice,) = failed("import", "ImportError: x", context=lost).fixes
     assert str(advice).startswith("gpuinstall doctor --venv /data/envs/it ")
 
 
-def test_a_program_that_was_killed_leads_to_the_kernels_log():
+def test_killed_program_refers_to_the_kernel_log():
     killed = "killed by SIGKILL: the system does that when memory runs out"
     assert str(failed("import", killed).fixes[0]).startswith("sudo dmesg")
 
@@ -138,13 +138,13 @@ CAUSES_OF_PROGRAMS = {
 }
 
 
-def test_a_program_that_fails_beside_a_torch_that_works_is_at_fault_itself():
+def test_failed_program_is_at_fault_if_torch_works():
     assert {
         (program, text): failed(f"{program}-x", text, program=program).id
         for program, text in CAUSES_OF_PROGRAMS
     } == CAUSES_OF_PROGRAMS
 
 
-def test_the_fix_of_an_extension_names_it():
+def test_fix_names_the_extension():
     check = failed("torch-scatter-import", "killed by SIGSEGV", program="torch_scatter")
     assert str(check.fixes[0]).startswith("gpuinstall install torch torch-scatter ")

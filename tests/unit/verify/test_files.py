@@ -1,8 +1,8 @@
 import os
 import zipfile
 
+from gpuinstall.verify.cover import altered_files
 from gpuinstall.verify.interpreter import FoundTorch
-from gpuinstall.verify.runner import altered_files
 from tests.lab.wheels import make_wheel
 
 FAMILY = {"torch", "torchvision"}
@@ -12,7 +12,7 @@ MODULES: dict[str, str | bytes] = {
 }
 
 
-def test_files_that_are_not_as_they_were_installed_are_named(tmp_path):
+def test_modified_files_are_reported(tmp_path):
     wheel = make_wheel(tmp_path, "torch", "2.14.1", modules=MODULES)
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
@@ -27,7 +27,7 @@ def test_files_that_are_not_as_they_were_installed_are_named(tmp_path):
     assert altered() == {"torch/__init__.py"}
     assert altered({"torchvision"}) == set()
     (tmp_path / "torch" / "lib" / "libtorch.so").unlink()
-    # A pipe in the place of a file is another file, and is not waited for.
+    # A named pipe instead of a file must not block.
     module.unlink()
     os.mkfifo(module)
     assert altered() == {"torch/__init__.py", "torch/lib/libtorch.so"}

@@ -36,7 +36,7 @@ def found(
         (found(), None),
     ],
 )
-def test_the_backend_is_the_versions_or_what_it_was_made_with(one, backend):
+def test_backend_comes_from_version_or_toolkit(one, backend):
     assert (one.backend and one.backend.tag) == backend
 
 
@@ -49,9 +49,7 @@ def test_the_backend_is_the_versions_or_what_it_was_made_with(one, backend):
         ("cuda = None", None),
     ],
 )
-def test_what_torch_was_built_for_is_read_without_importing_it(
-    tmp_path, monkeypatch, lines, toolkit
-):
+def test_toolkit_is_read_without_importing_torch(tmp_path, monkeypatch, lines, toolkit):
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit")
     (tmp_path / "torch" / "version.py").write_text(f"__version__ = '2.9.1'\n{lines}\n")
@@ -74,28 +72,26 @@ OF_USER = found("2.9.1", torch="/home/a/.local/torch", venv=False)
     ("isolated", "plain", "tested", "shadow", "flags"),
     [
         (OWN, OTHER, OWN, "/here/torch.py", ("-I",)),
-        # A venv without a torch does not borrow one; a system's Python has that of its user.
+        # A venv without torch uses no other one, but a system's Python uses its user's.
         (found(), OTHER, found(), "/here/torch.py", ("-I",)),
         (SYSTEM, OF_USER, OF_USER, None, ()),
         (OF_USER, OTHER, OF_USER, "/here/torch.py", ("-I",)),
     ],
 )
-def test_the_torch_of_the_environment_is_tested_and_another_is_a_shadow(
-    isolated, plain, tested, shadow, flags
-):
+def test_other_torch_on_the_path_is_a_shadow(isolated, plain, tested, shadow, flags):
     interpreter = Interpreter(isolated, plain)
     assert (interpreter.tested, interpreter.flags) == (tested, flags)
     assert interpreter.shadow == shadow
 
 
-def test_a_file_that_is_no_interpreter_is_a_usage_error(tmp_path):
+def test_file_that_does_not_run_is_usage_error(tmp_path):
     with pytest.raises(UsageError) as caught:
         inspect_interpreter(tmp_path / "python")
     assert caught.value.code == "python-unusable"
     assert caught.value.why == "No such file or directory"
 
 
-def test_an_interpreter_that_is_too_old_for_the_checks_is_named():
+def test_too_old_interpreter_is_reported():
     with pytest.raises(UsageError) as caught:
         inspect_interpreter(interpreter("3.7"))
     words = "ended with status 1: it is Python 3.7, and the checks need 3.8 or newer"
@@ -103,7 +99,7 @@ def test_an_interpreter_that_is_too_old_for_the_checks_is_named():
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
-def test_the_kernels_start_on_old_and_new_interpreters(version):
+def test_kernels_start_on_old_and_new_interpreters(version):
     argv = KernelRun(interpreter(version), ("-I",), "quick").argv(CPU_TARGET)
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert '"message": "ModuleNotFoundError: No module named \'torch\'"' in done.stdout

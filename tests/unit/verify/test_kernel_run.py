@@ -25,14 +25,14 @@ def ended(*lines, status=0, err=""):
     )
 
 
-def test_a_child_that_ends_well_is_its_lines():
+def test_report_of_successful_child():
     found = read_kernel_report(ended(BEGIN, END, {"architectures": ["sm_90"]}), 180)
     assert found.records == (CheckResult("import", "passed", 2.0, "torch"),)
     assert found.architectures == ("sm_90",)
     assert not found.failed
 
 
-def test_the_check_that_has_no_end_is_the_one_it_died_in():
+def test_unfinished_check_is_the_failed_one():
     begun = {"begin": "convolution"}
     crashed = read_kernel_report(ended(BEGIN, END, begun, status=-11, err="x"), 180)
     late = read_kernel_report(ended(BEGIN, END, begun, status=None), 180)
@@ -43,21 +43,21 @@ def test_the_check_that_has_no_end_is_the_one_it_died_in():
     assert (crashed.hung, late.hung) == (False, True)
 
 
-def test_a_child_that_died_before_or_after_its_checks_did_not_start_or_exit():
+def test_child_that_crashed_outside_checks_failed():
     silent = read_kernel_report(ended(status=-9), 180)
     late = read_kernel_report(ended(BEGIN, END, status=-11), 180)
     assert silent.records[0].name == "start"
     assert late.records[-1].name == "exit"
 
 
-def test_a_device_that_could_not_be_tried_is_not_a_failure():
+def test_untestable_device_is_no_failure():
     skipped = {"name": "device", "status": "skipped", "message": "busy"}
     found = read_kernel_report(ended(BEGIN, END, {"unproven": "busy"}, skipped), 180)
     assert found.unproven == "busy"
     assert found.records[-1].status == "skipped"
 
 
-def test_a_last_line_that_was_cut_is_left_out():
+def test_truncated_last_line_is_ignored():
     whole = ended(BEGIN, END, {"begin": "sort"}, status=-9)
     cut = Finished(whole.argv, -9, whole.out + f'{MARK}{{"name": "sort", "sta', "")
     assert [record.name for record in read_kernel_report(cut, 180).records] == [
@@ -67,12 +67,12 @@ def test_a_last_line_that_was_cut_is_left_out():
 
 
 @given(st.integers(-64, 0xFFFFFFFF) | st.none(), st.text())
-def test_every_end_can_be_said(status, err):
+def test_every_exit_has_a_message(status, err):
     found = read_kernel_report(ended(BEGIN, status=status, err=err), 180)
     assert found.failed, "also where it ends well in the middle of a check"
 
 
-def test_a_child_has_no_variable_that_changes_its_results(tmp_path, monkeypatch):
+def test_child_has_no_misleading_variables(tmp_path, monkeypatch):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nenv >&2\nexit 3\n", "utf-8")
     python.chmod(0o755)
@@ -100,5 +100,5 @@ def test_a_child_has_no_variable_that_changes_its_results(tmp_path, monkeypatch)
     assert (amd["HIP_VISIBLE_DEVICES"], amd["KEPT"]) == ("1", "0")
     assert "ROCR_VISIBLE_DEVICES" not in amd
     assert nvidia.keys().isdisjoint({"NVIDIA_TF32_OVERRIDE", *INTERPRETING})
-    # What is compiled is run from there, and /tmp is often mounted noexec.
+    # Compiled code runs from there, and /tmp is often noexec.
     assert nvidia["TMPDIR"] == str(own_cache_folder() / "temporary")

@@ -14,11 +14,11 @@ from gpuinstall.verify.kernels.context import (
     supported,
     tolerance,
 )
-from gpuinstall.verify.kernels.deep import NOT_HERE, _fp8_type
+from gpuinstall.verify.kernels.deep import UNSUPPORTED, _fp8_type
 from gpuinstall.verify.kernels.main import _outcome, table
 from gpuinstall.verify.kernels.quick import NO_KERNEL
 
-SIGNS = {"attention": NO_KERNEL, "product": NOT_HERE}
+SIGNS = {"attention": NO_KERNEL, "product": UNSUPPORTED}
 
 
 def names(device, work="deep"):
@@ -26,7 +26,7 @@ def names(device, work="deep"):
 
 
 def torch_with(hip, *, integrated=False, capability=(7, 0), name="", refusal=None):
-    """What of a torch says which card it runs on, with 300 MiB free, or a refusal to tell."""
+    """Return a fake torch on a GPU, with 300 MiB free or an error."""
 
     def mem_get_info():
         if refusal:
@@ -43,14 +43,14 @@ def torch_with(hip, *, integrated=False, capability=(7, 0), name="", refusal=Non
     return SimpleNamespace(version=SimpleNamespace(hip=hip), cuda=gpu, xpu=gpu)
 
 
-def test_more_terms_allow_more_by_their_root_and_one_is_rounding_alone():
+def test_tolerance_grows_with_root_of_terms():
     rounding = 4 * EPSILON["float32"]
     above = [tolerance("float32", terms) - rounding for terms in (100, 400)]
     assert above[1] / above[0] == pytest.approx(2)
     assert tolerance("float16") == pytest.approx(4 * EPSILON["float16"], rel=0.01)
 
 
-def test_every_makers_gpu_has_the_checks_of_gpus_and_not_those_of_one_maker():
+def test_every_vendor_has_general_gpu_checks():
     assert names("cuda") - names("acme") >= {"cuda-graph", "attention", "matmul-fp8"}
     assert names("acme") - names("cpu") >= {"copies"}
     assert names("mps") < names("cpu")
@@ -66,7 +66,7 @@ def test_every_makers_gpu_has_the_checks_of_gpus_and_not_those_of_one_maker():
     assert names("none") == {"numpy"}
 
 
-def test_what_a_library_does_not_have_is_skipped():
+def test_unsupported_operation_is_skipped():
     texts = {
         "architecture mismatch when calling `cusparseLtInit(&handle)`": "product",
         "_scaled_mm_out_cuda is not compiled for this platform.": "product",
@@ -99,10 +99,10 @@ def is_skipped(text, signs):
     ("torch", "device", "mib"),
     [
         (torch_with(None), "cuda", 300),
-        # CUDA counts the files that Linux keeps in a shared memory as used.
+        # CUDA counts Linux's file cache in shared memory as used.
         (torch_with(None, integrated=True), "cuda", 6144),
         (torch_with("6.4.43482", integrated=True), "cuda", 300),
-        # An integrated one of Intel's (pytorch/pytorch#164429), and older torches.
+        # Intel's integrated GPUs (pytorch/pytorch#164429), and older torches.
         (
             torch_with(None, refusal=RuntimeError("The device doesn't support")),
             "xpu",
@@ -112,7 +112,7 @@ def is_skipped(text, signs):
         (torch_with(None, refusal=AttributeError("mem_get_info")), "xpu", None),
     ],
 )
-def test_a_gpu_tells_how_much_memory_it_has_free(monkeypatch, torch, device, mib):
+def test_free_memory_of_gpu(monkeypatch, torch, device, mib):
     monkeypatch.setattr(context, "available_memory", lambda: 6 << 30)
     assert CheckContext(torch, device).free_bytes() == (mib and mib << 20)
 
@@ -130,7 +130,7 @@ OUT_OF_MEMORY = (
 )
 
 
-def test_a_gpu_without_memory_is_unproven_in_every_makers_words():
+def test_full_gpu_of_any_vendor_is_unproven():
     texts = dict.fromkeys(OUT_OF_MEMORY, "unproven")
     texts["CUDA error: an illegal memory access was encountered"] = "failed"
     assert {text: outcome_of(RuntimeError(text)) for text in texts} == texts
@@ -143,21 +143,21 @@ def outcome_of(error):
     return _outcome(fail)["status"]
 
 
-def test_what_a_card_is_too_old_for_is_skipped():
+def test_check_for_newer_gpus_is_skipped():
     pascal = CheckContext(torch_with(None, capability=(6, 1)), "cuda")
     for check in (deep.compiled, partial(quick.convolution, "bfloat16"), deep.fp8):
         with pytest.raises(Skip, match=r"needs compute capability \d\.\d"):
             check(pascal)
 
 
-def test_a_torch_without_attention_is_no_fault():
+def test_torch_without_attention_is_skipped():
     old = torch_with(None)
     old.nn = SimpleNamespace(functional=SimpleNamespace())
-    with pytest.raises(Skip, match=r"torch 2\.0 brought"):
+    with pytest.raises(Skip, match=r"requires torch 2\.0"):
         quick.attention(CheckContext(old, "cuda"))
 
 
-def test_amds_mi300_has_an_fp8_of_its_own():
+def test_mi300_has_its_own_fp8_type():
     kinds = {
         (None, ""): "float8_e4m3fn",
         ("7.0", "gfx942:sramecc+:xnack-"): "float8_e4m3fnuz",
@@ -169,12 +169,12 @@ def test_amds_mi300_has_an_fp8_of_its_own():
     } == kinds
 
 
-def test_cards_that_torchs_cuda_does_not_count_have_no_peers():
+def test_gpus_outside_torch_cuda_have_no_peers():
     with pytest.raises(Skip, match="counts 0 of its own GPUs"):
         all_gpus.peers(CheckContext(torch_with(None), "all", gpus=2))
 
 
-def test_nccl_that_fails_for_one_process_fails_no_card(monkeypatch):
+def test_nccl_failure_of_one_process_is_skipped(monkeypatch):
     def no_interface(*_):
         raise Wrong("Bootstrap : no socket interface found")
 
@@ -198,12 +198,12 @@ def test_nccl_that_fails_for_one_process_fails_no_card(monkeypatch):
         ("cpu", None, None),
     ],
 )
-def test_only_a_cuda_card_has_a_compute_capability(device, hip, capability):
+def test_only_nvidia_gpu_has_compute_capability(device, hip, capability):
     card = CheckContext(torch_with(hip), device)
     assert card.capability == capability
     with pytest.raises(Skip) if capability else nullcontext():
         card.demand(8, 0, "it")
 
 
-def test_linux_says_what_memory_it_would_give():
+def test_available_memory_is_read_from_meminfo():
     assert available_memory() > 1 << 20

@@ -1,4 +1,4 @@
-"""The GPU of a Mac, put to the proof by kernels of a stand-in for torch."""
+"""Verification of a Mac's GPU with a fake torch."""
 
 import pytest
 
@@ -11,9 +11,7 @@ from tests.lab.environments import small_torch
     ("plays", "status"),
     [({}, "passed"), ({"failed": {"matmul-float32": "off by 3"}}, "failed")],
 )
-def test_kernels_are_tried_on_the_gpu_and_not_on_the_cpu(
-    plays, status, tmp_path, play_kernels
-):
+def test_kernels_run_on_gpu_instead_of_cpu(plays, status, tmp_path, play_kernels):
     small_torch(tmp_path / "env", "cpu")
     play_kernels({"*": plays})
     python = tmp_path / "env" / "bin" / "python"

@@ -10,13 +10,13 @@ def programs_in(*folders):
     return tuple(program_packages(folders))
 
 
-def test_an_environment_without_companions_has_no_programs(tmp_path):
+def test_environment_without_companions_has_no_programs(tmp_path):
     small_package(tmp_path, "torch", files=("torch/_C.so",))
     small_package(tmp_path, "numpy", files=("numpy/_core.so",))
     assert programs_in(tmp_path, tmp_path / "absent") == ()
 
 
-def test_the_family_and_the_known_programs_are_found_by_their_records(tmp_path):
+def test_family_and_programs_are_found_by_records(tmp_path):
     # onnxruntime itself has no code for GPUs.
     for name in ("torchtune", "flash-attn", "vllm", "onnxruntime"):
         small_package(tmp_path, name)
@@ -25,7 +25,7 @@ def test_the_family_and_the_known_programs_are_found_by_their_records(tmp_path):
     assert "onnxruntime" in programs_in(tmp_path)
 
 
-def test_a_package_in_two_folders_is_one_program(tmp_path):
+def test_package_in_two_folders_is_one_program(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         small_package(tmp_path / folder, "torchvision")
@@ -43,14 +43,12 @@ def test_a_package_in_two_folders_is_one_program(tmp_path):
         ("torch", "gsplat/csrc.cu", False),
     ],
 )
-def test_other_packages_count_where_they_are_compiled_and_demand_torch(
-    tmp_path, requires, file, found
-):
+def test_compiled_packages_that_require_torch_count(tmp_path, requires, file, found):
     small_package(tmp_path, "gsplat", requires=requires, files=(file,))
     assert programs_in(tmp_path) == (("gsplat",) if found else ())
 
 
-def test_a_package_is_imported_by_the_name_that_it_records(tmp_path):
+def test_package_is_imported_by_recorded_module(tmp_path):
     small_package(tmp_path, "pytorch-triton")
     record = tmp_path / "pytorch_triton-1.0.dist-info" / "RECORD"
     record.write_text(
@@ -59,7 +57,7 @@ def test_a_package_is_imported_by_the_name_that_it_records(tmp_path):
     assert programs_in(tmp_path) == ("triton",)
 
 
-def test_a_program_has_its_operation_where_that_has_a_meaning_and_is_imported_elsewhere():
+def test_program_is_only_imported_on_other_devices():
     names = {
         ("torchvision", "cpu"): "torchvision-nms",
         ("flash_attn", "cuda"): "flash-attn-attention",
@@ -71,7 +69,7 @@ def test_a_program_has_its_operation_where_that_has_a_meaning_and_is_imported_el
     assert {where: program_check(*where).name for where in names} == names
 
 
-def test_every_program_that_is_known_has_one_row():
+def test_every_program_has_one_row():
     modules = [row.module for row in PROGRAMS]
     assert len({*modules}) == len(modules)
     companions = {"torchvision", "torchaudio", "xformers", "triton"}

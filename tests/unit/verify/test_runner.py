@@ -1,4 +1,4 @@
-"""The order in which the runner tests programs: side by side, and alone if a GPU was busy."""
+"""Programs are tested in parallel, and alone if a GPU was busy."""
 
 import os
 from collections import Counter
@@ -10,10 +10,10 @@ from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.verify.devices import DeviceTarget
-from gpuinstall.verify.diagnosis import ProofContext
+from gpuinstall.verify.diagnosis import VerificationContext
 from gpuinstall.verify.interpreter import FoundTorch, Interpreter
 from gpuinstall.verify.kernel_run import KernelReport, KernelRun
-from gpuinstall.verify.runner import EnvironmentTrial, prove_programs
+from gpuinstall.verify.runner import Verification, check_programs
 from gpuinstall.verify.verdict import Device
 
 PYTHON = Path("/data/envs/it/bin/python")
@@ -25,7 +25,7 @@ TORCH_PASSED = Device(0, "NVIDIA H200", (CheckResult("device", "passed"),))
 
 @pytest.fixture
 def starts(monkeypatch):
-    """The programs in the order of their starts, on an exclusive card that vllm finds busy at first."""
+    """Return started programs, on a GPU that is busy for vllm at first."""
     starts: list[str] = []
 
     def run_all(run, targets):
@@ -43,37 +43,37 @@ def starts(monkeypatch):
 
 
 def proven():
-    """Return the checks of a card after two programs were tested on it."""
-    proof = ProofContext(
+    """Return the checks of a GPU after testing two programs on it."""
+    proof = VerificationContext(
         Machine("linux", "x86_64"), PYTHON, FoundTorch("3.12.1", venv=True)
     )
-    trial = EnvironmentTrial(
+    trial = Verification(
         Interpreter(proof.torch, proof.torch),
         proof,
         targets=(CARD,),
         run=KernelRun(PYTHON, (), "quick"),
         reporter=Reporter(),
     )
-    (device,) = prove_programs([TORCH_PASSED], trial, ["torchvision", "vllm"])
+    (device,) = check_programs([TORCH_PASSED], trial, ["torchvision", "vllm"])
     return [check.name for check in device.checks]
 
 
 def given(monkeypatch, processors):
-    """Play a job that has some of the many processors of its machine."""
+    """Simulate a job with some of its machine's many processors."""
     monkeypatch.setattr(os, "cpu_count", lambda: 128)
     monkeypatch.setattr(
         os, "sched_getaffinity", lambda _process: range(processors), raising=False
     )
 
 
-def test_a_busy_card_is_tried_again_alone(starts, monkeypatch):
+def test_busy_gpu_is_retried_alone(starts, monkeypatch):
     given(monkeypatch, 8)
     assert proven() == ["device", "torchvision", "vllm"]
     assert Counter(starts) == {"torchvision": 1, "vllm": 2}
     assert starts[-1] == "vllm"
 
 
-def test_programs_that_ran_alone_are_not_repeated(starts, monkeypatch):
+def test_programs_that_ran_alone_are_not_retried(starts, monkeypatch):
     given(monkeypatch, 2)
     assert proven() == ["device", "torchvision"]
     assert starts == ["torchvision", "vllm"]

@@ -20,12 +20,12 @@ SKIPPED = CheckResult("device", "skipped", message="busy")
         ((), None, "unproven", "unproven"),
     ],
 )
-def test_a_device_is_what_its_checks_make_it(checks, unproven, status, outcome):
+def test_device_status_follows_its_checks(checks, unproven, status, outcome):
     device = Device(0, "A", checks, unproven)
     assert (device.status, device.outcome) == (status, outcome)
 
 
-def test_failed_beats_unproven_beats_passed():
+def test_failed_outranks_unproven_and_passed():
     devices = (
         Device(0, "A", (PASSED,)),
         Device(1, "B", unproven="busy"),
@@ -36,7 +36,7 @@ def test_failed_beats_unproven_beats_passed():
     ] == ["unproven", "passed", "unproven", "failed"]
 
 
-def test_the_document_is_the_contracts():
+def test_document_matches_contract():
     tested = VerifiedEnvironment("3.12.1", "2.14.1+cu126", "cu126", ("sm_80", "sm_90"))
     assert Verdict(tested, (Device(0, "NVIDIA A100", (FAILED,)),)).to_dict() == {
         "schema": "gpuinstall.verdict/1",
@@ -66,7 +66,7 @@ def test_the_document_is_the_contracts():
     }
 
 
-def test_checks_that_failed_for_one_reason_are_one_fault():
+def test_checks_with_one_cause_are_one_fault():
     checks = (
         CheckResult(
             "elementwise",

@@ -1,8 +1,8 @@
-"""One transaction for our environments and those of others: look, fetch, prove, journal, apply, commit or put back.
+"""Installation of packages, with a rollback journal.
 
-``install`` changes an environment of ours, ``install_into`` one of others. ``unpack.py`` has uv write beside the
-environment, ``file_change.py`` says which files come and go, ``transaction.py`` moves them, with a journal
-(``journal.py``), and goes back. After any failure the environment is as it was, and after a kill the next
-run makes it so, or complete (``hold.py``). ``start.py`` selects the environment that ``run`` starts in,
-``moved.py`` settles one that was moved, ``removal.py`` removes what is no longer needed.
+``install`` changes a managed environment and ``install_into`` an unmanaged one. uv writes
+into a staging folder (``unpack.py``). ``file_change.py`` plans the files of a change,
+``transaction.py`` applies it with a journal (``journal.py``) or rolls it back, and
+``environment_lock.py`` recovers a killed one. ``start.py`` selects the environment of
+``run --any``, ``moved.py`` updates a moved one, and ``removal.py`` removes them.
 """

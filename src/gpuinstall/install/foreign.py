@@ -1,4 +1,4 @@
-"""An environment of others, as its interpreter reports it."""
+"""An unmanaged environment, as its interpreter reports it."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ _LOOK += f"print({MARK!r} + json.dumps(answer))"
 
 
 class _Answer(Value):
-    """What an interpreter reports of itself and its environment."""
+    """The report of an interpreter."""
 
     version: str
-    """Of Python, ``X.Y``."""
+    """Its Python, ``X.Y``."""
     is_systems: bool
-    """Whether it is the system's Python, and no virtual environment, conda's, an embedded one or Colab's."""
+    """Whether it is the system's Python."""
     prefix: Annotated[Path, Path]
     paths: Mapping[str, Annotated[Path, Path]]
-    """Its folders, by the names of sysconfig."""
+    """Its folders, by their names in sysconfig."""
     path: tuple[Annotated[Path, Path], ...] = ()
-    """The folders that it finds packages in, those of a Python below it among them."""
+    """The folders of its packages and of its base Python's."""
 
 
 def inspect_foreign(python: Path) -> EnvironmentPaths:
-    """Return where the environment of an interpreter lies, and where its files do.
+    """Return the paths of an interpreter's environment.
 
     Raises:
-        UsageError: it is no interpreter, the environment is one of ours, or it is the system's own.
+        UsageError: It is no interpreter, the system's Python, or in a managed environment.
     """
     argv = (python, "-I", "-c", _LOOK)
     answer = answer_of(_Answer, argv)

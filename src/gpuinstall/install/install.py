@@ -1,4 +1,4 @@
-"""Make an environment of ours hold what is requested, from the first look at what is there to the commit."""
+"""Installation of a request or a lock file into a managed environment."""
 
 from __future__ import annotations
 
@@ -91,30 +91,30 @@ if TYPE_CHECKING:
     from gpuinstall.verify.verdict import Verdict
 
 BEGINNINGS = 3
-"""How often an installation begins, if another tool changes the environment meanwhile."""
+"""The number of attempts if another tool changes the environment meanwhile."""
 
 FALLBACK = "GPUINSTALL_FALLBACK"
-"""The variable that forbids, as ``0``, to try another build if a kernel fails."""
+"""The variable that disables (``0``) another build after a failed kernel."""
 
 
 class ChangeResult(Value, kw_only=True):
-    """What came of a change of an environment, whoever made it."""
+    """The result of a change of an environment."""
 
     paths: EnvironmentPaths
     fit: Fit
-    """The lock that the environment is made of, and its plan."""
+    """The installed lock file, and its plan."""
     changes: tuple[VersionChange, ...] = ()
-    """The packages that came, went and moved."""
+    """The added, removed, and changed packages."""
     bytes: int = 0
-    """What was to be fetched."""
+    """The size of the downloads."""
     rollback: Path | None = None
-    """The journal by which ``env rollback`` takes the last change back; None if there is none."""
+    """The journal of the last change, for ``env rollback``."""
     seconds: float = 0.0
     verdict: dict[str, Any] = field(default_factory=dict)
-    """The document of the verdict; empty if nothing was run."""
+    """The Verdict document, empty if no kernel ran."""
 
     def document(self, status: str) -> dict[str, Any]:
-        """Return what the documents of all changes have."""
+        """Return the fields that the documents of all changes have."""
         choice = self.fit.choice
         return {
             "plan": self.fit.plan.to_dict(),
@@ -133,24 +133,24 @@ class ChangeResult(Value, kw_only=True):
 
 
 class InstallResult(ChangeResult, kw_only=True):
-    """What came of an installation."""
+    """The result of an installation."""
 
     is_lock_new: bool
-    """Whether the lock in the folder was written."""
+    """Whether the lock file was written."""
     action: Action
     misfits: tuple[Rejection[Lock], ...] = ()
-    """The other locks of the folder, and why they were not taken."""
+    """The rejected lock files of the folder, with reasons."""
     is_proof_kept: bool = False
-    """Whether torch was left as it was, and with it the proof."""
+    """Whether torch is unchanged, and its verification still valid."""
 
     @property
     def venv(self) -> Path:
-        """The folder of the environment."""
+        """The environment."""
         return self.paths.venv
 
     @property
     def python(self) -> Path:
-        """The interpreter of the environment."""
+        """Its interpreter."""
         return self.paths.python
 
     def to_dict(self) -> dict[str, Any]:
@@ -172,27 +172,31 @@ _Result = TypeVar("_Result", bound=ChangeResult)
 
 
 def install(project: Project, options: InstallOptions) -> InstallResult:
-    """Make the environment of ``project`` hold what is requested, proven; leave it as it was on any failure.
+    """Install the request of a project, and verify the environment.
+
+    If anything fails, the environment is unchanged.
 
     Args:
-        project: What to install, and where.
-        options: How.
+        project: The project.
+        options: The options of the installation.
     """
     return until_settled(project, lambda: _install(project, options))
 
 
 def until_settled(project: Project, attempt: Callable[[], _Result]) -> _Result:
-    """Return what an installation comes to, with the seconds of all attempts.
+    """Repeat an installation, at most twice, if another tool interferes.
 
-    It begins anew, at most twice, if another tool has changed the environment while this run was fetching: only now that
-    nobody holds it, for a run could not hold it twice.
+    A repetition needs the environment lock again, so the previous attempt has ended.
 
     Args:
-        project: The run.
-        attempt: Makes one.
+        project: The project.
+        attempt: One installation.
+
+    Returns:
+        The result, with the seconds of all attempts.
 
     Raises:
-        InstallationError: the other tool does not come to an end.
+        InstallationError: The environment keeps changing.
     """
     start = monotonic()
     for _ in range(BEGINNINGS):
@@ -201,7 +205,7 @@ def until_settled(project: Project, attempt: Callable[[], _Result]) -> _Result:
         project.read_anew()
     raise InstallationError(
         "busy",
-        "another tool changes the environment again and again",
+        "the environment keeps changing; is another tool installing into it?",
         hint="Wait for it to end; then run this command again",
     )
 
@@ -212,14 +216,14 @@ def _install(project: Project, options: InstallOptions) -> InstallResult:
         with held_state(project, options) as held:
             state, priced = _price_on_sound_driver(held, project)
             priced.announce(project.reporter)
-            # A request that changes nothing is known as such only when it is resolved.
+            # Only a resolution shows whether a request changes anything.
             action = state.action_for(priced.fit)
             lock_file = str(place.folder / priced.fit.lock.name)
             stamp = file_stamp(lock_file)
             if action is Action.BUILD:
                 _report_added(state, priced, project.reporter)
             fit, proof = change_environment(action, priced, state, project)
-            # The folder may lack it also if nothing had to be done.
+            # The folder can lack it even if nothing changed.
             publish_lock(place)
             is_lock_new = (
                 action is not Action.NOTHING and file_stamp(lock_file) != stamp
@@ -242,20 +246,20 @@ def _install(project: Project, options: InstallOptions) -> InstallResult:
 
 
 class ChangedMeanwhileError(Exception):
-    """Another tool has changed the environment while this run was fetching."""
+    """Another tool has changed the environment during the download."""
 
 
 def _report_added(state: InstallState, priced: PricedLock, reporter: Reporter) -> None:
-    """Name what others put into the environment: it stays; and what they moved: it comes back.
+    """Report packages that are kept, although no lock file contains them.
 
     Args:
-        state: What lies there.
-        priced: What comes and goes.
-        reporter: Is told.
+        state: The state of the environment.
+        priced: The change.
+        reporter: Reports them.
     """
     existing = state.existing
     names = existing.added - priced.fit.lock.names - priced.change.goes
-    # In an environment that is made again they are among the changes.
+    # A rebuild lists them among the changes.
     if not names or priced.change.is_rebuild:
         return
     versions = [f"{name} {existing.versions[name]}".strip() for name in sorted(names)]
@@ -267,12 +271,12 @@ def _report_added(state: InstallState, priced: PricedLock, reporter: Reporter) -
 def report_broken(
     packages: Iterable[InstalledPackage], priced: PricedLock, reporter: Reporter
 ) -> None:
-    """Name the packages that require another version than one that comes, or what goes.
+    """Warn about packages whose requirements the change does not meet.
 
     Args:
-        packages: Those of the environment that may.
-        priced: What comes and goes.
-        reporter: Is told, package by package.
+        packages: The kept packages.
+        priced: The change.
+        reporter: Receives the warnings.
     """
     changes = {change.package: change.new for change in priced.changes}
     staying = [package for package in packages if package.name not in changes]
@@ -290,14 +294,14 @@ def report_broken(
 
 
 def dry_run(project: Project, options: InstallOptions) -> PricedLock:
-    """Look, choose, resolve and price as an installation does; return that.
+    """Return the change that an installation would make.
 
     Args:
-        project: What to install, and where.
-        options: How.
+        project: The project.
+        options: The options of the installation.
 
     Raises:
-        GpuInstallError: what an installation would raise before it fetches anything.
+        GpuInstallError: An error that an installation raises before the download.
     """
     check_finished(project.paths.venv)
     return _price(read_state(project, options), project)
@@ -305,11 +309,13 @@ def dry_run(project: Project, options: InstallOptions) -> PricedLock:
 
 @contextmanager
 def held_state(project: Project, options: InstallOptions) -> Iterator[InstallState]:
-    """Yield the state; if something is to change, hold the environment, read the state again, and prove the driver.
+    """Read the state, and lock the environment if a change is necessary.
+
+    After a wait, the state is read again. A small kernel verifies the driver.
 
     Args:
-        project: What to install, and where.
-        options: How.
+        project: The project.
+        options: The options of the installation.
     """
     place = project.paths
     state = read_state(project, options)
@@ -321,7 +327,7 @@ def held_state(project: Project, options: InstallOptions) -> Iterator[InstallSta
     with environment_lock(place, project.reporter) as meanwhile:
         may_have_changed = any(meanwhile)
         relocate_environment(place, state.here, project.reporter)
-        # Every run that changes or relocates an environment gives it another marker.
+        # Each change and relocation writes another marker.
         if may_have_changed:
             project.read_anew()
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
@@ -335,14 +341,14 @@ def held_state(project: Project, options: InstallOptions) -> Iterator[InstallSta
 
 
 def with_preflight(state: InstallState, project: Project) -> InstallState:
-    """Prove the driver; what is wrong with it counts in every choice from now on.
+    """Run a small kernel before the download.
 
     Args:
-        state: What there is to install.
-        project: The run.
+        state: The state.
+        project: The project.
 
     Returns:
-        The same state, with the problems that the driver has shown; as it was if no kernel is to run here.
+        The state with the problems of the driver, unchanged if no kernel is necessary.
     """
     from gpuinstall.machine.probe import preflight
 
@@ -364,21 +370,21 @@ def read_state(
     again: bool = False,
     check_ownership: bool = True,
 ) -> InstallState:
-    """Return the present state: the environment and the request.
+    """Read the state of the environment, and the request.
 
     Args:
-        project: The run.
-        options: How to install.
-        again: Whether this run has read it before, and announced what it read.
-        check_ownership: Whether what is not ours may not lie there, unless it is to be replaced.
+        project: The project.
+        options: The options of the installation.
+        again: Whether this command has read and reported it before.
+        check_ownership: Whether to refuse an unmanaged environment without ``--replace``.
 
     Raises:
-        UsageError: something of the user's is in the way.
-        LockError: a lock cannot be read.
+        UsageError: A file or an unmanaged environment is at the path.
+        LockError: A lock file cannot be read.
     """
     if check_ownership:
         check_folder(project.paths.venv)
-    # Of the build that failed before this attempt all was said then.
+    # The attempt with the failed build has reported everything.
     quiet = again or options.catalog is not None
     request = read_request(project, quiet=quiet)
     request = environment_request(project, request, quiet=quiet)
@@ -400,7 +406,7 @@ def read_state(
         project.reporter.step("Changed", text)
     catalog = options.catalog
     if catalog is None:
-        # What is locked may have been learned from any index.
+        # A locked build can be from any index.
         known = known_catalog() if options.locked else project.catalog
         catalog = with_locked_builds(known, folder, lambda: project.session)
     return InstallState(
@@ -417,9 +423,9 @@ def read_state(
 def _price_on_sound_driver(
     state: InstallState, project: Project
 ) -> tuple[InstallState, PricedLock]:
-    """Choose and price; prove the driver first after all if kernels have to run: another torch is to be installed."""
+    """Select and price a lock file, after a preflight if torch changes."""
     priced = _price(state, project)
-    # What stays has the proven torch among it.
+    # Otherwise, the verified torch is kept.
     if "torch" in priced.change.comes and state.existing.is_proven:
         proven = with_preflight(state, project)
         if proven.lock_request.machine != state.lock_request.machine:
@@ -428,7 +434,7 @@ def _price_on_sound_driver(
 
 
 def _price(state: InstallState, project: Project) -> PricedLock:
-    """Choose where the lock comes from, and reckon what it costs; raise the error of a refusal."""
+    """Select an existing lock file or resolve a new one, and price it."""
     fit = state.fit
     if fit and state.action is not Action.BUILD:
         return PricedLock(fit, is_there=True)
@@ -440,17 +446,17 @@ def _price(state: InstallState, project: Project) -> PricedLock:
 
 
 def _report_misfits(state: InstallState, reporter: Reporter) -> None:
-    """Say why a new lock is made although there is one."""
+    """Report why a new lock file replaces an existing one."""
     own = state.existing.intact_lock
     changed = {
         misfit.candidate.sha256
         for misfit in state.misfits
         if misfit.reason.code == OTHER_REQUEST and misfit.candidate.is_ours
     }
-    # Of the environment's own that is no news: the change that follows says what comes.
+    # The following list of changes explains a changed request.
     if own and own.sha256 in changed:
         return
-    # The first is enough: the others are for other machines, or as old as it.
+    # The others are for other machines, or as old as the first.
     for misfit in state.misfits[:1]:
         text = f"{misfit.candidate.name} does not fit: {misfit.reason.message}"
         if changed:
@@ -464,21 +470,21 @@ def change_environment(
     state: InstallState,
     project: Project,
 ) -> tuple[Fit, Proof]:
-    """Bring the packages of a lock into an environment, and prove them; after a failure it is as it was.
+    """Install a lock file, and verify the environment.
 
     Args:
-        action: What there is to do.
-        priced: The lock, what comes and goes, and what has to be fetched.
-        state: What there was, and what is requested.
-        project: The run, which holds the environment.
+        action: The necessary action.
+        priced: The lock file, and the change.
+        state: The state of the environment, and the request.
+        project: The project, which has locked the environment.
 
     Returns:
-        The lock, with the hashes that it lacked, and the proof.
+        The lock file with missing hashes, and the verification.
 
     Raises:
-        InstallationError: the packages could not be brought.
-        KernelFailedError: a kernel failed.
-        ChangedMeanwhileError: another tool has changed the environment meanwhile.
+        InstallationError: A package cannot be installed.
+        KernelFailedError: A kernel failed.
+        ChangedMeanwhileError: Another tool has changed the environment meanwhile.
     """
     if action is Action.NOTHING:
         return priced.fit, Proof()
@@ -496,14 +502,14 @@ def change_environment(
 def _rebuild(
     priced: PricedLock, state: InstallState, project: Project
 ) -> tuple[Fit, Proof]:
-    """Make a whole environment beside, prove it there, and put it in the place of the old one.
+    """Create and verify a new environment, and replace the previous one.
 
     Args:
-        priced: The lock, and what comes and goes.
-        state: What the installation starts from.
-        project: The run.
+        priced: The lock file, and the change.
+        state: The state of the environment.
+        project: The project.
     """
-    from gpuinstall.install.unpack import unpack_packages  # which takes long to load
+    from gpuinstall.install.unpack import unpack_packages  # slow to import
 
     place = state.existing.paths
     reporter = project.reporter
@@ -522,14 +528,14 @@ def _rebuild(
 def _change(
     priced: PricedLock, state: InstallState, project: Project
 ) -> tuple[Fit, Proof]:
-    """Change an environment where it lies; torch's kernels run before a file of it comes to its place.
+    """Change an environment in place, after torch's kernels ran in staging.
 
     Args:
-        priced: The lock, and what comes and goes.
-        state: What the installation starts from.
-        project: The run.
+        priced: The lock file, and the change.
+        state: The state of the environment.
+        project: The project.
     """
-    from gpuinstall.install.unpack import unpack_packages  # which takes long to load
+    from gpuinstall.install.unpack import unpack_packages  # slow to import
     from gpuinstall.verify.cover import program_packages
 
     here = state.here
@@ -544,7 +550,7 @@ def _change(
     ahead = None
     if "torch" in priced.change.comes and unpacked.python:
         programs = program_packages(place.packages_folders).values()
-        # One that goes would be found beside the new torch too: then the change is proven where it lies.
+        # Python would still find a removed program. Then the kernels run after the change.
         if not any(program.name in priced.change.goes for program in programs):
             ahead = prove(fit, unpacked.python, here, project)
     if read_packages(place.packages_folders) != existing.packages:
@@ -559,7 +565,7 @@ def _change(
 
 
 def _check_links(unpacked: Unpacked, venv: Path, reporter: Reporter) -> None:
-    # What has no native code is loaded by no loader.
+    # Only native code is linked.
     if any(package.is_native for package in unpacked.packages):
         check_links(unpacked.fit, packages_folders(venv)[0], reporter)
 
@@ -572,9 +578,9 @@ def _planned(
     """Return the change of the environment's files.
 
     Args:
-        unpacked: What comes, unpacked beside the environment.
-        leaving: The packages that go or move, as they lie there.
-        existing: The environment as it is.
+        unpacked: The staged packages.
+        leaving: The packages that are removed or replaced.
+        existing: The environment.
     """
     place = existing.paths
     folder = place.staging
@@ -602,9 +608,9 @@ def _proven(
     earlier: Stamp | None = None,
     ahead: Verdict | None = None,
 ) -> Proof:
-    """Prove an environment as ``renew_proof`` does; write into one of ours what it is, and what was proven of it.
+    """Verify an environment, and write the marker and stamp of a managed one.
 
-    Without a commit neither counts.
+    Without a commit, neither is valid.
     """
     proof = renew_proof(fit, place, here, project, earlier=earlier, ahead=ahead)
     if not place.is_ours:
@@ -628,7 +634,7 @@ def _proven(
         has_pip="pip" in versions,
         scripts=previous.scripts if previous else script_digests(place.venv),
     )
-    # An environment whose marker is not remembered passes for a stranger's: that comes first.
+    # Without this record, the marker would count as another user's.
     remember(project.paths.venv, marker.id)
     marker.write(place.venv, project.paths.work)
     if here and proof.stamp:
@@ -641,15 +647,15 @@ def _install_next(
     state: InstallState,
     project: Project,
 ) -> InstallResult:
-    """Install the next build that differs in what failed.
+    """Install the next build that differs in the failed property.
 
     Args:
-        failed: Which build failed, and in what.
-        state: What the installation started from.
-        project: The run.
+        failed: The failed kernel, and its build.
+        state: The state before the installation.
+        project: The project.
 
     Raises:
-        KernelFailedError: there is none, or none is to be tried.
+        KernelFailedError: There is no such build, or ``GPUINSTALL_FALLBACK`` is 0.
     """
     options = state.options
     if options.attempts <= 1 or os.environ.get(FALLBACK) == "0":

@@ -1,4 +1,4 @@
-"""Install torch into an existing environment: what changes is shown first, and all is proven or undone."""
+"""Installation into an unmanaged environment (``install --into``)."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ from gpuinstall.project.request import declared_request
 
 
 class IntoResult(ChangeResult, kw_only=True):
-    """What came of an installation into an environment of others."""
+    """The result of an installation into an unmanaged environment."""
 
     guard: Path | None = None
-    """The constraints by which plain pip there keeps the builds."""
+    """The constraints that keep pip to the builds."""
     uv_guard: Path | None = None
-    """The settings by which uv keeps them in the folder of an application."""
+    """The settings that keep uv to them in an application's folder."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document of ``install --into --json``."""
@@ -66,27 +66,27 @@ class IntoResult(ChangeResult, kw_only=True):
 
 
 def dry_run_into(project: Project, python: Path) -> PricedLock:
-    """Return what ``install_into`` would change, and what it would cost; arguments and errors are the same."""
+    """Return the change that ``install_into`` would make."""
     place = inspect_foreign(python)
     check_finished(place.root)
     return _price(_read_state(place, project), project)
 
 
 def install_into(project: Project, python: Path) -> IntoResult:
-    """Bring what is requested into the environment of an interpreter, made by others, and prove it.
+    """Install a request into the environment of an interpreter, and verify it.
 
-    Without a request of the caller's, the builds come back that were proven there, if they still run here. Leave the
-    environment as it was on any failure. Other installers are kept to the new builds: pip there, and uv in the folder of
-    the application that the environment belongs to.
+    Without a request, the verified builds are restored if they still run. If anything
+    fails, the environment is unchanged. Constraints keep its pip, and uv in the folder of
+    its application, to the new builds.
 
     Args:
-        project: What to install, and from where.
+        project: The project.
         python: The interpreter.
 
     Raises:
-        UsageError: it is the system's Python.
-        KernelFailedError: a kernel failed.
-        GpuInstallError: whatever choosing, resolving and installing raise.
+        UsageError: It is the system's Python.
+        KernelFailedError: A kernel failed.
+        GpuInstallError: The selection, resolution, or installation failed.
     """
     return until_settled(project, lambda: _install_into(project, python))
 
@@ -97,7 +97,7 @@ def _install_into(project: Project, python: Path) -> IntoResult:
     check_rights(place)
     check_records()
     with environment_lock(place, reporter):
-        # Another run may have changed it, before it was ours to hold.
+        # Another command can have changed it before the lock.
         place = inspect_foreign(python)
         state = with_preflight(_read_state(place, project), project)
         priced = _price(state, project)
@@ -124,8 +124,8 @@ def _install_into(project: Project, python: Path) -> IntoResult:
 
 
 def _read_state(place: EnvironmentPaths, project: Project) -> InstallState:
-    """Return the state: the environment, and the request for it."""
-    # Of two packages of a name the first counts that Python finds.
+    """Return the environment, and the request for it."""
+    # Python imports the first of two packages.
     visible = reversed(read_packages(place.search_path))
     existing = ExistingEnvironment(
         place,
@@ -136,7 +136,7 @@ def _read_state(place: EnvironmentPaths, project: Project) -> InstallState:
     request = select_extras(
         project, project.machine, declared_request(project), project.catalog
     )
-    # What was built for the torch that is there moves with it.
+    # Packages that were built for the installed torch change with it.
     companions = {"torchvision", "torchaudio"} & existing.versions.keys()
     unnamed = sorted(companions - names_of(request.requirements))
     request = replace(
@@ -154,7 +154,7 @@ def _read_state(place: EnvironmentPaths, project: Project) -> InstallState:
 
 
 def _price(state: InstallState, project: Project) -> PricedLock:
-    """Resolve near to what is there; reckon what that changes and costs, and report what it breaks."""
+    """Resolve near the installed versions, and report unmet requirements."""
     project.sources.explain_ignored_settings(project.reporter)
     label = _label_of_default(state.existing)
     resolution = _resolve_near(state, project, label)
@@ -165,7 +165,7 @@ def _price(state: InstallState, project: Project) -> PricedLock:
 
 
 def _label_of_default(existing: ExistingEnvironment) -> str:
-    """Return the label that its own index gives to a torch of the default index, whose version has none; "" for another."""
+    """Return the missing label of a torch from the default index."""
     prefix = existing.paths.venv
     is_condas = any(prefix.glob("conda-meta/pytorch-*.json"))
     cuda = torch_cuda(prefix)
@@ -177,12 +177,12 @@ def _label_of_default(existing: ExistingEnvironment) -> str:
 def _called_as_in(
     resolution: Resolution, existing: ExistingEnvironment, label: str
 ) -> ExistingEnvironment:
-    """Return the environment with the versions of a resolution where only the label differs: it is the same build.
+    """Return the environment with the resolution's labels of the same builds.
 
     Args:
-        resolution: What was resolved.
+        resolution: The resolution.
         existing: The environment.
-        label: What its torch would be labelled; empty: that is not known, or it is labelled.
+        label: The label of its torch, empty if unknown or not missing.
     """
     named = {one["name"]: one.get("version") for one in resolution.packages}
     versions = {}
@@ -194,19 +194,19 @@ def _called_as_in(
 
 
 def _resolve_near(state: InstallState, project: Project, label: str) -> Resolution:
-    """Resolve with the builds that were proven there, else with the torch that is there; with another if none runs.
+    """Resolve with the verified builds, the installed torch, or any torch.
 
-    A version or a backend that was requested is not overruled.
+    A requested version or backend has priority.
 
     Args:
-        state: What lies there.
-        project: The run.
-        label: What a torch without a label there would be labelled; empty: that is not known.
+        state: The environment, and the request.
+        project: The project.
+        label: The label of an installed torch without one, empty if unknown.
     """
     session = project.session
     request = state.lock_request
     existing = state.existing
-    # The family's versions follow torch's, which is kept by itself.
+    # The versions of the family follow torch's.
     outside = existing.versions.keys() - project.catalog.family
     near = {name: existing.versions[name] for name in sorted(outside)}
     asked = project.settings
@@ -215,7 +215,7 @@ def _resolve_near(state: InstallState, project: Project, label: str) -> Resoluti
         builds = chain([_proven_builds(existing, label)], builds)
     for build in filter(None, builds):
         constraints = (*request.request.constraints, *build)
-        # The label of what is there may be of no backend. A request that is wrong by itself is refused below.
+        # The installed label can be of no backend. A wrong request is refused below.
         with suppress(MachineError, NoBuildError, UsageError):
             kept = request.asking(constraints=constraints)
             return resolve_locks([kept], session, installed=near)[0]
@@ -223,8 +223,8 @@ def _resolve_near(state: InstallState, project: Project, label: str) -> Resoluti
 
 
 def _proven_builds(existing: ExistingEnvironment, label: str) -> list[Constraint]:
-    """Return the constraints that keep a resolution to the builds that the guard of an environment names."""
-    # "torchaudio==0+none.for.cu132" keeps pip from what does not exist, and was never there.
+    """Return constraints for the builds in the guard of an environment."""
+    # "torchaudio==0+none.for.cu132" is not an installed version.
     lines = guarded_lines(existing.paths.venv)
     proven = [line for line in lines if "==" in line and "+none" not in line]
     there = f"torch=={existing.versions.get('torch')}"
@@ -240,12 +240,12 @@ def _proven_builds(existing: ExistingEnvironment, label: str) -> list[Constraint
 def _near_builds(
     existing: ExistingEnvironment, request: Request, of_default: str
 ) -> Iterator[list[Constraint]]:
-    """Yield the constraints that keep a resolution to the torch of an environment, the narrowest first.
+    """Yield constraints for the installed torch, the narrowest first.
 
     Args:
         existing: The environment.
-        request: What is requested, which may name a torch itself.
-        of_default: What a torch without a label there would be labelled; empty: that is not known.
+        request: The request, which can have its own torch.
+        of_default: The label of an installed torch without one, empty if unknown.
     """
     installed = existing.versions.get("torch")
     if installed is None:
@@ -255,7 +255,7 @@ def _near_builds(
             return
     public, _, label = installed.partition("+")
     label = label or of_default
-    # A CPU build that is there was not requested: pip takes it on machines with a GPU, too.
+    # pip installs a CPU build on machines with a GPU too, without a request.
     if label not in ("", "cpu") and request.backend is None:
         yield [Constraint.of("torch", f"=={public}+{label}")]
     yield [Constraint.of("torch", f"=={public}")]

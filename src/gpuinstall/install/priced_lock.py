@@ -1,4 +1,4 @@
-"""The lock to install, there already or just resolved, and what it costs: known before anything is paid."""
+"""The lock file to install, with its changes and sizes before the download."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ if TYPE_CHECKING:
 
 
 UNPACKED = 2.3
-"""How much larger an environment is than its wheels: 6.8 GB of 2.9 GB for torch 2.14 with CUDA 12.6 (measured)."""
+"""The size of an environment per size of its wheels.
+
+For torch 2.14 with CUDA 12.6, 6.8 GB per 2.9 GB were measured.
+"""
 
 
 class Bill(Value):
@@ -117,29 +120,29 @@ class Bill(Value):
 
 
 class PricedLock(Value):
-    """What is to be installed, and what that costs."""
+    """A lock file to install, with its changes and sizes."""
 
     fit: Fit
-    """The lock, and its plan; the installation takes the hash of a file whose index gives none."""
+    """The lock file, and its plan. The installation adds missing hashes."""
     change: PackageChange = PackageChange(frozenset())
-    """Which packages come and go."""
+    """The packages to install and remove."""
     changes: tuple[VersionChange, ...] = ()
-    """The same as a person is told it, with the versions that move."""
+    """The same with versions, for output."""
     is_there: bool = False
-    """Whether the environment holds it already, and nothing is built."""
+    """Whether it is already installed."""
     bill: Bill = Bill({}, {})
-    """What it costs."""
+    """The sizes."""
     heads: Mapping[LockedFile, Head] = {}
-    """What is said of the files whose index gives no hash."""
+    """The HTTP headers of files whose index has no hash."""
     requested: frozenset[str] = frozenset()
     """The packages that the user and the folder's own files request."""
     introduced: frozenset[str] = frozenset()
     """The builds of an existing lock that are not requested directly."""
     remarks: tuple[str, ...] = ()
-    """Why its programs are not the newest."""
+    """The reasons why packages are not at their latest version."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document of a dry run, of ``--into`` too."""
+        """Return the document of a dry run."""
         folders = self.bill.folders.items()
         return {
             "plan": self.fit.plan.to_dict(),
@@ -149,7 +152,7 @@ class PricedLock(Value):
         }
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """Yield the lines that are reported before it is carried out, each with its label."""
+        """Yield the labels and lines to report before the change."""
         if self.is_there:
             return
         python = self.fit.choice.python
@@ -166,7 +169,7 @@ class PricedLock(Value):
         if not self.change.is_new:
             return change_lines(self.changes) or ["no version changes"]
         requested = names_of(self.fit.choice.requirements)
-        # What was requested comes first.
+        # Requested packages are first.
         changes = sorted(
             self.changes,
             key=lambda change: change.package not in {"torch", *requested},
@@ -189,16 +192,16 @@ def price_lock(
     state: InstallState,
     project: Project,
 ) -> PricedLock:
-    """Reckon what a lock that is there costs and changes.
+    """Return the changes and sizes of an existing lock file.
 
     Args:
-        fit: The lock, and its plan.
-        state: What there is.
-        project: The run.
+        fit: The lock file, and its plan.
+        state: The state of the environment.
+        project: The project.
 
     Raises:
-        LockError: an address of it is on a host that is no source.
-        InstallationError: it cannot be built here, or uv's cache is not to be trusted.
+        LockError: A URL is on a host that is no source.
+        InstallationError: A package cannot be built, or uv's cache is not trusted.
     """
     from gpuinstall.lock.file.entries import check_repositories
     from gpuinstall.lock.file.fetch import local_file
@@ -208,7 +211,7 @@ def price_lock(
     machine = state.lock_request.machine
     session = project.session
     change = package_change(state.existing, fit)
-    # What is there already is not built again.
+    # Installed packages are not built again.
     builds, site = builds_of(fit, change.comes, project)
     requested = requested_names(fit.lock, project)
     introduced = frozenset(build.package for build in builds) - requested
@@ -223,7 +226,7 @@ def price_lock(
             f"{lock.name} takes {packages} from files of this machine"
         )
     files = selected(lock, fit.choice.python, machine)
-    # Files that lie here are asked of no host.
+    # Local files need no host.
     asked = [file for file in files if not local_file(file, session.sourcing.wheels)]
     if not session.environment.get("UV_OFFLINE"):
         check_hosts(lock, asked, session)
@@ -233,19 +236,19 @@ def price_lock(
 
 
 def resolve_lock(state: InstallState, project: Project) -> PricedLock:
-    """Resolve a new lock, and reckon what it costs and changes.
+    """Resolve a new lock file, and return its changes and sizes.
 
-    Versions that are locked stay unless they are to move.
+    Locked versions are kept, except those to upgrade.
 
     Raises:
-        GpuInstallError: whatever choosing and resolving raise.
+        GpuInstallError: The selection or the resolution failed.
     """
     from gpuinstall.lock.solve.solve import resolve_locks
 
     project.sources.explain_ignored_settings(project.reporter)
-    # Without a lock nothing stays where it is, so nothing has to be let go either.
+    # Without a lock file, no version is kept.
     near_to = [] if state.options.upgrade else state.existing.pinned_locks
-    # What is not there yet is the newest anyway.
+    # A new package has the latest version anyway.
     moving = [
         name
         for name in state.options.moving
@@ -262,7 +265,7 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     try:
         [resolution] = resolve([request])
     except NoBuildError:
-        # Nobody has requested the backend of the lock.
+        # The user has not requested the backend of the lock file.
         if request is state.lock_request:
             raise
         request = state.lock_request
@@ -280,12 +283,12 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
 def price_resolution(
     resolution: Resolution, state: InstallState, project: Project
 ) -> PricedLock:
-    """Reckon what a resolution costs and changes.
+    """Return the changes and sizes of a resolution.
 
     Args:
-        resolution: What uv has decided; its lock may lack hashes that only the files give.
-        state: What there is.
-        project: The run.
+        resolution: The resolution, which can lack hashes.
+        state: The state of the environment.
+        project: The project.
     """
     from gpuinstall.lock.file.write import build_locks
 
@@ -319,22 +322,22 @@ def _with_bill(
     listed: Mapping[str, int],
     **further: Any,
 ) -> PricedLock:
-    """Reckon which versions move and what has to be fetched.
+    """Return a lock file with its changes and sizes.
 
     Args:
-        fit: The lock that is to be installed, and its plan.
-        change: Which packages come and go.
-        state: What there is.
-        project: The run.
-        listed: The sizes that are known, by address.
-        further: What else is known of the lock.
+        fit: The lock file, and its plan.
+        change: The packages to install and remove.
+        state: The state of the environment.
+        project: The project.
+        listed: Known sizes by URL.
+        further: Further fields of the result.
     """
     existing = state.existing
     files = selected(fit.lock, fit.choice.python, state.lock_request.machine)
     new = [file for file in files if file.package in change.comes]
     present = existing.versions
     if not change.is_rebuild:
-        # What others put there stays.
+        # Packages in no lock file are kept.
         concerned = change.goes | fit.lock.names
         present = {name: present[name] for name in present if name in concerned}
     return PricedLock(
@@ -347,7 +350,7 @@ def _with_bill(
 
 
 def _reported_sizes(resolution: Resolution) -> dict[str, int]:
-    """Return the sizes that indexes and servers reported while a lock was resolved, by address."""
+    """Return the sizes that indexes and servers reported, by URL."""
     sizes = {
         file.url: head.size or 0 for file, head in resolution.hashes.missing.items()
     }
@@ -361,12 +364,12 @@ def _reported_sizes(resolution: Resolution) -> dict[str, int]:
 def builds_of(
     fit: Fit, names: Collection[str], project: Project
 ) -> tuple[list[SourceBuild], BuildSite]:
-    """Return the packages that an installation of a lock builds, and the place where it does.
+    """Return the packages to build from source, and their build environment.
 
     Args:
-        fit: The lock, and the build that it holds.
-        names: The packages that are installed.
-        project: The run.
+        fit: The lock file, and its plan.
+        names: The packages to install.
+        project: The project.
     """
     from gpuinstall.lock.uv.builds import BuildSite, source_builds
 

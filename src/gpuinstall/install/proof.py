@@ -1,4 +1,4 @@
-"""The proofs of an installation: the driver's before anything is downloaded, then the environment's by kernels."""
+"""The verification of an installation, with kernels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gpuinstall.verify.verdict import Verdict, with_programs
 
 
 class KernelFailedError(VerificationError):
-    """A kernel failed; ``verdict`` says which, ``build`` what it is of."""
+    """Failed kernel in ``verdict``, with its ``build``."""
 
     def __init__(self, fit: Fit, verdict: Verdict) -> None:
         failed = [device for device in verdict.devices if device.status == "failed"]
@@ -57,17 +57,17 @@ def check_links(
     site: Path,
     reporter: Reporter,
 ) -> None:
-    """Look whether the libraries in a folder of packages can be loaded, without loading any.
+    """Check, without loading any, that libraries find their dependencies.
 
-    It warns of one that cannot, if another package has brought its package.
+    A fault in a package that was not requested is a warning.
 
     Args:
-        fit: The lock, and what was requested.
-        site: The folder of packages.
-        reporter: Is told what was not requested and cannot be loaded.
+        fit: The lock file, and the request.
+        site: The folder of the packages.
+        reporter: Receives the warnings.
 
     Raises:
-        InstallationError: one of a package that was requested cannot be loaded.
+        InstallationError: A library of a requested package cannot be loaded.
     """
     from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
     from gpuinstall.wheels.members import load_members
@@ -80,7 +80,7 @@ def check_links(
     folders = list(map(Path, configured))
     for fault in link_faults(libraries, system_libraries()):
         library = fault.candidate
-        # It is there, in a folder that its package looks into, or on this machine.
+        # The library exists in a folder that its package or this machine searches.
         is_present = fault.reason.code == "missing-library" and (
             fault.name in names
             or any(isfile(folder / fault.name) for folder in folders)
@@ -99,14 +99,14 @@ def check_links(
 
 
 class Proof(Value):
-    """What was shown of an environment."""
+    """A verification of an environment."""
 
     verdict: dict[str, Any] = field(default_factory=dict)
-    """The document of the verdict; empty if nothing was to be shown."""
+    """The Verdict document, empty without a verification."""
     stamp: Stamp | None = None
-    """What the environment was then; None if nothing was to be shown."""
+    """The stamp of the environment, or None without a verification."""
     is_kept: bool = False
-    """Whether no kernel of torch had to run, because nothing that the earlier proof covers has changed."""
+    """Whether the earlier verification of torch remains valid."""
 
 
 def renew_proof(
@@ -118,23 +118,23 @@ def renew_proof(
     earlier: Stamp | None = None,
     ahead: Verdict | None = None,
 ) -> Proof:
-    """Prove an environment as far as an earlier proof does not cover it.
+    """Verify what an earlier verification of an environment does not cover.
 
     Args:
-        fit: The lock that it holds.
+        fit: Its lock file.
         place: The environment.
-        here: This machine; None if no kernel can run on it.
-        project: The run.
-        earlier: What was proven of it before packages came, went or moved; None if nothing was.
-        ahead: What kernels have shown of the packages before they came into it.
+        here: This machine, or None if no kernel can run on it.
+        project: The project.
+        earlier: The stamp before the change, if any.
+        ahead: The verdict about the staged packages, if any.
 
     Raises:
-        KernelFailedError: a kernel failed.
+        KernelFailedError: A kernel failed.
     """
-    from gpuinstall.verify.cover import take_stamp  # which takes long to load
+    from gpuinstall.verify.cover import take_stamp  # slow to import
 
     python = place.python
-    # Before kernels run: what changes meanwhile was not proven.
+    # A file that changes while kernels run is not verified.
     stamp = take_stamp(place.venv)
     verdict = None
     is_kept = False
@@ -146,7 +146,7 @@ def renew_proof(
         tested = None
         if new:
             tested = prove(fit, python, here, project, programs=new)
-        # If a GPU is in use, what it could not show is shown as a whole.
+        # If a GPU is in use, all kernels run later.
         if tested is None or tested.status == "passed":
             changed = {*new, *(earlier.programs - stamp.programs)}
             verdict = with_programs(earlier.verdict, changed, tested)
@@ -158,10 +158,10 @@ def renew_proof(
 
 
 def check_import(python: Path) -> None:
-    """Check that torch, whose kernels ran before it came to its place, is imported there too.
+    """Check that torch, whose kernels ran in staging, can be imported.
 
     Raises:
-        InstallationError: it is not.
+        InstallationError: It cannot.
     """
     done = process.run(
         [python, "-I", "-c", "import torch"], seconds=KERNEL_SECONDS["quick"]
@@ -170,7 +170,7 @@ def check_import(python: Path) -> None:
         raise InstallationError(
             "not-importable",
             f"torch cannot be imported: {how_it_ended(done, KERNEL_SECONDS['quick'])}",
-            why="its kernels ran before it came to its place",
+            why="its kernels passed before its files were moved into the environment",
         )
 
 
@@ -185,14 +185,14 @@ def prove(
     """Run the kernels of an environment on this machine's GPUs.
 
     Args:
-        fit: The lock that it holds.
+        fit: Its lock file.
         python: Its interpreter.
-        here: This machine; None: the verdict says that its GPUs are not here.
-        project: The run.
-        programs: The modules whose checks are run alone.
+        here: This machine, or None if its GPUs are on another one.
+        project: The project.
+        programs: The only modules to check; None: all.
 
     Raises:
-        KernelFailedError: a kernel failed.
+        KernelFailedError: A kernel failed.
     """
     from gpuinstall.verify.runner import verify_environment, verify_programs
 
@@ -214,13 +214,13 @@ def prove(
 
 
 def _confirmed(verdict: Verdict, build: Build) -> Verdict:
-    """Fail the devices if torch names other code than the wheel that a build was learned from."""
-    # What torch itself names is the last word on what its wheel was read to have.
+    """Fail the devices if torch's GPU code differs from its wheel's."""
+    # The loaded torch is the final evidence.
     named = {*verdict.environment.architectures}
     differing = set[str]()
     if build.learned and named:
         differing = named.symmetric_difference(build.code)
-    # PTX may be in libraries alone: torch's own list does not name it then.
+    # torch does not list PTX that is only in libraries.
     if all(name.startswith("compute_") for name in differing):
         return verdict
     told = " ".join(verdict.environment.architectures)
@@ -238,15 +238,15 @@ def catalog_without(
     build: Build,
     verdict: Verdict,
 ) -> Catalog | None:
-    """Return the catalogue with the builds marked that would fail as another did.
+    """Return the catalog without builds that would fail like another one.
 
     Args:
-        catalog: What that one was chosen from.
-        build: The one that failed.
-        verdict: What its kernels have shown.
+        catalog: The catalog.
+        build: The failed build.
+        verdict: Its verdict.
 
     Returns:
-        None: no other build would help.
+        None if no other build would help.
     """
     faults = [fault for device in verdict.devices for fault in device.faults]
     differing = {load_failures()[fault.id].another for fault in faults if fault.id}
@@ -266,6 +266,6 @@ def catalog_without(
         row.name == build.name and row.platform == build.platform
         for row in catalog.builds
     ):
-        # It was learned in this run, and no listing brings it back.
+        # No index lists a build that this command has inspected.
         catalog = replace(catalog, builds=(*catalog.builds, build))
     return catalog.without(fails, "failed")

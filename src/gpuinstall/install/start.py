@@ -1,4 +1,4 @@
-"""The environment that a command starts in, if a folder has several: one for each lock, ``.venv-<target>``."""
+"""The environment that ``run --any`` selects, ``.venv-<target>``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gpuinstall.project import Project
 from gpuinstall.sources.configuration import read_policy
 
 ALLOW_CPU = "GPUINSTALL_ALLOW_CPU"
-"""The variable that lets ``run --any`` take a lock for the CPU if none for GPUs runs."""
+"""The variable that allows ``run --any`` a CPU lock file."""
 
 
 def environment_to_start(
@@ -39,28 +39,28 @@ def environment_to_start(
     proof: bool = True,
     installing: bool = False,
 ) -> EnvironmentPaths:
-    """Return the environment that is chosen among those of a folder by the rules of ``sync``, proven.
+    """Select and verify an environment by the rules of ``sync``.
 
-    That this machine was proven with the lock is kept in the user's cache.
+    The user's cache keeps the verification.
 
     Args:
-        project: The run, in the folder of the locks.
-        proof: Whether to run kernels if this machine was not proven with the lock yet.
-        installing: Whether to bring an environment that is not there.
+        project: The project.
+        proof: Whether to run kernels unless this machine was verified.
+        installing: Whether to install a missing environment.
 
     Raises:
-        MachineError: there is no GPU, or none can be used.
-        LockError: no lock runs here.
-        UsageError: the environment is not there, or something else lies in its place.
-        VerificationError: a kernel failed.
+        MachineError: No GPU can be used.
+        LockError: No lock file fits.
+        UsageError: The environment is missing, or its path is taken.
+        VerificationError: A kernel failed.
     """
     reporter = project.reporter
     locked = InstallOptions(locked=True, attempts=1)
-    # Whatever lies at .venv itself stays there: it is not the environment that is started.
+    # ``.venv`` itself is not started.
     state = read_state(project, locked, check_ownership=False)
     paths = _place_for(_fit(state), project)
     if paths.is_unfinished:
-        # Nothing that a killed run has left is believed: neither its marker nor, if it was proven, the lock of before.
+        # A killed change makes the marker and the previous lock file invalid.
         with environment_lock(paths, reporter):
             state = read_state(project, locked, again=True, check_ownership=False)
     fit, existing, action = _chosen(state, project, proof=proof)
@@ -69,7 +69,7 @@ def environment_to_start(
         fit, existing, action = _chosen(state, project, proof=proof)
     machine = state.lock_request.machine
     if fit.plan.status != "cpu":
-        # That this machine has no GPU is what was allowed.
+        # The user has allowed a machine without a GPU.
         for warning in fit.plan.warnings:
             reporter.warn(warning.message)
     venv = existing.paths.venv
@@ -104,16 +104,16 @@ def _install_lock(
     project: Project,
     installing: bool,
 ) -> Mapping[str, Any]:
-    """Install a lock into an environment of its own, if that is allowed; return the verdict.
+    """Install a lock file into its own environment; return the verdict.
 
     Args:
-        fit: The lock, and its plan.
-        paths: Where its environment is to lie.
-        project: The run.
-        installing: Whether it is allowed.
+        fit: The lock file, and its plan.
+        paths: The environment.
+        project: The project.
+        installing: Whether an installation is allowed.
 
     Raises:
-        UsageError: it is not, or something else lies there.
+        UsageError: It is not, or the path is taken.
     """
     target = fit.lock.target
     sync = joined(("gpuinstall", "sync", "--target", target, "--venv", str(paths.venv)))
@@ -142,18 +142,18 @@ def _chosen(
     *,
     proof: bool,
 ) -> tuple[Fit, ExistingEnvironment, Action]:
-    """Return the lock that runs here, what lies where its environment is to be, and what there is to do with that.
+    """Return the lock file that fits, its environment, and the action.
 
     Args:
-        state: The locks of the folder, and what of them runs here.
-        project: The run.
-        proof: Whether kernels have to have run here.
+        state: The lock files of the folder.
+        project: The project.
+        proof: Whether kernels must have run on this machine.
     """
     fit = _fit(state)
     paths = _place_for(fit, project)
     existing = inspect_environment(paths, state.lock_request.machine)
     marker = existing.marker
-    # Whoever made it.
+    # This includes other users' environments.
     is_made_of_lock = marker and marker.lock_sha256 == fit.lock.sha256
     action = Action.NOTHING
     if not is_made_of_lock or not existing.has_python:
@@ -170,7 +170,7 @@ def _place_for(fit: Fit, project: Project) -> EnvironmentPaths:
 
 
 def _fit(state: InstallState) -> Fit:
-    """Return the lock that runs here, one for the CPU only if that is allowed; raise the refusal."""
+    """Return the lock file that fits; a CPU lock file only if allowed."""
     fit = state.fit
     request = state.lock_request
     allow_cpu = os.environ.get(ALLOW_CPU, "0") not in {"", "0"}

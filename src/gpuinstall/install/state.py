@@ -1,7 +1,4 @@
-"""What an installation starts from: what lies where the environment is to go, and what is requested.
-
-The user's own files are not replaced unasked.
-"""
+"""The environment, lock files, and request before an installation."""
 
 from __future__ import annotations
 
@@ -69,63 +66,63 @@ THIRD_PREVIOUS = "third-previous"
 """The code of the refusal to remove a previous environment."""
 
 ATTEMPTS = 3
-"""How many builds are tried if kernels fail: each may cost 3 GB."""
+"""The number of builds to try if kernels fail. Each can have 3 GB."""
 
 
 class Action(Enum):
-    """What an installation has to do; the values are those of the documents."""
+    """The action of an installation, with its value in documents."""
 
     NOTHING = "none"
-    """The environment is as requested, and proven as far as it can be here."""
+    """The environment is as requested, and verified if possible."""
     VERIFY = "proven"
-    """It holds the right packages, and kernels have to run."""
+    """The packages are as requested, and kernels must run."""
     BUILD = "built"
-    """Packages come, go or move."""
+    """Packages are added, removed, or changed."""
 
 
 class InstallOptions(Value):
-    """How to install what a project requests."""
+    """The options of an installation."""
 
     locked: bool = False
-    """Whether no new lock is made, and any that fits will do."""
+    """Whether to install an existing lock file, as ``sync`` does."""
     target: str | None = None
-    """Which lock is meant."""
+    """The target of the lock file."""
     replace: bool = False
     """Whether an unmanaged environment or a folder may be replaced."""
     discard_previous: bool = False
     """Whether the oldest of two previous environments may be removed."""
     upgrade: bool = False
-    """Whether every version may move."""
+    """Whether to upgrade all packages."""
     moving: tuple[str, ...] = ()
-    """The packages whose versions may move."""
+    """The packages to upgrade."""
     attempts: int = ATTEMPTS
-    """How many builds to try if kernels fail."""
+    """The number of builds to try if kernels fail."""
     catalog: Catalog | None = None
-    """What to choose from; None: the project's."""
+    """The builds to select from; None: the project's catalog."""
 
 
 class ExistingEnvironment(Value):
-    """What lies where an environment is to go."""
+    """The environment before an installation."""
 
     paths: EnvironmentPaths
     is_empty: bool = True
-    """Whether nothing lies there, or an empty folder."""
+    """Whether it is missing or an empty folder."""
     marker: Marker | None = None
-    """None if it is not ours."""
+    """Its marker; None if it is unmanaged."""
     lock: Lock | None = None
-    """The copy of its lock that it holds; None if that is gone or damaged."""
+    """Its copy of the lock file, if intact."""
     versions: Mapping[str, str] = {}
-    """Those of the packages that it finds, by name."""
+    """The versions of the packages that its Python finds, by name."""
     packages: tuple[InstalledPackage, ...] = ()
-    """The packages in its own folders."""
+    """The packages in its folders."""
     has_python: bool = False
-    """Whether its interpreter exists, and is the requested one."""
+    """Whether it has the requested interpreter."""
     locks: tuple[Lock, ...] = ()
-    """The locks in the folder that holds it."""
+    """The lock files in its folder."""
     made_here: bool = True
-    """Whether this user made it; else it may have come with the folder, and its marker is not believed."""
+    """Whether this user created it. Otherwise, its marker is not trusted."""
     stamp: Stamp | None = None
-    """What was proven of it on this machine, if that still holds."""
+    """The last verification on this machine, if it is still valid."""
     damaged: Mapping[str, str] = {}
     """Messages about damaged packages of the lock file, by name."""
     truncated: frozenset[str] = frozenset()
@@ -134,23 +131,23 @@ class ExistingEnvironment(Value):
     """Whether another tool has removed pip."""
 
     def packages_named(self, names: Collection[str]) -> list[InstalledPackage]:
-        """Return the packages in its own folders that have one of these names."""
+        """Return the packages with these names."""
         return [package for package in self.packages if package.name in names]
 
     @property
     def misplaced_projects(self) -> set[str]:
-        """The projects that are gone, or not there as the lock has them."""
+        """The projects that are missing, or installed in another way."""
         if self.lock is None:
             return set()
         return self.lock.misplaced_projects(self.paths.folder, self.packages)
 
     @cached_property
     def changed_projects(self) -> set[str]:
-        """The projects that are misplaced, or have files newer than the environment: uv would build others."""
+        """The misplaced projects, and projects with newer build files."""
         changed = self.misplaced_projects
         if self.lock is None:
             return changed
-        # Each change writes it last.
+        # Each change writes the lock file last.
         _, built_ns, _ = file_stamp(str(self.paths.venv / self.lock.name))
         for name, (folder, _) in self.lock.projects_in(self.paths.folder).items():
             files = [folder / file for file in build_files(folder)]
@@ -160,19 +157,19 @@ class ExistingEnvironment(Value):
 
     @property
     def is_proven(self) -> bool:
-        """Whether every device of this machine passed, and all that the proof covers is as it was."""
+        """Whether every device passed, with the current files."""
         return self.stamp is not None and self.stamp.is_passed
 
     @property
     def verdict(self) -> dict[str, Any]:
-        """The Verdict document of its last proof; empty if there was none."""
+        """The Verdict document of its last verification, empty without one."""
         if self.stamp:
             return self.stamp.verdict
         return self.marker.verdict if self.marker else {}
 
     @cached_property
     def intact_lock(self) -> Lock | None:
-        """The lock of an environment that runs, and holds its packages and torch whole; None for any other.
+        """The lock file of an environment whose locked packages are intact.
 
         Other packages are the user's.
         """
@@ -183,7 +180,7 @@ class ExistingEnvironment(Value):
 
     @property
     def locked_versions(self) -> Mapping[str, str]:
-        """The versions of the packages that are ours, by name; none if its copy of the lock is gone."""
+        """The locked versions by name, empty without a lock file."""
         return self.marker.packages if self.marker and self.lock else {}
 
     @property
@@ -197,10 +194,10 @@ class ExistingEnvironment(Value):
         return next(texts, "")
 
     def check_unchanged(self) -> None:
-        """Check, before anything starts in it, that torch is what was proven.
+        """Check that torch and the packages of its build are as verified.
 
         Raises:
-            LockError: torch, or what comes with its build, is not what was proven.
+            LockError: One is not.
         """
         venv, changed = self.paths.venv, self.changed_build
         if self.marker and self.lock is None:
@@ -215,7 +212,7 @@ class ExistingEnvironment(Value):
 
     @property
     def pinned_locks(self) -> list[Lock]:
-        """The lock whose versions stay if something else changes: the environment's, as the folder has it now."""
+        """The lock files whose versions are kept if other packages change."""
         if self.lock is None:
             return [*self.locks[:1]]
         return [lock for lock in self.locks if lock.name == self.lock.name] or [
@@ -223,10 +220,10 @@ class ExistingEnvironment(Value):
         ]
 
     def check_ownership(self) -> None:
-        """Check that what lies there is an environment of ours.
+        """Check that the environment is managed, or missing.
 
         Raises:
-            UsageError: it is not.
+            UsageError: It is unmanaged.
         """
         if self.is_empty or self.marker:
             return
@@ -244,12 +241,12 @@ class ExistingEnvironment(Value):
 
     @property
     def added(self) -> set[str]:
-        """The packages that pip, uv or the user put there, and no lock of ours holds."""
+        """The packages that no lock file contains."""
         return self.versions.keys() - self.locked_versions.keys()
 
     @property
     def changed_versions(self) -> dict[str, str]:
-        """The packages of our locks that another tool has moved or removed since, in words, by their names."""
+        """Messages about locked packages that were changed, by name."""
         return changed_packages(self.versions, self.locked_versions)
 
 
@@ -257,16 +254,16 @@ def inspect_environment(
     paths: EnvironmentPaths,
     here: Machine | None = None,
 ) -> ExistingEnvironment:
-    """Return the environment that lies there, and its proof on the machine ``here``; nothing is run.
+    """Read an environment and its last verification, without running anything.
 
     Args:
-        paths: Where it lies.
-        here: The machine that its proof has to be of; None: no proof counts.
+        paths: The environment.
+        here: The machine of the verification; None ignores it.
     """
     venv = paths.venv
     marker = read_marker(venv)
     if marker is None:
-        # A folder that this user cannot list is not empty.
+        # A folder that this user cannot list counts as not empty.
         is_empty_folder = (
             isdir(venv) and os.access(venv, os.R_OK) and not any(venv.iterdir())
         )
@@ -393,10 +390,10 @@ def check_libcuda(venv: Path, machine: Machine) -> None:
 
 
 def check_folder(venv: Path) -> None:
-    """Check that an environment can lie at a path.
+    """Check that no file is at the path of an environment.
 
     Raises:
-        UsageError: a file lies there.
+        UsageError: One is.
     """
     if exists(venv) and not isdir(venv):
         raise UsageError(
@@ -422,20 +419,22 @@ def check_previous(paths: EnvironmentPaths) -> None:
 
 
 def check_movable(paths: EnvironmentPaths, typed_in: Path | None = None) -> None:
-    """Check, before anything is fetched, that the environment can be moved aside; this run holds it.
+    """Check that an environment can be renamed.
+
+    Folders in lower layers of an image cannot.
 
     Args:
-        paths: The environment.
-        typed_in: The folder in which the command was typed; None: the working folder.
+        paths: The environment, which this command has locked.
+        typed_in: The folder of the command line; None is the working folder.
 
     Raises:
-        UsageError: it cannot: the layers of an image below the uppermost let no folder be moved.
+        UsageError: It cannot.
     """
     venv = paths.venv
     paths.check_left(typed_in, "replaced")
     is_fixed = os.path.ismount(venv)
     if os.name == "posix" and exists(venv) and not is_fixed:
-        # Nothing can be renamed to a folder with something in it: the error is another one where nothing could be anyway.
+        # A rename to a folder with files fails, with another error if it could not succeed at all.
         taken = paths.staging
         (taken / "taken").mkdir(parents=True)
         try:
@@ -452,26 +451,26 @@ def check_movable(paths: EnvironmentPaths, typed_in: Path | None = None) -> None
 
 
 class PackageChange(Value):
-    """Which packages of an environment come and go."""
+    """The packages that a change installs and removes."""
 
     comes: frozenset[str]
-    """Those of the lock that are not there as it has them."""
+    """The locked packages that are not installed as locked."""
     goes: frozenset[str] = frozenset()
-    """Those that a lock of ours had put there and the new one does not have."""
+    """The packages that only the previous lock file contains."""
     is_rebuild: bool = False
-    """Whether the environment is made again, because the one that is there cannot be changed into it."""
+    """Whether the environment is rebuilt."""
     is_new: bool = False
-    """Whether none is there."""
+    """Whether there is no previous environment."""
     refreshed: frozenset[str] = frozenset()
     """The packages that uv's cache may have only damaged."""
 
 
 def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
-    """Return the packages that come and go, so that an environment holds a lock; what others put there stays.
+    """Return the packages to install and remove for a lock file.
 
     Args:
         existing: The environment.
-        fit: The lock, and its plan.
+        fit: The lock file, and its plan.
     """
     marker, new = existing.marker, fit.lock
     if not existing.paths.is_ours:
@@ -491,11 +490,11 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
         own |= tied
     comes = new.names - unchanged
     if "torch" in comes:
-        # They may have been compiled beside the one before.
+        # They can be compiled for the previous torch.
         comes |= new.addresses.keys()
-    # pip belongs to no lock, and every environment has one.
+    # pip is installed, but in no lock file.
     goes = (own & existing.versions.keys()) - new.names - {"pip"}
-    # Of what two packages have written the last one's is there: the other has to write it again.
+    # A file of two packages is removed with the last one, and the other must write it again.
     leaving = existing.packages_named(goes)
     files = recorded_names(leaving, existing.paths.root)
     comes |= shared_with_others(existing.paths, leaving, files).keys() & new.names
@@ -503,54 +502,54 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
 
 
 def _unchanged_packages(existing: ExistingEnvironment, new: Lock) -> Iterator[str]:
-    """Yield the packages of a lock that are there as it has them."""
+    """Yield the packages that are installed as locked."""
     lock = existing.lock
     if lock and lock.record.build_files_digest == new.record.build_files_digest:
         for name, address in new.addresses.items() & lock.addresses.items():
-            # Of what is editable uv would build the same again.
+            # uv would build the same editable project again.
             if address.startswith("-e ") and name not in existing.changed_projects:
                 yield name
     for name, version in existing.versions.items():
         if version != new.all_versions.get(name):
             continue
         if lock and name in existing.locked_versions:
-            # What comes from a folder or a repository has no hash, and may be another by now.
+            # Packages from a folder or a repository have no hash, and can have changed.
             if lock.hashes_of(name) & new.hashes_of(name):
                 yield name
         elif new.hashes_of(name) and not load_catalog().is_tied(name):
-            # Another tool has put it there. What comes with torch's build is proven only as the lock has it.
+            # Another tool has installed it. Packages of torch's build are verified only as locked.
             yield name
 
 
 class InstallState(Value):
-    """What an installation starts from: what lies there, and what is requested."""
+    """The environment and the request before an installation."""
 
     existing: ExistingEnvironment
     lock_request: LockRequest
     here: Machine | None
-    """This machine; None if kernels cannot run on it."""
+    """This machine, or None if kernels cannot run on it."""
     options: InstallOptions
     gate: LockGate | None = None
-    """The gate for the locks of the folder."""
+    """The gate for the lock files of the folder."""
     names_folder: bool = False
-    """Whether the command line names a folder, whose code is taken as it is now; that of an editable one always is."""
+    """Whether the command line has a folder, whose code is installed again."""
     targets: tuple[str, ...] = ()
-    """The targets that the folder's settings or locks name, ``cu126`` or ``cpu-windows-x86_64``: no other is locked for."""
+    """The only targets to lock, as in settings and names of lock files."""
 
     @property
     def action(self) -> Action:
-        """What there is to do, as far as it is known before a new lock is made."""
+        """The action, if no resolution is necessary."""
         return self.action_for(self.fit)
 
     def action_for(self, fit: Fit | None) -> Action:
-        """Return the action for a lock; None is one that has yet to be made."""
+        """Return the action for a lock file, or for a new one (None)."""
         intact = self.existing.intact_lock
         if fit is None or intact is None or intact.sha256 != fit.lock.sha256:
             return Action.BUILD
         existing = self.existing
         if self.names_folder or existing.changed_projects or existing.lacks_pip:
             return Action.BUILD
-        # Without the GPUs that it is for nothing more can be shown here.
+        # Without its GPUs, no kernel can run.
         stamp = self.existing.stamp
         if self.here is None or (stamp and stamp.covers(fit.gpus)):
             return Action.NOTHING
@@ -558,9 +557,10 @@ class InstallState(Value):
 
     @cached_property
     def judged(self) -> tuple[Fit | Rejection[Lock], ...]:
-        """The locks of the folder, and the environment's own copy if the folder has none of that name, judged.
+        """The lock files that fit and those that do not.
 
-        A lock that was made for another request does not fit, unless no new one is to be made.
+        The environment's own copy replaces a missing one. A lock file of another request
+        fits only with ``locked``.
         """
         options, own = self.options, self.existing.intact_lock
         if options.upgrade or options.moving:
@@ -574,7 +574,7 @@ class InstallState(Value):
         wanted = request.machine, request.request, request.catalog
         if own and not options.locked and own.name not in {lock.name for lock in locks}:
             locks.append(own)
-        # The environment's own copy was installed by this user.
+        # This user has installed the environment's own copy.
         return tuple(
             fit(
                 lock,
@@ -587,21 +587,23 @@ class InstallState(Value):
 
     @cached_property
     def fit(self) -> Fit | None:
-        """The lock that is installed as it is; None if a new one has to be made."""
+        """The existing lock file to install; None to resolve a new one."""
         request = self.lock_request
         return best(self.judged, request.machine, request.request, request.catalog)
 
     @property
     def misfits(self) -> tuple[Rejection[Lock], ...]:
-        """The locks that do not fit."""
+        """The lock files that do not fit."""
         return tuple(misfit for misfit in self.judged if isinstance(misfit, Rejection))
 
     def check_lockable(self) -> None:
-        """Check that a new lock may be made. That no known build fits forbids none: the sources may list another today.
+        """Check that a new lock file is allowed.
+
+        The sources can list a build that is not in the catalog.
 
         Raises:
-            MachineError: the machine has to be repaired first.
-            LockError: only a lock that is there, or for the targets of the folder, may be used, and none fits.
+            MachineError: The machine must be repaired first.
+            LockError: Only existing lock files or targets are allowed, and none fits.
         """
         plan, options = self.lock_request.outcome, self.options
         error = None
@@ -626,7 +628,7 @@ class InstallState(Value):
         return LockError("lock-missing", message, hint=hint)
 
     def _misfit(self) -> LockError:
-        """Return that no lock of the folder fits, with what would help."""
+        """Return the error that no lock file fits, with hints."""
         codes = {misfit.reason.code for misfit in self.misfits}
         hint = "\n".join(
             dict.fromkeys((*self._driver_hints(), self._command_for_here()))
@@ -644,7 +646,7 @@ class InstallState(Value):
         )
 
     def _command_for_here(self) -> str:
-        """Return the command that makes a lock for this machine too, with what that moves."""
+        """Return the command that adds this machine to the lock files."""
         here = self.existing.paths.folder
         targets = [*(self.targets or map(str, named_targets(here)))]
         if not targets:
@@ -664,7 +666,7 @@ class InstallState(Value):
         return f"{joined(words)}{moved}"
 
     def _driver_hints(self) -> Iterator[str]:
-        """Yield what would do for each lock that this machine's driver is too old for."""
+        """Yield the driver updates that rejected lock files need."""
         from gpuinstall.machine.vendors import rules_for
 
         machine, catalog = self.lock_request.machine, self.lock_request.catalog
@@ -679,5 +681,5 @@ class InstallState(Value):
 
 
 def misfit_lines(misfits: Iterable[Rejection[Lock]]) -> str:
-    """Return a line for each lock that does not fit, with the reason."""
+    """Return a line for each rejected lock file, with the reason."""
     return "\n".join(f"{one.candidate.name}: {one.reason.message}" for one in misfits)

@@ -1,4 +1,4 @@
-"""What is about to come, unpacked beside an environment: uv fetches, builds and unpacks it there, and nowhere else."""
+"""New packages, which uv downloads, builds, and unpacks into staging."""
 
 from __future__ import annotations
 
@@ -58,28 +58,28 @@ from gpuinstall.sources.session import Session
 
 
 class Unpacked(Value):
-    """What comes, in the staging folder of an environment, which is laid out as an environment is."""
+    """New packages in a staging folder with the layout of an environment."""
 
     fit: Fit
-    """The lock, with the hashes that it lacked, and its plan."""
+    """The lock file with missing hashes, and its plan."""
     python: Path | None
-    """An interpreter that finds what comes, and then the rest in the environment that is changed; None if there is none."""
+    """An interpreter that imports the new packages first."""
     packages: tuple[InstalledPackage, ...] = ()
-    """What comes."""
+    """The new packages."""
 
 
 def unpack_packages(
     priced: PricedLock, existing: ExistingEnvironment, project: Project
 ) -> Unpacked:
-    """Have uv bring what comes of a lock into a folder beside an environment, with the guard, and the lock of one of ours.
+    """Unpack new packages, and write the guard and the lock file.
 
     Args:
-        priced: The lock, what has to be fetched of it, and what comes and goes.
+        priced: The lock file, and the change.
         existing: The environment.
-        project: The run.
+        project: The project.
 
     Raises:
-        InstallationError: also if what uv has put there is damaged, or lies where it may not.
+        InstallationError: A package cannot be installed, is damaged, or has a forbidden file.
     """
     place = existing.paths
     session = project.session
@@ -96,7 +96,7 @@ def unpack_packages(
     keeps_guard = not priced.change.is_rebuild and _keeps_guard(existing, fit, project)
     packages: tuple[InstalledPackage, ...] = ()
     with ThreadPoolExecutor(2) as pool:
-        # While uv installs: the index is asked, and what comes next takes long to load.
+        # Meanwhile, the index is queried, and a slow module imported.
         pool.submit(import_module, "gpuinstall.verify.cover")
         if not keeps_guard:
             absent = pool.submit(members_beside, fit, project.catalog, session)
@@ -115,21 +115,21 @@ def unpack_packages(
         try:
             _create_before(place, staging, session)
         except InstallationError:
-            # A portable Python makes no virtual environment.
+            # A portable Python cannot create a virtual environment.
             python = None
     return Unpacked(fit, python, packages)
 
 
 def _create_before(place: EnvironmentPaths, staging: Path, session: Session) -> None:
-    """Make an environment whose packages come before those of another, which it has too.
+    """Create an environment with another one's packages after its own.
 
     Args:
-        place: The other.
-        staging: The folder of the new one, which may hold packages already.
-        session: The run's clients.
+        place: The other environment.
+        staging: The folder of the new one, which can have packages already.
+        session: The clients of this command.
     """
     if place.is_ours and place.python.parent.name == "bin":
-        # By copies of its own, for which uv takes a tenth of a second. On Windows python.exe is a launcher of uv's.
+        # uv takes a tenth of a second. On Windows, python.exe is uv's launcher.
         for path in (place.python, place.venv / "pyvenv.cfg", place.venv / "lib64"):
             copy = staging / below(path, place.venv)
             copy.parent.mkdir(exist_ok=True)
@@ -187,7 +187,7 @@ def _install_pip(base: Path, venv: Path, session: Session) -> None:
 
 
 def reason_against_guard(place: EnvironmentPaths) -> str | None:
-    """Return why plain pip in an environment is not to be told which builds go with it; None if it is."""
+    """Return why pip in an environment gets no constraints, if so."""
     for name in (CONSTRAINTS, pip_configuration()):
         file = place.venv / name
         if os.path.lexists(file) and not is_own_guard_file(file):
@@ -198,12 +198,12 @@ def reason_against_guard(place: EnvironmentPaths) -> str | None:
 
 
 def _keeps_guard(existing: ExistingEnvironment, fit: Fit, project: Project) -> bool:
-    """Whether an environment has a guard that is right for a lock, too, or is the user's.
+    """Return whether a guard is the user's or already fits a lock file.
 
     Args:
         existing: The environment.
-        fit: The lock.
-        project: Has the names of the family.
+        fit: The lock file.
+        project: The project.
     """
     if reason_against_guard(existing.paths):
         return True
@@ -222,24 +222,24 @@ def _write_guard(
     existing: ExistingEnvironment,
     project: Project,
 ) -> None:
-    """Write what keeps plain pip to the builds of a lock, beside the environment.
+    """Write the guard of a lock file into the staging folder.
 
     Args:
-        fit: The lock.
-        members: The family's packages that it does not hold.
-        comes: The packages that come; the others are called as they call themselves.
+        fit: The lock file.
+        members: The packages of the family that it does not contain.
+        comes: The new packages.
         existing: The environment.
-        project: The run.
+        project: The project.
     """
     place = existing.paths
     versions = fit.lock.versions_of(project.catalog.family)
-    # What stays is found by pip as it calls itself, which may lack the label of its build.
+    # The installed version of a kept package can lack the label of its build.
     staying = existing.packages_named(versions.keys() - comes)
     versions |= {package.name: package.version for package in staying}
     absent = []
     for member in members:
         if member.version and member.version == existing.versions.get(member.name):
-            # pip installs a version that is there again if it is given by an address.
+            # pip would install the same version again from a URL.
             versions[member.name] = member.version
         else:
             absent.append(member)
@@ -255,14 +255,15 @@ def _write_guard(
 def _check_files(
     priced: PricedLock, existing: ExistingEnvironment, project: Project
 ) -> tuple[InstalledPackage, ...]:
-    """Return the packages that come; check that every one is whole, and is about to write only what it may.
-
-    What stays was looked at when it was new.
+    """Check and return the new packages.
 
     Args:
-        priced: The lock, and which packages come.
+        priced: The lock file, and the change.
         existing: The environment.
-        project: Has the reporter that is told of files that two packages write.
+        project: The project.
+
+    Raises:
+        InstallationError: A package is damaged, or has a forbidden file.
     """
     place = existing.paths
     names = priced.change.comes
@@ -294,7 +295,7 @@ def _check_files(
             f"{' and '.join(both)} write {some(files)}, with "
             "different contents; the last in the lock wins, as with pip"
         )
-    # uv installs all of them at once: those that write the same files come again, one after the other.
+    # uv installs in parallel. Packages with the same files are installed again in order.
     for locked in priced.fit.lock.pylock.packages:
         if place.is_ours and locked.name in overlapping & names:
             # With --reinstall uv would download it again.
@@ -344,19 +345,19 @@ def _unpack_beside(
     *,
     is_introduced: bool = False,
 ) -> Lock:
-    """Have uv install packages of a lock beside an environment; return the lock with the hashes that it lacked.
+    """Unpack packages, and return the lock file with missing hashes.
 
     Args:
-        names: The packages; what they require is among them, or there already.
-        priced: The lock, and what has to be fetched of it.
+        names: The packages.
+        priced: The lock file, and the change.
         place: The environment.
-        project: The run.
+        project: The project.
         is_introduced: Whether only the lock introduced these packages.
     """
     session = project.session
     fit = priced.fit
     builds, site = builds_of(fit, names, project)
-    # What is built apart from the environment is built with its torch all the same.
+    # Isolated builds use the environment's torch.
     constraints = session.scratch / "build-constraints.txt"
     write_atomically(constraints, f"{_torch_requirement(fit.lock)}\n", is_cached=True)
     index = build_index(fit.choice, session)
@@ -396,20 +397,20 @@ def _unpack_beside(
     words = ["--no-deps", "--requirements", str(private_lock)]
     words += ["--config-file", str(settings)]
     if wheels:
-        # For what builds need: that is in no lock.
+        # No lock file contains build requirements.
         words += ["--find-links", str(wheels)]
     # uv's cache may have the same damaged files.
     refreshed = [*fit.lock.incomplete, *(priced.change.refreshed & set(names))]
     for package in fit.lock.pylock.packages:
         source = package.directory
         if source and real_path(folder / source.path) in project.named_folders:
-            # uv would take what it has built of the folder before.
+            # uv would reuse an earlier build of the folder.
             refreshed.append(package.name)
     for name in refreshed:
         words += ["--refresh-package", name]
     python = interpreter(place.staging)
     if not place.is_ours:
-        # Its scripts start the Python that they will lie beside.
+        # The scripts start the Python next to their final path.
         python = place.python
         words += ["--prefix", str(place.staging)]
     variables = {
@@ -421,7 +422,7 @@ def _unpack_beside(
 
 
 def _torch_requirement(lock: Lock) -> str:
-    """Return the torch of a lock, by its address if its file lies here."""
+    """Return the torch of a lock file, with the URL of a local file."""
     for file in lock.files:
         if file.package == "torch" and local_path(file.url):
             return f"torch @ {file.url}"
@@ -429,7 +430,7 @@ def _torch_requirement(lock: Lock) -> str:
 
 
 def carried_pip(base: Path) -> Path | None:
-    """Return the wheel of pip that an interpreter carries for environments; Debian's has none."""
+    """Return the bundled pip of an interpreter; Debian's has none."""
     root = base.resolve().parent
     posix_wheels = root.parent.glob("lib/python3*/ensurepip/_bundled/pip-*.whl")
     windows_wheels = root.glob("Lib/ensurepip/_bundled/pip-*.whl")

@@ -1,4 +1,4 @@
-"""What no kernel shows: what was done to an environment's files, and to the project around it."""
+"""Checks of an environment's files and of the project around it."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _ACTIVATED = re.compile(
 
 
 def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield a uv project whose next sync takes the CUDA build out again."""
+    """Yield a uv project whose next sync replaces the CUDA build."""
     label = evidence.torch.partition("+")[2]
-    # A torch without a label is the default index's own: uv brings the same again.
+    # The default index has a torch without a label, which uv installs again.
     folder = evidence.folder
     if not (label.startswith("cu") and folder and _is_undone(folder)):
         return
@@ -58,8 +58,8 @@ def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def _is_undone(folder: Path) -> bool:
-    """Whether uv would take the torch of a project from the usual default index."""
-    # Whoever reads the request refuses what is malformed.
+    """Return whether uv would install torch from the default index."""
+    # The reader of the request reports malformed files.
     with suppress(OSError, ValueError, UsageError):
         file = folder / "pyproject.toml"
         pyproject = parse_pyproject(read_document(file, folder))
@@ -72,7 +72,7 @@ def _is_undone(folder: Path) -> bool:
 
 
 def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield locks that cannot be read, no longer hold what is requested, or do not run on this machine."""
+    """Yield locks that are unreadable, or unfit for request or machine."""
     misfits = []
     locks = locks_in(evidence.folder) if evidence.folder else []
     for path in locks:
@@ -90,7 +90,7 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
         )
         if isinstance(answer, Rejection):
             misfits.append(answer)
-    # One that fits is enough: the others are for the machines of colleagues.
+    # One is enough: the others may be for other machines.
     if locks and len(misfits) == len(locks):
         name = misfits[0].candidate.name
         reason = misfits[0].reason
@@ -104,7 +104,7 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield that an environment of ours no longer has the packages that it was made with."""
+    """Yield changed packages of a managed environment."""
     marker = read_marker(evidence.venv)
     if marker is None:
         return
@@ -128,14 +128,14 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield that a folder was moved or copied: its scripts still lead to where it was made.
+    """Yield an environment whose scripts contain another path.
 
-    The scripts of ours find their own place, but for plain sh; our next command makes them right.
+    Except for plain sh, the scripts of managed environments find their own path, and the next command updates them.
     """
     line = None
     with suppress(OSError, ValueError):
         line = _ACTIVATED.search(read_document(evidence.venv / "bin" / "activate"))
-    # None: the script finds out by itself, or is not there.
+    # None: the script finds its path itself, or is missing.
     activated = Path(line[2]) if line else evidence.venv
     if real_path(activated) != real_path(evidence.venv):
         is_ours = read_marker(evidence.venv) is not None
@@ -143,13 +143,13 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
             "environment-moved",
             f"{evidence.venv} was moved or copied: its activate script leads to {activated}",
             why="the scripts of an environment contain its path, so they start another Python or none",
-            fixes=(evidence.install_advice(anew=not is_ours),),
+            fixes=(evidence.install_advice(recreate=not is_ours),),
             blocking=not is_ours,
         )
 
 
 def configuration_lost(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield that the configuration of an environment is empty."""
+    """Yield an empty ``pyvenv.cfg``."""
     if not is_configuration_lost(evidence.venv):
         return
     python = interpreter(evidence.venv)
@@ -173,10 +173,13 @@ def configuration_lost(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield packages whose files are gone, cut or edited; one that torch's family needs blocks."""
+    """Yield packages with missing, truncated, or edited files.
+
+    Those that torch's family requires block.
+    """
     packages = evidence.by_name
     family = packages.keys() & {"torch", *evidence.catalog.family}
-    # What torch requires is loaded with it: without its files nothing works either.
+    # torch loads its requirements.
     needed = set(family)
     for name in family:
         for requirement in packages[name].requires:
@@ -211,7 +214,7 @@ def _cause(damage: Damage) -> str:
 
 
 def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield that two versions of torch are in one folder."""
+    """Yield two versions of torch in one folder."""
     copies = [package for package in evidence.packages if package.name == "torch"]
     if len(copies) > 1:
         versions = ", ".join(package.version for package in copies)
@@ -220,12 +223,12 @@ def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
             f"torch is installed {len(copies)} times in one environment: {versions}",
             why="the files of both are mixed",
             entry="F34",
-            fixes=(evidence.install_advice(anew=True),),
+            fixes=(evidence.install_advice(recreate=True),),
         )
 
 
 def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield a torch that something has put in place of the one that was proven in an environment of others."""
+    """Yield a replaced torch in an unmanaged environment."""
     for line in guarded_lines(evidence.venv):
         name, _, proven = line.partition("==")
         if name == "torch" and evidence.torch != proven and not evidence.lock:

@@ -1,4 +1,4 @@
-"""What the checks of the doctor are given: the machine, an environment, the project."""
+"""The evidence of the checks: machine, environment, and project."""
 
 from __future__ import annotations
 
@@ -34,38 +34,38 @@ if TYPE_CHECKING:
 
 
 DoctorFindings = Iterator[Finding]
-"""What a check yields."""
+"""The findings of a check."""
 
 _WITH_EVERY_ENVIRONMENT = frozenset({"pip", "setuptools", "wheel"})
 
 
 class DoctorEvidence(Value):
-    """The machine, an environment, the project around it."""
+    """A machine, an environment, and the project around it."""
 
     machine: Machine
-    """With the GPUs that the environment was made for."""
+    """The machine, with the GPUs that the environment is for."""
     catalog: Catalog
     venv: Path
-    """The environment's folder, whether it is there or not."""
+    """The environment's folder, which may be missing."""
     packages: tuple[InstalledPackage, ...]
-    """What is installed there; a name is there twice if it is installed twice. Records are read once a check asks."""
+    """The installed packages, with duplicates."""
     request: Request
-    """What ``install`` would be asked for here."""
+    """The request of ``install``."""
     torch_index: str
-    """Where its torch would come from again: the base of the index."""
+    """The base URL of torch's index."""
     gate: LockGate | None = None
     """The gate for the sources of locks."""
     folder: Path | None = None
-    """That of the project around it; None: nothing is known of one."""
+    """The project's folder, if any."""
 
     @property
     def is_there(self) -> bool:
-        """Whether there is an environment, whole or not."""
+        """Whether the environment exists, damaged or not."""
         return exists(interpreter(self.venv)) or is_virtual(self.venv)
 
     @cached_property
     def lock(self) -> Path | None:
-        """The lock that its packages come from; None if they were chosen by hand."""
+        """The lock of its packages, if it was created from one."""
         marker = read_marker(self.venv)
         if marker and was_made_here(self.venv):
             lock = self.venv / marker.lock
@@ -74,50 +74,50 @@ class DoctorEvidence(Value):
 
     @property
     def by_name(self) -> Mapping[str, InstalledPackage]:
-        """The packages by their names."""
+        """The packages by name."""
         return {package.name: package for package in self.packages}
 
     @property
     def torch(self) -> str:
-        """The version of the environment's torch; empty if it is not there."""
+        """The version of torch, empty if it is missing."""
         package = self.by_name.get("torch")
         return package.version if package else ""
 
     @cached_property
     def context(self) -> FixContext:
-        """Where a fix would be applied."""
+        """The context of fixes."""
         context = FixContext.of_machine(self.machine)
-        # A path where nothing lies helps nobody.
+        # A path to a missing environment is useless.
         words = advice_words(interpreter(self.venv)) if self.is_there else {}
         return context.knowing(**words)
 
     @property
     def fault(self) -> Callable[..., Finding]:
-        """Returns what is wrong with the environment; arguments as ``finding_for`` has them."""
+        """Return a finding; the arguments are as for ``finding_for``."""
         return partial(finding_for, context=self.context, where="environment")
 
     def install_advice(
         self,
         *requirements: str,
         note: str = "",
-        anew: bool = False,
+        recreate: bool = False,
     ) -> Advice:
-        """Advise to bring the right build into the environment.
+        """Return a command that installs the right build.
 
         Args:
-            requirements: What else to ask for.
-            note: What the advice is for.
-            anew: Whether to make the environment again, with all that the user has there.
+            requirements: Additional requirements.
+            note: A note on the command.
+            recreate: Whether to recreate the environment with the user's packages.
         """
         arguments = list(renewing_arguments(self.venv))
-        if anew and not is_virtual(self.venv):
-            # conda's is not replaced: an environment of its own is made.
+        if recreate and not is_virtual(self.venv):
+            # A conda environment is kept, and a new environment is created.
             arguments = []
         lost = []
-        if anew and "--into" in arguments:
+        if recreate and "--into" in arguments:
             arguments.remove("--into")
             arguments.append("--replace")
-            # What torch's build does not bring, without what others require.
+            # Packages that neither torch nor another package requires.
             for package in top_packages(self.packages):
                 name = package.name
                 if name in _WITH_EVERY_ENVIRONMENT or self.catalog.is_tied(name):
@@ -168,11 +168,11 @@ class DoctorEvidence(Value):
         return self._uv_advice(name, f"{name}{requirement.specifier}")
 
     def _uv_advice(self, name: str, *words: str) -> Advice:
-        """Advise to install a package with uv: as the environment's lock has it, if there is one, else by ``words``."""
+        """Return a uv command for a package, from the lock if there is one."""
         label = self.torch.partition("+")[2]
         if self.lock:
             words = ("-r", str(self.lock), "--reinstall-package", name)
-        # A torch without a label is on every index.
+        # Every index has a torch without a label.
         elif label and name in self.catalog.family:
             words = ("--index", f"{self.torch_index}/{label}", *words)
         python = str(interpreter(self.venv))

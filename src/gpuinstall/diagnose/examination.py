@@ -40,17 +40,17 @@ from gpuinstall.wheels.learned.store import known_catalog
 
 ORDER: tuple[Where, ...] = ("machine", "environment", "project")
 DAMAGE = {"configuration-lost", "files-lost", "requirement-unmet"}
-"""Problems that explain every check that fails."""
+"""Problems that explain every failed check."""
 
 
 class Examination(NamedTuple):
-    """What was examined and what is wrong."""
+    """Findings, and their evidence."""
 
     machine: Machine
     preflight: Preflight
     evidence: DoctorEvidence
     findings: tuple[Finding, ...]
-    """The first thing to fix first."""
+    """The most urgent first."""
     verdict: Verdict | None = None
     """None if no interpreter was started, or it does not run."""
     was_started: bool = False
@@ -60,7 +60,7 @@ class Examination(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """8 if nothing of the machine can be used, 5 if only the environment is at fault, else 0."""
+        """8 for an unusable machine, 5 for a faulty environment, else 0."""
         of_machine = tuple(one for one in self.findings if one.where == "machine")
         if replace(self.machine, problems=of_machine).refusing:
             return 8
@@ -69,7 +69,7 @@ class Examination(NamedTuple):
         return 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the doctor's document."""
+        """Return the Examination document."""
         environment = {
             "venv": str(self.evidence.venv),
             "verdict": self.verdict and self.verdict.to_dict(),
@@ -176,15 +176,13 @@ def refused_request(
     catalog: Catalog,
     words: tuple[str, ...] = (),
 ) -> DoctorFindings:
-    """Yield why ``install`` would choose no build for a machine, by the very rules of its choice.
-
-    A machine whose problems refuse it as a whole is left to these.
+    """Yield the reason why ``install`` would select no build, if any.
 
     Args:
-        machine: The machine, with what its driver has shown.
-        request: What ``install`` would be asked for.
-        catalog: What it would choose from.
-        words: The words of its command that name the environment.
+        machine: The machine. Its own problems are reported elsewhere.
+        request: The request of ``install``.
+        catalog: The catalog of builds.
+        words: The options that name the environment.
     """
     if machine.refusing:
         return
@@ -200,7 +198,7 @@ def refused_request(
 
 
 def _machine_of(venv: Path, machine: Machine) -> Machine:
-    """Return a machine with only the GPUs that an environment was made for."""
+    """Return a machine with only the GPUs of an environment."""
     indices = read_origin(venv, machine).gpus
     gpus = [gpu for gpu in machine.gpus if indices is None or gpu.index in indices]
     return replace(machine, gpus=tuple(gpus))
@@ -220,7 +218,7 @@ def build_faults(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def not_started(venv: Path) -> Finding:
-    """Return what was not checked in an environment that we did not make and the user did not name."""
+    """Return a note on an unmanaged environment that was not started."""
     return Finding(
         "not-started",
         f"the Python of {venv} was not started: nothing was imported, no kernel run, no requirement checked",
@@ -235,13 +233,11 @@ def requirements_unmet(
     evidence: DoctorEvidence,
     python: str,
 ) -> DoctorFindings:
-    """Yield the requirements of packages that are missing, or there in another version.
-
-    What torch's family requires blocks.
+    """Yield unmet requirements, which block in torch's family.
 
     Args:
         evidence: The environment.
-        python: Its Python, which decides what a package requires there.
+        python: Its Python version, for markers.
     """
     machine = evidence.machine
     environment = marker_environment(machine.os, machine.arch, python)
@@ -275,12 +271,7 @@ def requirements_unmet(
 def merge_failures(
     findings: Iterable[Finding], failures: Sequence[Finding]
 ) -> list[Finding]:
-    """Let what the packages and variables show stand for the failed checks that it explains.
-
-    Args:
-        findings: What files and variables show.
-        failures: The checks that failed in the environment.
-    """
+    """Return findings, and the failed checks that they do not explain."""
     causes = {failure.id for failure in failures if failure.id}
     merged = []
     unexplained = list(failures)
@@ -295,7 +286,7 @@ def merge_failures(
 
 
 def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings, each once, what has to be fixed first first."""
+    """Return distinct findings, the most urgent first."""
     once = {
         (finding.where, finding.code, finding.message): finding for finding in findings
     }
@@ -303,16 +294,16 @@ def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _urgency_key(finding: Finding) -> tuple[bool, bool, int]:
-    """Put what blocks before what does not, and the machine before what it carries."""
+    """Return a key that puts blocking findings and the machine first."""
     is_first = finding.blocking and finding.where == "machine"
-    # Until a lock's conflict is resolved, no advice to install anything can be followed.
+    # A lock with a conflict prevents every installation.
     if finding.code == LOCK_IN_CONFLICT:
         is_first = True
     return not is_first, not finding.blocking, ORDER.index(finding.where)
 
 
 def unproven_devices(verdict: Verdict) -> DoctorFindings:
-    """Yield the devices that no kernel could be tried on."""
+    """Yield the devices on which no kernel could run."""
     for device in verdict.devices:
         if device.status == "unproven":
             yield Finding(
@@ -336,12 +327,11 @@ def _verify(
     Args:
         venv: The environment.
         machine: This machine.
-        evidence: What is known of the environment, for the fixes.
-        reporter: What is told of the progress.
+        evidence: The environment, for the fixes.
+        reporter: Reports progress.
 
     Returns:
-        The verdict, None if its Python does not start; and the checks that failed as findings, but for what is the
-        machine's fault.
+        The verdict, or None if its Python does not start, and the failed checks except faults of the machine.
     """
     if unfinished_change(venv):
         warn_unfinished(venv, reporter)
@@ -354,7 +344,7 @@ def _verify(
             reporter=reporter,
         )
     except UsageError as error:
-        fix = evidence.install_advice(anew=True)
+        fix = evidence.install_advice(recreate=True)
         finding = replace(error.finding, id="F168", fixes=(fix,), where="environment")
         return None, [finding]
     more = for_environment(venv, "verify", "--verbose")
@@ -363,7 +353,7 @@ def _verify(
     for device in verdict.devices:
         for fault in device.faults:
             fixes = fault.fixes or (more,)
-            # The table sends those who read it elsewhere to doctor, which is what runs now.
+            # The table suggests doctor, which is already running.
             if any(str(fix).startswith("gpuinstall doctor") for fix in fixes):
                 fixes = (evidence.install_advice(),)
                 if torch:

@@ -166,6 +166,8 @@ def _known(reading: LocalReading) -> list[str]:
     """Return the circumstances on this machine."""
     known = [*known_of(reading.machine)]
     major = reading.torch and (reading.torch.backend.version or "").partition(".")[0]
+    if reading.environ.get("HSA_OVERRIDE_GFX_VERSION"):
+        known.append("gfx-override")
     for name in reading.libraries:
         other = _OF_CUDA.fullmatch(name)
         if major and other and other[1] != major:

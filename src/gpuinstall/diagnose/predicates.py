@@ -201,7 +201,7 @@ def idle(reading: LocalReading) -> Facts:
     if torch is None:
         return Facts()
     if torch.backend != CPU and reading.gpus:
-        message = f"torch {torch.version} here is for {_names(reading.gpus)}"
+        message = f"torch {torch.version} here is a build for {_names(reading.gpus)}: the error comes from another environment"
         return Facts(refutation=message)
     causes = {}
     for gpu in reading.machine.gpus:

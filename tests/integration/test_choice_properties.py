@@ -12,7 +12,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.solve.solve import resolve_locks
+from gpuinstall.lock.resolve.locks import resolve_locks
 from gpuinstall.lock.uv.errors import FAMILY_UNLISTED
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources

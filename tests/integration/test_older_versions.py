@@ -10,7 +10,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.solve.solve import resolve_locks
+from gpuinstall.lock.resolve.locks import resolve_locks
 from gpuinstall.lock.uv.project import resolve_project
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
@@ -118,30 +118,27 @@ def resolve_if_possible(words, session):
         return None
 
 
-def _kind(random, share):
-    is_running = random.random() < share
-    return random.choice(sorted(RUNNING if is_running else EXCLUDED))
+def make_kinds(random):
+    """Return kinds of releases, oldest first: some run, later ones do not."""
+    kinds = [random.choice(sorted(RUNNING)) for _ in range(random.choice((0, 1, 4)))]
+    for _ in range(random.choice((1, 2, 3))):
+        kinds += [random.choice(EXCLUDED)] * random.choice((1, 2, 5, 12, 13, 30))
+    return kinds
 
 
 @pytest.mark.parametrize("seed", mostly_heavy(SEEDS, QUICK))
-def test_a_pin_to_any_newer_version_than_the_one_taken_is_refused(
-    folder, libraries, session, seed
-):
+def test_latest_release_that_runs_is_selected(folder, libraries, session, seed):
     random = Random(seed)
     name = f"shape{seed}"
-    share = random.choice((0.02, 0.1, 0.4))
-    kinds = [
-        _kind(random, share) for _ in range(random.choice((1, 2, 5, 12, 13, 30, 60)))
-    ]
-    kinds.append(random.choice(EXCLUDED))
+    kinds = make_kinds(random)
     make_history(folder, libraries, name, kinds)
     running = [number for number, kind in enumerate(kinds, 1) if kind in RUNNING]
 
     answer = resolve_if_possible(name, session)
 
-    taken = int(answer.versions[name]) if answer else 0
-    assert taken == max(running, default=0), "".join(kinds)
-    newer = range(taken + 1, len(kinds) + 1)
+    selected = int(answer.versions[name]) if answer else 0
+    assert selected == max(running, default=0), "".join(kinds)
+    newer = range(selected + 1, len(kinds) + 1)
     for number in random.sample(newer, min(PINNED, len(newer))):
         assert resolve_if_possible(f"{name}=={number}", session) is None, "".join(kinds)
 
@@ -168,7 +165,7 @@ def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
     assert answer.versions["lengthy"] == "1"
     [warning] = warnings_of(answer, "lengthy 3")
     assert warning.endswith(
-        "lengthy 1 is taken (unread: 2: only a part of it was read)"
+        "lengthy 1 is taken (not inspected: 2: only a part of it was read)"
     )
     assert warnings_of(pinned, "lengthy 2 may have no code")
 
@@ -189,31 +186,8 @@ def test_what_is_beyond_the_budget_of_a_lock_is_not_read_and_is_named(
     assert reader_for(session).bytes_read < 32 << 20
     [warning] = warnings_of(answer, "costly 5")
     assert warning.endswith(
-        "costly 1 is taken (unread: 3, 2: only a part of it was read)"
+        "costly 1 is taken (not inspected: 3, 2: only a part of it was read)"
     )
-
-
-@pytest.fixture(scope="module")
-def ample(folder, libraries):
-    """Four large versions that run, and four newer ones that do not."""
-    padding = Random(0).randbytes(12 << 20)
-    padded = {kind: library + padding for kind, library in libraries.items()}
-    make_history(folder, padded, "ample", [*RUNS * 4, *OTHER_GPUS * 4])
-    return "ample"
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize(("ahead", "oldest"), [(1 << 20, "4"), (8 << 20, "1")])
-def test_fewer_of_large_versions_are_read_beside_the_one_that_is_taken(
-    ample, session, monkeypatch, ahead, oldest
-):
-    monkeypatch.setattr("gpuinstall.lock.solve.facts.AHEAD", ahead)
-
-    answer = resolve(ample, session)
-
-    assert answer.versions[ample] == "4"
-    read = [row for row in session.rows.values() if row.depth is Depth.PART]
-    assert min(row.version for row in read) == oldest
 
 
 def test_a_dependency_for_an_older_cuda_takes_its_torch_and_its_older_versions_are_not_read(
@@ -264,7 +238,9 @@ def questions(monkeypatch):
         questions.append(project)
         return resolve_project(project, session)
 
-    monkeypatch.setattr("gpuinstall.lock.solve.loop.resolve_project", counted)
+    monkeypatch.setattr(
+        "gpuinstall.lock.resolve.package_index.resolve_project", counted
+    )
     return questions
 
 
@@ -294,13 +270,28 @@ def test_the_newest_torch_comes_before_the_newest_of_what_it_pins(
     assert not [question.constraints for question in questions if question.constraints]
 
 
-def test_of_a_version_the_wheel_that_is_installed_is_read(folder, libraries, session):
+def test_pure_file_replaces_a_rejected_native_one(folder, libraries, session):
     tags = "cp312-abi3-manylinux_2_28_x86_64"
-    make_history(folder, libraries, "twofold", OTHER_GPUS * 14, tags)
-    for version in range(1, 15):
+    make_history(folder, libraries, "twofold", OTHER_GPUS * 2, tags)
+    for version in range(1, 3):
         publish(folder, "twofold", str(version))
 
-    with pytest.raises(NoBuildError) as refused:
-        resolve("twofold", session)
+    answer = resolve("twofold", session)
 
-    assert "twofold 14 has no code for V100" in refused.value.message
+    [package] = [one for one in answer.packages if one["name"] == "twofold"]
+    assert package["version"] == "2"
+    assert [wheel["url"].rpartition("/")[2] for wheel in package["wheels"]] == [
+        "twofold-2-py3-none-any.whl"
+    ]
+
+
+def test_pure_release_is_not_an_older_version_of_a_compiled_one(
+    folder, libraries, session
+):
+    make_history(folder, libraries, "quellserve", [NEWER_CUDA, NEWER_CUDA])
+    publish(folder, "quellserve", "0.1")
+
+    with pytest.raises(NoBuildError) as refused:
+        resolve("quellserve", session)
+
+    assert "quellserve 2" in refused.value.message

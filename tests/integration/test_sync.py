@@ -12,7 +12,7 @@ HEAVY = {
     "email",
     "gpuinstall.install.unpack",
     "gpuinstall.wheels.learned.reader",
-    "gpuinstall.lock.solve.solve",
+    "gpuinstall.lock.resolve.locks",
     "gpuinstall.lock.file.fetch",
     "gpuinstall.lock.file.write",
     "gpuinstall.verify.cover",

@@ -43,7 +43,7 @@ from gpuinstall.install.state import (
 )
 from gpuinstall.install.unpack import reason_against_guard
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.solve.solve import resolve_locks
+from gpuinstall.lock.resolve.locks import resolve_locks
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras

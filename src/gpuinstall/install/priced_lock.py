@@ -243,7 +243,7 @@ def resolve_lock(state: InstallState, project: Project) -> PricedLock:
     Raises:
         GpuInstallError: The selection or the resolution failed.
     """
-    from gpuinstall.lock.solve.solve import resolve_locks
+    from gpuinstall.lock.resolve.locks import resolve_locks
 
     project.sources.explain_ignored_settings(project.reporter)
     # Without a lock file, no version is kept.

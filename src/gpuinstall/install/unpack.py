@@ -49,7 +49,7 @@ from gpuinstall.lock.file.fetch import (
 )
 from gpuinstall.lock.file.fit import Fit
 from gpuinstall.lock.file.lock import Lock
-from gpuinstall.lock.solve.members import members_beside
+from gpuinstall.lock.resolve.members import members_beside
 from gpuinstall.lock.uv.builds import sync_settings, sync_variables
 from gpuinstall.machine.pythons import find_python
 from gpuinstall.project import Project

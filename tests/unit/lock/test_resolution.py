@@ -5,7 +5,7 @@ import pytest
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.lock.file.lock import LockedFile, placeholder_hash
 from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.solve.members import fitting
+from gpuinstall.lock.resolve.members import fitting
 from gpuinstall.lock.uv.resolution import (
     check_provenance,
     check_unbuilt,

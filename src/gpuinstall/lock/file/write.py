@@ -42,7 +42,7 @@ from gpuinstall.lock.file.lock import (
     version_conflicts,
 )
 from gpuinstall.lock.request.declaration import locks_in
-from gpuinstall.lock.solve.solve import resolve_locks
+from gpuinstall.lock.resolve.locks import resolve_locks
 from gpuinstall.machine.vendors import rules_for
 
 if TYPE_CHECKING:

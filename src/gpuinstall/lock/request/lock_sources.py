@@ -186,7 +186,7 @@ def _listed_addresses(
         session: The sources and their clients.
     """
     # It takes long to load.
-    from gpuinstall.lock.solve.extensions import extension_row
+    from gpuinstall.lock.resolve.extensions import extension_row
 
     sources = session.sources
     client = session.client

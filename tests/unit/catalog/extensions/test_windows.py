@@ -13,8 +13,8 @@ from gpuinstall.catalog.extensions import (
 )
 from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.solve.extensions import ExtensionChooser
-from gpuinstall.lock.solve.problem import pose
+from gpuinstall.lock.resolve.extensions import ExtensionChooser
+from gpuinstall.lock.resolve.pose import pose
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client

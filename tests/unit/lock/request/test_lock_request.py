@@ -4,7 +4,7 @@ from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.request import Request
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest, pin_torch
-from gpuinstall.lock.solve.problem import pose_together
+from gpuinstall.lock.resolve.pose import pose_together
 from tests.frozen import frozen_catalog
 from tests.lab.parsed import required, written
 

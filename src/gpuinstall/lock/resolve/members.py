@@ -1,4 +1,4 @@
-"""The members of torch's family that go with a lock and are not in it, for whoever adds one later."""
+"""The packages of the torch family that a lock lacks."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def fitting(
     backend: str,
     tags: Sequence[Tag],
 ) -> tuple[Wheel, ...]:
-    """Return of each version the wheel of ``backend`` that fits best; earlier sources come first.
+    """Return the best wheel of each version, from the first source.
 
     Args:
-        wheels: What the sources list.
-        backend: The tag of the build that they go with.
-        tags: What the target takes, the best first.
+        wheels: The wheels of the sources.
+        backend: The tag of the backend.
+        tags: The tags of the target, the best first.
     """
     suitable = set(tags)
     candidates = [
@@ -54,20 +54,20 @@ def members_beside(
     catalog: Catalog,
     session: Session,
 ) -> list[FamilyMember]:
-    """Return every member of the family that a lock does not hold, by the file that goes with its torch.
+    """Return the packages of the torch family that a lock lacks.
 
-    One that the source of this torch does not list, or that could not be asked about, has no file. Beside a torch of
-    the default index only the versions are known that the catalogue pairs with it; its other members come from there.
+    A package that the source of torch does not list, or did not return, has no file. For
+    a torch of the default index, only the versions that the catalog pairs are known.
 
     Args:
-        fit: The lock, and its torch.
-        catalog: The members, and what is known of them.
-        session: The sources, and what asks them.
+        fit: The lock and its torch.
+        catalog: The packages and their versions.
+        session: The sources and their clients.
     """
     build = fit.choice.build
     backend = build.backend.tag
     companions = Companions((), catalog)
-    # The catalogue knows of torch what is in the lock, and of the others that it pairs which versions load beside it.
+    # The catalog pairs versions only for some packages.
     paired = {
         name: companions.loading(build, Requirement.of(name))
         for name in PAIRED - fit.lock.names - {"torch"}
@@ -87,7 +87,7 @@ def members_beside(
             wheels = family_wheels(session.sources, session.client, backend, name)
         suitable = fitting(wheels, backend, tags)
         by_version = {wheel.version.public: wheel for wheel in suitable}
-        # The version that is paired with torch, else the newest.
+        # Without a paired version, the latest is used.
         versions = paired.get(name)
         if versions is None:
             versions = sorted(by_version, key=Version, reverse=True)

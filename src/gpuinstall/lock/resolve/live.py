@@ -1,4 +1,4 @@
-"""What the sources list today of what locks are requested for, with the new builds read from their wheels."""
+"""The builds that the sources list today, new ones read from wheels."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ from gpuinstall.wheels.learned.reader import reader_for
 from gpuinstall.wheels.learned.row import LearnedRow
 
 MAX_TURNS = 3
-"""How many new releases of torch are looked at, one a turn, before taking what is known."""
+"""How many new releases of torch are read, one per turn."""
 
 BUILDS_PER_TURN = 4
-"""How many builds of a torch are read, all at once."""
+"""How many builds of one torch are read, all at once."""
 
 
 def live_requests(
     requests: Sequence[LockRequest],
     session: Session,
 ) -> tuple[list[LockRequest], UnreachableError | None]:
-    """Return every request with its catalogue narrowed to what the sources list, and a default index that is silent.
+    """Return the requests with the builds that the sources list.
 
-    What is to be reported of the sources is reported once, and not if the default index is unreachable.
+    The second value is the error of an unreachable default index. Other findings about
+    the sources are then not reported.
     """
     unreachable = _ask_ahead(requests, session)
     reporter = Reporter() if unreachable else session.reporter
@@ -61,11 +62,11 @@ def _losses(
     live: Iterable[LockRequest],
     silent: str,
 ) -> Iterator[str]:
-    """Yield which better builds the torch index would give, whose host is silent.
+    """Yield the better builds that an unreachable torch index would have.
 
     Args:
-        requests: With the builds that the catalogue knows.
-        live: The same, with those that the sources list today.
+        requests: With the builds of the catalog.
+        live: The same requests, with the builds that the sources list today.
         silent: The host of the torch index.
     """
     for request, live_request in zip(requests, live, strict=True):
@@ -83,10 +84,12 @@ def _ask_ahead(
     requests: Sequence[LockRequest],
     session: Session,
 ) -> UnreachableError | None:
-    """Ask at once for the pages that a search will need; return why the default index does not answer, if it does not.
+    """Fetch the pages of a resolution at once, instead of in five round trips.
 
-    One after the other they take five ways to an index and back. What is not there, or does not answer, is for those to
-    report who need it.
+    Errors are ignored, because later readers report them.
+
+    Returns:
+        The error of an unreachable default index.
     """
     sources = session.sources
     client = session.client
@@ -121,10 +124,10 @@ def _answer(ask: Callable[[], object]) -> object:
 
 
 def _reach_default_index(session: Session) -> UnreachableError | None:
-    """Return why the default index does not answer; None if it does, or uv is offline.
+    """Return the error of an unreachable default index.
 
-    Without it, uv would repeat all retries. A certificate that gpuinstall does not trust is left to uv, which may know
-    another authority.
+    None: it answers, or uv is offline. uv may trust a certificate that gpuinstall does
+    not.
     """
     address = session.default_index or ""
     if session.environment.get("UV_OFFLINE") or not address.startswith(
@@ -147,18 +150,18 @@ def learned_catalog(
     session: Session,
     reporter: Reporter,
 ) -> Catalog:
-    """Return the catalogue of a request as the sources list it today, with new builds that may be the choice.
+    """Return the catalog as the sources list it today, with new builds.
 
-    Each turn reads the newest torch that is unread, until the choice is newer than all of them. Of builds that the
-    catalogue has, nothing is read.
+    Each turn reads the latest unread torch, until the selected one is later. Builds of
+    the catalog are not read.
 
     Args:
-        request: What is to be locked.
-        session: The sources, and what asks them.
-        reporter: Is told what is read.
+        request: The request.
+        session: The sources and their clients.
+        reporter: Reports which builds are read.
 
     Raises:
-        InstallationError: if a source refuses us or sends what is no page.
+        InstallationError: A source refuses the request, or its page is malformed.
     """
     machine = request.machine
     sources = session.sources
@@ -166,8 +169,8 @@ def learned_catalog(
     backend = known_backend(request.request.backend)
     kinds = {backend.kind} if backend else set()
     catalog = request.catalog.serving(vendor_for(machine, kinds).kind)
-    # A source may list builds of earlier runs otherwise by now: those that it lists are recalled below. One that was
-    # marked as absent stays, so that it is not chosen again.
+    # Builds of earlier runs are read again if the sources still list them. Builds that
+    # are marked as absent are kept, so that they are not selected again.
     shipped = [
         build for build in catalog.builds if build.learned is None or build.absent
     ]
@@ -187,13 +190,13 @@ def learned_catalog(
         if not to_read:
             break
         names = ", ".join(build.name for build in to_read)
-        reporter.wait(f"reading {names}, which is not in the catalogue")
+        reporter.wait(f"reading {names}, which is not in the catalog")
         live = _with_rows(live, to_read, reader.torch)
     return live
 
 
 def _to_read(plan: Plan | Rejected) -> list[Build]:
-    """Return the unread builds of the newest torch that nothing else speaks against; none if the choice is newer."""
+    """Return the unread builds of the latest torch, unless it is older."""
     unread = [one for one in plan.rejected if one.reason.code == "not-in-catalogue"]
     readable = [one.candidate for one in unread if not one.candidate.obstacle]
     newest = max((build.torch for build in readable), default=None)
@@ -209,12 +212,12 @@ def _with_rows(
     builds: Sequence[Build],
     ask: Callable[[Build], LearnedRow | None],
 ) -> Catalog:
-    """Replace builds by what their wheels say, or by the obstacle to asking one.
+    """Replace builds with rows from their wheels, or mark them unreadable.
 
     Args:
-        catalog: The catalogue.
-        builds: Those of it that are replaced.
-        ask: Returns what a wheel of a build says; None: nothing is known of it, and the build stays.
+        catalog: The catalog.
+        builds: The builds to replace.
+        ask: Returns the row of a build; None: it is unknown.
     """
 
     def answer(build: Build) -> Build:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from typing import Any
@@ -43,9 +43,9 @@ from gpuinstall.catalog.pages import (
     parse_page,
     parse_sources,
 )
-from gpuinstall.lock.file.target import best_by_tags
-from gpuinstall.lock.solve.members import fitting
-from gpuinstall.lock.solve.problem import Problem
+from gpuinstall.lock.file.target import best_by_tags, glibc_needed
+from gpuinstall.lock.resolve.members import fitting
+from gpuinstall.lock.resolve.question import Question
 from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.lock.uv.project import ResolverProject, Unread, resolve_project
 from gpuinstall.sources.session import Session
@@ -59,6 +59,9 @@ from gpuinstall.wheels.learned.row import (
 _WheelPages = dict[str, tuple[Wheel, ...]]
 _LAST_EXTRA = re.compile(r"""[; ]extra *== *["']([^"']*)["'] *\Z""")
 
+NEWEST_GLIBC = "2.40"
+"""A glibc that every wheel supports."""
+
 MOST_UNKNOWN = 64
 """The most packages unknown to the catalog that an index binds."""
 
@@ -66,10 +69,10 @@ MOST_UNKNOWN = 64
 class PackageIndex:
     """Cached index pages and wheels of one resolution."""
 
-    def __init__(self, problem: Problem, session: Session) -> None:
-        self.problem = problem
+    def __init__(self, question: Question, session: Session) -> None:
+        self.question = question
         self.session = session
-        builds = problem.builds
+        builds = question.builds
         self.backends = tuple(dict.fromkeys(build.backend.tag for build in builds))
         """The tags of the builds, the best first."""
         self.has_own_source = any(build.source is not DEFAULT_INDEX for build in builds)
@@ -87,7 +90,7 @@ class PackageIndex:
     @property
     def names(self) -> frozenset[str]:
         """The packages that are bound to the sources of torch."""
-        return self.problem.catalog.family.union(self._pages)
+        return self.question.catalog.family.union(self._pages)
 
     @property
     def pages(self) -> _WheelPages:
@@ -104,19 +107,19 @@ class PackageIndex:
     @cached_property
     def _needed(self) -> set[str]:
         """The packages whose pages every answer needs."""
-        problem = self.problem
+        question = self.question
         sources = self.session.sources
         # A setting for a package would apply to its placeholder.
-        named = (*problem.requirements, *problem.constraints, *sources.overrides)
-        needed = {"torch", *names_of(named), *problem.near.versions}
+        named = (*question.requirements, *question.constraints, *sources.overrides)
+        needed = {"torch", *names_of(named), *question.alternative.preferences}
         needed.update(sources.package_indexes)
-        if problem.target.os == "linux" or self._is_for_cpu:
+        if question.target.os == "linux" or self._is_for_cpu:
             needed.add("triton")
         return needed
 
     @cached_property
     def _extensions(self) -> _WheelPages:
-        return {**load_extensions().unclaimed, **self.problem.files}
+        return {**load_extensions().unclaimed, **self.question.files}
 
     @cached_property
     def _bindable(self) -> frozenset[str]:
@@ -125,11 +128,11 @@ class PackageIndex:
         # With an extra index, uv would query it before the default index.
         if not self.has_own_source and not sources.has_further_indexes:
             return frozenset()
-        family = self.problem.catalog.family
+        family = self.question.catalog.family
         # The page of some mirrors lists only a part of their packages.
         if {"torch", "torchvision"} <= self._listed and not sources.find_links:
             # Triton is required by a GPU build, and on a CPU from the default index.
-            family &= self._listed | self.problem.requested | {"triton"}
+            family &= self._listed | self.question.requested | {"triton"}
         return family.union(self._listed).difference(self._extensions)
 
     @cached_property
@@ -137,7 +140,7 @@ class PackageIndex:
         """The empty pages of packages that no source of torch lists."""
         if not self._bindable:
             return {}
-        return dict.fromkeys(self.problem.catalog.family - self._bindable, ())
+        return dict.fromkeys(self.question.catalog.family - self._bindable, ())
 
     @cached_property
     def _listed(self) -> frozenset[str]:
@@ -148,7 +151,7 @@ class PackageIndex:
 
     def _listed_for(self, backend: str) -> frozenset[str]:
         session = self.session
-        catalog = self.problem.catalog
+        catalog = self.question.catalog
         names = index_names(session.sources, session.client, backend)
         unknown = names - catalog.family
         for pattern in catalog.copied:
@@ -170,11 +173,11 @@ class PackageIndex:
         """Return a package's wheels, or None if it is not bound."""
         session = self.session
         sources = replace(session.sources, default_index=session.default_index)
-        if name not in self.problem.catalog.family:
+        if name not in self.question.catalog.family:
             is_own = partial(is_own_name, sources, session.client, name)
             return self._wheels(name) if any(map(is_own, self.backends)) else None
         listed = self._wheels(name)
-        is_requested = name in self.problem.requested - {"torch"}
+        is_requested = name in self.question.requested - {"torch"}
         # No CPU build requires Triton: programs have it from the default index.
         is_program = is_requested or (name == "triton" and self._is_for_cpu)
         if listed or name in self._listed or not is_program:
@@ -212,7 +215,7 @@ class PackageIndex:
         sources = self.session.sources
         pages = {}
         for name in sources.package_indexes.keys() - self.names:
-            is_requested = name in self.problem.requested
+            is_requested = name in self.question.requested
             ask = session.page_of if is_requested else session.known_page
             page = ask(name)
             if page:
@@ -227,7 +230,7 @@ class PackageIndex:
         builds: dict[str, Build] = {}
         torches = self.pages.get("torch")
         listed = {str(wheel.version) for wheel in torches or ()}
-        for build in self.problem.builds:
+        for build in self.question.builds:
             version = str(build.torch)
             labelled = f"{version}+{build.backend}"
             if build.source is not DEFAULT_INDEX and labelled in listed:
@@ -258,7 +261,7 @@ class PackageIndex:
         wheels: dict[str, Wheel] = {}
         # Of torch's companions the files are those of a backend, whatever torch is beside them.
         torches: dict[tuple[str, WheelSource], set[str]] = {}
-        for build in builds or self.problem.builds:
+        for build in builds or self.question.builds:
             key = build.backend.tag, build.source
             torches.setdefault(key, set()).add(str(build.torch))
         for (backend, source), versions in torches.items():
@@ -270,7 +273,7 @@ class PackageIndex:
                 listed = default_wheels(sources, session.client, package)
             else:
                 listed = family_wheels(sources, session.client, backend, package)
-            for wheel in fitting(listed, backend, self.problem.tags):
+            for wheel in fitting(listed, backend, self.question.tags):
                 if package != "torch" or wheel.version.public in versions:
                     wheels.setdefault(str(wheel.version), wheel)
         return tuple(wheels.values())
@@ -282,7 +285,7 @@ class PackageIndex:
         if wheels is None:
             page = self.session.known_page(package)
             wheels = parse_page(page) if page else ()
-        tags = set(self.problem.tags)
+        tags = set(self.question.tags)
         return [
             wheel for wheel in wheels if wheel.package == package and tags & wheel.tags
         ]
@@ -294,7 +297,7 @@ class PackageIndex:
             for one in self.wheels_of(package)
             if one.version.public == version.public
         ]
-        best = best_by_tags(wheels, self.problem.tags, lambda one: (package, one.tags))
+        best = best_by_tags(wheels, self.question.tags, lambda one: (package, one.tags))
         return next(iter(best), None)
 
     def preferred_labels(self, builds: dict[str, Build]) -> Mapping[str, list[str]]:
@@ -303,7 +306,7 @@ class PackageIndex:
         uv takes the highest of the preferred versions that it may take: so it finds the best build of whatever torch it
         comes to.
         """
-        releases = self.problem.catalog.releases
+        releases = self.question.catalog.releases
         # The best come last here: of several they stay.
         best = {build.torch: version for version, build in reversed(builds.items())}
         labels: dict[str, str] = {}
@@ -336,8 +339,8 @@ class PackageIndex:
 
         None if uv alone can tell it.
         """
-        names = [one.name for one in self.problem.programs if not one.url]
-        bound = self.names.union(self.problem.files)
+        names = [one.name for one in self.question.programs if not one.url]
+        bound = self.names.union(self.question.files)
         open_names = [name for name in names if name not in bound]
         newest = side_by_side(self._newest, open_names)
         return {**dict.fromkeys(names), **dict(zip(open_names, newest, strict=True))}
@@ -345,7 +348,7 @@ class PackageIndex:
     def newest_companions(self, build: Build) -> dict[str, Version]:
         """Return the newest version that a build's source has, and the request allows, of what is paired with torch."""
         newest: dict[str, Version] = {}
-        for requirement in self.problem.wanted.request.requirements:
+        for requirement in self.question.wanted.request.requirements:
             if requirement.name not in COMPANIONS:
                 continue
             of_build = [
@@ -385,7 +388,7 @@ class PackageIndex:
             # A version may have a wheel for any platform beside those with libraries, which are installed.
             installed = best_by_tags(
                 self.wheels_of(package),
-                self.problem.tags,
+                self.question.tags,
                 lambda wheel: (str(wheel.version), wheel.tags),
             )
             newest_first = sorted(
@@ -411,7 +414,7 @@ class PackageIndex:
             return False
         with suppress(ValueError):
             specifiers = SpecifierSet(release.requires_python or "")
-            return specifiers.contains(f"{self.problem.python}.99")
+            return specifiers.contains(f"{self.question.python}.99")
         return True
 
     def release_day(self, name: str, version: str) -> str:
@@ -432,10 +435,10 @@ class PackageIndex:
 
     def limits(self, package: str) -> list[Requirement]:
         """Return what the request says of the versions of a package."""
-        problem = self.problem
-        requirements = (*problem.requirements, *problem.constraints)
+        question = self.question
+        requirements = (*question.requirements, *question.constraints)
         return [
-            one for one in requirements if one.name == package and problem.counts(one)
+            one for one in requirements if one.name == package and question.counts(one)
         ]
 
     # Wheels.
@@ -455,21 +458,55 @@ class PackageIndex:
         return self.reader.companion(wheel, build.backend, platform, depth)
 
     def metadata_requirements(self, wheel: Wheel) -> list[Requirement]:
-        """Return what METADATA of a wheel requires here, with the extras that are requested; nothing if it cannot be read."""
+        """Return the requirements of a wheel here, with the requested extras.
+
+        METADATA that cannot be read has none.
+        """
         extras = {""}
-        for program in self.problem.programs:
+        for program in self.question.programs:
             if program.name == wheel.package:
                 extras.update(program.extras)
-        environment = self.problem.target.environment(self.problem.python)
+        return self.requirements(wheel, extras)
+
+    def requirements(self, wheel: Wheel, extras: Iterable[str]) -> list[Requirement]:
+        """Return the requirements of a wheel here, with some extras."""
+        environment = self.question.target.environment(self.question.python)
         with suppress(InstallationError):
             texts = self.reader.metadata(wheel).get_all("Requires-Dist", ())
+            extras = {"", *extras}
             needed = [text for text in map(str, texts) if _may_count(text, extras)]
             requirements = requirements_of_metadata(needed)
             return [one for one in requirements if one.counts(environment, extras)]
         return []
 
+    def beyond_glibc(
+        self, package: str, selected: Version
+    ) -> tuple[Version, str] | None:
+        """Return the next release that only a newer glibc allows.
 
-def _may_count(text: str, extras: Collection[str]) -> bool:
+        None: the next release after the selected one is compatible, or there is none.
+        """
+        page = self.session.known_page(package)
+        if page is None or package in self.pages:
+            return None
+        target = replace(self.question.target, glibc=NEWEST_GLIBC)
+        tags = set(target.tags(self.question.python))
+        limits = self.limits(package)
+        newer = [
+            wheel
+            for wheel in parse_page(page)
+            if wheel.version > selected
+            and tags & wheel.tags
+            and self._is_allowed(wheel, limits)
+        ]
+        following = min(newer, key=lambda wheel: wheel.version, default=None)
+        if following is None or following.version in self.releases(package):
+            return None
+        files = [(package, following.filename)]
+        return following.version, glibc_needed(files, least="2.5")
+
+
+def _may_count(text: str, extras: set[str]) -> bool:
     """Return whether a requirement may count, without parsing its marker.
 
     Some programs have a thousand requirements, most of them for unrequested extras.

@@ -1,7 +1,7 @@
-"""Extensions: one prebuilt file of each, and the torch that it loads beside, chosen together.
+"""Select a prebuilt file of each extension, and the torch that loads it.
 
-A file and a build are judged first by what names say, for nothing, then by what the file itself says, read by range.
-Both may reject, and neither proves: after the installation the same is looked at on the disk, and a kernel runs.
+The names of files are checked first, then the files themselves, by range requests. Both
+can only reject: after the installation, the file is checked again and a kernel runs.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ from gpuinstall.catalog.extensions import (
     list_files,
     load_extensions,
 )
-from gpuinstall.lock.solve.package_index import PackageIndex
-from gpuinstall.lock.solve.problem import PER_TARGET, Problem
+from gpuinstall.lock.resolve.package_index import PackageIndex
+from gpuinstall.lock.resolve.pose import PER_TARGET
+from gpuinstall.lock.resolve.question import Question
 from gpuinstall.lock.uv.builds import (
     CXX_20_SINCE,
     build_needs,
@@ -53,29 +54,29 @@ from gpuinstall.wheels.learned.row import Depth, LearnedRow
 Read = Callable[[Wheel, Build, Depth], Generator[LearnedRow, None, None]]
 """Yields the rows of a wheel from a depth on; raises InstallationError."""
 Pair = tuple[ExtensionFile, Build]
-"""A file, and a build of torch beside which it may load."""
+"""A file, and a build of torch that may load it."""
 
 READ_AHEAD = 4
-"""How many files of an extension are read side by side."""
+"""How many files of an extension are read at once."""
 
 MOST_READ = 24
-"""How many files of an extension to read, from 0.6 to 16 MB each; the rest is not looked at."""
+"""How many files of an extension are read, from 0.6 to 16 MB each."""
 
 MIRROR = "GPUINSTALL_EXTENSION_INDEX"
-"""The variable that names a mirror of Astral's index."""
+"""The variable with a mirror of Astral's index."""
 
 TORCHES = 3
-"""For how many versions of torch files of extensions are tried."""
+"""For how many versions of torch files are selected."""
 
 REASONS = 3
-"""How many files that were passed over a refusal names."""
+"""How many rejected files a refusal lists."""
 
 
 _OTHER_PLATFORM = "other-platform"
 
 
 class ExtensionFit(NamedTuple):
-    """A file, the build of torch that it loads beside, and what the file says of itself."""
+    """A file, the build of torch that loads it, and what was read."""
 
     file: ExtensionFile
     build: Build
@@ -83,47 +84,47 @@ class ExtensionFit(NamedTuple):
 
     @property
     def wheel(self) -> Wheel:
-        """The file as it is locked."""
+        """The file for the lock."""
         return replace(
             self.file.wheel, by_address=self.row.metadata_version is not None
         )
 
 
 class ExtensionChoice(NamedTuple):
-    """The best pair of a file and a build, and what was passed over for it."""
+    """The best pair of a file and a build, and the rejected files."""
 
     fit: ExtensionFit | None
     rejected: tuple[Rejection[Pair], ...] = ()
-    """The files that come before it, those whose names speak for them first; each with the first build that it is not for."""
+    """The preceding files with their first builds; suitable names first."""
 
     refusal: Reason | None = None
-    """Why no file of this extension can fit."""
+    """Why no file of the extension can run."""
 
 
 class ExtensionChooser:
-    """Chooses files for a request: beside the builds of torch that run on its GPUs, for its Python and its platform."""
+    """Selects a file for the builds, Python, and platform of a question."""
 
-    def __init__(self, problem: Problem, read: Read) -> None:
-        self._problem = problem
+    def __init__(self, question: Question, read: Read) -> None:
+        self._question = question
         self._read = read
-        self._tags = set(problem.tags)
-        self._minors = {build.minor for build in problem.builds}
+        self._tags = set(question.tags)
+        self._minors = {build.minor for build in question.builds}
 
     def choose(
         self,
         extension: Extension,
         files: Iterable[ExtensionFile],
     ) -> ExtensionChoice:
-        """Return the newest version of an extension that has a file for a build that runs here.
+        """Return the latest version of an extension with a file for a build.
 
-        For several builds, the newest torch. A file is read only if its name speaks for it, and no more
-        once one fits, nor beyond ``MOST_READ``.
+        The latest torch is preferred. At most ``MOST_READ`` files with a suitable name
+        are read, until one fits.
         """
         refusal = self._refused_gpu(extension)
         if refusal:
             return ExtensionChoice(None, refusal=refusal)
         faults = [(pair, self._fault_of_name(*pair)) for pair in self._preferred(files)]
-        # By address, each with the first build that it may be for.
+        # By URL, each with its first build.
         suitable: dict[str, Pair] = {}
         for pair, fault in faults:
             if fault is None:
@@ -139,7 +140,7 @@ class ExtensionChooser:
                 by_name.setdefault(url, Rejection(pair, fault))
                 continue
             if pair in unread:
-                # Most of the time is the way to a server and back.
+                # Most of the time is spent on round trips.
                 side_by_side(self._look, unread[:READ_AHEAD], READ_AHEAD)
                 del unread[:READ_AHEAD]
             message = f"was not read: {MOST_READ} newer files do not run here"
@@ -150,16 +151,16 @@ class ExtensionChooser:
                 fit = answer
                 break
             by_bytes.setdefault(url, Rejection(pair, answer))
-        # What bytes speak against comes first: its name spoke for it.
+        # A file that was read had a suitable name, so it comes first.
         rejected = by_bytes | by_name | by_bytes
         if fit:
             rejected.pop(fit.wheel.url, None)
         return ExtensionChoice(fit, tuple(rejected.values()))
 
     def _refused_gpu(self, extension: Extension) -> Reason | None:
-        """Return which GPU no file of an extension serves."""
+        """Return the GPU that no file of an extension supports."""
         lowest = ComputeCapability.parse(extension.lowest or "0.0")
-        for _, gpu in self._problem.gpus:
+        for _, gpu in self._question.gpus:
             capability = gpu.compute_capability
             if capability and capability < lowest:
                 need = f"{extension.name} requires compute capability {lowest} or newer"
@@ -167,7 +168,7 @@ class ExtensionChooser:
         return None
 
     def _look(self, pair: Pair) -> None:
-        # What speaks against reading it is said once it is judged.
+        # An error is reported later.
         with suppress(InstallationError):
             self._judged(*pair)
 
@@ -177,7 +178,7 @@ class ExtensionChooser:
         build: Build,
     ) -> BuildVerdict:
         inspector = Inspector(
-            {build.name: build}, self._problem.gpus, self._problem.counts
+            {build.name: build}, self._question.gpus, self._question.counts
         )
         found = inspector.inspect(
             file.wheel, lambda one: self._read(file.wheel, one, Depth.PART), Context()
@@ -185,11 +186,12 @@ class ExtensionChooser:
         return found.verdicts[build.name]
 
     def _preferred(self, files: Iterable[ExtensionFile]) -> Iterator[Pair]:
-        """Yield pairs in order: the locked version, the newest version, the best build, the first source.
+        """Yield the pairs in order of preference.
 
-        Then torch's very CUDA, and a name that says a glibc.
+        The locked version comes first, then the latest version, the best build, the first
+        source, the exact CUDA of torch, and a name with a glibc.
         """
-        locked_versions = self._problem.near.versions
+        locked_versions = self._question.alternative.preferences
 
         def age(file: ExtensionFile) -> tuple[bool, Version]:
             wheel = file.wheel
@@ -208,13 +210,13 @@ class ExtensionChooser:
         newest_first = sorted(files, key=age, reverse=True)
         for _, group in groupby(newest_first, age):
             same_version = list(group)
-            for build in self._problem.builds:
+            for build in self._question.builds:
                 toolkit = ".".join(map(str, build.toolkit or ()))
                 for file in sorted(same_version, key=file_key):
                     yield file, build
 
     def _fault_of_name(self, file: ExtensionFile, build: Build) -> Reason | None:
-        """Return why a file is not for a build, by what its name says."""
+        """Return why a file is not for a build, according to its name."""
         wheel = file.wheel
         torch = build.torch
         if wheel.tags.isdisjoint(self._tags):
@@ -235,7 +237,7 @@ class ExtensionChooser:
         if paired and not paired.allows(wheel.version):
             message = f"does not go with torch {torch}, but {paired.text} does"
             return Reason("other-torch", message)
-        locked = self._problem.near.hashes.get(wheel.filename)
+        locked = self._question.alternative.hashes.get(wheel.filename)
         if locked and wheel.sha256 not in {None, locked}:
             hashes = f"sha256 {locked} is locked, {wheel.sha256} listed"
             return Reason("replaced", f"was replaced under its name: {hashes}")
@@ -246,8 +248,8 @@ class ExtensionChooser:
         package: str,
         torch: Version,
     ) -> Requirement | None:
-        """Return the versions of a package that go with a release of torch; None if nothing is known of it."""
-        for constraint in self._problem.catalog.constraints(torch):
+        """Return the versions of a package for a torch; None: unknown."""
+        for constraint in self._question.catalog.constraints(torch):
             if constraint.name == package:
                 return constraint
         return None
@@ -257,7 +259,7 @@ class ExtensionChooser:
         file: ExtensionFile,
         build: Build,
     ) -> ExtensionFit | Reason:
-        """Return a file, whose name speaks for it, with what it says of itself; or what speaks against it."""
+        """Read a file, and return it, or why it does not run."""
         try:
             verdict = self._judged(file, build)
         except InstallationError as error:
@@ -273,12 +275,12 @@ class ExtensionChooser:
         build: Build,
         verdict: BuildVerdict,
     ) -> str | None:
-        """Return why a file does not run beside a build: its METADATA and its code must allow it.
+        """Return why the METADATA or code of a file does not allow a build.
 
-        If its symbols cannot be judged, something has to name torch.
+        If its symbols are unknown, its name or METADATA must mention torch.
 
         Args:
-            file: The file, and what its name says.
+            file: The file and its name.
             build: The build of torch.
             verdict: The compatibility of the file with the build.
         """
@@ -287,19 +289,19 @@ class ExtensionChooser:
         pins = [
             one
             for one in row.requirements()
-            if one.name == "torch" and one.specifier and self._problem.counts(one)
+            if one.name == "torch" and one.specifier and self._question.counts(one)
         ]
         for pin in pins:
             demand = f"its METADATA requires {pin.text}"
             if not pin.allows(build.torch):
                 return f"{demand}, not {torch}"
             if pin.is_exact and row.torch.kind == "none" and not row.architectures:
-                # xformers 0.0.31 for Windows: its libraries have names that Python does not look for.
+                # Python does not load the libraries of xformers 0.0.31 for Windows.
                 return f"{demand}, and it has no library for it"
         why = verdict.rejection or verdict.warning
         if why:
             return why.message
-        glibc = self._problem.wanted.machine.glibc
+        glibc = self._question.wanted.machine.glibc
         if glibc and row.glibc and Version(row.glibc) > Version(glibc):
             return f"its code requires glibc {row.glibc}, and this system has {glibc}"
         is_named = (
@@ -311,41 +313,39 @@ class ExtensionChooser:
 
 
 class WithFiles(NamedTuple):
-    """Problems that are narrowed to a torch with a file of each extension."""
+    """Questions with one torch and a file of each extension for it."""
 
-    problems: list[Problem]
+    questions: list[Question]
 
     remarks: tuple[Reason, ...] = ()
-    """What to say of the choice."""
+    """The reasons to report."""
 
     refusal: NoBuildError | None = None
-    """Why an extension has no file for it."""
+    """Why an extension has no file."""
 
 
-def with_files(problems: Sequence[Problem], session: Session) -> Iterator[WithFiles]:
-    """Yield problems that are narrowed to one torch with a file of every extension; then for older versions of torch.
+def with_files(questions: Sequence[Question], session: Session) -> Iterator[WithFiles]:
+    """Yield questions with a file of each extension, later torch first.
 
-    The extensions are sorted, and a torch that has no file of one is passed over, so that the order in which they are
-    named decides nothing.
+    The order of the requirements does not matter.
 
     Raises:
-        NoBuildError: if no torch has a file of each, and what is requested is not built from source.
+        NoBuildError: No torch has a file of each extension, and one cannot be built.
     """
-    requested = _requested_extensions(problems[0], session)
+    requested = _requested_extensions(questions[0], session)
     extensions = sorted(requested, key=lambda one: one[0].name)
     refusal: NoBuildError | None = None
     found = 0
-    while found < TORCHES and all(problem.builds for problem in problems):
-        chosen = _choose_files(extensions, problems, session)
+    while found < TORCHES and all(question.builds for question in questions):
+        chosen = _choose_files(extensions, questions, session)
         if chosen.refusal is None:
             found += 1
             yield chosen
-        # What the first torch lacks is told, if no other has it.
+        # The refusal of the first torch is reported.
         refusal = refusal or chosen.refusal
-        # All, if the extensions leave it open.
-        tried = chosen.problems[0].torches
-        problems = [
-            problem.with_torches(problem.torches - tried) for problem in problems
+        tried = chosen.questions[0].torches
+        questions = [
+            question.with_torches(question.torches - tried) for question in questions
         ]
     if refusal and not found:
         raise refusal
@@ -353,31 +353,31 @@ def with_files(problems: Sequence[Problem], session: Session) -> Iterator[WithFi
 
 def _choose_files(
     extensions: Sequence[tuple[Extension, Requirement]],
-    problems: Sequence[Problem],
+    questions: Sequence[Question],
     session: Session,
 ) -> WithFiles:
-    """Choose a file of every extension for every problem: the first has the newest, the others go with its torch.
+    """Select a file of each extension; the first question selects the torch.
 
     Args:
-        extensions: The extensions, each with what is requested of it.
-        problems: One for each target.
-        session: The sources, and what asks them.
+        extensions: The extensions with their requirements.
+        questions: One for each target.
+        session: The sources and their clients.
     """
-    chosen = WithFiles([*problems])
+    chosen = WithFiles([*questions])
     for extension, requirement in extensions:
-        for position in range(len(problems)):
-            problem = chosen.problems[position]
-            if not problem.counts(requirement):
+        for position in range(len(questions)):
+            question = chosen.questions[position]
+            if not question.counts(requirement):
                 continue
-            choice = choose_prebuilt(extension, problem, session, requirement)
+            choice = choose_prebuilt(extension, question, session, requirement)
             _report_files(extension, choice, session.reporter)
             if choice.fit:
                 chosen = _with_file(extension, choice.fit, chosen, position)
                 continue
             try:
-                check_compiling(extension, choice, problem)
+                check_compiling(extension, choice, question)
             except NoBuildError as error:
-                if problem.common:
+                if question.common:
                     error.hint = f"{PER_TARGET}\n{error.hint}"
                 return chosen._replace(refusal=error)
     return chosen
@@ -408,23 +408,23 @@ def _with_file(
     chosen: WithFiles,
     position: int,
 ) -> WithFiles:
-    """Narrow a problem to a file and its build, and the others to its torch, unless each has its own.
+    """Limit a question to a file and its build, and the others to its torch.
 
     Args:
         extension: The extension.
-        fit: The file, and the build that it runs beside.
-        chosen: The problems, as the extensions before it have narrowed them.
-        position: The place of the problem among them.
+        fit: The file and its build.
+        chosen: The questions so far.
+        position: The position of the question.
     """
     torch = fit.build.torch
-    problems = [*chosen.problems]
-    own = problems[position]
+    questions = [*chosen.questions]
+    own = questions[position]
     if own.common:
-        problems = [problem.with_torches({torch}) for problem in problems]
+        questions = [question.with_torches({torch}) for question in questions]
     files = {**own.files, extension.name: (fit.wheel,)}
-    problems[position] = replace(own.with_builds([fit.build]), files=files)
+    questions[position] = replace(own.with_builds([fit.build]), files=files)
     remarks = chosen.remarks
-    # What narrowed the problem before has its own remark.
+    # An earlier limit has its own reason.
     if torch < max(own.torches):
         version = fit.wheel.version.public
         best = own.plan.choice.build.name
@@ -434,15 +434,15 @@ def _with_file(
         )
         reason = Reason("extension-wants-torch", message)
         remarks = (*remarks, reason)
-    return WithFiles(problems, remarks)
+    return WithFiles(questions, remarks)
 
 
 def _requested_extensions(
-    problem: Problem,
+    question: Question,
     session: Session,
 ) -> Iterator[tuple[Extension, Requirement]]:
-    """Yield the extensions that are requested and that a source may have prebuilt files of."""
-    for requirement in problem.requirements:
+    """Yield the requested extensions with a source of prebuilt files."""
+    for requirement in question.requirements:
         if requirement.url or requirement.name not in load_extensions().rows:
             continue
         extension = extension_row(requirement.name, session)
@@ -451,7 +451,7 @@ def _requested_extensions(
 
 
 def extension_row(name: str, session: Session) -> Extension:
-    """Return the row of a name with the sources that the user names."""
+    """Return an extension with the sources of the user."""
     row = load_extensions().rows[name]
     mirror = session.environment.get(MIRROR)
     sources = []
@@ -469,25 +469,29 @@ def extension_row(name: str, session: Session) -> Extension:
 
 def choose_prebuilt(
     extension: Extension,
-    problem: Problem,
+    question: Question,
     session: Session,
     requirement: Requirement,
 ) -> ExtensionChoice:
-    """Choose a file of an extension by what the names of all files say, and the nearest files themselves.
+    """Select a file of an extension.
 
-    A file has the hash that a lock has of its name. Pre-releases count if there is nothing else, or they are requested.
+    A locked file keeps its hash. Pre-releases count if they are requested, or if there is
+    no other release.
 
     Args:
         extension: The extension.
-        problem: The builds of torch, best first, and the GPUs.
-        session: The sources, and what asks them.
-        requirement: What is requested of the extension.
+        question: The builds of torch, the best first, and the GPUs.
+        session: The sources and their clients.
+        requirement: The requirement of the extension.
     """
-    chooser = ExtensionChooser(problem, PackageIndex(problem, session).reader.readings)
+    chooser = ExtensionChooser(
+        question, PackageIndex(question, session).reader.readings
+    )
 
     def files() -> Iterator[ExtensionFile]:
         places = [
-            Beside(build.minor, build.backend.tag, build.os) for build in problem.builds
+            Beside(build.minor, build.backend.tag, build.os)
+            for build in question.builds
         ]
         sources = replace(session.sources, default_index=session.default_index)
         listing = list_files(extension, places, sources, session.client)
@@ -500,24 +504,24 @@ def choose_prebuilt(
         for file in listing.files:
             wheel = file.wheel
             if wheel.version in allowed:
-                sha256 = wheel.sha256 or problem.near.hashes.get(wheel.filename)
+                sha256 = wheel.sha256 or question.alternative.hashes.get(wheel.filename)
                 yield file._replace(wheel=replace(wheel, sha256=sha256))
 
-    # Nothing is listed for GPUs that no file can have code for.
+    # For an unsupported GPU, nothing is listed.
     return chooser.choose(extension, files())
 
 
 def check_compiling(
     extension: Extension,
     choice: ExtensionChoice,
-    problem: Problem,
+    question: Question,
 ) -> None:
-    """Raise NoBuildError, with the command that compiles it, for an extension without a file that fits.
+    """Raise NoBuildError with the command that compiles an extension.
 
     Args:
         extension: The extension.
-        choice: Why no file of it fits.
-        problem: Has the build that it would be compiled beside.
+        choice: Why no file fits.
+        question: The builds of torch.
     """
     name = extension.name
     refusal = choice.refusal
@@ -527,7 +531,7 @@ def check_compiling(
     if known and not known.compiles:
         return
     words = ["compiles it", "once torch is installed"]
-    build = problem.builds[0]
+    build = question.builds[0]
     if known:
         words[1:1] = build_needs(known, build.backend)
     command = f"gpuinstall run python -m pip install --no-build-isolation {name}"
@@ -546,7 +550,7 @@ def check_compiling(
 
 
 def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
-    """Return what is against the files that came closest, or that no source has any."""
+    """Return why the closest files were rejected, or that there are none."""
     rows = {
         row.reason.message: row
         for row in reversed(choice.rejected)

@@ -1,0 +1,1 @@
+"""The resolver: a question, what is known, and a list of alternatives."""

@@ -1,0 +1,451 @@
+"""Explain an answer: what prevents newer releases, and what may not run.
+
+Everything is derived from facts and METADATA. uv's account is only quoted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+from packaging.version import Version
+
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.requirement import Requirement
+from gpuinstall.base.text import some
+from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.values import replace
+from gpuinstall.base.versions import numbers
+from gpuinstall.catalog import COMPANIONS, Wheel
+from gpuinstall.lock.file.target import glibc_needed
+from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE, newest_fact
+from gpuinstall.lock.resolve.knowledge import Fact
+from gpuinstall.lock.resolve.pose import newest_for
+from gpuinstall.lock.resolve.resolver import Resolved, Resolver
+from gpuinstall.lock.uv.project import OWN_PACKAGES
+from gpuinstall.plan.values import ProgramConstraints
+from gpuinstall.wheels.compatibility import missing_libraries, unsupported_ptx
+from gpuinstall.wheels.learned.row import LearnedRow
+from gpuinstall.wheels.members import load_members
+from gpuinstall.wheels.needs import is_of_a_package
+
+NO_CODE = "no-code-in-package"
+MAY_NOT_RUN = "part-without-code"
+"""The code of a warning that excludes nothing."""
+
+_LONGEST = 240
+_PREAMBLE = "No solution found when resolving dependencies; "
+
+
+class Obstacle(NamedTuple):
+    """The reason against a newer version of a package."""
+
+    why: str = ""
+
+    limited_by: str = ""
+    """The packages or constraints that exclude it, if known."""
+
+
+class AnswerExplanation:
+    """The reasons and warnings of one answer."""
+
+    def __init__(self, resolved: Resolved, resolver: Resolver) -> None:
+        self._question = resolved.question
+        self._answer = resolved.answer
+        self._known = resolved.known
+        self._accounts = resolved.accounts
+        self._resolver = resolver
+        self._index = resolver.index
+        self._versions = resolved.answer.versions
+        self._facts_here = [*self._known.of_answer(self._versions)]
+        self._required: dict[Wheel, list[Requirement]] = {}
+
+    def constraints(self) -> ProgramConstraints:
+        """Return what the requested programs require of torch."""
+        chosen = self._answer.build
+        unserved = {}
+        for version, build in self._index.builds.items():
+            if build == chosen:
+                break
+            if build.torch == chosen.torch:
+                conflict = "the other packages need another build"
+                fact = self._fact_against([version])
+                unserved[build.backend.tag] = fact.why if fact else conflict
+        obstacle, without = self._why_torch()
+        return ProgramConstraints(
+            chosen.torch,
+            obstacle.why,
+            without,
+            unserved,
+            tuple(self.older()),
+            obstacle.limited_by,
+        )
+
+    # Torch.
+
+    def _why_torch(self) -> tuple[Obstacle, Version]:
+        """Return the obstacle to a newer torch, and that torch."""
+        question = self._question
+        torch = self._answer.build.torch
+        runnable = {build.torch for build in question.wanted.plan.runnable}
+        newer = sorted(one for one in runnable if one > torch)
+        if not newer:
+            return Obstacle(), torch
+        if torch == question.common:
+            limiting = question.limiting_target
+            return Obstacle(newest_for(limiting, torch), limiting), newer[-1]
+        kept = question.alternative.preferences.get("torch", "")
+        if kept.partition("+")[0] == str(torch):
+            return Obstacle("", f"the locked torch {torch}"), newer[-1]
+        next_why = self._why_not("torch", newer[0]).why
+        # A reason that excludes only the latest is not the deciding one.
+        for one in reversed(newer):
+            obstacle = self._why_not("torch", one)
+            as_of_next = obstacle.why.replace(f"torch {one} ", f"torch {newer[0]} ")
+            if as_of_next == next_why or not next_why:
+                break
+        return obstacle, one
+
+    def _fact_against(self, torches: Sequence[str]) -> Fact | None:
+        """Return the fact that rejects some builds, if any."""
+        for fact in self._facts_here:
+            if all(map(fact.rejects, torches)):
+                return fact
+        return None
+
+    # Older releases.
+
+    def older(self) -> Iterator[str]:
+        """Yield requested packages below their latest release, with the cause.
+
+        A package whose own facts exclude newer releases has a warning instead.
+        """
+        facts = self._known.facts.values()
+        reported = {fact.package for fact in facts if self._is_newer(fact)}
+        newest_releases = {**self._index.newest_releases}
+        # The message of a relaxed torch mentions its companions.
+        if not self._question.wanted.request.relax:
+            newest_releases |= self._index.newest_companions(self._answer.build)
+        for package, newest in newest_releases.items():
+            version = self._versions.get(package, "").partition("+")[0]
+            if not version or newest is None or package in reported:
+                continue
+            newer_glibc = self._needs_newer_glibc(package, Version(version))
+            if newer_glibc:
+                yield newer_glibc
+            elif newest > Version(version):
+                why = self._why_not(package, newest).why or self._account(package)
+                sentence = f"{package} is {version} instead of {newest}"
+                yield f"{sentence}: {why}" if why else sentence
+
+    def _account(self, package: str) -> str:
+        """Return uv's account of a package, or that torch decides it."""
+        account = self._accounts.get(package, "")
+        if account and OWN_PACKAGES not in account:
+            return shortened(account)
+        if package in COMPANIONS:
+            return f"it is the version for torch {self._answer.build.torch}"
+        return ""
+
+    def _needs_newer_glibc(self, package: str, version: Version) -> str:
+        """Return that the next release needs a newer glibc; else empty."""
+        beyond = self._index.beyond_glibc(package, version)
+        if beyond is None:
+            return ""
+        following, glibc = beyond
+        machine = self._question.wanted.machine
+        limit = f"this system has glibc {machine.glibc}"
+        if machine.glibc is None:
+            limit = (
+                f"the lock assumes glibc {self._question.target.glibc}; "
+                f"--glibc {glibc} allows it"
+            )
+        elif self._question.wanted.is_of_target:
+            limit = f"the target supports glibc {machine.glibc}"
+        instead = f"{package} is {version} instead of {following}"
+        return f"{instead}: it needs glibc {glibc}, and {limit}"
+
+    def _why_not(self, package: str, newest: Version) -> Obstacle:
+        """Return what excludes a release: a requirement, fact, or package."""
+        requested = [one.name for one in self._question.programs]
+        programs = []
+        others = []
+        following = []
+        fact = None
+        for wheel in self._answer.wheels:
+            # A package of the family follows torch.
+            if package == "torch" and wheel.package in self._index.names:
+                following.append(wheel)
+            elif wheel.package in requested:
+                programs.append(wheel)
+            else:
+                others.append(wheel)
+        if package == "torch":
+            builds = self._index.builds.items()
+            known = self._fact_against(
+                [version for version, build in builds if build.torch == newest]
+            )
+            fact = Obstacle(known.why, known.package) if known else None
+        return (
+            self._requirers(package, newest, programs)
+            or self._requirers(package, newest, others)
+            or fact
+            or self._requirers(package, newest, following)
+            or self._unmet_requirement(package, newest)
+        )
+
+    def _requirers(
+        self, package: str, newest: Version, wheels: Sequence[Wheel]
+    ) -> Obstacle | None:
+        """Return the wheels that require another version of a package, if any.
+
+        If a requirer is below its own latest release for another reason, that reason
+        decides, and follows.
+        """
+        requirers = dict[str, str]()
+        found = side_by_side(self._requirements, wheels, WHEELS_AT_ONCE)
+        deciding = ""
+        for wheel, requirements in zip(wheels, found, strict=True):
+            for one in requirements:
+                if one.name == package and not one.allows(newest):
+                    text = without_marker(one).text
+                    if one.is_exact:
+                        text = text.replace("==", " ")
+                    version = wheel.version.public
+                    requirers[f"{wheel.package} {version} requires {text}"] = (
+                        wheel.package
+                    )
+                    deciding = deciding or self._why_older(wheel, package)
+        if not requirers:
+            return None
+        packages = dict.fromkeys(requirers.values())
+        return Obstacle(f"{some([*requirers])}{deciding}", some([*packages]))
+
+    def _why_older(self, wheel: Wheel, package: str) -> str:
+        """Return why a requirer is older, if its latest release would do."""
+        newest = self._index.newest_releases.get(wheel.package)
+        if newest is None or newest <= Version(wheel.version.public):
+            return ""
+        demand = self._unmet(wheel.package, newest, ignored={package})
+        limits = self._deciding_limits(demand) if demand else []
+        if not demand or not limits:
+            return ""
+        sentence = f"{wheel.package} {newest} requires {without_marker(demand)}"
+        return f"; {sentence}, and {some(limits)} is requested"
+
+    def _deciding_limits(self, demand: Requirement) -> list[str]:
+        """Return the limits of the request that exclude a whole demand."""
+        request = self._question.wanted.request
+        released = {wheel.version for wheel in self._index.wheels_of(demand.name)}
+        if demand.name == "torch":
+            released |= {build.torch for build in self._question.catalog.builds}
+        allowed = [one for one in released if demand.allows(one.public)]
+        if not allowed:
+            # The machine runs none of them, unless the demand is for one version.
+            allowed = [Version(demand.pinned)] if demand.pinned else []
+        limits = dict.fromkeys(
+            f"{one.text} ({one.origin})" if one.origin.is_in_file else one.text
+            for one in (*request.requirements, *request.constraints)
+            if one.name == demand.name
+            and one.specifier
+            and self._question.counts(one)
+            and allowed
+            and not any(map(one.allows, allowed))
+        )
+        return [*limits]
+
+    def _unmet_requirement(self, package: str, newest: Version) -> Obstacle:
+        """Return the first requirement of a release that is not satisfied."""
+        demand = self._unmet(package, newest)
+        if demand is None:
+            return Obstacle()
+        sentence = f"{package} {newest} requires {without_marker(demand)}"
+        limiting = demand.name if demand.name in self._versions else ""
+        if self._is_unlisted(demand.name):
+            return Obstacle(f"{sentence}, which no source of PyTorch has", limiting)
+        limits = self._deciding_limits(demand)
+        if limits:
+            return Obstacle(
+                f"{sentence}, and {some(limits)} is requested", some(limits)
+            )
+        if demand.name in {*self._question.requested, *self._index.names}:
+            return Obstacle(sentence, limiting)
+        allowed = filter(demand.allows, self._index.releases(demand.name))
+        version = next(iter(allowed), None)
+        further = self._unmet(demand.name, version) if version else None
+        if further is None:
+            return Obstacle(sentence, limiting)
+        also = f"{demand.name} {version} requires {without_marker(further)}"
+        return Obstacle(f"{sentence}, and {also}", limiting)
+
+    def _unmet(
+        self, package: str, version: Version, ignored: Collection[str] = ()
+    ) -> Requirement | None:
+        """Return the deciding unsatisfied requirement of a release.
+
+        One that the request or a fact forbids comes before one that follows from it.
+        """
+        wheel = self._index.wheel(package, version)
+        if wheel is None:
+            return None
+        facts = self._known.facts.values()
+        excluded = {fact.package for fact in facts if fact.excludes}
+
+        def order(one: Requirement) -> tuple[bool, ...]:
+            return (
+                not self._is_unlisted(one.name),
+                not self._deciding_limits(one),
+                one.name not in excluded,
+                one.name != "torch",
+            )
+
+        for one in sorted(self._requirements(wheel), key=order):
+            if one.name in ignored or (package == "torch" and self._follows_torch(one)):
+                continue
+            selected = self._versions.get(one.name)
+            is_lacking = selected is None and one.name in self._known.seen
+            is_other = selected and not one.allows(selected)
+            if is_lacking or is_other or self._is_unlisted(one.name):
+                return one
+        return None
+
+    def _follows_torch(self, requirement: Requirement) -> bool:
+        """Return whether a requirement of torch is met, deciding nothing."""
+        if requirement.name not in self._index.names:
+            return False
+        return any(map(requirement.allows, self._index.releases(requirement.name)))
+
+    def _is_unlisted(self, package: str) -> bool:
+        """Return whether a package of torch's sources has no release there."""
+        return package in self._index.names and not self._index.releases(package)
+
+    def _requirements(self, wheel: Wheel) -> list[Requirement]:
+        """Return the requirements of a wheel, with omitted ones of torch."""
+        if wheel not in self._required:
+            requirements = self._index.metadata_requirements(wheel)
+            if wheel.package == "torch":
+                torch = Version(wheel.version.public)
+                requirements += self._question.catalog.constraints(torch)
+            self._required[wheel] = requirements
+        return self._required[wheel]
+
+    # Warnings.
+
+    def warnings(self) -> list[Reason]:
+        """Return what facts decided, and what may not run."""
+        clashes = load_members().clashes(self._versions)
+        reasons = [
+            *self._older_for_facts(),
+            *self._missing_extras(),
+            *(Reason("packages-clash", message) for message in clashes),
+            *self._may_not_run(),
+        ]
+        return list(dict.fromkeys(reasons))
+
+    def _older_for_facts(self) -> Iterator[Reason]:
+        newer = filter(self._is_newer, self._known.facts.values())
+        for package, fact in newest_fact(newer).items():
+            version = self._versions.get(package)
+            instead = "what requires it is taken in a version that does without it"
+            if version:
+                unread = self._known.unread(package, Version(version))
+                instead = f"{package} {version} is taken{unread}"
+            yield Reason("older-for-code", f"{fact.why}; {instead}")
+        for fact in self._facts_here:
+            if fact.requires:
+                libraries = " and ".join(fact.requires)
+                added = f"the library that it loads comes from {libraries}"
+                yield Reason("library-added", f"{fact.why}; {added}")
+
+    def _is_newer(self, fact: Fact) -> bool:
+        """Return whether a fact rejects a release newer than the selected."""
+        if not fact.why:
+            return False
+        if fact.package in self._index.pages and not self._question.files:
+            return False
+        version = self._versions.get(fact.package)
+        is_newer = fact.package in self._known.seen
+        if version:
+            is_newer = Version(fact.version) > Version(version)
+        return is_newer and fact.rejects(self._answer.torch)
+
+    def _missing_extras(self) -> Iterator[Reason]:
+        """Yield requested extras that a package lacks."""
+        for package, version, extra in sorted(self._answer.missing_extras):
+            if package in self._question.requested:
+                name = f"{package} {version}".strip()
+                yield Reason("no-such-extra", f"{name} has no extra {extra}")
+
+    def _may_not_run(self) -> Iterator[Reason]:
+        """Yield packages that may not run, or need a library loaded first."""
+        torch = self._answer.torch
+        members = load_members()
+        results = map(self._resolver.inspector.inspected.get, self._answer.wheels)
+        for result in filter(None, results):
+            row, rejection, warning = result.verdicts[torch]
+            reason = rejection or warning
+            why = (
+                (reason and reason.message)
+                or self._unreadable_ptx(row)
+                or self._lacks_library(row)
+                or self._too_new_for_system(row)
+            )
+            if why:
+                runs_on_cpu = members.works_on_cpu.fullmatch(row.package)
+                on_cpu = "; it works on the CPU" if runs_on_cpu else ""
+                version = self._versions[row.package]
+                yield Reason(MAY_NOT_RUN, f"{row.package} {version} {why}{on_cpu}")
+            if row.opens and row.package in members.must_open:
+                message = (
+                    f"{row.package} loads {row.opens[0]} by its name alone: import torch before it, "
+                    "or put the library's folder into LD_LIBRARY_PATH"
+                )
+                yield Reason("opens-libraries", message)
+
+    def _unreadable_ptx(self, row: LearnedRow) -> str:
+        """Return that the driver is too old for PTX of a package."""
+        gpus = self._question.gpus
+        why = unsupported_ptx(row, self._answer.build, gpus, self._versions)
+        return why.message if why else ""
+
+    def _lacks_library(self, row: LearnedRow) -> str:
+        """Return the linked libraries that no package of the lock has."""
+        lacking = set(filter(is_of_a_package, row.needs))
+        if lacking:
+            # The packages of torch have only libraries of CUDA.
+            with_torch = load_members().with_torch.fullmatch
+            others = [one for one in self._answer.wheels if not with_torch(one.package)]
+            try:
+                found = side_by_side(self._index.reader.names, others, WHEELS_AT_ONCE)
+                lacking.difference_update(*found)
+            except InstallationError:
+                lacking.clear()
+        names = sorted(lacking) + missing_libraries(row, self._versions)
+        if not names:
+            return ""
+        return f"may not run: it is linked to {some(names)}, which nothing in this lock has"
+
+    def _too_new_for_system(self, row: LearnedRow) -> str:
+        """Return that code needs a newer glibc than the system or lock."""
+        system = self._question.wanted.machine.glibc
+        files = [(one.package, one.filename) for one in self._answer.wheels]
+        glibc = system or glibc_needed(files)
+        if row.glibc is None or numbers(row.glibc) <= numbers(glibc):
+            return ""
+        here = "this system has" if system else "this lock is for"
+        return f"may not run: its code needs glibc {row.glibc}, and {here} {glibc}"
+
+
+def without_marker(requirement: Requirement) -> Requirement:
+    """Return a requirement without its marker."""
+    unmarked = replace(requirement, marker=None)
+    return unmarked.with_specifier(str(requirement.specifier or ""))
+
+
+def shortened(account: str) -> str:
+    """Shorten a long account of uv."""
+    account = account.removeprefix(_PREAMBLE)
+    if len(account) <= _LONGEST:
+        return account
+    return f"{account[: _LONGEST - 1]}…"

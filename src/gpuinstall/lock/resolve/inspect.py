@@ -1,0 +1,341 @@
+"""Inspect an answer: what METADATA omits about the wheels that uv selected.
+
+The GPU code of requested packages and of the catalog's core packages is read. Of other
+dependencies, only names and METADATA count. A certain result becomes a fact; an
+unknown one becomes a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from packaging.version import Version
+
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.requirement import Requirement
+from gpuinstall.base.threads import side_by_side
+from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
+from gpuinstall.catalog.extensions import load_extensions
+from gpuinstall.lock.file.target import best_by_tags
+from gpuinstall.lock.resolve.knowledge import Answer, Fact, Knowledge
+from gpuinstall.lock.resolve.package_index import PackageIndex
+from gpuinstall.lock.resolve.question import Question
+from gpuinstall.lock.uv.builds import SDIST, source_builds
+from gpuinstall.plan.companions import Companions
+from gpuinstall.wheels.compatibility import (
+    Compatibility,
+    gpu_verdict,
+    loads_with,
+    needs_older_cuda,
+)
+from gpuinstall.wheels.inspector import (
+    Context,
+    Inspector,
+    deepest_for,
+    is_required_by_torch,
+)
+from gpuinstall.wheels.learned.row import Depth, LearnedRow
+from gpuinstall.wheels.members import load_members
+from gpuinstall.wheels.needs import comes_apart, name_cuda
+
+WHEELS_AT_ONCE = 32
+"""How many wheels of an answer are inspected at once."""
+
+
+def wheel_fact(found: Compatibility, torch: str) -> Fact | None:
+    """Return what METADATA of a wheel omits; None if it is complete.
+
+    Args:
+        found: The compatibility of the wheel.
+        torch: The selected build, whose reason is reported.
+    """
+    running = found.running
+    runs_everywhere = len(running) == len(found.verdicts)
+    is_declared = runs_everywhere or (found.allowed and found.allowed <= running)
+    if is_declared and not found.adds:
+        return None
+    if found.allowed and running.isdisjoint(found.allowed):
+        # It runs with none of the builds that METADATA allows.
+        running = frozenset()
+    why = found.reason(torch) or found.why_adds
+    package, version = found.wheel.package, str(found.wheel.version)
+    return Fact(
+        package,
+        version,
+        f"{package} {version} {why.message}" if why else "",
+        None if runs_everywhere else running,
+        found.adds,
+        found.wheel,
+    )
+
+
+class AnswerInspector:
+    """Inspects the answers to one question; each wheel is inspected once."""
+
+    def __init__(self, question: Question, index: PackageIndex) -> None:
+        self.question = question
+        self.index = index
+        self.inspector = Inspector(index.builds, question.gpus, question.counts)
+        self.inspected: dict[Wheel, Compatibility] = {}
+        self._of_torch: dict[str, list[Requirement]] = {}
+        # For the CPU, and for builds that are their own answer, there is no question.
+        is_for_cpu = not question.gpus and all(
+            build.backend.kind != "cuda" for build in question.builds
+        )
+        answered = {"torch"} if question.builds[0].learned else PAIRED
+        self.is_idle = is_for_cpu or question.requested <= answered
+
+    def companions(self, answer: Answer) -> Iterator[Fact]:
+        """Yield which builds each member of the torch family is for.
+
+        A member is of interest only if it is not for the selected build.
+        """
+        name = self.index.builds[answer.torch].name
+        for wheel in answer.wheels:
+            package = wheel.package
+            if package == "torch" or answer.torch in self._paired_with(wheel):
+                continue
+            for other in self.index.pages.get(package, ()):
+                # uv would select one with another label next.
+                if other.version.public == wheel.version.public:
+                    version = str(other.version)
+                    why = f"{package} {version} is incompatible with torch {name}"
+                    builds = self._paired_with(other)
+                    yield Fact(package, version, why, builds, wheel=other)
+
+    def _paired_with(self, wheel: Wheel) -> frozenset[str]:
+        """Return the builds that the catalog pairs a package with."""
+        builds = self.index.builds
+        if wheel.package not in self.index.pages:
+            return frozenset(builds)
+        companions = Companions((), self.question.catalog)
+        paired = set()
+        for version, build in builds.items():
+            loading = None
+            if wheel.package in COMPANIONS:
+                loading = companions.loading(build, Requirement.of(wheel.package))
+            is_paired = loading is None or wheel.version.public in loading
+            others = {*self.index.backends} - {build.backend.tag}
+            if is_paired and wheel.version.local not in others:
+                paired.add(version)
+        return frozenset(paired)
+
+    def inspect(self, answer: Answer, known: Knowledge) -> list[Compatibility]:
+        """Inspect the new wheels of an answer, and return their results."""
+        required = self._required_by_torch(answer)
+        new = [
+            wheel
+            for wheel in self.installed(answer)
+            if wheel not in self.inspected and not is_required_by_torch(wheel, required)
+        ]
+        found = side_by_side(
+            lambda wheel: self._inspect(wheel, answer, known), new, WHEELS_AT_ONCE
+        )
+        results = [*filter(None, found)]
+        self.inspected.update((one.wheel, one) for one in results)
+        return results
+
+    def installed(self, answer: Answer) -> Sequence[Wheel]:
+        """Return the wheels that would be installed.
+
+        A lock has several wheels of a package, for different glibcs.
+        """
+        others = [wheel for wheel in answer.wheels if wheel.package not in PAIRED]
+        return best_by_tags(
+            others, self.question.tags, lambda wheel: (wheel.package, wheel.tags)
+        )
+
+    def _required_by_torch(self, answer: Answer) -> list[Requirement]:
+        """Return the requirements of torch and of its libraries.
+
+        A package that they allow is compatible in any request.
+        """
+        if answer.torch not in self._of_torch:
+            wheels = {wheel.package: wheel for wheel in answer.wheels}
+            found: list[Requirement] = []
+            pending = [Requirement.of("torch")]
+            while pending:
+                one = pending.pop()
+                wheel = wheels.get(one.name)
+                if wheel is None:
+                    continue
+                for further in self.index.requirements(wheel, one.extras):
+                    if further not in found:
+                        found.append(further)
+                        pending.append(further)
+            self._of_torch[answer.torch] = found
+        return self._of_torch[answer.torch]
+
+    def pure_file(self, rejected: Compatibility) -> tuple[Wheel, ...]:
+        """Return files without a native one that a pure one replaces.
+
+        uv would select the native file of a version that has both.
+        """
+        wheel = rejected.wheel
+        files = self.index.wheels_of(wheel.package)
+        pure = {
+            one
+            for one in files
+            if one.version == wheel.version
+            and all(tag.platform == "any" for tag in one.tags)
+        }
+        if not pure or wheel in pure:
+            return ()
+        return tuple(
+            one for one in files if one.version != wheel.version or one in pure
+        )
+
+    def linked(self, answer: Answer) -> frozenset[str]:
+        """Return the dependencies whose libraries other packages link."""
+        linked = set[str]()
+        for wheel in self.installed(answer):
+            found = self.inspected.get(wheel)
+            if found is None or not any(map(comes_apart, found.row.needs)):
+                continue
+            added = map(Requirement.of, found.adds)
+            for requirement in (*found.row.requirements(), *added):
+                if name_cuda(requirement.name) and self.question.counts(requirement):
+                    linked.add(requirement.name)
+        return frozenset(linked)
+
+    def required_by_extras(self, answer: Answer) -> frozenset[str]:
+        """Return the packages that requested extras require."""
+        with_extras = {one.name for one in self.question.programs if one.extras}
+        return frozenset(
+            requirement.name
+            for wheel in self.installed(answer)
+            if wheel.package in with_extras
+            for requirement in self.index.metadata_requirements(wheel)
+            if not self.question.counts(requirement)
+        )
+
+    def sources(self, answer: Answer) -> Iterator[Fact]:
+        """Yield packages to build whose names exclude these GPUs."""
+        build = self.index.builds[answer.torch]
+        for package in sdists(answer):
+            cuda = name_cuda(package)
+            if cuda is None or self.is_optional(package):
+                continue
+            version = answer.versions[package]
+            row = LearnedRow(
+                package,
+                version,
+                backend=build.backend.tag,
+                platform=f"{build.os}-{build.arch}",
+                file="",
+                url="",
+                size=0,
+                bytes=0,
+                learned="",
+                cuda=f"{cuda}.0",
+            )
+            why = gpu_verdict(row, self.question.gpus).rejection
+            if why:
+                message = f"{package} {version} {why.message}"
+                yield Fact(package, version, message, frozenset())
+
+    # One wheel.
+
+    def is_requested(self, package: str, known: Knowledge) -> bool:
+        """Return whether a package was requested, also by an extra."""
+        return package in self.question.requested or package in known.of_extras
+
+    def deepest_for(self, package: str) -> Depth:
+        """Return how much of a package is read.
+
+        The lines of a frozen file are dependencies, whose code is not read.
+        """
+        question = self.question
+        is_requested = package in question.requested and not question.is_frozen
+        deepest = deepest_for(package, is_requested=is_requested)
+        # A part is enough for a warning.
+        return min(deepest, Depth.PART) if self.is_optional(package) else deepest
+
+    def is_optional(self, package: str) -> bool:
+        """Return whether others run without a package or its GPU code."""
+        request = self.question.wanted.request
+        pinned = [one.name for one in request.requirements if one.is_exact]
+        if package in pinned and load_members().works_on_cpu.fullmatch(package):
+            return True
+        extension = load_extensions().rows.get(package)
+        if extension is None or package in self.question.requested:
+            return False
+        return bool(extension.optional_for & {*self.question.requested, "*"})
+
+    def _inspect(
+        self, wheel: Wheel, answer: Answer, known: Knowledge
+    ) -> Compatibility | None:
+        """Return the compatibility of a wheel; None: it is not inspected."""
+        members = load_members()
+        if members.for_cpu_alone.fullmatch(wheel.package):
+            return None
+        is_pure = all(tag.platform == "any" for tag in wheel.tags)
+        is_of_torch = members.with_torch.fullmatch(wheel.package)
+        has_row = members.lowest_chip(wheel.package, wheel.version) is not None
+        # A wheel for any platform can have libraries.
+        if (is_pure or (is_of_torch and not has_row)) and not self.is_requested(
+            wheel.package, known
+        ):
+            return None
+        try:
+            if not is_pure or self.index.reader.may_have_code(wheel):
+                return self.read(wheel, answer, known)
+        except InstallationError as error:
+            message = (
+                f"could not read whether {wheel.package} {wheel.version} has code "
+                f"for these GPUs: {error.message}"
+            )
+            self.index.session.reporter.warn(message)
+        return None
+
+    def read(
+        self,
+        wheel: Wheel,
+        answer: Answer,
+        known: Knowledge,
+        builds: frozenset[str] = frozenset(),
+    ) -> Compatibility:
+        """Read a wheel until its compatibility is certain.
+
+        Args:
+            wheel: The wheel.
+            answer: The answer that has it.
+            known: What was learned so far.
+            builds: The builds of torch that matter; empty: all.
+
+        Raises:
+            InstallationError: It cannot be read.
+        """
+        return self.inspector.inspect(
+            wheel,
+            partial(self.index.reader.readings, wheel),
+            Context(answer.versions, builds, known.linked),
+            self.deepest_for(wheel.package),
+        )
+
+    def may_come_first(self, found: Compatibility, answer: Answer) -> bool:
+        """Return whether only its older CUDA keeps a wheel from a torch."""
+        build = self.index.builds[answer.torch]
+        row = found.verdicts[answer.torch].row
+        loads = loads_with(row.torch, build) is not False
+        return loads and needs_older_cuda(row, build)
+
+
+def sdists(answer: Answer) -> list[str]:
+    """Return the packages that an index has only as source.
+
+    A folder or repository is the user's own, whatever its name says.
+    """
+    builds = source_builds(answer.packages)
+    return [build.package for build in builds if build.origin == SDIST]
+
+
+def newest_fact(facts: Iterable[Fact]) -> dict[str, Fact]:
+    """Return the fact of the latest release of each package."""
+    newest: dict[str, Fact] = {}
+    for fact in facts:
+        known = newest.setdefault(fact.package, fact)
+        if Version(fact.version) > Version(known.version):
+            newest[fact.package] = fact
+    return newest

@@ -1,0 +1,152 @@
+"""The versions of existing locks to keep, as pins and as preferences."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import Constraint
+from gpuinstall.base.values import replace
+from gpuinstall.lock.file.lock import Lock, Record, version_conflicts
+from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.resolve.question import Alternative, Requests, public
+from gpuinstall.plan import Plan
+from gpuinstall.plan.demand import parse_request
+
+
+def alternatives_near(
+    requests: Requests,
+    locks: Sequence[Lock],
+    moving: Collection[str],
+    *,
+    upgrade: bool,
+) -> Iterator[Alternative]:
+    """Yield the alternatives: the locked torch as a pin, then preferences.
+
+    Args:
+        requests: One for each target.
+        locks: The existing locks.
+        moving: The only packages to upgrade.
+        upgrade: Whether to upgrade everything.
+    """
+    alternative = Alternative(python=_kept_python(requests[0], locks))
+    if upgrade:
+        yield alternative
+        return
+    request = requests[0].request
+    versions = _kept_versions(request, locks, moving)
+    alternative = replace(
+        alternative, preferences=versions, hashes=_kept_hashes(locks, moving)
+    )
+    torch = versions.get("torch")
+    is_new = not moving and _has_new_programs(requests[0], locks)
+    # Without a torch, nothing tells which build the family's versions are for.
+    torch_is_kept = torch and not is_new and _can_keep(requests[0], torch)
+    if torch_is_kept:
+        by_target = {lock.target: lock.versions for lock in locks}
+        # Both sides of a merge, and locks that differ, cannot be kept unchanged.
+        is_whole = (
+            not moving
+            and len(by_target) == len(locks)
+            and not version_conflicts(locks)
+            and _are_current(request, locks)
+        )
+        members = requests[0].catalog.family & versions.keys()
+        yield replace(
+            alternative,
+            pins={name: versions[name] for name in sorted(members)},
+            locks=by_target if is_whole else {},
+        )
+    if not moving or not torch_is_kept:
+        yield alternative
+
+
+def _kept_python(request: LockRequest, locks: Iterable[Lock]) -> str | None:
+    """Return the Python of the locks, if the request allows it."""
+    demand = parse_request(request.request, request.catalog.family, request.machine)
+    for lock in locks:
+        if lock.python in demand.pythons:
+            return lock.python
+    return None
+
+
+def _kept_versions(
+    request: Request,
+    locks: Sequence[Lock],
+    moving: Collection[str],
+) -> dict[str, str]:
+    """Return the versions of the locks and of the project's own lock.
+
+    Args:
+        request: The request, with the versions of the project's own lock.
+        locks: The existing locks.
+        moving: The packages to upgrade.
+
+    Raises:
+        UsageError: A package to upgrade is in no lock.
+    """
+    locked = dict[str, str]()
+    for lock in locks:
+        locked |= lock.versions
+    preferred = {} if moving and locks else by_name(request.preferred)
+    is_current = _are_current(request, locks)
+    versions = preferred | locked if is_current else locked | preferred
+    for name in moving:
+        if name not in versions:
+            message = f"no lock here has a package named {name}"
+            raise UsageError("not-locked", message, hint="Check the name")
+        del versions[name]
+    return versions
+
+
+def _are_current(request: Request, locks: Iterable[Lock]) -> bool:
+    """Return whether the locks have the versions of today's ``uv.lock``.
+
+    Then the versions of the locks take precedence.
+    """
+    digest = Record.of(request).preferred_digest
+    return all(lock.record.preferred_digest == digest for lock in locks)
+
+
+def _kept_hashes(locks: Sequence[Lock], moving: Collection[str]) -> dict[str, str]:
+    """Return the sha256 of locked files, by name and by URL."""
+    hashes = {}
+    for lock in locks:
+        for file in lock.files:
+            if file.sha256 and file.package not in moving:
+                hashes[file.name] = file.sha256
+                # A local file may have changed.
+                if not file.url.startswith("file:"):
+                    hashes[file.url] = file.sha256
+    return hashes
+
+
+def _can_keep(request: LockRequest, torch: str) -> bool:
+    """Return whether a request allows a version of torch that runs."""
+    for requirement in request.request.requirements:
+        if requirement.name == "torch" and not requirement.allows(torch):
+            return False
+    return isinstance(request.outcome_with(torch=public(torch)), Plan)
+
+
+def _has_new_programs(request: LockRequest, locks: Sequence[Lock]) -> bool:
+    """Return whether the request has a program that no lock was made for.
+
+    Its version is selected before torch's. The project itself, requested by its path, is
+    none, nor is a package that is tied to torch.
+    """
+    locked = set(by_name(request.request.preferred))
+    for lock in locks:
+        locked |= lock.requested
+    return any(
+        one.url is None
+        and one.name not in locked
+        and not request.catalog.is_tied(one.name)
+        for one in request.request.requirements
+    )
+
+
+def by_name(preferred: Iterable[Constraint]) -> dict[str, str]:
+    """Return pinned versions by package."""
+    return {one.name: one.pinned or "" for one in preferred}

@@ -1,0 +1,189 @@
+"""Facts that METADATA omits, knowledge that grows, and uv's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from packaging.version import Version
+
+from gpuinstall.base.requirement import Constraint, Requirement
+from gpuinstall.base.text import some
+from gpuinstall.base.values import Value, field
+from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
+from gpuinstall.catalog.pages import PageFile, wheels_of
+from gpuinstall.lock.uv.builds import Packages
+from gpuinstall.lock.uv.project import versions_in
+from gpuinstall.lock.uv.resolution import locked_files
+
+ReleaseKey = tuple[str, str]
+"""A package and its version, with a local label."""
+
+
+class Fact(Value):
+    """What METADATA omits of one release."""
+
+    package: str
+    version: str
+
+    why: str = ""
+    """The message about it; empty: not reported."""
+
+    builds: frozenset[str] | None = None
+    """The builds of torch that it runs with; None: all, empty: none."""
+
+    requires: tuple[str, ...] = ()
+    """Requirements that METADATA omits."""
+
+    wheel: Wheel | None = None
+    """The file with its METADATA."""
+
+    unread: str = ""
+    """Why it was not inspected; empty: it was."""
+
+    @property
+    def excludes(self) -> bool:
+        """Whether the release runs with no build."""
+        return self.builds == frozenset()
+
+    def rejects(self, build: str) -> bool:
+        """Return whether the release does not run with a build."""
+        return self.builds is not None and build not in self.builds
+
+
+class Knowledge(Value):
+    """Everything learned for one target. It only grows: ``|`` is the union."""
+
+    facts: Mapping[ReleaseKey, Fact] = field(default_factory=dict)
+
+    requirements: tuple[Requirement, ...] = ()
+    """Added requirements: paths, build tools, undeclared dependencies."""
+
+    beside_torch: tuple[tuple[Version, Constraint], ...] = ()
+    """Constraints of torch releases that their METADATA omits."""
+
+    files: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
+    """The prebuilt file of each extension that a package requires."""
+
+    unbuildable: frozenset[str] = frozenset()
+    """Packages whose build failed, although only a fact made uv build them."""
+
+    before_torch: tuple[str, ...] = ()
+    """Dependencies that uv decides before torch, because of their CUDA."""
+
+    after_torch: frozenset[str] = frozenset()
+    """Dependencies that led to a conflict when they came before torch."""
+
+    seen: frozenset[str] = frozenset()
+    """The packages of all answers."""
+
+    of_extras: frozenset[str] = frozenset()
+    """Packages that a requested extra requires."""
+
+    linked: frozenset[str] = frozenset()
+    """Dependencies with libraries that other packages link."""
+
+    def __or__(self, other: Knowledge) -> Knowledge:
+        facts = dict(self.facts)
+        for release, fact in other.facts.items():
+            known = facts.setdefault(release, fact)
+            if fact.excludes and not known.excludes:
+                facts[release] = fact
+        return Knowledge(
+            facts,
+            tuple(dict.fromkeys(self.requirements + other.requirements)),
+            tuple(dict.fromkeys(self.beside_torch + other.beside_torch)),
+            {**other.files, **self.files},
+            self.unbuildable | other.unbuildable,
+            tuple(dict.fromkeys(self.before_torch + other.before_torch)),
+            self.after_torch | other.after_torch,
+            self.seen | other.seen,
+            self.of_extras | other.of_extras,
+            self.linked | other.linked,
+        )
+
+    @classmethod
+    def of(cls, facts: Iterable[Fact | None]) -> Knowledge:
+        """Return the knowledge of some facts."""
+        return cls({(one.package, one.version): one for one in facts if one})
+
+    @property
+    def for_uv(self) -> tuple[object, ...]:
+        """The part that uv is given: nothing new ends a resolution."""
+        return (
+            self.facts,
+            self.requirements,
+            self.beside_torch,
+            self.files,
+            self.unbuildable,
+            self.decided_first,
+        )
+
+    @property
+    def decided_first(self) -> tuple[str, ...]:
+        """The dependencies that uv decides before torch."""
+        return tuple(one for one in self.before_torch if one not in self.after_torch)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether uv would be given nothing but the request."""
+        return not (self.facts or self.beside_torch)
+
+    def of_package(self, package: str) -> Iterator[Fact]:
+        """Yield the facts of one package."""
+        return (fact for fact in self.facts.values() if fact.package == package)
+
+    def excluded(self, package: str) -> frozenset[str]:
+        """Return the versions of a package that run with no build."""
+        facts = self.of_package(package)
+        return frozenset(fact.version for fact in facts if fact.excludes)
+
+    def of_answer(self, versions: Mapping[str, str]) -> Iterator[Fact]:
+        """Yield the facts of selected releases."""
+        return filter(None, map(self.facts.get, versions.items()))
+
+    def rejects(self, versions: Mapping[str, str], build: str) -> bool:
+        """Return whether a selected release does not run with a build."""
+        facts = self.of_answer(versions)
+        return any(not fact.excludes and fact.rejects(build) for fact in facts)
+
+    def unread(self, package: str, above: Version | None = None) -> str:
+        """List releases of a package that were not inspected, and why."""
+        facts = [
+            fact
+            for fact in self.of_package(package)
+            if fact.unread and (above is None or Version(fact.version) > above)
+        ]
+        if not facts:
+            return ""
+        versions = some([fact.version for fact in facts])
+        return f" (not inspected: {versions}: {facts[-1].unread})"
+
+
+class Answer(Value):
+    """uv's resolution, without the virtual packages."""
+
+    packages: Packages
+
+    missing_extras: Sequence[tuple[str, str, str]]
+    """Packages, their versions, and requested extras that they lack."""
+
+    build: Build
+
+    torch: str
+    """The version of torch that stands for the build."""
+
+    dropped: frozenset[str]
+    """The packages whose optional pins uv dropped."""
+
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """The version of each package."""
+        return versions_in(self.packages)
+
+    @cached_property
+    def wheels(self) -> tuple[Wheel, ...]:
+        """Its wheels."""
+        files = locked_files(self.packages)
+        links = [PageFile(file.url, file.name, file.sha256) for file in files]
+        return wheels_of(links, None, DEFAULT_INDEX)

@@ -1,0 +1,99 @@
+"""Learn from an answer what the next run of uv must know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.requirement import Constraint, Requirement
+from gpuinstall.catalog import Wheel
+from gpuinstall.catalog.extensions import load_extensions
+from gpuinstall.lock.resolve.extensions import choose_prebuilt, extension_row
+from gpuinstall.lock.resolve.inspect import AnswerInspector, sdists, wheel_fact
+from gpuinstall.lock.resolve.knowledge import Answer, Knowledge
+from gpuinstall.lock.resolve.older import older_facts
+from gpuinstall.lock.uv.builds import build_tools
+from gpuinstall.wheels.compatibility import Compatibility
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+
+def learn(answer: Answer, known: Knowledge, inspector: AnswerInspector) -> Knowledge:
+    """Return what is known after an answer.
+
+    The files of extensions and build tools are only added to an answer without faults.
+    """
+    grown = known | Knowledge(seen=frozenset(answer.versions))
+    grown |= Knowledge.of(inspector.companions(answer))
+    if not inspector.is_idle:
+        grown = _inspected(answer, grown, inspector)
+        grown |= Knowledge.of(inspector.sources(answer))
+    grown |= Knowledge(beside_torch=tuple(_constraints(answer, inspector)))
+    if grown.for_uv == known.for_uv:
+        grown |= Knowledge(files=_prebuilt(answer, grown, inspector))
+    if grown.for_uv == known.for_uv:
+        undeclared = inspector.question.catalog.undeclared(answer.versions)
+        added = map(Requirement.of, (*build_tools(answer.packages), *undeclared))
+        grown |= Knowledge(requirements=tuple(added))
+    return grown
+
+
+def _inspected(
+    answer: Answer, known: Knowledge, inspector: AnswerInspector
+) -> Knowledge:
+    """Return what is known after the wheels of an answer were inspected."""
+    known |= Knowledge(of_extras=inspector.required_by_extras(answer))
+    for found in inspector.inspect(answer, known):
+        known |= _facts_of(found, answer, known, inspector)
+    return known | Knowledge(linked=inspector.linked(answer))
+
+
+def _facts_of(
+    found: Compatibility, answer: Answer, known: Knowledge, inspector: AnswerInspector
+) -> Knowledge:
+    """Return the facts of a wheel and, if rejected, of older releases."""
+    package = found.wheel.package
+    fact = wheel_fact(found, answer.torch)
+    if fact is None or inspector.is_optional(package):
+        return Knowledge()
+    learned = Knowledge.of([fact])
+    # A requested package stays at its latest release if another torch runs with it.
+    is_dependency = not inspector.is_requested(package, known)
+    if fact.excludes:
+        pure = inspector.pure_file(found)
+        if pure:
+            return Knowledge(files={package: pure})
+    elif not is_dependency or not fact.rejects(answer.torch):
+        return learned
+    elif package not in known.before_torch and inspector.may_come_first(found, answer):
+        return learned | Knowledge(before_torch=(package,))
+    return learned | Knowledge.of(older_facts(found, inspector, answer, known))
+
+
+def _constraints(
+    answer: Answer, inspector: AnswerInspector
+) -> Iterator[tuple[Version, Constraint]]:
+    """Yield constraints of torch that METADATA omits and uv violated."""
+    torch = answer.build.torch
+    for constraint in inspector.question.catalog.constraints(torch):
+        version = answer.versions.get(constraint.name)
+        if version and not constraint.allows(version):
+            yield torch, constraint
+
+
+def _prebuilt(
+    answer: Answer, known: Knowledge, inspector: AnswerInspector
+) -> dict[str, tuple[Wheel, ...]]:
+    """Return prebuilt files of extensions that would be compiled."""
+    question = inspector.question
+    beside = question.with_builds([answer.build])
+    files = dict[str, tuple[Wheel, ...]]()
+    for name in sorted(load_extensions().rows.keys() & sdists(answer)):
+        row = extension_row(name, inspector.index.session)
+        fit = choose_prebuilt(
+            row, beside, inspector.index.session, Requirement.of(name)
+        ).fit
+        if fit and name not in known.files and name not in question.files:
+            files[name] = (fit.wheel,)
+    return files

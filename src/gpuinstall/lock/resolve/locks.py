@@ -1,0 +1,372 @@
+"""Resolve locks: one alternative after another, until one is possible.
+
+The locked torch and versions come first, then the locked versions as preferences, then
+another Python, and with ``--relax`` fewer pins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from gpuinstall.base.errors import (
+    GpuInstallError,
+    InstallationError,
+    MachineError,
+    NoBuildError,
+)
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import Constraint
+from gpuinstall.base.text import some
+from gpuinstall.base.values import replace
+from gpuinstall.base.versions import numbers
+from gpuinstall.lock.file.lock import Lock
+from gpuinstall.lock.request.project import built_requirements
+from gpuinstall.lock.resolve.kept import alternatives_near, by_name
+from gpuinstall.lock.resolve.live import live_requests
+from gpuinstall.lock.resolve.pose import (
+    TARGETS_DISAGREE,
+    held_back_by,
+    pose_together,
+)
+from gpuinstall.lock.resolve.question import Alternative, Requests, public
+from gpuinstall.lock.resolve.relax import resolve_relaxed, suggest_relax
+from gpuinstall.lock.resolve.targets import Resolutions, resolve_targets
+from gpuinstall.lock.uv.builds import (
+    BuildSite,
+    check_builds,
+    report_builds,
+    source_builds,
+)
+from gpuinstall.lock.uv.errors import Conflict
+from gpuinstall.lock.uv.project import requirement_lines
+from gpuinstall.lock.uv.resolution import Resolution
+from gpuinstall.plan.python import minor_version
+from gpuinstall.sources.session import Session
+from gpuinstall.sources.web import OFFLINE
+
+PYTHONS = 2
+"""How many other Pythons are tried."""
+
+
+def resolve_locks(
+    requests: Requests,
+    session: Session,
+    *,
+    locks: Sequence[Lock] = (),
+    moving: Collection[str] = (),
+    upgrade: bool = False,
+    installed: Mapping[str, str] | None = None,
+) -> Resolutions:
+    """Resolve locks with the builds that the sources list today.
+
+    Args:
+        requests: One for each target.
+        session: The clients of the run.
+        locks: The existing locks, whose versions are kept where possible.
+        moving: The only packages to upgrade.
+        upgrade: Whether to keep only the Python of the locks.
+        installed: The versions to keep where possible, if there is no lock.
+
+    Raises:
+        MachineError: No build runs on a machine.
+        NoBuildError: No build or no versions are compatible.
+        InstallationError: A source or uv fails.
+        UsageError: A package in ``moving`` is in no lock.
+    """
+    live, unreachable = live_requests(_with_overrides(requests, session), session)
+    if unreachable:
+        raise refusal_or(unreachable, requests, session)
+    _check_locked_torch(live, locks, session)
+    digests = {"" if upgrade else lock.record.build_files_digest for lock in locks}
+    _rebuild_outdated(requests[0].request, digests, session)
+    alternatives = [*alternatives_near(live, locks, moving, upgrade=upgrade)]
+    if installed:
+        alternatives = [Alternative(preferences=installed)]
+    reported = {pair for lock in locks for pair in lock.all_versions.items()}
+    conflict: Conflict
+    for alternative in alternatives:
+        answer = resolve_alternative(live, alternative, session, usual=requests)
+        if isinstance(answer, Conflict):
+            conflict = answer
+            continue
+        # An upgrade does not keep the versions of the project's own lock.
+        preferred = () if upgrade else live[0].request.preferred
+        reasons = held_back_by(live, answer[0].choice.build.torch)
+        answer = [
+            one.with_warnings(_changed(one.versions, preferred, moving), reasons)
+            for one in answer
+        ]
+        break
+    else:
+        # The last alternative keeps the least, so its conflict is about the request.
+        answer = _other_answer(live, alternatives[-1], conflict.error, session)
+    reported = {pair for lock in locks for pair in lock.all_versions.items()}
+    _report_sources(answer, reported, session)
+    return answer
+
+
+def _other_answer(
+    requests: Requests,
+    alternative: Alternative,
+    error: GpuInstallError,
+    session: Session,
+) -> Resolutions:
+    """Return an answer for another Python or fewer pins, or raise."""
+    answer = _with_other_python(requests, alternative, error, session)
+    if answer:
+        return answer
+    if requests[0].request.relax:
+        return resolve_relaxed(requests, error, session, resolve_alternative)
+    suggest_relax(requests, error, session, resolve_alternative)
+    raise error
+
+
+def resolve_alternative(
+    requests: Requests,
+    alternative: Alternative,
+    session: Session,
+    *,
+    usual: Requests | None = None,
+) -> Resolutions | Conflict:
+    """Resolve one alternative, and check that packages can be built.
+
+    Args:
+        requests: One for each target.
+        alternative: The preferences and pins.
+        session: The clients of the run.
+        usual: The requests with all builds of the catalog.
+
+    Raises:
+        InstallationError: A source does not answer, or uv fails.
+    """
+    silence: InstallationError | None
+    try:
+        answer = resolve_targets(requests, alternative, session)
+    except InstallationError as failure:
+        if failure.code != "unreachable":
+            raise
+        silence = failure
+    else:
+        if not isinstance(answer, Conflict):
+            return _buildable(answer, session)
+        # The torch index may have the missing build.
+        silence = session.client.unreachable(session.sources.torch_index)
+        conflict = answer.error
+        message = f"{conflict.message}: {conflict.why}"
+        family = requests[0].catalog.family
+        if silence is None or family.isdisjoint(re.findall(r"[\w-]+", message)):
+            return answer
+        if conflict.code == TARGETS_DISAGREE:
+            silence = _disagreement(conflict, silence)
+        elif conflict.why:
+            silence.evidence = message
+    error = refusal_or(silence, usual or requests, session)
+    if error is silence:
+        raise silence
+    return Conflict(error)
+
+
+def refusal_or(
+    silence: InstallationError, requests: Requests, session: Session
+) -> GpuInstallError:
+    """Return a refusal regardless of a silent source, or its error.
+
+    Args:
+        silence: The error of the source.
+        requests: With all builds of the catalog.
+        session: The run, which may be offline.
+    """
+    try:
+        pose_together(requests)
+    except (MachineError, NoBuildError) as error:
+        return error
+    if session.environment.get("UV_OFFLINE"):
+        silence.why, silence.hint = OFFLINE
+    return silence
+
+
+def _disagreement(
+    conflict: GpuInstallError, silence: InstallationError
+) -> InstallationError:
+    """Return the error for a common torch that no reachable index has."""
+    return InstallationError(
+        conflict.code,
+        conflict.message,
+        why=f"{silence.message}: {silence.why}",
+        evidence=conflict.evidence,
+        hint=f"{conflict.hint}\n{silence.hint}",
+    )
+
+
+def _check_locked_torch(
+    requests: Requests,
+    locks: Iterable[Lock],
+    session: Session,
+) -> None:
+    """Raise InstallationError if the torch index lacks the locked torch.
+
+    Another source may have only a much older one, so the lock is not changed.
+    """
+    index = session.sources.torch_index
+    builds = [
+        build
+        for request in requests
+        for build in request.catalog.builds_for(
+            request.machine.os, request.machine.arch
+        )
+    ]
+    listed = [str(build.source) for build in builds if not build.absent]
+    is_empty = not any(source.startswith(index) for source in listed)
+    for lock in locks:
+        torch = lock.versions.get("torch")
+        reasons = {build.absent for build in builds if build.name == torch}
+        is_lost = is_empty or "unreachable" in reasons
+        if reasons and None not in reasons and is_lost:
+            mirror = "export GPUINSTALL_TORCH_INDEX=https://index.example/whl   # for a mirror that answers"
+            error = InstallationError(
+                "torch-index-lost",
+                f"{index} does not have torch {torch} of {lock.name} now; the lock stays as it is",
+                hint=f"Try again later\n{mirror}",
+            )
+            silent = session.client.unreachable(index)
+            if silent:
+                error.why = silent.why
+            if session.environment.get("UV_OFFLINE"):
+                error.why, error.hint = OFFLINE
+            raise error
+
+
+def _with_overrides(requests: Requests, session: Session) -> Requests:
+    """Limit the builds to uv's overrides of the torch family."""
+    family = requests[0].catalog.family
+    overrides = session.sources.overrides
+    limits = tuple(one.constraint for one in overrides if one.name in family)
+    return [
+        one.asking(constraints=one.request.constraints + limits) for one in requests
+    ]
+
+
+def _rebuild_outdated(
+    request: Request, digests: Collection[str], session: Session
+) -> None:
+    """Make uv build local projects again if their files changed.
+
+    uv compares only the times of a project's own files.
+
+    Args:
+        request: The request.
+        digests: The digests of these files in the locks; none: nothing was built.
+        session: The clients of the run.
+    """
+    if digests and request.build_files_digest not in {"", *digests}:
+        built = built_requirements(request.requirements, session.folder)
+        session.outdated.update(requirement_lines(built, session.folder))
+
+
+def _with_other_python(
+    requests: Requests,
+    alternative: Alternative,
+    error: GpuInstallError,
+    session: Session,
+) -> Resolutions | None:
+    """Resolve for another installed Python, unless one is fixed.
+
+    Args:
+        requests: One for each target.
+        alternative: The last alternative.
+        error: Its error.
+        session: The clients of the run.
+    """
+    first = requests[0]
+    is_fixed = first.request.python or alternative.python or len(requests) > 1
+    # Only then is there a plan.
+    is_conflict = error.code in {"requirements-conflict", "only-binary"}
+    if is_fixed or not is_conflict:
+        return None
+    usual = first.plan.choice.python
+    pythons = set(map(minor_version, first.machine.pythons or ()))
+    for python in sorted(pythons - {usual}, key=numbers, reverse=True)[:PYTHONS]:
+        answer = resolve_alternative(
+            requests, replace(alternative, python=python), session
+        )
+        if not isinstance(answer, Conflict) and answer[0].choice.python == python:
+            message = f"Python {python} is taken: for {usual} {error.message}"
+            reason = Reason("other-python", message)
+            return [one.with_warnings([reason]) for one in answer]
+    return None
+
+
+def _buildable(resolutions: Resolutions, session: Session) -> Resolutions | Conflict:
+    """Return the resolutions, or why a package cannot be built."""
+    for one in resolutions:
+        builds, site = source_builds(one.packages), _site(one, session)
+        try:
+            check_builds(builds, site, here=one.request.builds_here)
+        except NoBuildError as error:
+            report_builds(builds, site, session.reporter)
+            return Conflict(error)
+    return resolutions
+
+
+def _site(resolution: Resolution, session: Session) -> BuildSite:
+    """Return the machine and environment of source builds."""
+    return BuildSite(
+        backend=resolution.choice.build.backend,
+        versions=resolution.versions,
+        machine=resolution.request.machine,
+        environ=session.environment,
+        passed=session.sources.policy.pass_build_variables,
+    )
+
+
+def _report_sources(
+    resolutions: Iterable[Resolution],
+    reported: Collection[tuple[str, str]],
+    session: Session,
+) -> None:
+    """Report source builds, and indexes of the user's configuration.
+
+    Args:
+        resolutions: One for each target.
+        reported: Releases whose builds were reported before.
+        session: The clients of the run.
+    """
+    packages = defaultdict[str, dict[str, None]](dict)
+    for resolution in resolutions:
+        for package in resolution.packages:
+            if "index" in package:
+                packages[package["index"]][package["name"]] = None
+    for index, names in packages.items():
+        origin = session.sources.own_indexes[index]
+        session.reporter.step(
+            "Index", f"{index}, as {origin} says: the source of {some([*names])}"
+        )
+    for resolution in resolutions:
+        builds = source_builds(resolution.packages)
+        new = [one for one in builds if (one.package, one.version) not in reported]
+        report_builds(new, _site(resolution, session), session.reporter)
+
+
+def _changed(
+    versions: Mapping[str, str],
+    preferred: Iterable[Constraint],
+    moving: Collection[str],
+) -> Iterator[Reason]:
+    """Yield locked versions of the project that this build cannot have.
+
+    Args:
+        versions: The resolved versions.
+        preferred: The versions of the project's own lock.
+        moving: The packages to upgrade.
+    """
+    others = []
+    for name, before in by_name(preferred).items():
+        now = versions.get(name, before)
+        if name not in moving and public(now) != public(before):
+            others.append(f"{name} {now} (locked: {before})")
+    if others:
+        message = "versions differ from the project's own lock, which is incompatible with this build"
+        yield Reason("team-lock-differs", f"{message}: {', '.join(others)}")

@@ -1,0 +1,233 @@
+"""Search the older releases of a package for the latest one that runs.
+
+After three rejections for one reason, the stride doubles with each further one. Then the
+search bisects between the first release that runs and the last rejected one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.catalog import Wheel
+from gpuinstall.lock.resolve.inspect import AnswerInspector, wheel_fact
+from gpuinstall.lock.resolve.knowledge import Answer, Fact, Knowledge
+from gpuinstall.wheels.compatibility import Compatibility, missing_compiled_code
+from gpuinstall.wheels.learned.row import Depth
+from gpuinstall.wheels.members import load_members
+
+REJECTIONS = 3
+"""How many rejections for one reason widen the stride, or refuse."""
+
+
+class Trial(NamedTuple):
+    """The result of one older release."""
+
+    wheel: Wheel
+
+    fact: Fact | None
+    """What METADATA omits of it."""
+
+    runs: bool | None
+    """Whether it runs; None: unknown."""
+
+    cause: str = ""
+    """The kind of reason for which it was rejected."""
+
+
+class OlderReleases:
+    """The search through the older releases of one package."""
+
+    def __init__(
+        self,
+        rejected: Compatibility,
+        inspector: AnswerInspector,
+        answer: Answer,
+        known: Knowledge,
+    ) -> None:
+        self.rejected = rejected
+        self.inspector = inspector
+        self.answer = answer
+        self.known = known
+        package = rejected.wheel.package
+        # A dependency must run with the selected torch, a requested package with any.
+        self.builds = frozenset([answer.torch])
+        if inspector.is_requested(package, known):
+            self.builds = frozenset(inspector.index.builds)
+        self.wheels = self._candidates()
+        self.trials: dict[int, Trial] = {}
+        self.rejections = Counter([_cause(rejected, answer)])
+
+    def facts(self) -> Iterator[Fact]:
+        """Yield what was learned, also of releases that were skipped."""
+        found = self._search()
+        end = len(self.wheels) if found is None else found + 1
+        for place in range(end):
+            trial = self.trials.get(place)
+            if trial and trial.runs is not None:
+                if trial.fact:
+                    yield trial.fact
+            elif found is not None or self._is_refused:
+                yield self._assumed(place)
+            # Otherwise, the latest release that no fact excludes is selected.
+        if found is None and self._is_refused:
+            yield from self._prereleases()
+
+    @property
+    def _is_refused(self) -> bool:
+        """Whether no older release is selected, for one reason or for all."""
+        are_all_rejected = all(
+            place in self.trials and self.trials[place].runs is False
+            for place in range(len(self.wheels))
+        )
+        return are_all_rejected or max(self.rejections.values()) >= REJECTIONS
+
+    def _candidates(self) -> list[Wheel]:
+        """Return the older releases that requirements allow, latest first."""
+        wheel = self.rejected.wheel
+        index = self.inspector.index
+        releases = index.releases(wheel.package).items()
+        older = [one for version, one in releases if version < wheel.version]
+        requirements = [
+            requirement
+            for other in self.inspector.installed(self.answer)
+            if other.package != wheel.package
+            for requirement in index.metadata_requirements(other)
+            if requirement.name == wheel.package
+        ]
+        allowed = [
+            one
+            for one in older
+            if all(requirement.allows(one.version) for requirement in requirements)
+        ]
+        # Otherwise, another version of the packages that require it is selected.
+        return allowed or older
+
+    def _search(self) -> int | None:
+        """Return the latest release that runs, if one is known to."""
+        last = -1
+        stride = 1
+        cause = _cause(self.rejected, self.answer)
+        rejections = 1
+        while last + 1 < len(self.wheels):
+            end = len(self.wheels)
+            place = last + stride if last + stride < end else (last + end) // 2
+            trial = self._try(place)
+            if trial is None:
+                return None
+            if trial.runs or trial.cause not in {"", cause}:
+                found = self._bisect(last, place, cause)
+                if found is not None or self.trials[place].runs:
+                    return found
+                cause, rejections, stride = trial.cause, 0, 1
+            rejections += 1
+            if rejections >= REJECTIONS:
+                stride *= 2
+            last = place
+        return None
+
+    def _bisect(self, rejected: int, older: int, cause: str) -> int | None:
+        """Return the latest release between two that runs, if any.
+
+        Args:
+            rejected: The place of the last release rejected for a cause.
+            older: The place of one that runs, or is rejected for another cause.
+            cause: The cause.
+        """
+        found = older if self.trials[older].runs else None
+        while older - rejected > 1:
+            middle = (rejected + older) // 2
+            trial = self._try(middle)
+            if trial is None:
+                break
+            if trial.runs:
+                found = older = middle
+            elif found is None and trial.cause not in {"", cause}:
+                older = middle
+            else:
+                rejected = middle
+        return found
+
+    def _try(self, place: int) -> Trial | None:
+        """Inspect a release; return None if the budget is spent."""
+        if place not in self.trials:
+            if self.inspector.index.reader.is_spent:
+                return None
+            trial = self._inspect(self.wheels[place])
+            self.trials[place] = trial
+            if trial.cause:
+                self.rejections[trial.cause] += 1
+        return self.trials[place]
+
+    def _inspect(self, wheel: Wheel) -> Trial:
+        """Inspect a release."""
+        inspector = self.inspector
+        try:
+            found = inspector.read(wheel, self.answer, self.known, self.builds)
+        except InstallationError as error:
+            return Trial(wheel, _skipped(wheel, error.message), None)
+        fact = wheel_fact(found, self.answer.torch)
+        if not found.runs_with(self.builds):
+            return Trial(wheel, fact, runs=False, cause=_cause(found, self.answer))
+        if inspector.deepest_for(wheel.package) is Depth.METADATA:
+            return Trial(wheel, fact, runs=True)
+        why = missing_compiled_code(found, self.rejected)
+        if why:
+            fact = _skipped(wheel, f"it {why.message}", is_read=True)
+            return Trial(wheel, fact, runs=False, cause=why.code)
+        for row, _, warning in found.verdicts.values():
+            # The makers of some packages state what their files do not.
+            is_known = row.codes or row.package in load_members().stated
+            if not row.is_whole and (warning or not is_known):
+                why_unread = "only a part of it was read"
+                return Trial(wheel, _skipped(wheel, why_unread), None)
+        return Trial(wheel, fact, runs=True)
+
+    def _assumed(self, place: int) -> Fact:
+        """Return the fact of a release that was not inspected."""
+        trial = self.trials.get(place)
+        why = "releases before and after it do not run either"
+        if trial and trial.fact:
+            why = trial.fact.unread
+        return _skipped(self.wheels[place], why)
+
+    def _prereleases(self) -> Iterator[Fact]:
+        """Exclude pre-releases, which uv would select otherwise."""
+        package = self.rejected.wheel.package
+        index = self.inspector.index
+        for limit in index.limits(package):
+            if limit.specifier and limit.specifier.prereleases:
+                return
+        for wheel in index.wheels_of(package):
+            if wheel.version.is_prerelease:
+                yield Fact(package, str(wheel.version), builds=frozenset())
+
+
+def _cause(found: Compatibility, answer: Answer) -> str:
+    """Return the kind of reason for which a wheel is rejected."""
+    reason = found.reason(answer.torch)
+    return reason.code if reason else "metadata"
+
+
+def _skipped(wheel: Wheel, why: str, *, is_read: bool = False) -> Fact:
+    """Return the fact of a release that is not selected."""
+    version = str(wheel.version)
+    return Fact(
+        wheel.package,
+        version,
+        f"{wheel.package} {version} was skipped: {why}",
+        frozenset(),
+        unread="" if is_read else why,
+    )
+
+
+def older_facts(
+    rejected: Compatibility,
+    inspector: AnswerInspector,
+    answer: Answer,
+    known: Knowledge,
+) -> Sequence[Fact]:
+    """Return the facts of the older releases of a rejected one."""
+    return [*OlderReleases(rejected, inspector, answer, known).facts()]

@@ -1,0 +1,191 @@
+"""Pose the questions of locks: one Python, and one torch for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.text import some
+from gpuinstall.base.values import replace
+from gpuinstall.lock.file.target import minor
+from gpuinstall.lock.request.lock_request import LockRequest, plan_or_raise
+from gpuinstall.lock.resolve.question import (
+    Alternative,
+    Question,
+    Requests,
+    without_label,
+)
+from gpuinstall.plan import Plan
+from gpuinstall.plan.demand import parse_request
+from gpuinstall.plan.values import HELD_BACK
+
+PER_TARGET = (
+    "Set per-target = true in [tool.gpuinstall]: each target gets its own newest torch"
+)
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+TARGETS_DISAGREE = "targets-disagree"
+
+
+def pose(wanted: LockRequest, plan: Plan) -> Question:
+    """Return the question of one lock.
+
+    The plan decides a request for the torch family. Otherwise, uv may select any
+    build that runs.
+    """
+    choice = plan.choice
+    question = Question(wanted, plan, (choice.build,), choice.requirements)
+    if not question.is_open:
+        return question
+    family = wanted.catalog.family
+    return replace(
+        question,
+        builds=plan.runnable or question.builds,
+        requirements=tuple(
+            without_label(one, family) for one in wanted.request.requirements
+        ),
+    )
+
+
+def pose_together(
+    requests: Requests, alternative: Alternative | None = None
+) -> list[Question]:
+    """Return a question for each target, with one Python.
+
+    Args:
+        requests: One for each target.
+        alternative: Its torch and Python are selected if all targets have them.
+
+    Raises:
+        MachineError: A machine can run no build.
+        NoBuildError: No build fits, or none is common to all targets.
+    """
+    alternative = alternative or Alternative()
+    first = requests[0]
+    torches: list[Version | None] = [None]
+    pythons: list[str | None]
+    if len(requests) == 1:
+        torches = [*dict.fromkeys((alternative.torch, None))]
+        pythons = [*dict.fromkeys((alternative.python, None))]
+    else:
+        pythons = [
+            *sorted(_pythons(requests), key=lambda one: one != alternative.python)
+        ]
+        if not first.request.newest_per_target:
+            common = common_torches(requests)
+            torches = [*sorted(common, key=lambda one: one != alternative.torch)]
+    for torch, python in product(torches, pythons):
+        outcomes = [one.outcome_with(torch=torch, python=python) for one in requests]
+        plans = [one for one in outcomes if isinstance(one, Plan)]
+        if len(plans) == len(requests):
+            questions = _agreed(requests, plans, python)
+            return [question.keeping(alternative) for question in questions]
+    # A target without any build raises its own error here.
+    available = [f"{one.label}: torch {_torches_of(one)}" for one in requests]
+    raise NoBuildError(
+        TARGETS_DISAGREE,
+        "no torch version is available for all targets",
+        evidence=" · ".join(available),
+        hint=PER_TARGET,
+    )
+
+
+def _torches_of(request: LockRequest) -> str:
+    """List the torch versions that run on a target, latest first."""
+    torches = {build.torch for build in request.plan.runnable}
+    return some([str(torch) for torch in sorted(torches, reverse=True)])
+
+
+def common_torches(requests: Requests) -> list[Version]:
+    """Return the torch versions that run on all targets, latest first."""
+    torches = [{build.torch for build in one.plan.runnable} for one in requests]
+    return sorted(set.intersection(*torches), reverse=True)
+
+
+def _pythons(requests: Requests) -> list[str]:
+    """Return the Pythons to try for all targets, in order.
+
+    A requested Python is the only one. Otherwise, the preferred ones come first, then
+    the catalog's default, then the latest.
+    """
+    first = requests[0]
+    demand = parse_request(first.request, first.catalog.family, first.machine)
+    if isinstance(demand.python, str):
+        return [demand.python]
+    released = {
+        python
+        for request in requests
+        for build in request.plan.runnable
+        for python in build.pythons
+    }
+    pythons = [*first.request.preferred_pythons, first.catalog.settled_python]
+    pythons += sorted(released, key=minor, reverse=True)
+    return list(dict.fromkeys(filter(demand.pythons.__contains__, pythons)))
+
+
+def _agreed(
+    requests: Requests,
+    plans: Sequence[Plan],
+    python: str | None,
+) -> list[Question]:
+    """Return the questions for one Python.
+
+    Args:
+        requests: One for each target.
+        plans: The choice of each target.
+        python: The ``X.Y`` for all targets; None: each has its own.
+    """
+    first = requests[0]
+    is_shared = len(requests) > 1 and first.names_programs
+    if is_shared:
+        plans = [
+            plan_or_raise(one.outcome_with(python=python), one.machine)
+            for one in requests
+        ]
+    questions = [pose(one, plan) for one, plan in zip(requests, plans, strict=True)]
+    if not is_shared or first.request.newest_per_target:
+        return questions
+    common = frozenset.intersection(*(question.torches for question in questions))
+    limiting = next(iter(limiting_targets(requests, max(common))), "all targets")
+    return [
+        replace(one.with_torches(common), common=max(common), limiting_target=limiting)
+        for one in questions
+    ]
+
+
+def held_back_by(requests: Requests, chosen: Version) -> list[Reason]:
+    """Return the targets that prevent a later torch, as reasons."""
+    first = requests[0]
+    # With programs, each resolution reports its own target.
+    is_reported = len(requests) > 1 and first.names_programs
+    if is_reported or first.request.newest_per_target:
+        return []
+    return [
+        Reason(HELD_BACK, f"{newest_for(name, chosen)}; the others would have {torch}")
+        for name, torch in limiting_targets(requests, chosen).items()
+    ]
+
+
+def newest_for(name: str, torch: Version) -> str:
+    """Return that a torch is the latest for a target."""
+    return f"torch {torch} is the newest for {name}"
+
+
+def limiting_targets(requests: Requests, chosen: Version) -> dict[str, Version]:
+    """Return the targets that prevent a later torch, each with that torch."""
+    torches = {
+        one.label: {build.torch for build in one.plan.runnable} for one in requests
+    }
+    if len(torches) == 1 or chosen < max(set.intersection(*torches.values())):
+        return {}
+    found: dict[str, Version] = {}
+    for name in torches:
+        others = [torches[other] for other in torches if other != name]
+        without = max(set.intersection(*others))
+        if without > chosen:
+            found[name] = without
+    return found

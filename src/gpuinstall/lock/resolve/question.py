@@ -1,0 +1,229 @@
+"""The question of one lock: the request, and all that narrows it.
+
+An alternative is another question: a copy with some fields replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from packaging.version import Version
+
+from gpuinstall.base.requirement import (
+    Constraint,
+    Requirement,
+    RequirementT,
+    names_of,
+)
+from gpuinstall.base.values import Value, field, replace
+from gpuinstall.lock.file.target import Target
+from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.plan import Plan
+
+if TYPE_CHECKING:
+    from packaging.tags import Tag
+
+    from gpuinstall.base.machine import Gpu
+    from gpuinstall.catalog import Build, Catalog, Wheel
+    from gpuinstall.machine.protocol import Rules
+
+Requests = Sequence[LockRequest]
+
+
+class Alternative(Value):
+    """The preferences and pins of one alternative, for all targets."""
+
+    preferences: Mapping[str, str] = field(default_factory=dict)
+    """The versions to keep unless something requires others."""
+
+    pins: Mapping[str, str] = field(default_factory=dict)
+    """The versions of the torch family to keep in any case."""
+
+    locks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """All versions of the lock of each target, to keep the lock unchanged."""
+
+    python: str | None = None
+    hashes: Mapping[str, str] = field(default_factory=dict)
+    """The sha256 of locked files, by name and by URL."""
+
+    optional_pins: tuple[Requirement, ...] = ()
+    """The pins that uv may drop, the last one first."""
+
+    metadata: tuple[Mapping[str, Any], ...] = ()
+    """METADATA of local projects whose requirements are requested."""
+
+    @property
+    def torch(self) -> Version | None:
+        """The pinned torch."""
+        pin = self.pins.get("torch")
+        return public(pin) if pin else None
+
+
+class Question(Value):
+    """One resolution, for one target."""
+
+    wanted: LockRequest
+
+    plan: Plan
+    """The choice before packages are inspected."""
+
+    builds: tuple[Build, ...]
+    """The builds of torch that uv may select, the best first."""
+
+    requirements: tuple[Requirement, ...]
+    """In the order in which uv decides them."""
+
+    bounds: tuple[Constraint, ...] = ()
+    """Lower bounds, tried to select a newer release."""
+
+    alternative: Alternative = field(default_factory=Alternative)
+
+    files: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
+    """The prebuilt file of each extension."""
+
+    common: Version | None = None
+    """The latest torch of all targets; None: this is the only target."""
+
+    limiting_target: str = ""
+    """The target without a later torch."""
+
+    @property
+    def python(self) -> str:
+        """The Python, ``X.Y``."""
+        return self.plan.choice.python
+
+    @cached_property
+    def target(self) -> Target:
+        """The platform."""
+        return self.wanted.target(self.builds[0])
+
+    @cached_property
+    def tags(self) -> tuple[Tag, ...]:
+        """The wheel tags of the platform, the best first."""
+        return self.target.tags(self.python)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The builds that the sources list today."""
+        return self.wanted.catalog
+
+    @cached_property
+    def gpus(self) -> tuple[tuple[Rules, Gpu], ...]:
+        """The GPUs to support, each with the rules of its vendor."""
+        return tuple(self.wanted.gpus(self.plan))
+
+    @cached_property
+    def requested(self) -> frozenset[str]:
+        """The requested packages, and torch."""
+        return names_of(self.requirements) | {"torch"}
+
+    @cached_property
+    def programs(self) -> tuple[Requirement, ...]:
+        """The requirements outside the torch family, for the target."""
+        return tuple(
+            one
+            for one in self.requirements
+            if one.name not in self.catalog.family and self.counts(one)
+        )
+
+    @cached_property
+    def is_frozen(self) -> bool:
+        """Whether every requirement is pinned, as by ``pip freeze``.
+
+        A single pin is an ordinary request.
+        """
+        counting = [*filter(self.counts, self.wanted.request.requirements)]
+        return len(counting) > 1 and all(one.is_exact or one.url for one in counting)
+
+    def counts(self, requirement: Requirement) -> bool:
+        """Return whether the marker of a requirement applies to the target."""
+        return requirement.counts_on(self.wanted.machine, self.python)
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """The constraints of the request and of the alternative."""
+        family = self.catalog.family
+        own = [without_label(one, family) for one in self.wanted.request.constraints]
+        pins = [
+            Constraint.of(name, f"=={public(pin)}")
+            for name, pin in self.alternative.pins.items()
+        ]
+        return (*own, *pins, *self.bounds)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether packages, and not the plan, decide the build of torch.
+
+        Only METADATA tells the companions of a torch that the catalog lacks.
+        """
+        return self.wanted.names_programs or self.plan.choice.build.learned is not None
+
+    @property
+    def narrowed(self) -> LockRequest:
+        """The request, without builds that no file of an extension is for."""
+        if not self.files:
+            return self.wanted
+        builds = set(self.builds)
+        catalog = self.catalog.without(
+            lambda build: not (build.absent or build in builds), "without-extension"
+        )
+        return replace(self.wanted, catalog=catalog)
+
+    @property
+    def torches(self) -> frozenset[Version]:
+        """The versions of torch that uv may select."""
+        return frozenset(build.torch for build in self.builds)
+
+    def keeping(self, alternative: Alternative) -> Question:
+        """Return the question of an alternative, with its target's lock."""
+        locked = alternative.locks.get(str(self.target), {})
+        own = replace(
+            alternative,
+            preferences={**alternative.preferences, **locked},
+            pins=locked or alternative.pins,
+        )
+        return replace(self, alternative=own)
+
+    def with_torches(self, torches: Container[Version]) -> Question:
+        """Return the question with some versions of torch."""
+        return self.with_builds(one for one in self.builds if one.torch in torches)
+
+    def with_builds(self, builds: Iterable[Build]) -> Question:
+        """Return the question with some builds of torch."""
+        return replace(self, builds=tuple(builds))
+
+
+def public(version: str) -> Version:
+    """Return a version without its local label."""
+    return Version(Version(version).public)
+
+
+def without_label(requirement: RequirementT, family: frozenset[str]) -> RequirementT:
+    """Return a requirement without the backend in its versions.
+
+    The builds already have one backend.
+    """
+    if requirement.name not in family or "+" not in str(requirement.specifier):
+        return requirement
+    clauses = []
+    for clause in requirement.specifier or ():
+        version, _, label = clause.version.partition("+")
+        if not label:
+            clauses.append(str(clause))
+        elif clause.operator != "!=":
+            clauses.append(f"=={version}")
+    return requirement.with_specifier(",".join(clauses))
+
+
+def without_versions(request: LockRequest, packages: Container[str]) -> LockRequest:
+    """Return a request for any version of some packages."""
+    requirements = tuple(
+        one.with_specifier("") if one.name in packages and not one.url else one
+        for one in request.request.requirements
+    )
+    constraints = tuple(
+        one for one in request.request.constraints if one.name not in packages
+    )
+    return request.asking(requirements=requirements, constraints=constraints)

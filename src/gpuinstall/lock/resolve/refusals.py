@@ -1,0 +1,119 @@
+"""Explain a refusal: uv's own message, or the deciding fact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from packaging.version import Version
+
+from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.requirement import Requirement
+from gpuinstall.lock.resolve.explanations import NO_CODE, without_marker
+from gpuinstall.lock.resolve.knowledge import Fact
+from gpuinstall.lock.resolve.resolver import Refused, Resolver
+from gpuinstall.lock.resolve.run_uv import run_uv_alone
+from gpuinstall.lock.uv.errors import Conflict
+from gpuinstall.plan import Rejected
+from gpuinstall.wheels.needs import name_for_cuda
+
+
+def refusal_of(refused: Refused, resolver: Resolver) -> Conflict:
+    """Return a conflict without any of the virtual packages."""
+    conflict = refused.conflict
+    if conflict.error.code not in {"requirements-conflict", "package-not-found"}:
+        return conflict
+    alone = run_uv_alone(refused.question, resolver.index)
+    if isinstance(alone, Conflict):
+        return _refused_by_machine(alone, refused, resolver)
+    facts = [fact for fact in refused.known.facts.values() if fact.why]
+    if not facts:
+        return conflict
+    return _refused_by_facts(facts, refused, resolver)
+
+
+def _refused_by_facts(
+    facts: list[Fact], refused: Refused, resolver: Resolver
+) -> Conflict:
+    """Return the fact about the first requested package that has one."""
+    programs = refused.question.programs
+    places = {one.name: place for place, one in enumerate(programs)}
+    excluding = [fact for fact in facts if fact.excludes] or facts
+    # If the latest release of a package runs, another package prevents it.
+    barred = [fact for fact in excluding if _is_of_newest(fact, resolver)] or excluding
+    first = min(barred, key=lambda fact: places.get(fact.package, len(places)))
+    package = first.package
+    same = [fact for fact in excluding if fact.package == package]
+    newest = max(same, key=lambda fact: Version(fact.version))
+    unread = refused.known.unread(package)
+    known = "is known to run" if unread else "runs"
+    why = f"no older version {known} here{unread}{_other_name(package, resolver)}"
+    program = _program_with(package, refused, resolver)
+    if program != package:
+        why = f"{program} requires it, and {why}"
+    command = f"gpuinstall run python -m pip install {program}"
+    hint = (
+        f"Run it again without {program}\n{command}   # afterwards: installs it anyway"
+    )
+    return Conflict(NoBuildError(NO_CODE, newest.why, why=why, hint=hint))
+
+
+def _is_of_newest(fact: Fact, resolver: Resolver) -> bool:
+    """Return whether a fact is about the latest release of its package."""
+    newest = next(iter(resolver.index.releases(fact.package)), None)
+    return newest == Version(fact.version)
+
+
+def _other_name(package: str, resolver: Resolver) -> str:
+    """Return the package for the CUDA of torch, if it has another name."""
+    toolkit = next(iter(resolver.index.builds.values())).toolkit
+    name = name_for_cuda(package, toolkit[0]) if toolkit else None
+    if toolkit is None or name in {None, package} or not name:
+        return ""
+    if not resolver.index.releases(name):
+        return ""
+    return f"; for CUDA {toolkit[0]} it is {name}"
+
+
+def _program_with(package: str, refused: Refused, resolver: Resolver) -> str:
+    """Return the requested package that requires another, or that one."""
+    if resolver.inspector.is_requested(package, refused.known):
+        return package
+    for name in resolver.index.newest_releases:
+        requirements = _requirements_of_newest(name, refused, resolver)
+        if any(one.name == package for one in requirements):
+            return name
+    return package
+
+
+def _requirements_of_newest(
+    name: str, refused: Refused, resolver: Resolver
+) -> Sequence[Requirement]:
+    """Return the requirements of a program's latest possible release."""
+    newest = resolver.newest(name, refused.known)
+    wheel = resolver.index.wheel(name, newest) if newest else None
+    return resolver.index.metadata_requirements(wheel) if wheel else ()
+
+
+def _refused_by_machine(
+    conflict: Conflict, refused: Refused, resolver: Resolver
+) -> Conflict:
+    """Return why the machine runs no torch that programs require."""
+    question = refused.question
+    wanted = question.wanted
+    if resolver.index.limits("torch"):
+        return conflict
+    others = [one for one in question.requirements if one.name != "torch"]
+    refusals = list[Rejected]()
+    for name in resolver.index.newest_releases:
+        for torch in _requirements_of_newest(name, refused, resolver):
+            if torch.name != "torch" or not torch.specifier:
+                continue
+            pinned = wanted.asking(requirements=(without_marker(torch), *others))
+            outcome = pinned.outcome
+            if isinstance(outcome, Rejected):
+                refusals.append(outcome)
+    if not refusals:
+        return conflict
+    error = refusals[0].error(wanted.machine)
+    error.why = conflict.why
+    return Conflict(error)

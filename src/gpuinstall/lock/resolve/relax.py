@@ -1,0 +1,237 @@
+"""Resolve a request that cannot be satisfied as written, with fewer pins.
+
+torch changes first, and with it the packages that its build decides. Every other pin is
+kept if possible: none is dropped, then each alone, then any of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from gpuinstall.base.errors import GpuInstallError, InstallationError
+from gpuinstall.base.finding import Reason
+from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import Requirement
+from gpuinstall.base.text import some
+from gpuinstall.base.values import replace
+from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.request.project import read_folder_project
+from gpuinstall.lock.resolve.explanations import NO_CODE, shortened
+from gpuinstall.lock.resolve.pose import pose_together
+from gpuinstall.lock.resolve.question import Alternative, Requests, without_versions
+from gpuinstall.lock.uv.builds import SDIST, source_builds
+from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, failed_package
+from gpuinstall.lock.uv.resolution import Resolution
+from gpuinstall.plan import Plan, Rejected
+from gpuinstall.plan.relax import RelaxedRequest, nearest_request, version_limits
+from gpuinstall.sources.session import Session
+
+Pins = tuple[Requirement, ...]
+ResolveAlternative = Callable[
+    [Requests, Alternative, Session], list[Resolution] | Conflict
+]
+
+PINS_ALONE = 6
+"""How many pins are dropped alone, the last one first."""
+
+_REFUSALS_OF_PINS = {"requirements-conflict", NO_CODE}
+"""The codes of refusals that other versions of pinned packages may avoid."""
+
+_FAILED_BUILDS = {BUILD_FAILED, "build-needs-torch"}
+"""The codes of failures that a version with a wheel may not have."""
+
+
+def resolve_relaxed(
+    requests: Requests,
+    refusal: GpuInstallError,
+    session: Session,
+    resolve: ResolveAlternative,
+) -> list[Resolution]:
+    """Resolve the nearest requests to some that were refused.
+
+    Args:
+        requests: One for each target, with the builds that the sources list.
+        refusal: The error of the requests as written.
+        session: The clients of the run.
+        resolve: Resolves one alternative.
+
+    Raises:
+        GpuInstallError: No torch that runs is compatible with the rest of the request,
+            or the error of the last alternative.
+    """
+    opened, metadata = _with_requirements_of_folders(requests, session)
+    refusals = [one.outcome for one in opened if isinstance(one.outcome, Rejected)]
+    changed: list[Requirement] = []
+    if refusals:
+        nearest = _nearest_request(opened)
+        if nearest is None:
+            raise refusal
+        changed = list(nearest.moved)
+        opened = [
+            one.asking(
+                requirements=nearest.request.requirements,
+                constraints=nearest.request.constraints,
+            )
+            for one in opened
+        ]
+    pins = _pins_of_programs(opened)
+    alone = [(pin,) for pin in reversed(pins[-PINS_ALONE:])]
+    nothing: Pins = ()
+    alternatives = deque(
+        (optional, nothing) for optional in dict.fromkeys((nothing, *alone, pins))
+    )
+    why = ""
+    built: list[Resolution] = []
+    while alternatives:
+        optional, failed = alternatives.popleft()
+        # Locked versions were selected for another request.
+        alternative = Alternative(optional_pins=optional, metadata=metadata)
+        names = {pin.name for pin in failed}
+        relaxed = [without_versions(one, names) for one in opened]
+        try:
+            answer = resolve(relaxed, alternative, session)
+        except InstallationError as error:
+            if error.code not in _FAILED_BUILDS:
+                raise
+            answer = Conflict(error)
+            name = failed_package(error)
+            left = tuple(pin for pin in optional if pin.name != name)
+            if left != optional:
+                others = tuple(pin for pin in optional if pin not in left)
+                alternatives.appendleft((left, failed + others))
+                continue
+        if not isinstance(answer, Conflict):
+            why_torch = refusals[0].reasons[0].message if refusals else ""
+            found = [_explained(one, changed, why, why_torch, failed) for one in answer]
+            if not _builds_pinned(answer, pins):
+                return found
+            built = built or found
+            continue
+        why = why or answer.why
+        refusal = answer.error
+    if built:
+        return built
+    raise refusal
+
+
+def _builds_pinned(resolutions: Sequence[Resolution], pins: Pins) -> bool:
+    """Return whether a pinned package is built from source."""
+    names = {pin.name for pin in pins}
+    return any(
+        build.origin == SDIST and build.package in names
+        for resolution in resolutions
+        for build in source_builds(resolution.packages)
+    )
+
+
+def suggest_relax(
+    requests: Requests,
+    refusal: GpuInstallError,
+    session: Session,
+    resolve: ResolveAlternative,
+) -> None:
+    """Add ``--relax`` to the hint of a refusal, if it leads to an answer.
+
+    Nothing is reported or built.
+
+    Args:
+        requests: One for each target.
+        refusal: The error, whose hint is changed.
+        session: The clients of the run.
+        resolve: Resolves one alternative.
+    """
+    pins = _pins_of_programs(requests)
+    if not pins or refusal.code not in _REFUSALS_OF_PINS:
+        return
+    sourcing = replace(session.sourcing, only_binary=True)
+    quiet = replace(session, reporter=Reporter(), sourcing=sourcing)
+    with suppress(GpuInstallError):
+        answer = resolve(requests, Alternative(optional_pins=pins), quiet)
+        if not isinstance(answer, Conflict):
+            dropped = some([*map(str, answer[0].relaxed.values())])
+            hint = f"Run it again with --relax: there is an answer without {dropped}"
+            refusal.hint = "\n".join(filter(None, (hint, refusal.hint)))
+
+
+def _pins_of_programs(requests: Requests) -> Pins:
+    family = requests[0].catalog.family
+    limits = version_limits(requests[0].request)
+    return tuple(one for one in limits if one.name not in family)
+
+
+def _with_requirements_of_folders(
+    requests: Requests,
+    session: Session,
+) -> tuple[list[LockRequest], tuple[Mapping[str, Any], ...]]:
+    """Request the requirements of local projects, so that they can drop.
+
+    Returns:
+        The requests, and METADATA without requirements of the projects.
+    """
+    requirements = dict.fromkeys(requests[0].request.requirements)
+    rows = []
+    for requirement in requests[0].request.requirements:
+        project = read_folder_project(requirement, session.folder)
+        if project:
+            row, required = project
+            rows.append(row)
+            requirements.update(dict.fromkeys(required))
+    opened = [one.asking(requirements=tuple(requirements)) for one in requests]
+    return opened, tuple(rows)
+
+
+def _nearest_request(requests: Requests) -> RelaxedRequest | None:
+    """Return the request with the nearest torch that runs on all targets."""
+
+    def outcome(candidate: Request) -> Plan | Rejected | None:
+        alternatives = []
+        for request in requests:
+            own = replace(candidate, backend=request.request.backend)
+            alternatives.append(replace(request, request=own))
+        # A silent index cannot provide a build.
+        with suppress(GpuInstallError):
+            return pose_together(alternatives)[0].plan
+        return None
+
+    return nearest_request(requests[0].request, requests[0].catalog, outcome)
+
+
+def _explained(
+    resolution: Resolution,
+    changed: Sequence[Requirement],
+    why: str,
+    why_torch: str,
+    failed: Pins,
+) -> Resolution:
+    """Return a resolution with the requirements that it does not satisfy.
+
+    Args:
+        resolution: The resolution of the relaxed request.
+        changed: The requirements of torch and of packages that its build decides.
+        why: The conflict of the request with every pin.
+        why_torch: Why the requested torch does not run.
+        failed: The pins of packages whose build failed.
+    """
+    versions = resolution.versions
+    causes: dict[Requirement, str] = {}
+    for requirement in changed:
+        causes[requirement] = f"it is the version for torch {versions['torch']}"
+        if requirement.name == "torch":
+            causes[requirement] = why_torch
+    for requirement in resolution.relaxed.values():
+        causes[requirement] = shortened(why)
+    for pin in failed:
+        causes[pin] = "it has no wheel here, and building it failed"
+    reasons = []
+    for requirement, cause in causes.items():
+        name = requirement.name
+        now = f"{name} {versions[name]}" if name in versions else f"no {name}"
+        reasons.append(
+            Reason("relaxed", f"{now} instead of {requirement.text}: {cause}")
+        )
+    relaxed = {requirement.name: requirement for requirement in causes}
+    return replace(resolution.with_warnings(reasons), relaxed=relaxed)

@@ -1,0 +1,253 @@
+"""Resolve one target: run uv and inspect, until nothing is new.
+
+Then each requested package that is not at its latest possible release gets a lower bound,
+and the best answer is selected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.errors import NoBuildError
+from gpuinstall.base.requirement import Constraint, Requirement
+from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.values import Value, replace
+from gpuinstall.catalog import COMPANIONS
+from gpuinstall.lock.request.project import nested_requirements
+from gpuinstall.lock.resolve.inspect import AnswerInspector
+from gpuinstall.lock.resolve.knowledge import Answer, Knowledge
+from gpuinstall.lock.resolve.learn import learn
+from gpuinstall.lock.resolve.package_index import PackageIndex
+from gpuinstall.lock.resolve.question import Question, public
+from gpuinstall.lock.resolve.run_uv import (
+    decides_torch,
+    is_library_of_torch,
+    resolve_once,
+)
+from gpuinstall.lock.uv.errors import FAMILY_UNLISTED, Conflict
+from gpuinstall.lock.uv.resolution import check_addresses
+from gpuinstall.sources.session import Session
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+TURNS = 12
+"""How often one question is answered again with new knowledge."""
+
+RUNS = 6
+"""After how many runs of uv no newer release is tried."""
+
+RELEASES_READ = 24
+"""Of how many releases METADATA is read to find one for a torch."""
+
+
+class Resolved(Value):
+    """An answer, and the knowledge that led to it."""
+
+    question: Question
+    answer: Answer
+    known: Knowledge
+
+    accounts: Mapping[str, str]
+    """Why uv could not select a newer release, by package."""
+
+
+class Refused(Value):
+    """A conflict, and the knowledge that led to it."""
+
+    question: Question
+    conflict: Conflict
+    known: Knowledge
+
+
+class Resolver:
+    """Resolves the questions of one target. Pages and wheels are read once."""
+
+    def __init__(self, question: Question, session: Session) -> None:
+        self.question = question
+        self.session = session
+        self.index = PackageIndex(question, session)
+        self.inspector = AnswerInspector(question, self.index)
+        self._runs = 0
+        # Before any request: resolving a package of the wrong index can run its code.
+        markers = question.target.environment(question.python)
+        counting = [one for one in question.requirements if one.counts(markers)]
+        by_name = {one.name: () for one in counting if not one.url}
+        check_addresses(by_name, session.sources)
+
+    def resolve(self) -> Resolved | Refused:
+        """Return the best answer: nothing newer without something older.
+
+        Raises:
+            InstallationError: uv fails for another reason than the request.
+        """
+        question = self.question
+        nested = nested_requirements(question.requirements, self.session.folder)
+        known = Knowledge(requirements=tuple(dict.fromkeys(nested)))
+        outcome = self._settle(question, known)
+        if isinstance(outcome, Refused):
+            return outcome
+        return self._improved(outcome)
+
+    def _settle(
+        self, question: Question, known: Knowledge, previous: Answer | None = None
+    ) -> Resolved | Refused:
+        """Run uv until its answer teaches nothing new."""
+        for _ in range(TURNS):
+            self._runs += 1
+            outcome = resolve_once(question, known, self.index, previous)
+            if isinstance(outcome, Knowledge):
+                known |= outcome
+            elif isinstance(outcome, Answer):
+                grown = learn(outcome, known, self.inspector)
+                if grown.for_uv == known.for_uv:
+                    return Resolved(question, outcome, grown, {})
+                known, previous = grown, outcome
+            elif known.decided_first:
+                # Not every version of a package requires these dependencies.
+                known |= Knowledge(after_torch=frozenset(known.decided_first))
+            else:
+                return Refused(question, outcome, known)
+        message = (
+            f"gave up after {TURNS} resolutions: too many versions need another CUDA "
+            "or have no code for these GPUs"
+        )
+        error = NoBuildError(
+            "search-ended", message, hint="Request versions that are known to work"
+        )
+        return Refused(question, Conflict(error), known)
+
+    # Newer releases.
+
+    def _improved(self, best: Resolved) -> Resolved | Refused:
+        """Try newer releases: torch last, then lower bounds.
+
+        A mirror that lists torch without its companions is refused: programs that
+        require none are years old.
+        """
+        if not self._behind(best):
+            return best
+        written = best.question
+        torch_last = sorted(written.requirements, key=self._decides_torch)
+        if tuple(torch_last) != written.requirements:
+            other = replace(written, requirements=tuple(torch_last))
+            best = self._better(best, self._settle(other, best.known, best.answer))
+        accounts: dict[str, str] = {}
+        for package, newest in self._behind(best).items():
+            if self._runs >= RUNS:
+                break
+            bound = Constraint.of(package, f">={newest}")
+            other = replace(written, bounds=(*written.bounds, bound))
+            outcome = self._settle(other, best.known, best.answer)
+            if isinstance(outcome, Refused):
+                error = outcome.conflict.error
+                self.index.read(COMPANIONS)
+                has_companions = any(map(self.index.pages.get, COMPANIONS))
+                if error.code == FAMILY_UNLISTED and not has_companions:
+                    return outcome
+                accounts[package] = outcome.conflict.why
+            best = self._better(best, outcome)
+        return replace(best, question=written, accounts=accounts)
+
+    def _decides_torch(self, requirement: Requirement) -> bool:
+        return decides_torch(requirement, self.index)
+
+    def newest(self, package: str, known: Knowledge) -> Version | None:
+        """Return the latest release of a program that no fact excludes.
+
+        Its METADATA must allow a build of torch. A release without a wheel counts.
+        """
+        listed = self.index.newest_releases[package]
+        wheels = self.index.releases(package)
+        excluded = known.excluded(package)
+        if listed not in wheels and str(listed) not in excluded:
+            return listed
+        newest = [version for version in wheels if str(version) not in excluded]
+        for version in newest[:RELEASES_READ]:
+            required = self.index.metadata_requirements(wheels[version])
+            if self.inspector.inspector.allowed(required):
+                return version
+        return next(iter(newest), listed)
+
+    def all_newest(self) -> bool:
+        """Return whether METADATA allows all the latest programs."""
+        programs = self.index.newest_releases
+        newest = side_by_side(partial(self.newest, known=Knowledge()), programs)
+        return newest == [*programs.values()]
+
+    def _behind(self, resolved: Resolved) -> dict[str, Version]:
+        """Return the programs that may have a newer release, with it.
+
+        A program at its latest release fixes what it pins, and so does the latest torch.
+        """
+        answer, known = resolved.answer, resolved.known
+        behind = {}
+        fixed = []
+        for package, listed in self.index.newest_releases.items():
+            version = answer.versions.get(package)
+            is_kept = package in self.question.alternative.preferences
+            if not version or not listed or is_kept or is_library_of_torch(package):
+                continue
+            is_older = listed > public(version)
+            newest = self.newest(package, known) if is_older else None
+            if newest and newest > public(version):
+                behind[package] = newest
+            else:
+                fixed.append(package)
+        if answer.build.torch == max(self.question.torches):
+            fixed.append("torch")
+        wheels = {wheel.package: wheel for wheel in answer.wheels}
+        while behind and fixed:
+            wheel = wheels.pop(fixed.pop(), None)
+            for one in self.index.metadata_requirements(wheel) if wheel else ():
+                newest = behind.get(one.name)
+                if newest and not one.allows(newest):
+                    del behind[one.name]
+                if one.is_exact and one.name not in self.index.names:
+                    fixed.append(one.name)
+        return behind
+
+    def _better(self, first: Resolved, second: Resolved | Refused) -> Resolved:
+        """Return the better answer, with the knowledge of both.
+
+        The second is better if something requested is newer and nothing older. If each
+        has something newer because of facts, the one whose oldest release was uploaded
+        later is better.
+        """
+        known = second.known
+        if isinstance(second, Refused) or not self._is_better(first, second):
+            return replace(first, known=known)
+        return second
+
+    def _is_better(self, first: Resolved, second: Resolved) -> bool:
+        pairs = {}
+        for package in self.index.newest_releases:
+            before = first.answer.versions.get(package)
+            after = second.answer.versions.get(package)
+            is_kept = package in self.question.alternative.preferences
+            if before and not after:
+                return False
+            if before and after and not is_kept and before != after:
+                pairs[package] = public(before), public(after)
+        changes = pairs.values()
+        if any(new.is_prerelease and not old.is_prerelease for old, new in changes):
+            return False
+        is_newer = any(new > old for old, new in changes)
+        is_older = any(new < old for old, new in changes)
+        inspected = {package for package, _ in second.known.facts}
+        if (
+            is_newer
+            and is_older
+            and not inspected.isdisjoint(self.index.newest_releases)
+        ):
+            days = [self._oldest_day(one, pairs) for one in (first, second)]
+            return days[1] > days[0]
+        return is_newer and not is_older
+
+    def _oldest_day(self, resolved: Resolved, packages: Mapping[str, object]) -> str:
+        """Return the upload date of the oldest release of some packages."""
+        versions = resolved.answer.versions
+        days = [self.index.release_day(one, versions[one]) for one in packages]
+        return min(filter(None, days), default="")

@@ -1,0 +1,321 @@
+"""One run of uv: a question becomes a project, a lock an answer.
+
+Three kinds of virtual packages express what METADATA cannot:
+
+- ``gpuinstall-build`` has a version for each build of torch, the best one the highest;
+  each requires its torch.
+- ``gpuinstall-code`` has no version: a release that must not be selected requires it.
+- ``gpuinstall-pin-NAME`` has two: 1 requires the pin of NAME, 0 any version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.request import ANY_TORCH
+from gpuinstall.base.requirement import Constraint, Requirement, lenient_requirement
+from gpuinstall.base.values import replace
+from gpuinstall.catalog import PAIRED, Build, Wheel
+from gpuinstall.catalog.extensions import load_extensions
+from gpuinstall.lock.resolve.knowledge import Answer, Fact, Knowledge
+from gpuinstall.lock.resolve.package_index import PackageIndex
+from gpuinstall.lock.resolve.question import Question
+from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, failed_package
+from gpuinstall.lock.uv.project import (
+    MISSING_EXTRAS,
+    Pages,
+    ResolverProject,
+    metadata_row,
+    placeholder_wheel,
+)
+from gpuinstall.wheels.members import load_members
+
+BUILD = "gpuinstall-build"
+NOWHERE = "gpuinstall-code"
+PIN = "gpuinstall-pin-"
+
+_BUILD = Requirement(BUILD, BUILD)
+
+
+def resolve_once(
+    question: Question,
+    known: Knowledge,
+    index: PackageIndex,
+    previous: Answer | None = None,
+) -> Answer | Conflict | Knowledge:
+    """Run uv once.
+
+    Args:
+        question: The question.
+        known: What was learned so far.
+        index: The pages of the sources.
+        previous: The last answer: labels of builds that it rejects are not preferred.
+
+    Returns:
+        The answer or the conflict; or what was learned, if uv failed to build a release
+        that only the knowledge made it build.
+
+    Raises:
+        InstallationError: uv failed for another reason than the request.
+    """
+    try:
+        document = index.resolve(lambda: _project(question, known, index, previous))
+    except InstallationError as error:
+        is_steered = not known.is_empty or question.bounds
+        if error.code != BUILD_FAILED or not is_steered:
+            raise
+        package = failed_package(error)
+        if package in {"", *known.unbuildable}:
+            return Conflict(error)
+        return Knowledge(unbuildable=frozenset({package}))
+    if isinstance(document, Conflict):
+        return document
+    return _answer(document, index)
+
+
+def run_uv_alone(
+    question: Question, index: PackageIndex
+) -> Mapping[str, Any] | Conflict:
+    """Resolve the request without any knowledge, for uv's own explanation."""
+    requirements = question.requirements
+
+    def project() -> ResolverProject:
+        return replace(
+            _project(question, Knowledge(), index),
+            requirements=(*requirements, ANY_TORCH),
+            metadata=question.alternative.metadata,
+            wheels_only=_wheels_only(question, index),
+        )
+
+    return index.resolve(project)
+
+
+def served_pages(
+    question: Question,
+    known: Knowledge,
+    index: PackageIndex,
+    chosen: Build | None = None,
+) -> Pages:
+    """Return the files of packages that are not from the default index.
+
+    Args:
+        question: The question, with the files of requested extensions.
+        known: Has the files of other extensions.
+        index: The pages of the sources.
+        chosen: The selected build, whose source comes first; None: any build.
+    """
+    family = index.pages_beside(chosen) if chosen else index.pages
+    return {**index.pages_of_sources, **family, **question.files, **known.files}
+
+
+def decides_torch(requirement: Requirement, index: PackageIndex) -> bool:
+    """Return whether a requirement limits torch to a build."""
+    return requirement.name in {BUILD, *index.names}
+
+
+def _answer(document: Mapping[str, Any], index: PackageIndex) -> Answer:
+    """Return uv's resolution without the virtual packages."""
+    packages = []
+    dropped = set()
+    torch = ""
+    for package in document["packages"]:
+        name = package["name"]
+        if name == BUILD:
+            torch = _ranked(index)[int(package["version"])]
+        elif name.startswith(PIN):
+            if package["version"] == "0":
+                dropped.add(name.removeprefix(PIN))
+        else:
+            packages.append(package)
+    return Answer(
+        packages,
+        document[MISSING_EXTRAS],
+        index.builds[torch],
+        torch,
+        frozenset(dropped),
+    )
+
+
+def _ranked(index: PackageIndex) -> list[str]:
+    """Return the torch of each version of gpuinstall-build: 0, 1, and so on.
+
+    uv tries the best build first.
+    """
+    builds = list(index.builds)
+    return builds if index.session.sources.takes_lowest else builds[::-1]
+
+
+def _project(
+    question: Question,
+    known: Knowledge,
+    index: PackageIndex,
+    previous: Answer | None = None,
+) -> ResolverProject:
+    session = index.session
+    # A release that does not run must not be replaced by one built from source,
+    # whose code nobody inspected.
+    inspected = {
+        fact.package for fact in known.facts.values() if fact.excludes or fact.requires
+    }
+    return ResolverProject(
+        requirements=_ordered(question, known, index),
+        python=question.python,
+        target=question.target,
+        pages={
+            **served_pages(question, known, index),
+            **_virtual_pages(question, index),
+        },
+        constraints=tuple(_constraints(question, index)),
+        preferred=_preferred(question, _running(known, index, previous), index),
+        metadata=(*question.alternative.metadata, *_rows(question, known, index)),
+        folder=session.folder,
+        wheels_only=_wheels_only(question, index) | known.unbuildable | inspected,
+        sources=session.sources,
+        unread=index.unread - question.files.keys() - known.files.keys(),
+    )
+
+
+def _wheels_only(question: Question, index: PackageIndex) -> frozenset[str]:
+    """Return the packages that are never built."""
+    extensions = load_extensions().unclaimed
+    by_request = index.session.sources.only_binary - {":all:"}
+    return index.names.union(index.unread, extensions, question.files, by_request)
+
+
+def _ordered(
+    question: Question, known: Knowledge, index: PackageIndex
+) -> tuple[Requirement, ...]:
+    """Return the requirements in the order in which uv decides them."""
+    pins = {
+        pin.text: Requirement.of(f"{PIN}{pin.name}")
+        for pin in question.alternative.optional_pins
+    }
+    requirements = [pins.get(one.text, one) for one in question.requirements]
+    # The pin of a constraint becomes a requirement.
+    requirements += [pin for pin in pins.values() if pin not in requirements]
+    requirements += known.requirements
+    if index.session.sources.takes_lowest:
+        # Other packages get their lowest versions, torch its best build.
+        return (_BUILD, *requirements)
+    requirements.append(_BUILD)
+    # The libraries of torch come last: torch pins them.
+    requirements.sort(key=lambda one: is_library_of_torch(one.name))
+    place = next(
+        place for place, one in enumerate(requirements) if decides_torch(one, index)
+    )
+    requirements[place:place] = map(Requirement.of, known.decided_first)
+    return tuple(requirements)
+
+
+def is_library_of_torch(package: str) -> bool:
+    """Return whether a package has libraries of torch, such as cuDNN."""
+    return package not in PAIRED and bool(load_members().with_torch.fullmatch(package))
+
+
+def _constraints(question: Question, index: PackageIndex) -> Iterator[Constraint]:
+    optional = {pin.text for pin in question.alternative.optional_pins}
+    for constraint in question.constraints:
+        if constraint.text not in optional:
+            yield constraint
+    if "torch" not in index.pages:
+        # The default index also lists versions that do not run.
+        torches = question.torches
+        others = {build.torch for build in question.catalog.builds} - torches
+        excluded = [f"!={torch}" for torch in sorted(others)]
+        limits = [f">={min(torches)}", f"<={max(torches)}", *excluded]
+        yield Constraint.of("torch", ",".join(limits))
+
+
+def _preferred(
+    question: Question, running: dict[str, Build], index: PackageIndex
+) -> dict[str, list[str]]:
+    """Return the versions to keep, and of other releases the best label."""
+    kept = question.alternative.preferences
+    preferred = {name: [version] for name, version in kept.items()}
+    labels = index.preferred_labels(running)
+    # A label of another machine's lock cannot be kept.
+    preferred |= {
+        name: versions
+        for name, versions in labels.items()
+        if kept.get(name) not in versions
+    }
+    ranked = _ranked(index)
+    torch = kept.get("torch", "")
+    if torch in ranked and preferred["torch"] == [torch]:
+        preferred[BUILD] = [str(ranked.index(torch))]
+    return preferred
+
+
+def _running(
+    known: Knowledge, index: PackageIndex, previous: Answer | None
+) -> dict[str, Build]:
+    """Return the builds that no fact about the previous answer rejects.
+
+    Instead of a rejected label, uv would select the highest one.
+    """
+    versions = previous.versions if previous else {}
+    return {
+        version: build
+        for version, build in index.builds.items()
+        if not known.rejects(versions, version)
+    }
+
+
+def _virtual_pages(
+    question: Question, index: PackageIndex
+) -> dict[str, tuple[Wheel, ...]]:
+    builds = (placeholder_wheel(BUILD, number) for number in range(len(index.builds)))
+    pages = {BUILD: tuple(builds), NOWHERE: ()}
+    for pin in question.alternative.optional_pins:
+        name = f"{PIN}{pin.name}"
+        pages[name] = (placeholder_wheel(name, 0), placeholder_wheel(name, 1))
+    return pages
+
+
+def _rows(
+    question: Question, known: Knowledge, index: PackageIndex
+) -> Iterator[dict[str, Any]]:
+    """Yield METADATA of virtual packages and of releases with facts."""
+    ranked = _ranked(index)
+    for number, version in enumerate(ranked):
+        torch = index.builds[version].torch
+        further = [one.text for release, one in known.beside_torch if release == torch]
+        yield metadata_row(BUILD, str(number), [f"torch==={version}", *further])
+    optional = question.alternative.optional_pins
+    for pin in optional:
+        # uv uses the first of two rows, so each has all pins of the package.
+        texts = [one.text for one in optional if one.name == pin.name]
+        yield metadata_row(f"{PIN}{pin.name}", "1", texts)
+        yield metadata_row(f"{PIN}{pin.name}", "0", [pin.with_specifier("").text])
+    for fact in known.facts.values():
+        if fact.excludes:
+            yield metadata_row(fact.package, fact.version, [NOWHERE])
+        elif fact.wheel:
+            rejected = [
+                f"!={number}"
+                for number, version in enumerate(ranked)
+                if fact.rejects(version)
+            ]
+            added = [*fact.requires, f"{BUILD}{','.join(rejected)}"]
+            yield _metadata_with(fact, fact.wheel, added, index)
+
+
+def _metadata_with(
+    fact: Fact, wheel: Wheel, added: Sequence[str], index: PackageIndex
+) -> dict[str, Any]:
+    """Return the METADATA of a release with added requirements.
+
+    The user's own ``dependency-metadata`` replaces METADATA.
+    """
+    for row in index.session.sources.metadata:
+        if row["name"] == fact.package and row.get("version") == fact.version:
+            return {**row, "requires-dist": [*row.get("requires-dist", ()), *added]}
+    metadata = index.reader.metadata(wheel)
+    texts = map(str, metadata.get_all("Requires-Dist", ()))
+    declared = filter(None, map(lenient_requirement, texts))
+    row = metadata_row(fact.package, fact.version, [*declared, *added])
+    row["provides-extra"] = list(map(str, metadata.get_all("Provides-Extra", ())))
+    python = metadata.get("Requires-Python")
+    return {**row, "requires-python": str(python)} if python else row

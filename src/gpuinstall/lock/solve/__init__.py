@@ -1,1 +1,0 @@
-"""One lock to make: uv decides, and is told what METADATA leaves out."""

@@ -26,6 +26,7 @@ from gpuinstall.base.files import (
 from gpuinstall.base.removal import files_below, remove_path
 from gpuinstall.base.reporter import Reporter
 from tests.lab.listener import Listener
+from tests.lab.nobody import NOBODY, open_folder, said_to_nobody
 
 
 def test_file_takes_the_place_of_the_old_one_in_new_folders(tmp_path):
@@ -92,6 +93,16 @@ def test_the_owner_of_a_cache_or_parent_is_reported(tmp_path):
             f"{folder} belongs to uid 12345: other users can change what is installed from the cache {cache}"
         ]
         os.chown(folder, 0, -1)
+
+
+@pytest.mark.root
+def test_users_keep_caches_below_open_folders():
+    with open_folder() as folder:
+        folder.chmod(0o777)
+        cache = folder / "cache"
+        cache.mkdir()
+        os.chown(cache, NOBODY, NOBODY)
+        assert said_to_nobody(lambda: check_cache(cache, Listener())) == "None"
 
 
 def _half_written(file):

@@ -20,6 +20,7 @@ from gpuinstall.machine.pythons import (
     start_python,
 )
 from gpuinstall.machine.source import Source
+from tests.lab.nobody import open_folder, said_to_nobody
 
 
 @pytest.fixture
@@ -48,6 +49,21 @@ def test_every_manager_is_looked_at(home):
     program(home / ".local/share/uv/python/cpython-3.13.1-linux-x86_64-gnu/bin/python3")
     program(home / "bin/python3.10")
     assert {"3.9.18", "3.13.1", "3.10"} <= found(home)
+
+
+@pytest.mark.root
+def test_inaccessible_interpreters_are_skipped(monkeypatch):
+    with open_folder() as folder:
+        monkeypatch.setenv("HOME", str(folder))
+        monkeypatch.setenv("PATH", str(folder / "bin"))
+        program(folder / "bin/python3.10")
+        closed = folder / ".local/share/uv/python"
+        installed = closed / "cpython-3.13.1-linux-x86_64-gnu/bin/python3"
+        program(installed)
+        (folder / "bin/python3.9").symlink_to(installed)
+        closed.chmod(0o700)
+
+        assert said_to_nobody(lambda: found(folder)) == "{'3.10'}"
 
 
 def shim(home, version, command):

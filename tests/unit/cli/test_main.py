@@ -109,4 +109,4 @@ def test_a_bug_is_said_in_a_line_and_shown_whole_with_verbose(
 def test_a_number_that_is_no_failures_is_cudas(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     assert run_command_line(["explain", "804"]) == 0
-    assert "[F11, " in capsys.readouterr().out
+    assert "[F11]" in capsys.readouterr().out

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
-from gpuinstall.wheels.needs import read_needs
+from gpuinstall.wheels.needs import Tables, read_needs
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.environments import packages
 from tests.lab.native import GONE, native_library
@@ -68,7 +68,7 @@ def on_disk(site):
 def before(library):
     """What is read of it in its wheel, before the download."""
     wheel = WheelReader(Bytes(archive({"example/_C.so": library.read_bytes()})))
-    return read_needs(wheel, wheel.members).torch
+    return read_needs(Tables(wheel), wheel.members).torch
 
 
 LIES: dict[str, tuple[dict[str, object], str]] = {

@@ -15,7 +15,7 @@ from gpuinstall.lock.uv.project import resolve_project
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
-from gpuinstall.wheels.learned.reader import MOST, reader_for
+from gpuinstall.wheels.learned.reader import reader_for
 from gpuinstall.wheels.learned.row import Depth
 from tests.lab.cases import mostly_heavy
 from tests.lab.index import StandInIndex
@@ -157,7 +157,7 @@ def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
         "lengthy",
         [RUNS, OTHER_GPUS, NEWER_CUDA],
     )
-    monkeypatch.setitem(MOST, Depth.WHOLE, 1 << 20)
+    monkeypatch.setattr("gpuinstall.wheels.package.CODE_LIMIT", 1 << 20)
 
     answer = resolve("lengthy", session)
     pinned = resolve("lengthy==2", session)
@@ -178,7 +178,7 @@ def test_what_is_beyond_the_budget_of_a_lock_is_not_read_and_is_named(
     make_history(
         folder, {**libraries, OTHER_GPUS: large}, "costly", [RUNS, *OTHER_GPUS * 4]
     )
-    monkeypatch.setattr("gpuinstall.wheels.learned.reader.MOST_OF_A_LOCK", 20 << 20)
+    monkeypatch.setattr("gpuinstall.wheels.learned.reader.LOCK_LIMIT", 20 << 20)
 
     answer = resolve("costly", session)
 

@@ -21,7 +21,7 @@ from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.gpu_code import ordered
 from gpuinstall.wheels.http_ranges import HttpRanges
-from gpuinstall.wheels.package import read_package
+from gpuinstall.wheels.package import PackageReader
 from gpuinstall.wheels.ranges import WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
@@ -201,7 +201,8 @@ def test_every_other_wheel_of_torch_says_so_too(index, name, show):
 def test_the_code_of_a_companion(index, one, show):
     started = time.monotonic()
     wheel = index.wheel(one.package, one.version, one.platform)
-    code = read_package(wheel, one.package, may_have_code=True, cuda=one.cuda)
+    package = PackageReader(wheel, one.package, may_have_code=True, cuda=one.cuda)
+    code = package.read_code(whole=False)
     architectures = code.codes[0].architectures
     beside = f", CUDA {one.cuda}" if one.cuda else ""
     show(

@@ -1,5 +1,5 @@
-"""Wheels that are not here, read in parts: what GPU code they hold, for a hundredth of their size.
+"""Wheels on an index: GPU code and needs, for a hundredth of the download.
 
-``learned.reader.Reader`` reads within a budget, ``learned.store`` keeps the rows for this user, and
-``WheelFacts`` is all that the rules of other rooms see of the bytes.
+``learned.reader.Reader`` reads parts of wheels within a budget, ``learned.store`` caches
+the rows, and ``inspector.Inspector`` decides from them whether a wheel runs.
 """

@@ -61,7 +61,7 @@ class BuildVerdict(NamedTuple):
     """Compatibility of a wheel with one build of torch."""
 
     row: LearnedRow
-    """What was read of the wheel."""
+    """The facts that were read of the wheel."""
     rejection: Reason | None = None
     """Why it does not run."""
     warning: Reason | None = None
@@ -330,40 +330,6 @@ def _is_native(wheel: Wheel) -> bool:
     return all(tag.platform != "any" for tag in wheel.tags)
 
 
-def unsupported_ptx(
-    row: LearnedRow,
-    build: Build,
-    gpus: ServedGpus,
-    versions: Mapping[str, str],
-) -> Reason | None:
-    """Return that a driver does not run the PTX that NVRTC compiles.
-
-    Args:
-        row: What was read of its wheel.
-        build: The build of torch, which may bundle NVRTC.
-        gpus: The GPUs.
-        versions: The packages of the environment.
-    """
-    if not row.writes_ptx or not row.toolkit:
-        return None
-    nvrtc = load_libraries().rows["libnvrtc"].package_for(row.toolkit[0])
-    version = versions.get(nvrtc or "")
-    compiler = build.toolkit
-    if version:
-        compiler = Version(version).major, Version(version).minor
-    for rules, gpu in gpus:
-        # PTX of the oldest chip suits every chip.
-        answer = rules.code(_as_build(row, ("compute_50",), compiler), gpu)
-        if not isinstance(answer, Code) and answer.code == "driver-too-old-for-ptx":
-            cuda = ".".join(map(str, compiler or ()))
-            message = (
-                f"may not run on {rules.driver}: NVRTC {cuda} compiles its kernels to "
-                f"PTX at run time, which needs a driver for CUDA {cuda}"
-            )
-            return Reason(answer.code, message)
-    return None
-
-
 def required_cuda(row: LearnedRow) -> int | None:
     """Return the CUDA major that the process must have for a wheel.
 
@@ -423,7 +389,7 @@ def build_rejection(
     """Return why a wheel does not run with a build of torch.
 
     Args:
-        row: What was read of the wheel.
+        row: The row of the wheel.
         unusable: Why it runs with no build.
         build: The build of torch.
         versions: The packages of the environment, if they are known.
@@ -511,7 +477,7 @@ def undeclared_packages(row: LearnedRow, linked: Iterable[str]) -> tuple[str, ..
     """Return the linked packages that METADATA does not require.
 
     Args:
-        row: What was read of the wheel.
+        row: The row of the wheel.
         linked: The packages that other wheels or versions require and link to.
     """
     names = {name_for_cuda(one, 0) for one in linked}
@@ -538,7 +504,7 @@ def made_with(row: LearnedRow, *toolkits: Toolkit) -> str:
     """Return the CUDA that a wheel was built with, as a clause.
 
     Args:
-        row: What was read of the wheel.
+        row: The row of the wheel.
         toolkits: The CUDA versions; none: the CUDA of the row.
     """
     known = filter(None, toolkits or (row.toolkit,))

@@ -1,11 +1,12 @@
-"""The tables by which one native library is linked to others, read of an ELF file or of its beginning.
+"""Dynamic tables of an ELF library, or of its beginning.
 
-The layout is that of the System V ABI for 64-bit little-endian machines. Nothing in the file is believed before it is
-checked against the bytes that are there, and what contradicts itself has no answer. Sections, which tools that change
-libraries keep up to date, tell at once where the tables are and how long; a library without them has no answer either.
+The layout follows the System V ABI for 64-bit little-endian machines. Sizes and offsets
+are checked against the file, and a contradiction gives no answer. Sections, which tools
+that change libraries keep up to date, locate the tables. A library without sections
+gives no answer either.
 
-pyelftools, which does the same for every kind of file, takes 8 s for the 75,000 symbols of libtorch_cpu (this: 0.1 s),
-believes the sizes in a file, and reads no file of which only the beginning is there.
+pyelftools takes 8 s for the 75,000 symbols of libtorch_cpu (this module: 0.1 s), trusts
+the sizes in a file, and cannot read the beginning of one.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ _MOST_SYMBOLS = 1 << 19
 _MOST_STRINGS = 64 << 20
 _LONGEST_BEGINNING = 4 << 20
 _FEWEST = 16
-"""How many sound rows make a table of symbols that nothing points to."""
+"""The number of valid rows that make a table of symbols."""
 _SHORTEST_TRIED = 256
-"""How many zero rows to look at as the beginning of such a table."""
+"""The number of zero rows that are tried as the beginning of such a table."""
 
 _NAME = re.compile(rb"[!-~]{1,65535}\0")
 _TEXT = bytes({0, *range(ord("!"), ord("~") + 1)})
@@ -76,9 +77,12 @@ class Elf(Value):
 
     machine: int
     needs: tuple[str, ...]
-    """The libraries that the loader looks for; its own name may be among them if only the beginning was read."""
+    """The libraries that the loader searches for.
+
+    Its own name may be among them if only the beginning was read.
+    """
     paths: tuple[str, ...]
-    """The folders that the loader is told to look in; unknown if only the beginning was read."""
+    """The folders that the loader searches, if the whole file was read."""
     soname: str | None
     table: bytes
     """The rows of the symbols."""
@@ -88,7 +92,7 @@ class Elf(Value):
     """Whether more than the beginning of the file was read."""
 
     def undefined(self) -> set[bytes]:
-        """Return the symbols that another library must have; those that may be missing (weak) do not count."""
+        """Return the symbols that other libraries must have."""
         names = set()
         for offset, info, _, section in _SYMBOL.iter_unpack(self.table):
             is_weak = info >> 4 == _WEAK
@@ -97,7 +101,7 @@ class Elf(Value):
         return names
 
     def defined(self) -> set[bytes]:
-        """Return the symbols that it has for others."""
+        """Return the symbols that it exports."""
         names = set()
         for offset, _, _, section in _SYMBOL.iter_unpack(self.table):
             if offset and section:
@@ -105,14 +109,19 @@ class Elf(Value):
         return names
 
     def glibc(self) -> tuple[int, ...]:
-        """Return the highest version of glibc that it requires; empty if it names none."""
+        """Return the highest version of glibc that it requires, if any."""
         texts: list[bytes] = _GLIBC.findall(self.strings)
         versions = [tuple(map(int, text.split(b"."))) for text in texts]
         return max(versions, default=())
 
 
 def read_elf(data: _Data, *, whole: bool) -> Elf | None:
-    """Return a library, or what its beginning tells if that is not ``whole``; None if it has no sound tables."""
+    """Return the tables of a library; None if they are not valid.
+
+    Args:
+        data: The library, or its beginning.
+        whole: Whether it is the whole file.
+    """
     if data[: len(_IDENTITY)] != _IDENTITY:
         return None
     with suppress(struct.error, ValueError, OverflowError, LookupError):
@@ -137,7 +146,7 @@ class _Section(NamedTuple):
     """The number of the section that has its names."""
 
     def read(self, data: _Data, most: int) -> bytes:
-        """Return its bytes; raise ValueError if they are not all there, or too many."""
+        """Return its bytes; raise ValueError if incomplete or too many."""
         end = self.start + min(self.size, most)
         part = data[self.start : end]
         if len(part) != self.size:
@@ -184,14 +193,14 @@ def _read_beginning(
     machine: int,
     start: int,
 ) -> Elf | None:
-    """Find the table of symbols by its shape: a row of zeros, then sound rows, then the names that these point to."""
+    """Find the symbols by their shape: a zero row, valid rows, then names."""
     zeros = data.find(bytes(_SYMBOL.size), start)
     while zeros >= 0:
         end = zeros + _SYMBOL.size
         while data[end : end + 1] == b"\0":
             end += 1
         last = end - _SYMBOL.size
-        # The table begins at a multiple of eight bytes, and zeros may lie before its row of them.
+        # The table begins at a multiple of eight bytes. Other zeros may precede its row.
         aligned = range((zeros + 7) & ~7, last + 1, 8)
         for first in aligned[-_SHORTEST_TRIED:]:
             elf = _read_table(data, machine, first)
@@ -206,7 +215,7 @@ def _read_table(
     machine: int,
     first: int,
 ) -> Elf | None:
-    """Return the table of symbols that begins at a row of zeros, and their names behind it; None if a part is lacking.
+    """Return the symbols from a zero row on, with their names, if complete.
 
     Args:
         data: The beginning of a library.
@@ -226,7 +235,7 @@ def _read_table(
         return None
     if data[end : end + 1] != b"\0":
         return None
-    # The names of versions and libraries stand among or behind those of the symbols, up to the next table.
+    # Up to the next table, the names of versions and libraries follow the symbols.
     end_of_names = data.find(b"\0\0", end + furthest)
     if end_of_names < 0:
         return None
@@ -248,7 +257,7 @@ def _read_table(
 
 
 def _is_row(row: tuple[int, ...]) -> bool:
-    """Whether a row may be one of a table of symbols."""
+    """Return whether a row may be a symbol."""
     name, info, other, section = row
     kind = info & 15
     if kind not in _TYPES or info >> 4 not in _BINDINGS:
@@ -257,12 +266,12 @@ def _is_row(row: tuple[int, ...]) -> bool:
         return False
     if name == 0 and kind != _OF_SECTION:
         return False
-    # From the first reserved number on there are only those of symbols without a place in the file.
+    # Reserved numbers are only for symbols without a place in the file.
     return section < 0xFF00 or section in {0xFFF1, 0xFFF2}
 
 
 def _is_sound(table: bytes, strings: bytes) -> bool:
-    """Whether the names begin with none and end, and every symbol has one of text in them."""
+    """Return whether the names are complete, and every symbol has one."""
     if not strings.startswith(b"\0") or not strings.endswith(b"\0"):
         return False
     offsets = {row[0] for row in _SYMBOL.iter_unpack(table)}

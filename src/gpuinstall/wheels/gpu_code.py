@@ -1,11 +1,10 @@
-"""The GPU code inside a library: which architectures its fatbin containers hold, else its PTX as text, and which torch's
-own strings name.
+"""GPU code of a library: fatbin containers, PTX as text, and torch's own list.
 
-A container is a header of 16 bytes (magic, version 1, header size, length of what follows) and entries, each with
-its kind at 0 (1 PTX, 2 machine code, 8 what is still to be linked), header size at 4, length at 8, version at 24
-(minor) and 26 (of PTX: its ISA's), architecture at 28 and flags at 40. Measured on wheels of CUDA 11 to 13, Linux and
-Windows.
-Architectures go by the names that programs give them: ``sm_90a`` machine code, ``compute_90`` PTX, ``gfx942`` AMD's.
+A container is a header of 16 bytes (magic, version 1, header size, length of the rest)
+and entries, each with its kind at 0 (1 PTX, 2 machine code, 8 relocatable code), header
+size at 4, length at 8, ISA version of PTX at 24 (minor) and 26, architecture at 28, and
+flags at 40. Measured on wheels of CUDA 11 to 13 for Linux and Windows. Architectures
+have their usual names: ``sm_90a`` machine code, ``compute_90`` PTX, ``gfx942`` AMD.
 """
 
 from __future__ import annotations
@@ -22,28 +21,29 @@ _ENTRY = struct.Struct("<H2xIQ10xHI8xQ")
 _COMPUTE = 1
 _KINDS = {_COMPUTE: "compute", 2: "sm"}
 _OTHER_KINDS = {4, 8, 16, 32, 64}
-"""Those that no driver runs: 8 is code for nvJitLink (fairseq2n 0.8.1)."""
+"""Kinds that no driver runs: 8 is code for nvJitLink (fairseq2n 0.8.1)."""
 _SUFFIXES = {0x200000: "f", 0x100000: "a"}
 _LONGEST_HEADER = 4096
 _ENOUGH = 3
 _MOST = 64
 _FAIR_PART = 20
-"""Of so many containers one has to be for an architecture, if each container has one."""
+"""The smallest share, 1/20, of containers for one architecture each."""
 
 _TARGET = b".target sm_"
 _PTX = re.compile(
     rb"//\s+\.version (\d{1,2})\.\d\s+\.target sm_(\d{2,3}[af]?)(?=[,\s])",
     re.ASCII,
 )
-"""How PTX begins as text, which programs in Rust have instead of containers (hessboost-runtime-cuda 0.4.3).
+"""The beginning of PTX as text, as in hessboost-runtime-cuda 0.4.3.
 
-Compilers end their comment before it; what a generator of kernels tries a driver with stands alone (nvfuser 0.2.35).
+Compilers put a comment before it. A generator of kernels that only tries the driver
+has none (nvfuser 0.2.35).
 """
 _LONGEST_BEGINNING = 64
 
 _TOKEN = rb"(?:(?:sm|compute)_(?:[2-9]\d|[1-3]\d\d)[af]?|gfx[1-9][0-9a-f]{2,3})"
 _FLAGS = re.compile(rb"%b(?: %b){0,99}\0" % (_TOKEN, _TOKEN))
-"""No list is as long: a run without an end would be read once more from each of its names."""
+"""No list is longer. Without a limit, a search is quadratic."""
 _SIGNS = (b"sm_", b"gfx", b"compute_")
 _SEPARATORS = b" ,;:/|="
 _LONGEST = 4096
@@ -57,37 +57,47 @@ class FatbinCode(NamedTuple):
     isa: int | None = None
     """The major ISA version of most of its PTX; None without PTX."""
     is_whole: bool = True
-    """Whether all of it was read: only then it has no other architectures."""
+    """Whether all was read. Otherwise, it may have other architectures."""
 
 
-def read_fatbins(pieces: Iterable[bytes], *, whole: bool = False) -> FatbinCode:
-    """Return what most of a library is compiled for; empty if it has no GPU code.
+class Fatbins:
+    """The GPU code of one library, read on with each call.
 
-    Single kernels are made for more architectures or fewer than the rest (cuDNN, vllm, torch): the first set that
-    ``_ENOUGH`` containers have in common is taken, else that of most of them. A set of one does not count as such:
-    some libraries have a container for each architecture, one after the other (cuTENSOR).
-
-    Args:
-        pieces: The library.
-        whole: Whether to read to its end, and return every architecture that more than single kernels are made for.
+    Single kernels are compiled for more architectures than the rest, or fewer (cuDNN,
+    vllm, torch). The first set that ``_ENOUGH`` containers share counts, or else the set
+    of most containers. A set of one architecture does not count as shared, because some
+    libraries have a container for each architecture, in order (cuTENSOR).
     """
-    found = _Tally()
-    texts = _Tally()
-    for code in read_containers(_watched(pieces, texts)):
-        found.add(code)
-        is_enough = found.common or found.counts.total() == _MOST
-        if is_enough and not whole:
-            return found.code(is_whole=False)
-    return (found if found.counts else texts).code(is_whole=True)
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._found = _Tally()
+        self._texts = _Tally()
+        self._containers = read_containers(_watched(pieces, self._texts))
+
+    def read_part(self) -> FatbinCode:
+        """Return the code of a beginning that shows most architectures."""
+        found = self._found
+        for code in self._containers:
+            found.add(code)
+            if found.common or found.counts.total() == _MOST:
+                return found.code(is_whole=False)
+        return self.read_all()
+
+    def read_all(self) -> FatbinCode:
+        """Return every architecture of more than single kernels."""
+        for code in self._containers:
+            self._found.add(code)
+        found = self._found if self._found.counts else self._texts
+        return found.code(is_whole=True)
 
 
 class _Tally:
-    """How many containers have which code."""
+    """Counts of containers by their code."""
 
     def __init__(self) -> None:
         self.counts = Counter[tuple[str, ...]]()
         self.common: tuple[str, ...] | None = None
-        """The first set that enough of them have in common."""
+        """The first set that enough of them share."""
         self._versions = Counter[int]()
 
     def add(self, code: FatbinCode) -> None:
@@ -100,7 +110,7 @@ class _Tally:
             self.common = self.common or names
 
     def code(self, *, is_whole: bool) -> FatbinCode:
-        """Return the code of most of them; ``is_whole`` tells whether all of the library was read."""
+        """Return the code of most containers of a library."""
         if not self.counts:
             return FatbinCode()
         names = None if is_whole else self.common
@@ -112,7 +122,7 @@ class _Tally:
 
 
 def _watched(pieces: Iterable[bytes], texts: _Tally) -> Iterator[bytes]:
-    """Yield the pieces, and count the PTX that lies in them as text."""
+    """Yield the pieces, and count the PTX text in them."""
     end = b""
     for piece in pieces:
         text = end + piece
@@ -121,7 +131,7 @@ def _watched(pieces: Iterable[bytes], texts: _Tally) -> Iterator[bytes]:
             version, chip = match.groups()
             texts.add(FatbinCode((f"compute_{chip.decode()}",), int(version)))
             last = match.end()
-        # What begins at the end of a piece, and nothing twice.
+        # The next match may begin at the end of this piece.
         end = text[max(last, len(text) - _LONGEST_BEGINNING) :]
         yield piece
 
@@ -129,7 +139,7 @@ def _watched(pieces: Iterable[bytes], texts: _Tally) -> Iterator[bytes]:
 def _frequent(counts: Counter[tuple[str, ...]]) -> set[str]:
     """Return the architectures that most of a library is compiled for.
 
-    Kernels for one architecture stand beside those for the others: they make these no rarer.
+    Kernels for one architecture supplement the others and make them no rarer.
     """
     by_name = Counter[str]()
     shared = 0
@@ -157,7 +167,7 @@ def _frequent(counts: Counter[tuple[str, ...]]) -> set[str]:
 def read_containers(pieces: Iterable[bytes]) -> Iterator[FatbinCode]:
     """Yield the code of each sound container of a library.
 
-    Only headers are looked at and little is kept at a time; what merely looks like a container is passed over.
+    Only headers are read, and invalid containers are ignored.
     """
     data = _Stream(pieces)
     while data.find(_MAGIC):
@@ -170,7 +180,7 @@ def read_containers(pieces: Iterable[bytes]) -> Iterator[FatbinCode]:
 
 
 def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
-    """Return the code of a container; None if its entries do not fill it exactly."""
+    """Return the code of a container; None if its entries do not fill it."""
     names = set()
     versions = set()
     while left > 0:
@@ -198,10 +208,11 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
 
 
 def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
-    """Return what ``torch.cuda.get_arch_list()`` returns: names with blanks between them, up to a NUL.
+    """Return the architectures of ``torch.cuda.get_arch_list()``, if found.
 
-    What lies before the first name need not be a NUL (torch 2.8.0 and 2.9.1). A single name counts only if there
-    is no list, no other single name, and none that ends a list in some other form. Empty if there is no answer.
+    They are a string of names with blanks, up to a NUL. Any byte may precede it (torch
+    2.8.0 and 2.9.1). A single name counts only if there is no list, no other single
+    name, and no list in another form that ends with it.
     """
     single_names = set()
     for text in _windows(pieces):
@@ -212,7 +223,7 @@ def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
                 return ordered(names)
             start = match.start()
             before = text[start - 1 : start]
-            # The end of a list in another form keeps its separator, and so is no name.
+            # The end of a list in another form keeps its separator, so it is no name.
             if before in _SEPARATORS:
                 flags = before + flags
             single_names.add(flags.decode())
@@ -225,7 +236,7 @@ def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
 
 
 def _windows(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield each piece with the end of what came before, so that no string is cut."""
+    """Yield each piece with the end of the previous one."""
     end = b""
     for piece in pieces:
         text = end + piece
@@ -246,7 +257,7 @@ def _order_key(name: str) -> tuple[bool, int, str]:
 
 
 class _Stream:
-    """A stream of bytes to search, take from and skip; it keeps one piece and what it needs of the last."""
+    """Stream of bytes that keeps one piece and a rest."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
@@ -254,7 +265,7 @@ class _Stream:
         self._position = 0
 
     def find(self, sign: bytes) -> bool:
-        """Go behind the next ``sign``; return whether there is one."""
+        """Move past the next ``sign``; return whether one was found."""
         while True:
             start = self._data.find(sign, self._position)
             if start >= 0:
@@ -267,7 +278,7 @@ class _Stream:
                 return False
 
     def take(self, count: int) -> bytes | None:
-        """Return the next few bytes; None if there are no more so many."""
+        """Return the next bytes; None if fewer are left."""
         while self._rest < count:
             if not self._read_more():
                 return None
@@ -276,7 +287,7 @@ class _Stream:
         return self._data[start : self._position]
 
     def skip(self, count: int) -> bool:
-        """Pass over bytes, however many; return whether there were so many."""
+        """Skip bytes; return whether that many were left."""
         while self._rest < count:
             count -= self._rest
             self._position = len(self._data)

@@ -1,4 +1,4 @@
-"""Parts of a file on a web server, by range requests: nothing that was not asked for is read, nor waited for."""
+"""Parts of a file on a web server, read by range requests."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from gpuinstall.wheels.ranges import Pieces
 
     Ask = Callable[..., Response]
-    """Sends one GET request and returns once its headers are there: streamed, no redirect followed, time limits set.
+    """Sends a GET request and returns the streamed response.
 
-    It is given the address, the headers, and ``login``: whether credentials that belong to the host may go along.
+    ``login`` is whether credentials for the host may be sent.
     """
 
 _PIECE = 256 << 10
@@ -30,13 +30,13 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class HttpRanges:
-    """A file at an address; its size is requested at once.
+    """File at a URL, whose size is requested at once.
 
-    A redirect is followed once, to the same host or one of ``hosts``, and without credentials. ``patience`` bounds the
-    time of all that is ever read here.
+    One redirect is followed, to the same host or one of ``hosts``, without credentials.
+    ``patience`` limits the total time of all reads.
 
     Raises:
-        WheelError: if the server gives no ranges, others than requested, or takes longer.
+        WheelError: The server sends no ranges, or wrong ones, or is too slow.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class HttpRanges:
             _keep_open(response)
 
     def stream(self, start: int, end: int) -> Pieces:
-        """Yield the bytes from ``start`` up to ``end`` in pieces; closed early, it ends the transfer."""
+        """Yield the bytes of a part; closing ends the transfer."""
         if start == end:
             return
         with closing(self._open(start, end)) as response:
@@ -67,7 +67,7 @@ class HttpRanges:
                 raise WheelError("wrong-range", message)
             pace = Pace(self._patience)
             while start < end:
-                # Pieces of one size, however the bytes come: so that what is read of a wheel is the same each time.
+                # Pieces of one size, so the bytes read of a wheel are the same each time.
                 piece = self._read(response, min(_PIECE, end - start), pace)
                 if not piece:
                     break
@@ -77,7 +77,7 @@ class HttpRanges:
                 _keep_open(response)
 
     def _open(self, start: int, end: int) -> Response:
-        """Return the answer of the server that has a part, after its redirect."""
+        """Return the response with a part, after a redirect."""
         response = self._send(start, end)
         while response.status_code in _REDIRECTS:
             response.close()
@@ -90,7 +90,7 @@ class HttpRanges:
         return response
 
     def _send(self, start: int, end: int) -> Response:
-        # Packed on the way, the bytes of a range would be others than those of the file.
+        # A compressed response would not be a range of the file.
         headers = {
             "Range": f"bytes={start}-{end - 1}",
             "Accept-Encoding": "identity",
@@ -107,12 +107,12 @@ class HttpRanges:
             raise self._interrupted() from error
 
     def _follow(self, location: str) -> None:
-        """Go to the address of a redirect; raise WheelError if it leads elsewhere, or is the second."""
+        """Follow a redirect; raise WheelError if it is not allowed."""
         try:
             here = urlsplit(self._url)
             there = urlsplit(urljoin(self._url, location))
             is_known = there.netloc in {here.netloc, *self._hosts}
-            # Where the credentials are gone, a redirect was followed before.
+            # Without credentials, a redirect was already followed.
             is_allowed = is_known and there.scheme == here.scheme and self._login
         except ValueError:
             is_allowed = False
@@ -120,7 +120,7 @@ class HttpRanges:
             message = f"{_host(self._url)} redirects to another host"
             raise WheelError("foreign-redirect", message)
         self._url = there.geturl()
-        # The credentials are for the first host alone.
+        # The credentials are only for the first host.
         self._login = False
 
     def _read(
@@ -148,7 +148,7 @@ class HttpRanges:
         return bytes(data)
 
     def _time_left(self) -> float:
-        """Return the seconds that are left; raise WheelError if there are none."""
+        """Return the remaining seconds; raise WheelError if there are none."""
         left = self._deadline - monotonic()
         if left <= 0:
             raise _too_slow()
@@ -168,13 +168,13 @@ def _rejection(
     start: int,
     end: int,
 ) -> WheelError | None:
-    """Return why an answer is not the part that was requested; None if it is.
+    """Return why a response is not the requested part; None if it is.
 
     Args:
-        response: The answer.
-        host: Who gave it.
-        start: The first byte that was requested.
-        end: The byte behind the last.
+        response: The response.
+        host: The host of the server.
+        start: The first requested byte.
+        end: The end of the requested part.
     """
     if response.status_code == 200:
         return WheelError("no-ranges", f"{host} does not support range requests")
@@ -191,13 +191,13 @@ def _rejection(
 
 
 def _version(response: Response) -> tuple[int, str | None]:
-    """Return the size of the whole file and its tag, which differ once the file is another."""
+    """Return the size and tag of the file, which change with its content."""
     size = response.headers["Content-Range"].rpartition("/")[2]
     return int(size), response.headers.get("ETag")
 
 
 def _keep_open(response: Response) -> None:
-    """Give back the connection of an answer that has been read; without a length it is unknown whether it has."""
+    """Reuse the connection of a complete response, known by its length."""
     if "Content-Length" in response.headers:
         response.raw.drain_conn()
 

@@ -43,7 +43,7 @@ from gpuinstall.wheels.members import load_members
 
 
 class Context(NamedTuple):
-    """What the compatibility of a wheel depends on besides builds and GPUs."""
+    """Environment of a wheel that is inspected."""
 
     versions: Mapping[str, str] = {}
     """The resolved packages of the environment, if they are known."""

@@ -1,7 +1,8 @@
-"""Whether the libraries of an environment can be loaded, as the loader would find out, without loading any.
+"""Loading of the libraries of an environment, checked without loading any.
 
-A library is looked for where its own paths say, then among those that torch has loaded before (``torch/lib`` and
-``nvidia/*/lib``), then where the system looks. Symbols are compared if a library is linked to torch's.
+A library is searched in its own paths, then among the libraries that torch loads first
+(``torch/lib`` and ``nvidia/*/lib``), then on the system. Symbols are compared if a
+library links to torch.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ class InstalledLibrary(NamedTuple):
     package: str
     elf: Elf
     opened: tuple[str, ...] = ()
-    """The libraries that it opens by name alone, and does nothing without."""
+    """The libraries that it opens by name and requires."""
 
     @property
     def folder(self) -> str:
-        """The folder that it lies in."""
+        """Its folder."""
         return posixpath.dirname(self.path)
 
     @property
@@ -58,20 +59,20 @@ class LinkFault(Rejection[InstalledLibrary], Value):
     """A library that cannot be loaded as it is."""
 
     name: str
-    """What it lacks or conflicts with."""
+    """The missing or conflicting library or symbol."""
     provider: str | None = None
-    """The package that has what it lacks, as far as that is known."""
+    """The package with the missing library, if known."""
 
 
 class LinkEnvironment(Value):
-    """What the loader finds in an environment and on its system."""
+    """Libraries that the loader finds in an environment and on its system."""
 
     libraries: Sequence[InstalledLibrary]
     system: Collection[str]
 
     @cached_property
     def places(self) -> set[str]:
-        """The paths of the libraries, and the names of those that torch has loaded before anything is looked for."""
+        """The paths of the libraries, and the names of preloaded ones."""
         places = set[str]()
         for library in self.libraries:
             places.add(library.path)
@@ -82,7 +83,7 @@ class LinkEnvironment(Value):
 
     @cached_property
     def torch_cuda(self) -> int | None:
-        """The CUDA major of torch; None if its libraries name none, or several."""
+        """The CUDA major of torch, if its libraries name one."""
         needs = set[str]()
         for library in self.libraries:
             if library.package == "torch":
@@ -94,7 +95,7 @@ class LinkEnvironment(Value):
 
     @cached_property
     def requested_names(self) -> set[str]:
-        """The names by which the libraries ask for others."""
+        """The names of the libraries that others load."""
         names = set[str]()
         for library in self.libraries:
             names.update(library.elf.needs, library.opened)
@@ -102,7 +103,7 @@ class LinkEnvironment(Value):
 
     @cached_property
     def torch_names(self) -> set[bytes]:
-        """The symbols that torch's own libraries have for others."""
+        """The symbols that torch's own libraries export."""
         names = set()
         for library in self.libraries:
             if library.path.startswith("torch/lib/"):
@@ -110,7 +111,7 @@ class LinkEnvironment(Value):
         return names
 
     def provides(self, name: str, library: InstalledLibrary) -> bool:
-        """Whether the loader finds a library by its name if ``library`` requests it."""
+        """Return whether the loader finds a library for another."""
         if name in self.places or name in self.system:
             return True
         for path in library.elf.paths:
@@ -124,7 +125,7 @@ def link_faults(
     libraries: Sequence[InstalledLibrary],
     system: Collection[str],
 ) -> list[LinkFault]:
-    """Return what keeps the libraries of an environment from loading, in the order of the libraries.
+    """Return why libraries of an environment cannot be loaded, in order.
 
     Args:
         libraries: The native libraries of the environment.
@@ -147,7 +148,7 @@ def _provider(
     library: InstalledLibrary,
     environment: LinkEnvironment,
 ) -> str | None:
-    """Return the package that has what a library lacks, as far as that is known."""
+    """Return the package with a missing library, if known."""
     shared = load_libraries()
     row = shared.row(name)
     likely = environment.torch_cuda or shared.cuda(name)
@@ -159,7 +160,7 @@ def _missing_libraries(
     library: InstalledLibrary,
     environment: LinkEnvironment,
 ) -> Iterator[str]:
-    """Yield the libraries that the loader would look for and not find."""
+    """Yield the libraries that the loader does not find."""
     shared = load_libraries()
     for name in _required_names(library, environment):
         if environment.provides(name, library):
@@ -175,9 +176,9 @@ def _required_names(
     library: InstalledLibrary,
     environment: LinkEnvironment,
 ) -> tuple[str, ...]:
-    """Return the libraries without which something does not work."""
+    """Return the libraries that a library requires."""
     own = posixpath.basename(library.path)
-    # Wheels carry libraries that nothing asks for: torch 2.15.0's a libgfortran, without its libquadmath.
+    # Wheels contain libraries that nothing loads: torch 2.15.0 has a libgfortran without its libquadmath.
     if own not in environment.requested_names and _VERSIONED.search(own):
         return library.opened
     # A plugin is loaded on demand.
@@ -190,7 +191,7 @@ def _other_cuda(
     library: InstalledLibrary,
     environment: LinkEnvironment,
 ) -> Iterator[str]:
-    """Yield a CUDA major that a library is built with and torch is not: one process can have only one."""
+    """Yield a CUDA major of a library that is not torch's."""
     torch_cuda = environment.torch_cuda
     if torch_cuda is None:
         return
@@ -202,7 +203,7 @@ def _missing_symbols(
     library: InstalledLibrary,
     environment: LinkEnvironment,
 ) -> Iterator[str]:
-    """Yield the first symbol that a library uses of torch, and neither torch nor its own package has."""
+    """Yield the first missing symbol of torch."""
     if library.package == "torch" or not is_linked_to_torch(library.elf):
         return
     missing = torch_names(library.elf.undefined())
@@ -223,11 +224,11 @@ _RULES = (
     ("other-cuda", "is built with CUDA {}", _other_cuda),
     ("missing-symbol", "uses {}, which this torch does not have", _missing_symbols),
 )
-"""The rules, each with its code and what it says of what it yields."""
+"""The rules, each with its code and its message."""
 
 
 def read_libraries(site: Path) -> list[InstalledLibrary]:
-    """Return every native library in a folder of packages; one that cannot be read is left out."""
+    """Return the readable native libraries in a folder of packages."""
     libraries = []
     for path, package in sorted(_native_files(site)):
         with (
@@ -246,13 +247,13 @@ def read_libraries(site: Path) -> list[InstalledLibrary]:
 
 
 def _native_files(site: Path) -> Iterator[tuple[str, str]]:
-    """Yield each native file that a package's record names, with the package."""
+    """Yield the recorded native files of packages, each with its package."""
     for record in site.glob("*.dist-info/RECORD"):
         name = record.parent.name.partition("-")[0]
         package = name.replace("_", "-").lower()
         with suppress(OSError):
             for line in record.read_text("utf-8", "replace").splitlines():
-                # Few of torch's 12,000 lines are looked at closely.
+                # torch has 12,000 lines.
                 if ".so" not in line:
                     continue
                 path = line.partition(",")[0]
@@ -266,7 +267,7 @@ def _opened_by_name(
     path: str,
     package: str,
 ) -> set[str]:
-    """Return the libraries that a file opens, of those that its package is known to need.
+    """Return the libraries that a file opens and its package must have.
 
     Args:
         data: The bytes of the file.
@@ -275,7 +276,7 @@ def _opened_by_name(
     """
     members = load_members()
     must_open = members.must_open.get(package)
-    # A name that occurs as a string alone may never be opened, unless it is known that it is.
+    # A name in a string may never be opened, unless a table states that it is.
     if must_open is None or not members.answering(package, [path]):
         return set()
     opened = load_libraries().opened_by(data)
@@ -283,7 +284,7 @@ def _opened_by_name(
 
 
 def system_libraries() -> set[str]:
-    """Return the names of the libraries that the loader finds by itself: those of its cache and its folders."""
+    """Return the libraries of the loader's cache and system folders."""
     names = set()
     with suppress(OSError):
         for name in _CACHED.findall(_CACHE.read_bytes()):

@@ -1,4 +1,4 @@
-"""The table of packages: which of their libraries answer for them, what their files do not tell, what goes badly together."""
+"""Table of packages: deciding libraries, stated CUDA, and known conflicts."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ _Specifiers = Annotated[SpecifierSet, SpecifierSet]
 
 
 class Member(NamedTuple):
-    """Packages, with those of their libraries that answer for them."""
+    """Packages, with the library that decides for them."""
 
     package: _Whole
     member: _Whole
 
 
 class OptionalPart(NamedTuple):
-    """A part that a package does without."""
+    """Optional part of packages."""
 
     part: Annotated[_Pattern, _any_case]
 
 
 class Statement(NamedTuple):
-    """The CUDA of a package that its files do not tell."""
+    """CUDA of a package, which its files do not show."""
 
     since: Mapping[str, int]
-    """Its major, by the version since which it is so, the newest first."""
+    """Its major, by the first version that it applies to, the newest first."""
     libraries: Annotated[_Pattern, _sonames] | None = None
-    """What it opens by name alone, and does nothing without."""
+    """The libraries that it opens by name and requires."""
 
 
 class Family(NamedTuple):
@@ -67,7 +67,7 @@ class Family(NamedTuple):
 
 
 class Clash(NamedTuple):
-    """Packages, and the versions of them, that do not go together; with why not."""
+    """Versions of two packages that conflict, and the reason."""
 
     package: _Whole
     other: str
@@ -77,20 +77,20 @@ class Clash(NamedTuple):
 
 
 class Members(Value):
-    """The table as shipped, ``members.toml``; the patterns match whole names, but for ``optional``."""
+    """Shipped table. Except in ``optional``, patterns match whole names."""
 
     members: tuple[Member, ...]
     optional: tuple[OptionalPart, ...]
     runtime: _Whole
-    """The packages that bring CUDA's runtime."""
+    """The packages of the CUDA runtime."""
     with_torch: _Whole
-    """The packages that torch's own build answers for."""
+    """The packages that belong to a build of torch."""
     compiled_beside: _Whole
-    """What requires one of these may have GPU code although no row names it."""
+    """A package that requires one of these may have GPU code."""
     works_on_cpu: _Whole
-    """The packages that do their work on the CPU if their library for GPUs does not load."""
+    """The packages that run on the CPU if their GPU library does not load."""
     for_cpu_alone: _Whole
-    """The packages whose wheels have no code for GPUs."""
+    """The packages without GPU code."""
     stated: Mapping[str, Statement]
     """By package."""
     pairs: tuple[Clash, ...]
@@ -98,12 +98,12 @@ class Members(Value):
 
     @property
     def must_open(self) -> Mapping[str, _Pattern]:
-        """The libraries that packages open by name and do nothing without."""
+        """The libraries that packages open by name and require."""
         rows = self.stated.items()
         return {package: row.libraries for package, row in rows if row.libraries}
 
     def clashes(self, versions: Mapping[str, str]) -> Iterator[str]:
-        """Yield which of some packages do not go together, and why, although no METADATA says so."""
+        """Yield the conflicts of packages that no METADATA declares."""
         for pair in self.pairs:
             for name, version in versions.items():
                 match = pair.package.fullmatch(name)
@@ -118,7 +118,7 @@ class Members(Value):
                     yield f"{pairing} do not go together: {pair.why}"
 
     def stated_cuda(self, package: str, version: Version) -> int | None:
-        """Return the CUDA major of a version of a package as its maker states it; None if no row has it."""
+        """Return the CUDA major that a vendor states, if any."""
         row = self.stated.get(package)
         for first, cuda in row.since.items() if row else ():
             if version >= Version(first):
@@ -135,25 +135,25 @@ class Members(Value):
         return None
 
     def names(self, package: str) -> bool:
-        """Whether it is known which library answers for a package."""
+        """Return whether a row names the deciding library of a package."""
         return bool(self._libraries_of(package))
 
     def is_compiled_beside(self, requires: Iterable[str]) -> bool:
-        """Whether requirements name what code for GPUs is compiled beside."""
+        """Return whether a requirement suggests GPU code."""
         names = (re.split(r"[^\w.-]", text, maxsplit=1)[0] for text in requires)
         return any(map(self.compiled_beside.fullmatch, names))
 
     def has_runtimes_apart(self, package: str) -> bool:
-        """Whether a package has one library for each CUDA, of which torch's own is taken."""
+        """Return whether a package has one library for each CUDA of torch."""
         libraries = self._libraries_of(package)
         return any("cuda" in library.groupindex for library in libraries)
 
     def is_spare(self, package: str, library: str) -> bool:
-        """Whether a package does without a library: an optional part, or the one of another CUDA."""
+        """Return whether a library is optional, or for another CUDA."""
         return self.has_runtimes_apart(package) or self.is_optional(package, library)
 
     def is_optional(self, package: str, library: str) -> bool:
-        """Whether a library is a part that a package does without, and not what the package is named after."""
+        """Return whether a library is an optional part, not the named one."""
         return self._is_part(library) and not self._is_part(package.replace("-", "_"))
 
     def _is_part(self, name: str) -> bool:
@@ -164,7 +164,7 @@ class Members(Value):
         package: str,
         names: Collection[str],
     ) -> list[re.Match[str]]:
-        """Return the libraries that answer for a package; more than one if each is for another CUDA."""
+        """Return the deciding libraries: one, or one for each CUDA."""
         matches = []
         for library in self._libraries_of(package):
             for name in names:

@@ -1,4 +1,4 @@
-"""What a wheel's native code needs to be loaded: libraries, a CUDA, a glibc, a torch."""
+"""Needs of a wheel's native code: libraries, CUDA, glibc, and torch."""
 
 from __future__ import annotations
 
@@ -39,18 +39,20 @@ TorchKind = Literal["stable", "ordinary", "none", "unknown"]
 _NUMBER = re.compile(r"\d+")
 _NATIVE = re.compile(r"[\w./+-]{1,250}\.(so(\.[\w.]+)?|pyd|dll)", re.ASCII)
 _BEGINNING = 256 << 10
-"""In packed bytes: it held the tables of every library that was measured but those that had been patched."""
+"""Packed bytes that contain the tables of all unpatched libraries."""
 _SMALL = 10 << 20
-"""If the beginning tells nothing, files up to so many packed bytes are read whole."""
+"""If the beginning shows nothing, smaller files (packed) are read whole."""
 _SMALL_INFLATED = 48 << 20
-_LARGE = 2 / 5
-"""How much of what may be read of a wheel goes into larger files whose tables patchelf put at their end, where these count
-(torch-projectors 0.13.1, 12 MB)."""
+_LARGE = 40 << 20
+"""Packed bytes of larger files with tables at their end.
+
+patchelf moves them (torch-projectors 0.13.1, 12 MB).
+"""
 _LARGE_INFLATED = 512 << 20
 _MOST_LIBRARIES = 32
-"""How many libraries are read, the largest first."""
+"""The number of libraries that are read, the largest first."""
 _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
-"""What auditwheel puts into the name of a library that it bundles."""
+"""The hash in the name of a library that auditwheel bundles."""
 
 _OF_CUDA = re.compile(r"nvidia-[\w-]+-cu(1[1-9])\b", re.ASCII)
 _NAME_CUDA = re.compile(r"-cu(?:da-?)?(1[0-9])\d?x?(?:-|$)", re.ASCII)
@@ -58,11 +60,11 @@ _LABEL_CUDA = re.compile(r"(?<![a-z])cu(?:da)?(1[0-9])(?:\.?\d)?(?!\d)", re.ASCI
 
 _OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so")
 _OLDER_STRING = re.compile(rb"Ss(?![a-z])")
-"""How names have std::string where it is not that of C++11 (Itanium C++ ABI, 5.1.10)."""
+"""std::string before C++11 in a mangled name (Itanium C++ ABI, 5.1.10)."""
 _OF_WINDOWS = re.compile(r"(?:cudart|cublas|cublasLt|nvrtc)64_(1\d)")
 """cudart64_110, cudart64_12, nvrtc64_130_0: measured in wheels for Windows."""
 _RUNTIME_OF_WINDOWS = re.compile(rb"(?:cudart|cublas|cublasLt)64_\d{2,3}\.dll")
-"""The names in the table of imports, which lies before the GPU code, or in strings."""
+"""The names in the table of imports, before the GPU code, or in strings."""
 
 
 class SharedLibrary(NamedTuple):
@@ -70,12 +72,12 @@ class SharedLibrary(NamedTuple):
 
     package: str
     cuda: int | None = None
-    """How far CUDA's major is ahead of the library's; None if that does not tell it."""
+    """CUDA's major minus the library's; None if unrelated."""
     plain_from: int = 1000
     """The CUDA major from which the package's name carries none."""
 
     def package_for(self, cuda: int | None) -> str | None:
-        """Return the package that has it for a CUDA; None if its name needs one and none is known."""
+        """Return its package for a CUDA, if known."""
         if "{cuda}" not in self.package:
             return self.package
         if cuda is None:
@@ -86,7 +88,7 @@ class SharedLibrary(NamedTuple):
 
 
 class SharedLibraries(NamedTuple):
-    """The table as shipped; the patterns match whole names of libraries."""
+    """The shipped table. Patterns match whole names of libraries."""
 
     rows: Mapping[str, SharedLibrary]
     of_the_driver: re.Pattern[str]
@@ -95,7 +97,7 @@ class SharedLibraries(NamedTuple):
     opened: re.Pattern[bytes]
 
     def row(self, library: str) -> SharedLibrary | None:
-        """Return the row of ``libcudart.so.12``, or of what auditwheel calls ``libcudart-0b3e2b5d.so.12.4.127``."""
+        """Return the row of ``libcudart.so.12``, or of its bundled copy."""
         stem = _HASHED.sub("", library).partition(".so")[0]
         if stem in self.rows:
             return self.rows[stem]
@@ -112,7 +114,7 @@ class SharedLibraries(NamedTuple):
         return package not in {row.package_for(cuda) for cuda in (11, 12, 13)}
 
     def cuda(self, library: str) -> int | None:
-        """Return the CUDA major that a library is of, as far as its name tells."""
+        """Return the CUDA major in the name of a library, if any."""
         windows = _OF_WINDOWS.match(library)
         if windows:
             return int(windows[1])
@@ -126,12 +128,12 @@ class SharedLibraries(NamedTuple):
         return None
 
     def cuda_majors(self, libraries: Iterable[str]) -> set[int]:
-        """Return the CUDA majors that libraries are of."""
+        """Return the CUDA majors of libraries."""
         majors = map(self.cuda, libraries)
         return {major for major in majors if major is not None}
 
     def opened_by(self, data: bytes | mmap) -> set[str]:
-        """Return the libraries that the strings of a file name."""
+        """Return the libraries in the strings of a file."""
         names = self.opened.findall(data)
         names += _RUNTIME_OF_WINDOWS.findall(data)
         return {name.decode() for name in names}
@@ -148,7 +150,7 @@ def load_libraries() -> SharedLibraries:
     for row in table["libraries"]:
         rows[row["name"]] = read_object(SharedLibrary, row)
     names = "|".join(sorted(rows, key=len, reverse=True)).encode()
-    # Begins with bytes that are the same for all of them: those alone are searched for, ten times as fast.
+    # A common first byte makes the search ten times as fast.
     opened = rb"\0((?:%b)(?:_[a-z_]+)?\.so\.\d[\d.]{0,15})(?=\0)" % names
     return SharedLibraries(
         rows,
@@ -160,38 +162,38 @@ def load_libraries() -> SharedLibraries:
 
 
 class TorchNeeds(Value):
-    """Which torch a file's code loads beside."""
+    """Releases of torch that load the code of a wheel."""
 
     kind: Annotated[TorchKind, one_of("stable", "ordinary", "none", "unknown")] = "none"
-    """``unknown`` is a file of which a library was not read."""
+    """``unknown``: a library was not read."""
     oldest: str | None = None
-    """``stable`` code loads beside it and every newer one; None if that is newer than the table."""
+    """The oldest release that loads ``stable`` code, if in the table."""
     fits: tuple[str, ...] = ()
-    """The minor releases that have every name of ``ordinary`` code, of those ``judged``."""
+    """The ``judged`` minor releases that load ``ordinary`` code."""
     judged: tuple[str, ...] = ()
     is_older_abi: bool = False
-    """Whether its names have the strings of C++ before C++11."""
+    """Whether its names have strings of C++ before C++11."""
     is_part: bool = False
-    """Whether a library of ``ordinary`` code was not read, which may use more names."""
+    """Whether an unread library of ``ordinary`` code may use more names."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Write it as a row holds it, without what it does not tell."""
+        """Return the table of a row, without unknown fields."""
         optional = ("oldest", "fits", "judged", "is_older_abi", "is_part")
         return write_object(self, optional=optional)
 
     @property
     def is_linked(self) -> bool:
-        """Whether the code is known to use torch's own."""
+        """Whether the code uses torch."""
         return self.kind in {"stable", "ordinary"}
 
     @property
     def is_known(self) -> bool:
-        """Whether more of the file would change nothing."""
+        """Whether reading more of the file changes nothing."""
         return self.kind != "unknown" and not self.is_part
 
     @property
     def torches(self) -> str:
-        """The torch that it loads beside, in words."""
+        """The releases of torch, for messages."""
         if self.kind == "stable" and self.oldest:
             return f"torch {self.oldest} and newer"
         if not self.fits:
@@ -203,7 +205,7 @@ class TorchNeeds(Value):
         return f"torch {first}{to_last}{abi}"
 
     def verdict(self, minor: str) -> bool | None:
-        """Whether the code loads beside a minor release; None if that is not known."""
+        """Return whether a minor release loads the code, if known."""
         if self.kind == "none":
             return True
         if self.kind == "stable" and self.oldest:
@@ -216,29 +218,27 @@ class TorchNeeds(Value):
 
 
 class Needs(Value):
-    """What the native code of a wheel needs."""
+    """Needs of the native code of a wheel."""
 
     libraries: tuple[str, ...] = ()
-    """Those that the loader looks for and the wheel has not itself, without those of every Linux."""
+    """The linked libraries that neither the wheel nor every Linux has."""
     opened: frozenset[str] = frozenset()
-    """Those that a string names."""
+    """The libraries that a string names."""
     cudas: frozenset[int] = frozenset()
-    """The CUDA majors of what the loader looks for."""
+    """The CUDA majors of the linked libraries."""
     linked: str | None = None
-    """The largest library that looks for CUDA's."""
+    """The largest library that links to CUDA."""
     glibc: str | None = None
     """The highest version of its symbols."""
     torch: TorchNeeds = TorchNeeds()
-    writes_ptx: bool = False
-    """Whether it has NVRTC write PTX while it runs, and no machine code."""
     has_runtime: bool = False
     """Whether CUDA's runtime is linked into a library."""
     paths: frozenset[str] = frozenset()
-    """The libraries of the wheel that count."""
+    """The deciding libraries of the wheel."""
 
     @property
     def is_for_gpus(self) -> bool:
-        """Whether it is linked to what code for GPUs is linked to."""
+        """Whether it links to torch or CUDA."""
         return self.torch.is_linked or self.has_runtime or bool(self.cudas)
 
 
@@ -270,11 +270,11 @@ def cuda_of_isa(isa: int) -> int:
 
 
 def pinned_cuda(requires: Iterable[str], platform: str) -> int | None:
-    """Return the CUDA major of the libraries that METADATA requires, ``nvidia-nccl-cu13``; None if none, or two.
+    """Return the one CUDA major of required libraries, if any.
 
     Args:
         requires: The requirements.
-        platform: As in ``linux-x86_64``: what is required on others does not count.
+        platform: The platform of the requirements that count: ``linux-x86_64``.
     """
     majors = set()
     for text in requires:
@@ -285,7 +285,7 @@ def pinned_cuda(requires: Iterable[str], platform: str) -> int | None:
 
 
 def _is_required_on(platform: str, requirement: str) -> bool:
-    """Whether a requirement is not of an extra alone, nor of another system."""
+    """Return whether a requirement applies to a platform without extras."""
     _, _, marker = requirement.partition(";")
     if not marker:
         return True
@@ -303,24 +303,24 @@ def _is_required_on(platform: str, requirement: str) -> bool:
 
 
 def name_cuda(package: str) -> int | None:
-    """Return the CUDA major that the name of a package carries, ``cupy-cuda13x`` or ``some-cu128``; None if none."""
+    """Return the CUDA major in a package's name, ``cupy-cuda13x``, if any."""
     name = _NAME_CUDA.search(package)
     return int(name[1]) if name else None
 
 
 def label_cuda(label: str | None) -> int | None:
-    """Return the CUDA major that a version carries behind its ``+``, ``cu128`` or ``pt29cu13``; None if none."""
+    """Return the CUDA major in a label, ``cu128`` or ``pt29cu13``, if any."""
     found = set(_LABEL_CUDA.findall(label or ""))
     return int(found.pop()) if len(found) == 1 else None
 
 
 def declared_cuda(package: str, version: Version, label: str | None) -> int | None:
-    """Return the CUDA major of a file as its maker states it, or as its name or its label carries it; None if none.
+    """Return the CUDA major that a vendor, a name, or a label states, if any.
 
     Args:
-        package: Its normalized name.
+        package: The normalized name.
         version: The version.
-        label: What stands behind its ``+``; None if nothing does.
+        label: The local label of the version, if any.
     """
     return (
         load_members().stated_cuda(package, version)
@@ -330,46 +330,85 @@ def declared_cuda(package: str, version: Version, label: str | None) -> int | No
 
 
 def name_for_cuda(package: str, major: int) -> str | None:
-    """Return the name that a package has for a CUDA, ``some-cu12`` of ``some-cu13``; None if its own carries none."""
+    """Return the name of a package for another CUDA, if it contains one."""
     name = _NAME_CUDA.search(package)
     if name is None:
         return None
     return f"{package[: name.start(1)]}{major}{package[name.end(1) :]}"
 
 
+class Tables:
+    """The dynamic tables of the libraries of a wheel, each read once."""
+
+    def __init__(self, wheel: WheelReader) -> None:
+        self.wheel = wheel
+        self._read: dict[str, tuple[Elf | None, set[str]]] = {}
+        self._large = _LARGE
+
+    def read(self, path: str, *, whole: bool) -> tuple[Elf | None, set[str]]:
+        """Return the tables of a library, and the libraries in its strings.
+
+        Its beginning is read, or all of a small one if that shows nothing.
+
+        Args:
+            path: Its path in the wheel.
+            whole: Whether a large library may be read whole too.
+        """
+        member = self.wheel.members[path]
+        size = member.compress_size
+        data: bytes | mmap = b""
+        elf, opened = self._read.get(path, (None, set()))
+        if path not in self._read and size > _BEGINNING:
+            data = self.wheel.beginning(path, _BEGINNING)
+            elf = read_elf(data, whole=False)
+        may_read = size <= _SMALL and member.file_size <= _SMALL_INFLATED
+        may_read &= path not in self._read
+        if whole and size <= self._large and member.file_size <= _LARGE_INFLATED:
+            may_read = True
+        if elf is None and may_read:
+            # Without space on the disk, it remains unread.
+            with suppress(OSError):
+                data = self.wheel.whole(path)
+                elf = read_elf(data, whole=True)
+                self._large -= size
+        if data:
+            opened = load_libraries().opened_by(data)
+        self._read[path] = elf, opened
+        return elf, opened
+
+
 def read_needs(
-    wheel: WheelReader,
+    tables: Tables,
     libraries: Iterable[str],
     *,
     to_the_end: bool = False,
     is_all: bool = True,
 ) -> Needs:
-    """Return what libraries of a wheel need, with those of the same wheel that the loader looks for to load them.
+    """Return the needs of libraries, with the bundled ones that they load.
 
     Args:
-        wheel: The wheel.
+        tables: The tables of the wheel.
         libraries: Their paths in it.
         is_all: Whether no library that decides is left out.
-        to_the_end: Whether large libraries are read whole too if their beginning tells nothing.
+        to_the_end: Whether large libraries are read whole if their beginning shows
+            nothing.
 
     Raises:
-        WheelError: if the wheel is malformed.
+        WheelError: The wheel is malformed.
     """
+    wheel = tables.wheel
     shared = load_libraries()
     native = filter(_NATIVE.fullmatch, wheel.members)
     by_name = {basename(path): path for path in native}
     waiting = sorted(libraries, key=lambda path: (-wheel.members[path].file_size, path))
-    # None is one that was not read, or tells nothing.
+    # None is a library that was not read, or shows nothing.
     elves = dict[str, Elf | None].fromkeys(waiting)
     opened = set[str]()
-    left = int(wheel.limits.bytes * _LARGE) if to_the_end else 0
     for number, path in enumerate(waiting):
         if number == _MOST_LIBRARIES:
             break
-        elf, strings = _read_library(wheel, path, left)
+        elf, strings = tables.read(path, whole=to_the_end)
         elves[path] = elf
-        if elf and elf.whole:
-            left -= wheel.members[path].compress_size
         opened |= strings
         for need in elf.needs if elf else ():
             library = by_name.get(need)
@@ -382,7 +421,7 @@ def read_needs(
     own_names = set[str]()
     linked = None
     for path, elf in read.items():
-        # Its own name is among the strings of its beginning.
+        # The strings of a beginning include its own name.
         if not elf.whole:
             own = f"{basename(path).partition('.so')[0]}.so"
             own_names.update(need for need in elf.needs if need.startswith(own))
@@ -397,59 +436,29 @@ def read_needs(
         linked=linked,
         glibc=".".join(map(str, glibc)) or None,
         torch=_torch_needs(read, is_whole=is_whole),
-        writes_ptx=any(map(_writes_ptx, read.values())),
         has_runtime=any(map(_has_runtime, read.values())),
         paths=frozenset(elves),
     )
 
 
-def _writes_ptx(elf: Elf) -> bool:
-    return b"\0nvrtcGetPTX\0" in elf.strings and b"\0nvrtcGetCUBIN\0" not in elf.strings
-
-
 def _has_runtime(elf: Elf) -> bool:
-    """Whether CUDA's runtime is linked into a library, which then uses two functions of libc that hardly anything else uses.
+    """Return whether CUDA's runtime is linked in: it uses two rare functions.
 
-    Of 1,297 libraries in 454 wheels 184 of the 188 with GPU code and no libcudart use both; of those without code only
-    libcudart itself and parts of programs for CUDA do.
+    Of 1,297 libraries in 454 wheels, 184 of the 188 with GPU code and no libcudart use
+    both. Without code, only libcudart and parts of CUDA programs do.
     """
     return b"\0nftw\0" in elf.strings and b"\0mkfifo\0" in elf.strings
-
-
-def _read_library(
-    wheel: WheelReader,
-    path: str,
-    large: int,
-) -> tuple[Elf | None, set[str]]:
-    """Return the tables of a library, and the libraries that its strings name.
-
-    Its beginning is read, or all of a small one if that tells nothing, or of one of at most ``large`` packed bytes.
-    """
-    member = wheel.members[path]
-    data: bytes | mmap = b""
-    elf = None
-    if member.compress_size > _BEGINNING:
-        data = wheel.beginning(path, _BEGINNING)
-        elf = read_elf(data, whole=False)
-    is_small = member.compress_size <= _SMALL and member.file_size <= _SMALL_INFLATED
-    is_small |= member.compress_size <= large and member.file_size <= _LARGE_INFLATED
-    if elf is None and is_small:
-        # A disk that is full leaves it unread.
-        with suppress(OSError):
-            data = wheel.whole(path)
-            elf = read_elf(data, whole=True)
-    return elf, load_libraries().opened_by(data)
 
 
 def from_outside(
     libraries: Iterable[str],
     wheel: WheelReader,
 ) -> tuple[str, ...]:
-    """Return the libraries that neither a wheel nor every Linux has, sorted."""
+    """Return the libraries that neither a wheel nor every Linux has."""
     of_the_system = load_libraries().of_the_system
     own = {basename(path) for path in wheel.members}
     own |= {_HASHED.sub("", name) for name in own}
-    # Of libx.so.1.2.3 the loader may know libx.so.1 alone.
+    # The loader may know libx.so.1.2.3 only as libx.so.1.
     files = [f"{name}." for name in own]
     outside = []
     for library in sorted(libraries):
@@ -464,11 +473,11 @@ def _torch_needs(
     *,
     is_whole: bool,
 ) -> TorchNeeds:
-    """Return which torch libraries load beside.
+    """Return the releases of torch that load libraries.
 
     Args:
         libraries: The libraries, by path.
-        is_whole: Whether all that count were read.
+        is_whole: Whether all deciding libraries were read.
     """
     elves = libraries.values()
     used = set[bytes]().union(*(elf.undefined() for elf in elves))
@@ -476,7 +485,7 @@ def _torch_needs(
     if names:
         names = names.difference(*(elf.defined() for elf in elves))
     ordinary = ordinary_names(names)
-    # The table of exports is that of one kind of machine. Only the stable interface has the same names on every one.
+    # The table of exports is for x86-64. Stable names are the same everywhere.
     if ordinary and any(elf.machine != X86_64 for elf in elves):
         return TorchNeeds("ordinary")
     if not ordinary and not is_whole:
@@ -491,7 +500,7 @@ def _torch_needs(
     fits = _fitting(libraries, names, exports)
     linked = [elf for elf in elves if is_linked_to_torch(elf)]
     if not fits and len(linked) > 1:
-        # Each of them may be for another torch.
+        # Each may be for another torch.
         return TorchNeeds("unknown")
     is_older_abi = any(map(_OLDER_STRING.search, ordinary))
     return TorchNeeds(
@@ -508,10 +517,10 @@ def _fitting(
     names: set[bytes],
     exports: Exports,
 ) -> tuple[str, ...]:
-    """Return the minor releases that have the names of every library, or of another one in its place.
+    """Return the minor releases that have the names of every library.
 
-    Libraries whose paths differ in numbers alone are one for each torch, ``pg_2_12_0`` and ``pg_2_13_0``: one of them
-    is loaded.
+    Libraries whose paths differ only in numbers are for one torch each, ``pg_2_12_0``
+    and ``pg_2_13_0``: one of them is loaded.
     """
     by_stem = defaultdict[str, set[str]](set)
     for path, elf in libraries.items():
@@ -522,7 +531,7 @@ def _fitting(
 
 
 def comes_apart(library: str) -> bool:
-    """Whether neither torch, nor what comes with it, nor the driver has a library."""
+    """Return whether a library is of neither torch nor the driver."""
     libraries = load_libraries()
     row = libraries.row(library)
     if row:
@@ -533,21 +542,24 @@ def comes_apart(library: str) -> bool:
 
 
 def is_of_a_package(library: str) -> bool:
-    """Whether a package alone can bring a library, and not torch: those of a system carry a version in their names."""
+    """Return whether only another package can have a library.
+
+    System libraries have a version in their names.
+    """
     return library.endswith(".so") and comes_apart(library)
 
 
 def is_linked_to_torch(elf: Elf) -> bool:
-    """Whether the loader looks for one of torch's libraries."""
+    """Return whether a library links to torch."""
     return any(map(_OF_TORCH.match, elf.needs))
 
 
 def _oldest(exports: Exports, names: set[bytes]) -> str | None:
-    """Return the minor release since which none lacks a name of the stable interface; None if there is none."""
+    """Return the oldest minor release with all stable names since, if any."""
     oldest = None
     fitting = exports.fitting(names)
     for minor in reversed(exports.minors):
-        # What one release lacks, those before it cannot be counted on to have: the interface only grows.
+        # The interface only grows: older releases lack the name too.
         if minor not in fitting or numbers(minor) < numbers(FIRST_STABLE):
             break
         oldest = minor

@@ -1,17 +1,17 @@
-"""What the native code of a wheel has and needs: the libraries that decide whether its package runs."""
+"""GPU code and needs of the libraries that decide whether a package runs."""
 
 from __future__ import annotations
 
 import re
-from contextlib import closing
 from posixpath import basename
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.values import Value
-from gpuinstall.wheels.gpu_code import read_fatbins
+from gpuinstall.wheels.gpu_code import FatbinCode, Fatbins
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
     Needs,
+    Tables,
     TorchNeeds,
     cuda_of_isa,
     from_outside,
@@ -28,26 +28,22 @@ if TYPE_CHECKING:
 
 _LIBRARY = re.compile(r"[\w./+-]{1,250}\.(so(\.\d+)*|dll|pyd)", re.ASCII)
 _CUDA_IN_NAME = re.compile(r"-(gpu|cu(da)?\d*x?)(?=-|$)", re.ASCII)
-"""What the name of a package says of its code, and that of its module does not."""
+"""The suffix of a package's name that its module does not have."""
 _DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")
-"""Folders whose files are installed beside the others."""
+"""Folders whose files are installed with the others."""
 _BUNDLED = ".libs/"
-"""Where auditwheel puts the libraries of others."""
+"""The folder of libraries that auditwheel bundles."""
 _RUNTIME = re.compile(r"(^|/)(lib)?cudart[\w.-]*\.(so|dll)", re.ASCII)
 _CUDA_FOLDER = re.compile(r"(?:^|/)cu(?:da)?[-_]?(1[1-9])(?:\.?\d)?/", re.ASCII)
 _CODE_ALONE = (".fatbin", ".ptx")
-_OF_NVRTC = re.compile(rb"\0(nvrtcGetPTX|nvrtcGetCUBIN)(?=\0)")
-"""What a program that opens NVRTC by its name has it write."""
 _TRIED = 4
-"""Of how many libraries the beginning is read, the largest first."""
+"""The number of libraries that are read in part, the largest first."""
 _LITTLE = 16 << 20
-"""How many inflated bytes the others may have, so that they are read too: torchcodec has a library for each FFmpeg."""
-_MOST = 128 << 20
-"""How many inflated bytes of a library to search if nothing tells that it has GPU code."""
+"""Inflated bytes of the others that are read too, as in torchcodec."""
 
 
 class LibraryCode(NamedTuple):
-    """The GPU code of a library that has some."""
+    """GPU code of a library."""
 
     library: str
     """Its path in the wheel."""
@@ -55,80 +51,166 @@ class LibraryCode(NamedTuple):
 
 
 class WheelFacts(Value):
-    """What the native code of a wheel has and needs: all that rules are told of its bytes."""
+    """GPU code and needs of a wheel, for the rules."""
 
     codes: tuple[LibraryCode, ...] = ()
     """The largest library first."""
     is_whole: bool = True
-    """Whether all code that decides was read."""
+    """Whether all deciding code was read."""
     cudas: tuple[int, ...] = ()
     """The CUDA majors that its code is built with."""
     has_runtime: bool = False
     """Whether it bundles or links in a CUDA runtime."""
     linked: str | None = None
-    """The largest library that is linked to CUDA's."""
+    """The largest library that links to CUDA."""
     needs: tuple[str, ...] = ()
-    """The libraries that its code is linked to and does not bring."""
+    """The linked libraries that the wheel does not contain."""
     opens: tuple[str, ...] = ()
-    """The libraries that a string alone names."""
+    """The libraries that only a string names."""
     glibc: str | None = None
     torch: TorchNeeds = TorchNeeds()
-    writes_ptx: bool = False
-    """Whether it has NVRTC write PTX while it runs, and no machine code."""
 
 
-class _Code:
-    """The GPU code of some libraries, as it is read of one after the other."""
-
-    def __init__(self, *, is_whole: bool) -> None:
-        self.codes: list[LibraryCode] = []
-        self.is_whole = is_whole
-        self.has_all = True
-        """Whether each library was read at least in part."""
-        self.isas = set[int]()
-        """The major ISA versions of their PTX."""
-        self.opens = set[str]()
-        self.asked = set[bytes]()
-        """The functions of NVRTC that strings name."""
+CODE_LIMIT = 64 << 20
+"""The bytes of GPU code that are read of one wheel."""
 
 
-def read_package(
-    wheel: WheelReader,
-    package: str,
-    *,
-    may_have_code: bool,
-    cuda: str | None = None,
-    whole: bool = False,
-) -> WheelFacts:
-    """Return what the native code of a wheel has and needs: that of the libraries that decide whether it runs.
+class PackageReader:
+    """Wheel that is read in one pass: tables, a part of its code, all code.
 
-    Args:
-        wheel: The wheel.
-        package: Its package, by its normalized name.
-        may_have_code: Whether GPU code is looked for although no library is linked to what such is linked to.
-        cuda: The CUDA of the torch that it runs beside.
-        whole: Whether the libraries are read to their end.
-
-    Raises:
-        WheelError: if it is malformed.
+    Every step reads on where the previous one stopped.
     """
-    members = load_members()
-    answering = members.answering(package, wheel.members)
-    if members.has_runtimes_apart(package):
-        # Of its libraries, some for each CUDA, only those of this one count.
-        libraries = _for_cuda(answering, cuda)
-        code = _read_code(wheel, libraries, whole=whole)
-        return _facts(wheel, code, read_needs(wheel, libraries))
-    deciding = deciding_libraries(package, wheel.members)
-    needs = read_needs(wheel, deciding, to_the_end=whole)
-    brings_runtime = any(map(_is_bundled_runtime, wheel.members))
-    if not (needs.is_for_gpus or brings_runtime or may_have_code):
-        libraries = []
-    elif answering:
-        libraries = [answering[0][0]]
-    else:
-        libraries = _libraries_with_code(wheel, deciding, needs, whole=whole)
-    return _facts(wheel, _read_code(wheel, libraries, whole=whole), needs)
+
+    def __init__(
+        self,
+        wheel: WheelReader,
+        package: str,
+        *,
+        may_have_code: bool,
+        cuda: str | None = None,
+    ) -> None:
+        """Prepare to read the libraries that decide whether a package runs.
+
+        Args:
+            wheel: The wheel.
+            package: The normalized name of the package.
+            may_have_code: Whether to search for GPU code if no library is linked to CUDA.
+            cuda: The CUDA version of torch.
+        """
+        self._wheel = wheel
+        self._package = package
+        self._may_have_code = may_have_code
+        self._tables = Tables(wheel)
+        self._code: dict[str, _LibraryReader] = {}
+        members = load_members()
+        answering = members.answering(package, wheel.members)
+        self._is_per_cuda = members.has_runtimes_apart(package)
+        if self._is_per_cuda:
+            answering = _for_cuda(answering, cuda)
+        self._answering = [match[0] for match in answering]
+        self._deciding = self._answering
+        if not self._is_per_cuda:
+            self._deciding = deciding_libraries(package, wheel.members)
+
+    def read_tables(self) -> WheelFacts:
+        """Return the needs of the largest libraries; raise WheelError."""
+        if self._is_per_cuda:
+            return self._facts(Needs())
+        names = self._answering or self._deciding
+        sizes = self._wheel.members
+        largest = sorted(names, key=lambda name: sizes[name].file_size)[-_TRIED:]
+        is_all = len(largest) == len(names)
+        return self._facts(read_needs(self._tables, largest, is_all=is_all))
+
+    def read_code(self, *, whole: bool) -> WheelFacts:
+        """Return the needs and GPU code; raise WheelError."""
+        needs = read_needs(self._tables, self._deciding, to_the_end=whole)
+        libraries = self._largest_first(self._libraries_with_code(needs, whole=whole))
+        sizes = [self._wheel.members[name].file_size for name in libraries]
+        has_all = True
+        if not whole and sum(sizes[_TRIED:]) > _LITTLE:
+            has_all = len(libraries) <= _TRIED
+            libraries = libraries[:_TRIED]
+        if not self._code:
+            self._wheel.allow(CODE_LIMIT)
+        for name in libraries:
+            if name not in self._code:
+                self._code[name] = _LibraryReader(self._wheel, name)
+            self._code[name].read(whole=whole)
+        return self._facts(needs, libraries, has_all=has_all)
+
+    def _largest_first(self, libraries: Iterable[str]) -> list[str]:
+        sizes = self._wheel.members
+        return sorted(libraries, key=lambda name: (-sizes[name].file_size, name))
+
+    def _libraries_with_code(self, needs: Needs, *, whole: bool) -> Collection[str]:
+        """Return the files of the wheel whose GPU code decides."""
+        if self._is_per_cuda:
+            return self._deciding
+        brings_runtime = any(map(_is_bundled_runtime, self._wheel.members))
+        if not (needs.is_for_gpus or brings_runtime or self._may_have_code):
+            return ()
+        if self._answering:
+            return self._answering[:1]
+        return _libraries_with_code(self._wheel, self._deciding, needs, whole=whole)
+
+    def _facts(
+        self, needs: Needs, libraries: Sequence[str] = (), *, has_all: bool = False
+    ) -> WheelFacts:
+        """Return what is known of the wheel."""
+        wheel = self._wheel
+        read = [self._code[name] for name in libraries]
+        opens = needs.opened.union(*(one.opens for one in read))
+        # A library that auditwheel renamed still has its old name among its strings.
+        opened = from_outside(opens, wheel)
+        opened = tuple(sorted({*opened}.difference(needs.libraries)))
+        # PTX counts only if all libraries agree.
+        of_ptx = {cuda_of_isa(one.code.isa) for one in read if has_all and one.code.isa}
+        cudas = _cudas_of_folders(wheel.members) or own_cudas(needs, opened, of_ptx)
+        return WheelFacts(
+            codes=tuple(
+                LibraryCode(one.name, one.code.architectures)
+                for one in read
+                if one.code.architectures
+            ),
+            is_whole=has_all and all(one.code.is_whole for one in read),
+            cudas=cudas,
+            has_runtime=needs.has_runtime or any(map(_RUNTIME.search, wheel.members)),
+            linked=needs.linked,
+            needs=needs.libraries,
+            opens=opened,
+            glibc=needs.glibc,
+            torch=needs.torch,
+        )
+
+
+class _LibraryReader:
+    """The GPU code of one library, read on with each call."""
+
+    def __init__(self, wheel: WheelReader, name: str) -> None:
+        self.name = name
+        self.code = FatbinCode()
+        self.opens = set[str]()
+        self._left = wheel.members[name].file_size
+        self._pieces = wheel.stream(name)
+        self._fatbins = Fatbins(self._watched())
+
+    def read(self, *, whole: bool) -> None:
+        """Read on: to the end, or until the beginning shows enough."""
+        code = self._fatbins.read_all() if whole else self._fatbins.read_part()
+        self.code = code._replace(is_whole=code.is_whole and self._left == 0)
+
+    def _watched(self) -> Iterator[bytes]:
+        """Yield the library up to the limit, and note its strings."""
+        try:
+            for piece in self._pieces:
+                self._left -= len(piece)
+                self.opens.update(load_libraries().opened_by(piece))
+                yield piece
+        except WheelError as error:
+            # The part that was read counts. It is the same each time.
+            if error.code != "wheel-too-large":
+                raise
 
 
 def _libraries_with_code(
@@ -138,16 +220,16 @@ def _libraries_with_code(
     *,
     whole: bool,
 ) -> list[str]:
-    """Return the files of a wheel that may have GPU code which decides."""
-    # Some have no library, and hand the driver files with code (cpm-kernels 1.0.11).
+    """Return the files of a wheel that may have deciding GPU code."""
+    # Some have no library, but files with code (cpm-kernels 1.0.11).
     own = {*deciding} or {one for one in wheel.members if one.endswith(_CODE_ALONE)}
-    # What auditwheel calls a library of others may be the package's own.
+    # A library that auditwheel bundled may be the package's own.
     shared = load_libraries()
     for name in needs.paths:
         if not shared.row(basename(name)):
             own.add(name)
     if whole:
-        # A part that it does without may show that a GPU is served, never that it is not.
+        # An optional part may show that a GPU is supported, never the contrary.
         modules = {*map(_module, deciding)}
         for name in filter(_LIBRARY.fullmatch, wheel.members):
             if _BUNDLED not in name and _module(name) in modules:
@@ -155,51 +237,9 @@ def _libraries_with_code(
     return [*own]
 
 
-def read_tables(wheel: WheelReader, package: str) -> WheelFacts:
-    """Return what a few libraries of a wheel need: the one that answers for the package, else its largest own ones.
-
-    Raises:
-        WheelError: if the wheel is malformed.
-    """
-    members = load_members()
-    unread = _Code(is_whole=False)
-    if members.has_runtimes_apart(package):
-        return _facts(wheel, unread, Needs())
-    names = [match[0] for match in members.answering(package, wheel.members)]
-    names = names or deciding_libraries(package, wheel.members)
-    smallest_first = sorted(names, key=lambda name: wheel.members[name].file_size)
-    tried = smallest_first[-_TRIED:]
-    needs = read_needs(wheel, tried, is_all=len(tried) == len(names))
-    return _facts(wheel, unread, needs)
-
-
 def _is_bundled_runtime(name: str) -> bool:
-    """Whether a file is a library of CUDA that a wheel brings for its own, as auditwheel bundles them."""
+    """Return whether a file is a CUDA library that auditwheel bundled."""
     return _BUNDLED in name and load_libraries().cuda(basename(name)) is not None
-
-
-def _facts(wheel: WheelReader, code: _Code, needs: Needs) -> WheelFacts:
-    """Return what the code of libraries says with what they need."""
-    # A library that auditwheel renamed still has its old name among its strings.
-    opened = from_outside(needs.opened | code.opens, wheel)
-    opens = sorted({*opened}.difference(needs.libraries))
-    # PTX counts only if all libraries agree.
-    of_ptx = {*map(cuda_of_isa, code.isas)} if code.has_all else set()
-    cudas = _cudas_of_folders(wheel.members)
-    if not cudas:
-        cudas = own_cudas(needs, opens, of_ptx)
-    return WheelFacts(
-        codes=tuple(code.codes),
-        is_whole=code.is_whole,
-        cudas=cudas,
-        has_runtime=needs.has_runtime or any(map(_RUNTIME.search, wheel.members)),
-        linked=needs.linked,
-        needs=needs.libraries,
-        opens=tuple(opens),
-        glibc=needs.glibc,
-        torch=needs.torch,
-        writes_ptx=needs.writes_ptx or code.asked == {b"nvrtcGetPTX"},
-    )
 
 
 def _cudas_of_folders(names: Iterable[str]) -> tuple[int, ...]:
@@ -214,13 +254,13 @@ def deciding_libraries(
     package: str,
     names: Iterable[str],
 ) -> list[str]:
-    """Return the libraries that decide whether a package runs: those of the module that it is named after.
+    """Return the libraries that decide whether a package runs.
 
-    If that has none, all that the wheel does not bundle of others; parts that the package does without are never among
-    them.
+    The module with the name of the package decides, or else all libraries that are not
+    bundled. Optional parts never decide.
 
     Args:
-        package: The package, by its normalized name.
+        package: The normalized name.
         names: The paths in its wheel.
     """
     members = load_members()
@@ -232,7 +272,7 @@ def deciding_libraries(
         for name in libraries
         if _BUNDLED not in name and not shared.is_foreign(basename(name), package)
     ]
-    # Some are made of nothing but plugins, one for each FFmpeg.
+    # Some consist of plugins, one for each FFmpeg.
     own = [name for name in own if not shared.plugins.search(name)] or own
     modules = {
         package.replace("-", "_"),
@@ -251,8 +291,8 @@ def _module(library: str) -> str:
 def _for_cuda(
     libraries: Sequence[re.Match[str]],
     cuda: str | None,
-) -> list[str]:
-    """Return those of this CUDA, else of the nearest below it, else of the nearest above; of its major if there is one."""
+) -> list[re.Match[str]]:
+    """Return the libraries of this CUDA, or of the nearest of its major."""
     version = re.match(r"([0-9]{1,3})\.([0-9])", cuda or "")
     if version is None:
         return []
@@ -264,63 +304,4 @@ def _for_cuda(
         return other // 10 != major, other > number, abs(other - number)
 
     least = min(map(distance, libraries), default=None)
-    return [library[0] for library in libraries if distance(library) == least]
-
-
-def _read_code(
-    wheel: WheelReader,
-    libraries: Collection[str],
-    *,
-    whole: bool = False,
-) -> _Code:
-    """Return the GPU code of libraries, the largest first: to the end of each, or not ``whole`` of their beginnings.
-
-    Raises:
-        WheelError: if it is malformed.
-    """
-    largest_first = sorted(
-        libraries, key=lambda name: (-wheel.members[name].file_size, name)
-    )
-    sizes = (wheel.members[name].file_size for name in largest_first[_TRIED:])
-    if not whole and sum(sizes) > _LITTLE:
-        largest_first = largest_first[:_TRIED]
-    code = _Code(is_whole=len(largest_first) == len(libraries))
-    code.has_all = code.is_whole
-    for name in largest_first:
-        _read_library(wheel, name, code, whole=whole)
-    return code
-
-
-def _read_library(
-    wheel: WheelReader,
-    name: str,
-    code: _Code,
-    *,
-    whole: bool,
-) -> None:
-    """Add the GPU code of a library; not ``whole``: of its beginning, if nothing tells that it has any."""
-    left = wheel.members[name].file_size
-    unread = 0 if whole else max(left - _MOST, 0)
-
-    def pieces() -> Iterator[bytes]:
-        nonlocal left
-        try:
-            for piece in stream:
-                left -= len(piece)
-                code.opens.update(load_libraries().opened_by(piece))
-                code.asked.update(_OF_NVRTC.findall(piece))
-                yield piece
-                if 0 < left <= unread:
-                    return
-        except WheelError as error:
-            # What was read until then counts: it is the same each time.
-            if error.code != "wheel-too-large":
-                raise
-
-    with closing(wheel.stream(name)) as stream:
-        found = read_fatbins(pieces(), whole=whole)
-    code.is_whole &= found.is_whole and left == 0
-    if found.isa:
-        code.isas.add(found.isa)
-    if found.architectures:
-        code.codes.append(LibraryCode(name, found.architectures))
+    return [library for library in libraries if distance(library) == least]

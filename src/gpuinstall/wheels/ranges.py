@@ -1,4 +1,4 @@
-"""A file of which any part can be read: what every reader here is given, and what it may use of it."""
+"""Files that are read in parts, and the limits of reading."""
 
 from __future__ import annotations
 
@@ -17,13 +17,9 @@ if TYPE_CHECKING:
 
 _PIECE = 256 << 10
 _TAIL = (64 << 10) + 64
-"""How many bytes of the end to read at once: the longest comment of a zip file, and the record that has it."""
+"""The longest comment of a zip file, with its record."""
 _MOST_AT_ONCE = 8 << 20
-"""What a directory may have: 160,000 files with short names take 60 MB of memory."""
-
-
-MOST_OF_A_WHEEL = 96 << 20
-"""How many bytes of a wheel to read, unless all its code decides."""
+"""The largest directory: 160,000 short names take 60 MB of memory."""
 
 
 class WheelError(InstallationError):
@@ -31,10 +27,10 @@ class WheelError(InstallationError):
 
     Its code is one of these:
 
-    - ``wheel-malformed``: it is not the zip that it should be.
-    - ``wheel-too-large``: more of it would have to be read than may be.
-    - ``no-ranges``: its server gives no parts of files.
-    - ``wrong-range``: its server gives others than requested.
+    - ``wheel-malformed``: it is no valid wheel.
+    - ``wheel-too-large``: a limit was reached.
+    - ``no-ranges``: the server does not support range requests.
+    - ``wrong-range``: the server sent other bytes than requested.
     - ``foreign-redirect``, ``too-slow``, ``http-status``, ``transfer``.
     """
 
@@ -47,7 +43,7 @@ class Ranges(Protocol):
         """The size in bytes."""
 
     def stream(self, start: int, end: int) -> Pieces:
-        """Yield the bytes from ``start`` up to ``end`` in pieces; closed early, it reads no further."""
+        """Yield the bytes of a part; closing ends the transfer."""
 
 
 class FileRanges(Value):
@@ -63,12 +59,12 @@ class FileRanges(Value):
 
     @property
     def etag(self) -> str:
-        """When it was changed."""
+        """The time of its last change."""
         with _as_wheel_error(self.path):
             return str(self.path.stat().st_mtime_ns)
 
     def stream(self, start: int, end: int) -> Pieces:
-        """Yield the bytes from ``start`` up to ``end`` in pieces."""
+        """Yield the bytes from ``start`` to ``end``."""
         with _as_wheel_error(self.path), self.path.open("rb") as file:
             file.seek(start)
             while start < end:
@@ -81,7 +77,7 @@ class FileRanges(Value):
 
 @contextmanager
 def _as_wheel_error(path: Path) -> Iterator[None]:
-    """Raise WheelError for a local file that cannot be read, such as a link that leads nowhere."""
+    """Raise WheelError for an unreadable local file, such as a broken link."""
     try:
         yield
     except OSError as error:
@@ -90,24 +86,24 @@ def _as_wheel_error(path: Path) -> Iterator[None]:
 
 
 class Limits(Value):
-    """How much may be read of one wheel."""
+    """Limits for reading one wheel."""
 
-    bytes: int = MOST_OF_A_WHEEL
-    """As they come."""
-    inflated: int = 1 << 30
-    """In bytes."""
+    bytes: int = 64 << 20
+    """For the tables of its libraries. GPU code has its own limit."""
+    inflated: int = 3 << 30
+    """Libraries are at most eight times their compressed size."""
 
 
 class RangeFile:
-    """A file as ``zipfile`` reads it: its end once, then parts of it in the order of their bytes.
+    """File object for ``zipfile`` that reads its end once, and then parts.
 
     Raises:
-        WheelError: if more is read than ``limits`` allow, or a server sends other than was requested.
+        WheelError: A limit is reached, or the server sends wrong bytes.
     """
 
     def __init__(self, ranges: Ranges, limits: Limits) -> None:
         self._ranges = ranges
-        self._limits = limits
+        self.limits = limits
         self.size = ranges.size
         self.bytes_read = 0
         self.bytes_inflated = 0
@@ -116,11 +112,11 @@ class RangeFile:
         self._unread = b""
         self._tail_start = max(0, self.size - _TAIL)
         self.stop = self._tail_start
-        """Where the part ends that is to be read: nothing beyond it is requested."""
+        """The end of the part to read: nothing beyond it is requested."""
         self._tail = b"".join(self._request(self._tail_start, self.size))
 
     def seekable(self) -> bool:
-        """Whether ``seek`` works."""
+        """Return that ``seek`` works."""
         return True
 
     def tell(self) -> int:
@@ -128,7 +124,7 @@ class RangeFile:
         return self._position
 
     def seek(self, offset: int, whence: int = SEEK_SET) -> int:
-        """Go to a position, as the standard library's files do."""
+        """Move to a position, as files of the standard library do."""
         origins = {
             SEEK_SET: 0,
             SEEK_CUR: self._position,
@@ -143,7 +139,7 @@ class RangeFile:
         return position
 
     def read(self, size: int = -1) -> bytes:
-        """Return ``size`` bytes, or fewer at the end of the part that is to be read."""
+        """Return ``size`` bytes, or fewer at the end of the part to read."""
         if size > _MOST_AT_ONCE:
             message = f"the wheel says that its directory has {size} bytes"
             raise WheelError("wheel-too-large", message)
@@ -158,19 +154,19 @@ class RangeFile:
         return data
 
     def close(self) -> None:
-        """End the request that is under way; another part may be read afterwards."""
+        """End the current request; another part may be read afterwards."""
         if self._pieces:
             self._pieces.close()
         self._pieces = None
         self._unread = b""
 
     def count_inflated(self, count: int) -> None:
-        """Count bytes that were inflated."""
+        """Count inflated bytes."""
         self.bytes_inflated += count
         self._check()
 
     def _next(self, most: int) -> bytes:
-        """Return the next bytes, ``most`` at most; none at the end of the part that is to be read."""
+        """Return at most ``most`` bytes; none at the end of the part."""
         if self._position >= self._tail_start:
             start = self._position - self._tail_start
             return self._tail[start : start + most]
@@ -184,7 +180,7 @@ class RangeFile:
         return piece
 
     def _request(self, start: int, end: int) -> Pieces:
-        """Yield exactly the bytes from ``start`` up to ``end``."""
+        """Yield exactly the bytes from ``start`` to ``end``."""
         self._check()
         with closing(self._ranges.stream(start, end)) as pieces:
             for piece in pieces:
@@ -200,7 +196,7 @@ class RangeFile:
             )
 
     def _check(self) -> None:
-        limits = self._limits
+        limits = self.limits
         if self.bytes_read > limits.bytes or self.bytes_inflated > limits.inflated:
             message = "more of the wheel would have to be read than is read of one"
             read = f"{self.bytes_read} bytes, {self.bytes_inflated} inflated"

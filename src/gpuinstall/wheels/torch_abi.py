@@ -1,9 +1,9 @@
-"""Which torch a library's symbols ask for: those of the stable interface, or of torch's own C++, and who exports them.
+"""Symbols of torch: its stable interface, its C++ names, and their exporters.
 
-``torch_exports.bin`` holds what some builds of torch export, one of each minor release: a line of JSON, then, packed,
-the hashes of the names in columns of their four bytes, those of the same builds together. A name that is not in it was
-never seen; that one which is missing passes by chance happens once in some 50,000 times. It is made by
-``python -m tools.torch_exports``, for Linux on x86_64.
+``torch_exports.bin`` contains the exports of one build of each minor release: a line of
+JSON, then the packed hashes of the names, in columns of their four bytes, grouped by
+builds. A missing name is accepted by chance once in 50,000 cases. The file is generated
+by ``python -m tools.torch_exports`` for Linux on x86-64.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ _ORDINARY = re.compile(
     rb"(?:2at|3c10|5torch|6caffe2)(?!6stable|10headeronly)"
     rb"|(?:_Z\d{1,3})?THP[A-Z]"
 )
-"""C++ names in torch's namespaces, which stand first in a mangled name, and what its Python module gives."""
+"""C++ names in torch's namespaces, and names of its Python module."""
 _STABLE = re.compile(rb"(?:aoti_torch|torch)_[a-z]")
 _DEVICE = b"4cuda"
 _HASH_SIZE = 4
 """In bytes."""
 OF_DEVICE = 1 << 62
-"""The bit of a name that only the device's own library exports, which was not read of every build."""
+"""The bit of a name that only the CUDA library exports."""
 FIRST_STABLE = "2.9"
-"""The oldest torch for which its authors promise the stable interface (docs/source/notes/libtorch_stable_abi.md)."""
+"""The oldest torch with the stable interface (libtorch_stable_abi.md)."""
 
 
 def torch_names(names: Collection[bytes]) -> set[bytes]:
-    """Return those that a library has of torch: of its own C++, or of the stable interface."""
+    """Return the names of torch's C++ and of the stable interface."""
     stable = {name for name in names if _STABLE.match(name)}
     return stable | ordinary_names(names)
 
 
 def ordinary_names(names: Iterable[bytes]) -> set[bytes]:
-    """Return those of torch's own C++, which change from one minor release to the next."""
+    """Return the names of torch's C++, which minor releases change."""
     return {name for name in names if _ORDINARY.match(name)}
 
 
 class Exports(Value):
-    """What torch exports."""
+    """Names that torch exports."""
 
     minors: tuple[str, ...]
     """The minor releases, from the oldest."""
     whole: frozenset[str]
-    """Those of which the device's library was read too."""
+    """The releases whose CUDA library was read too."""
     masks: Mapping[int, int]
-    """By the hash of a name: a bit for each minor release that exports it."""
+    """By the hash of a name, a bit for each minor release that exports it."""
 
     def fitting(self, names: Collection[bytes]) -> list[str]:
-        """Return the minor releases that export all of some names."""
+        """Return the minor releases that export all names."""
         fitting = []
         for number, minor in enumerate(self.minors):
             if all(self._has(number, name) for name in names):
@@ -71,7 +71,7 @@ class Exports(Value):
             return True
         if self.minors[number] in self.whole:
             return False
-        # The device's own library of this release was not read: it may have what is not known of the others.
+        # The CUDA library of this release was not read: it may have the name.
         if mask:
             return bool(mask & OF_DEVICE)
         return _DEVICE in name
@@ -112,6 +112,6 @@ def load_exports() -> Exports:
 
 
 def hashed(name: bytes) -> int:
-    """Return what stands for a name in the table."""
+    """Return the hash of a name in the table."""
     digest = blake2b(name, digest_size=_HASH_SIZE).digest()
     return int.from_bytes(digest, "big")

@@ -1,4 +1,4 @@
-"""What a wheel of torch says of itself: its CUDA, and its architectures as torch itself would list them."""
+"""Version, CUDA, and architectures in a wheel of torch."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _VERSION = "torch/version.py"
 LISTING_LIBRARIES = ("torch/lib/libtorch_python.so", "torch/lib/torch_python.dll")
 """The library that lists the architectures, on Linux and on Windows: 5 to 7 MB."""
 _TOOLKITS = {"cuda": "cuda", "hip": "rocm"}
-"""The kinds of build, by what torch calls the toolkit that each is made with."""
+"""The kinds of build, by torch's name of the toolkit."""
 
 
 class TorchCode(NamedTuple):
-    """A build of torch as its own files describe it."""
+    """Build of torch as its own files describe it."""
 
     version: str
-    """Empty if they do not tell it."""
+    """Empty if unknown."""
     toolkit: Backend | None
-    """The maker's toolkit that it was made with, to its minor release; None: of neither NVIDIA nor AMD."""
+    """The minor release of NVIDIA's or AMD's toolkit, if any."""
     library: str | None = None
-    """The library that lists them; None if there is none."""
+    """The library that lists the architectures, if any."""
     architectures: tuple[str, ...] = ()
 
 
 def read_torch(wheel: WheelReader) -> TorchCode:
-    """Return what a wheel of torch tells of itself.
+    """Return the description of a wheel of torch.
 
     Raises:
-        WheelError: if the wheel is malformed.
+        WheelError: The wheel is malformed.
     """
     if _VERSION not in wheel.members:
         raise WheelError("wheel-malformed", f"the wheel has no {_VERSION}")
@@ -54,7 +54,7 @@ def read_torch(wheel: WheelReader) -> TorchCode:
 
 
 def parse_version(text: str) -> TorchCode:
-    """Return what ``torch/version.py`` says, which is read and not run."""
+    """Return the contents of ``torch/version.py``, which is not run."""
     toolkit = None
     for name, kind in _TOOLKITS.items():
         # 7.2.53211-e1a6bc5663 is ROCm 7.2.
@@ -66,7 +66,7 @@ def parse_version(text: str) -> TorchCode:
 
 
 def _value(text: str, name: str) -> str | None:
-    """Return the text that a line of Python assigns to a name; None if there is none."""
+    """Return the text that a line of Python assigns to a name, if any."""
     line = rf"^{name}(?:: [^=\n]+)? = '([\w.+-]{{1,100}})'"
     match = re.search(line, text, re.MULTILINE | re.ASCII)
     return match[1] if match else None

@@ -1,4 +1,4 @@
-"""One wheel, read in parts: its files by name, whole or as streams."""
+"""One wheel, read in parts: its files, whole or as streams."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, cast
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
+from gpuinstall.base.values import replace
 from gpuinstall.wheels.ranges import Limits, RangeFile, Ranges, WheelError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _SMALL = 4 << 20
 _MOST_KEPT = 128 << 20
 """In memory."""
 _HIGHEST_RATIO = 16
-"""How much of the beginning of a file may inflate to; that of libraries does to eight times its size at most."""
+"""The limit of inflation. Libraries inflate at most eightfold."""
 
 
 def parse_metadata(text: str) -> Message:
@@ -43,7 +44,6 @@ class WheelReader:
     """A wheel whose directory has been read."""
 
     def __init__(self, ranges: Ranges, limits: Limits = Limits()) -> None:  # noqa: B008  frozen
-        self.limits = limits
         self._file = RangeFile(ranges, limits)
         self.size = self._file.size
         with _malformed_if_unreadable("the wheel"):
@@ -59,21 +59,26 @@ class WheelReader:
                 "two files in the wheel have the same name",
             )
         starts = [member.header_offset for member in members]
-        # Of a directory that has lost its first entries, zipfile takes the lost ones for bytes before the archive.
+        # zipfile takes the lost first entries of a directory for other bytes.
         if not starts or starts[0]:
             raise WheelError(
                 "wheel-malformed",
                 "the zip directory of the wheel is not complete",
             )
         self._kept: dict[str, bytes | mmap] = {}
-        # No file reaches into the next one, so that no byte of an archive is inflated twice.
+        # No file reaches into the next one, so no byte is inflated twice.
         ends = [*starts[1:], self._zip.start_dir]
         self._ends = dict(zip(self.members, ends, strict=True))
 
     @property
     def bytes_read(self) -> int:
-        """How many bytes of the file have been read."""
+        """The bytes that were read of the file."""
         return self._file.bytes_read
+
+    def allow(self, count: int) -> None:
+        """Let so many more bytes of the file be read, and no more."""
+        limits = self._file.limits
+        self._file.limits = replace(limits, bytes=self.bytes_read + count)
 
     def metadata(self) -> Message:
         """Parse METADATA; raise WheelError if it is not unique."""
@@ -90,7 +95,7 @@ class WheelReader:
         return self.read(names[0]).decode("utf-8", "replace")
 
     def read(self, name: str) -> bytes:
-        """Return a small file whole."""
+        """Return a small file."""
         size = self.members[name].file_size
         if size > _SMALL:
             raise WheelError(
@@ -100,13 +105,13 @@ class WheelReader:
         return b"".join(self.stream(name))
 
     def beginning(self, name: str, most: int) -> bytes:
-        """Return what the first ``most`` bytes of a packed file inflate to, without a checksum."""
+        """Return the inflated first ``most`` bytes of a file, unverified."""
         data = bytearray()
         member = self.members[name]
         end = member.header_offset + most
         stop = min(end, self._ends[name])
         pieces = self._inflated(name, stop)
-        # That a beginning has no end is no fault.
+        # A beginning has no end.
         with _malformed_if_unreadable(name), suppress(EOFError), closing(pieces):
             for piece in pieces:
                 data += piece
@@ -115,10 +120,10 @@ class WheelReader:
         return bytes(data)
 
     def whole(self, name: str) -> bytes | mmap:
-        """Return a file whole, and keep it for who streams it later: in memory, or if much is there already on the disk.
+        """Return a whole file and keep it for later, in memory or on the disk.
 
         Raises:
-            OSError: if the disk is full.
+            OSError: The disk is full.
         """
         size = self.members[name].file_size
         if sum(map(len, self._kept.values())) + size <= _MOST_KEPT:
@@ -131,7 +136,7 @@ class WheelReader:
         return self._kept[name]
 
     def stream(self, name: str) -> Pieces:
-        """Yield the bytes of a file; what is read to its end is checked against the size and checksum in the zip."""
+        """Yield a file, and verify size and checksum at its end."""
         if name in self._kept:
             data = self._kept[name]
             for start in range(0, len(data), _PIECE):
@@ -142,22 +147,25 @@ class WheelReader:
             yield from pieces
 
     def _inflated(self, name: str, stop: int) -> Pieces:
-        """Yield the bytes of a file; raise EOFError if it does not end before ``stop``."""
+        """Yield the bytes of a file; raise EOFError at ``stop``."""
         member = self.members[name]
         if member.compress_type not in {ZIP_STORED, ZIP_DEFLATED}:
             raise BadZipFile("unsupported compression")
         self._file.stop = stop
         with closing(self._file), cast("ZipExtFile", self._zip.open(member)) as data:
-            piece = data.read1(_PIECE)
-            while piece:
+            while True:
+                # Between two pieces, another file may have been read.
+                self._file.stop = stop
+                piece = data.read1(_PIECE)
+                if not piece:
+                    break
                 self._file.count_inflated(len(piece))
                 yield piece
-                piece = data.read1(_PIECE)
 
 
 @contextmanager
 def _malformed_if_unreadable(name: str) -> Iterator[None]:
-    """Raise WheelError for what ``zipfile`` raises, which is of many kinds, also for a damaged file."""
+    """Raise WheelError for the various errors of ``zipfile``."""
     try:
         yield
     except (

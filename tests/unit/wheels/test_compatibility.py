@@ -17,7 +17,6 @@ from gpuinstall.wheels.compatibility import (
     missing_libraries,
     required_cuda,
     undeclared_packages,
-    unsupported_ptx,
 )
 from gpuinstall.wheels.inspector import (
     Context,
@@ -281,34 +280,6 @@ def test_a_library_that_no_package_of_a_lock_has_is_named_with_its_package(
     assert missing_libraries(row, versions) == unbrought
     # torch has them in its own wheel, as far as is known.
     assert missing_libraries(row, {"torch": "2.9.0"}) == []
-
-
-@pytest.mark.parametrize(
-    ("driver", "versions", "cuda"),
-    [
-        ("550.54.15", {"nvidia-cuda-nvrtc-cu12": "12.9.86"}, "12.9"),
-        ("550.54.15", {"nvidia-cuda-nvrtc-cu12": "12.4.127"}, ""),
-        ("550.54.15", {"nvidia-cuda-nvrtc-cu12": "12"}, ""),
-        ("550.54.15", {}, "12.6"),
-        ("580.95.05", {"nvidia-cuda-nvrtc-cu12": "12.9.86"}, ""),
-    ],
-)
-def test_what_nvrtc_writes_while_it_runs_has_to_be_read_by_the_driver(
-    driver, versions, cuda
-):
-    row = reading(cuda="12.0", writes_ptx=True)
-    build = build_named("2.14.1+cu126")
-    here = gpus("H100", driver=driver)
-
-    answer = unsupported_ptx(row, build, here, versions)
-
-    why = (
-        f"may not run on driver {driver}: NVRTC {cuda} compiles its kernels to PTX "
-        f"at run time, which needs a driver for CUDA {cuda}"
-    )
-    assert (answer and answer.message) == (why if cuda else None)
-    without = replace(row, writes_ptx=False)
-    assert unsupported_ptx(without, build, here, versions) is None
 
 
 @pytest.mark.parametrize(

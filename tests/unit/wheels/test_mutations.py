@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gpuinstall.wheels.package import read_package
+from gpuinstall.wheels.package import PackageReader
 from gpuinstall.wheels.ranges import WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
@@ -47,7 +47,8 @@ def _outcome(ranges, companion=False):
         wheel = WheelReader(ranges)
         if not companion:
             return read_torch(wheel).architectures
-        facts = read_package(wheel, "some", may_have_code=True)
+        package = PackageReader(wheel, "some", may_have_code=True)
+        facts = package.read_code(whole=False)
     except WheelError:
         return None
     return facts.codes[0].architectures if facts.codes else None

@@ -10,6 +10,7 @@ from tools.torch_exports import extended, packed
 
 from gpuinstall.wheels.needs import (
     Needs,
+    Tables,
     TorchNeeds,
     load_libraries,
     name_cuda,
@@ -44,7 +45,7 @@ def needs(*files, more=None):
 
 
 def read_all(wheel):
-    return read_needs(wheel, [name for name in wheel.members if ".so" in name])
+    return read_needs(Tables(wheel), [name for name in wheel.members if ".so" in name])
 
 
 def torch_needs(folder, *libraries):
@@ -161,20 +162,6 @@ def test_the_cuda_is_that_of_the_libraries_that_are_needed(tmp_path, libraries, 
     assert " ".join(found.libraries) == libraries
 
 
-@pytest.mark.parametrize(
-    ("undefined", "writes_ptx"),
-    [
-        (["nvrtcGetPTX"], True),
-        (["nvrtcGetPTX", "nvrtcGetCUBIN"], False),
-        (["nvrtcGetPTXSize"], False),
-    ],
-)
-def test_what_has_nvrtc_write_ptx_alone_is_told(tmp_path, undefined, writes_ptx):
-    library = native_library(tmp_path / "a.so", undefined=undefined)
-
-    assert needs(library).writes_ptx is writes_ptx
-
-
 def test_a_string_alone_tells_no_cuda(tmp_path):
     found = needs(native_library(tmp_path / "b.so", strings=["libcublas.so.12"]))
 
@@ -206,7 +193,7 @@ def test_what_it_is_linked_to_in_the_same_wheel_counts(tmp_path):
     other = native_library(tmp_path / "other.so", needs=["libcudart.so.13"])
     files = {f"some/{path.name}": path.read_bytes() for path in (module, own, other)}
 
-    found = read_needs(WheelReader(Bytes(archive(files))), ["some/_C.so"])
+    found = read_needs(Tables(WheelReader(Bytes(archive(files)))), ["some/_C.so"])
 
     assert found.cudas == {12}
     assert found.paths == {"some/_C.so", "some/libown.so"}
@@ -256,7 +243,9 @@ def test_a_library_whose_beginning_has_no_names_is_read_whole_or_not_at_all(tmp_
     assert read_all(small).torch.kind == "stable"
     assert read_all(large).torch.kind == "unknown"
     assert large.bytes_read < 400_000
-    assert read_needs(large, large.members, to_the_end=True).torch.kind == "stable"
+    assert (
+        read_needs(Tables(large), large.members, to_the_end=True).torch.kind == "stable"
+    )
     before = large.bytes_read
     assert b"".join(large.stream("some/_C.so")).startswith(data)
     assert large.bytes_read == before
@@ -277,8 +266,8 @@ def test_what_a_library_that_was_not_read_needs_of_torch_is_left_open(tmp_path):
     }
     wheel = WheelReader(Bytes(archive(files)))
 
-    part = read_needs(wheel, wheel.members).torch
-    whole = read_needs(wheel, wheel.members, to_the_end=True).torch
+    part = read_needs(Tables(wheel), wheel.members).torch
+    whole = read_needs(Tables(wheel), wheel.members, to_the_end=True).torch
 
     minors = ("2.9", "2.10", "2.12")
     assert [*map(part.verdict, minors)] == [False, None, None]

@@ -1,5 +1,6 @@
 """Which architectures the packages beside torch have code for."""
 
+import random
 import re
 from pathlib import Path
 
@@ -7,10 +8,11 @@ import pytest
 import tomli
 
 import gpuinstall.wheels
-from gpuinstall.wheels.gpu_code import read_containers, read_fatbins
+from gpuinstall.wheels.gpu_code import Fatbins, read_containers
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.package import deciding_libraries, read_package
+from gpuinstall.wheels.package import PackageReader, deciding_libraries
 from gpuinstall.wheels.wheel_reader import WheelReader
+from tests.lab.compiler import skip_without_gnu_layout
 from tests.lab.native import native_library
 from tests.unit.wheels.made import Bytes, archive, fatbin, filler, library
 
@@ -132,9 +134,8 @@ def _pieces(data, size):
 
 def _read(files, package="some", cuda=None, *, whole=False, may_have_code=True):
     wheel = WheelReader(Bytes(archive(files)))
-    return read_package(
-        wheel, package, may_have_code=may_have_code, cuda=cuda, whole=whole
-    )
+    reader = PackageReader(wheel, package, may_have_code=may_have_code, cuda=cuda)
+    return reader.read_code(whole=whole)
 
 
 def _codes(*args, **how):
@@ -221,7 +222,8 @@ def test_what_most_of_a_library_is_compiled_for(containers, part, whole):
         pieces += [fatbin(words)] * int(count)
 
     for is_whole, expected in ((False, part), (True, whole)):
-        code = read_fatbins(pieces, whole=is_whole)
+        fatbins = Fatbins(pieces)
+        code = fatbins.read_all() if is_whole else fatbins.read_part()
         assert " ".join(code.architectures) == expected
 
 
@@ -313,11 +315,11 @@ def test_ptx_that_lies_in_a_library_as_text_is_code(size):
     others = filler(100) + PTX.replace(b"sm_75", b"sm_90a") + by_hand * 4
     data = filler(5000) + PTX + others + PTX
 
-    code = read_fatbins(_pieces(data, size), whole=True)
+    code = Fatbins(_pieces(data, size)).read_all()
 
     assert (code.architectures, code.isa) == (("compute_75",), 8)
     # Beside containers it counts for nothing.
-    beside = read_fatbins([PTX, BASE, PTX])
+    beside = Fatbins([PTX, BASE, PTX]).read_part()
     assert " ".join(beside.architectures) == WORDS
 
 
@@ -432,28 +434,71 @@ def test_a_bundled_or_linked_in_runtime_is_found(
 
 
 @pytest.mark.parametrize(
-    ("strings", "opens", "writes_ptx"),
+    ("strings", "opens"),
     [
-        # The library that a string names is not taken for its CUDA.
-        (b"\0libcudart.so.13\0", ("libcudart.so.13",), False),
-        (b"\0libnvrtc.so.12\0nvrtcGetPTX\0", ("libnvrtc.so.12",), True),
-        (
-            b"\0libnvrtc.so.12\0nvrtcGetPTX\0nvrtcGetCUBIN\0",
-            ("libnvrtc.so.12",),
-            False,
-        ),
-        # The wheel brings it under a new name.
-        (b"\0libcudart.so.12\0", (), False),
+        (b"\0libcudart.so.13\0", ("libcudart.so.13",)),
+        # The wheel bundles it under another name.
+        (b"\0libcudart.so.12\0", ()),
     ],
 )
-def test_what_a_library_opens_by_name_is_told(strings, opens, writes_ptx):
+def test_a_string_names_a_library_and_no_cuda(strings, opens):
     files = {
         "some/_C.so": strings + fatbin("sm_90") * 3,
         "some.libs/libcudart-0b3e2b5d.so.12.8.90": b"",
     }
     facts = _read(files)
 
-    assert (facts.cudas, facts.opens, facts.writes_ptx) == ((), opens, writes_ptx)
+    assert (facts.cudas, facts.opens) == ((), opens)
+
+
+class Counted(Bytes):
+    """A file in memory that counts its bytes."""
+
+    read = 0
+
+    def stream(self, start, end):
+        for piece in super().stream(start, end):
+            self.read += len(piece)
+            yield piece
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A wheel with a large library that has GPU code."""
+    skip_without_gnu_layout()
+    dice = random.Random(0)
+    code = b"".join(fatbin("sm_80 sm_90") + dice.randbytes(9000) for _ in range(300))
+    names = [f"other_{number}" for number in range(30)]
+    library = native_library(tmp_path / "_C.so", undefined=names, code=code)
+    return Counted(archive({"some/_C.so": library.read_bytes()}))
+
+
+def test_all_code_is_read_on_from_its_part(large):
+    package = PackageReader(WheelReader(large), "some", may_have_code=True)
+
+    tables = package.read_tables()
+    part = package.read_code(whole=False)
+    of_part = large.read
+    whole = package.read_code(whole=True)
+
+    assert (tables.is_whole, part.is_whole, whole.is_whole) == (False, False, True)
+    assert part.codes == whole.codes
+    assert of_part < large.size / 2
+    # A piece that was requested and not used is read again.
+    assert large.read < large.size * 1.4
+    again = PackageReader(WheelReader(large), "some", may_have_code=True)
+    assert again.read_code(whole=True) == whole
+
+
+def test_the_limit_of_gpu_code_leaves_a_part_unread(large, monkeypatch):
+    monkeypatch.setattr("gpuinstall.wheels.package.CODE_LIMIT", 500_000)
+    package = PackageReader(WheelReader(large), "some", may_have_code=True)
+
+    facts = package.read_code(whole=True)
+
+    [code] = facts.codes
+    assert (code.architectures, facts.is_whole) == (("sm_80", "sm_90"), False)
+    assert large.read < 1_200_000
 
 
 def test_every_row_has_its_evidence():

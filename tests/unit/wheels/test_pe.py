@@ -1,6 +1,6 @@
 """The GPU code of DLLs."""
 
-from gpuinstall.wheels.package import read_package
+from gpuinstall.wheels.package import PackageReader
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.pe import make_dll
 from tests.unit.wheels.made import Bytes, archive, fatbin
@@ -15,7 +15,8 @@ def test_a_dll_is_of_the_cuda_that_its_imports_name():
     ):
         dll = make_dll({library: ("?call@@YAXXZ",)}) + fatbin("sm_80") * 3
         wheel = WheelReader(Bytes(archive({"painter/_C.pyd": dll})))
-        facts = read_package(wheel, "painter", may_have_code=True)
+        package = PackageReader(wheel, "painter", may_have_code=True)
+        facts = package.read_code(whole=False)
         [code] = facts.codes
         assert (facts.cudas, *code) == (cudas, "painter/_C.pyd", ("sm_80",))
         assert facts.torch.kind == "unknown"

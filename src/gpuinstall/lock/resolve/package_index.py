@@ -50,11 +50,7 @@ from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.lock.uv.project import ResolverProject, Unread, resolve_project
 from gpuinstall.sources.session import Session
 from gpuinstall.wheels.learned.reader import reader_for
-from gpuinstall.wheels.learned.row import (
-    Depth,
-    LearnedRow,
-    requirements_of_metadata,
-)
+from gpuinstall.wheels.learned.row import requirements_of_metadata
 
 _WheelPages = dict[str, tuple[Wheel, ...]]
 _LAST_EXTRA = re.compile(r"""[; ]extra *== *["']([^"']*)["'] *\Z""")
@@ -442,20 +438,6 @@ class PackageIndex:
         ]
 
     # Wheels.
-
-    def row(self, wheel: Wheel, build: Build, depth: Depth) -> LearnedRow:
-        """Return what a wheel says beside a build.
-
-        Args:
-            wheel: The wheel.
-            build: The build of torch.
-            depth: How much of the wheel is read.
-
-        Raises:
-            InstallationError: if it cannot be read.
-        """
-        platform = f"{build.os}-{build.arch}"
-        return self.reader.companion(wheel, build.backend, platform, depth)
 
     def metadata_requirements(self, wheel: Wheel) -> list[Requirement]:
         """Return the requirements of a wheel here, with the requested extras.

@@ -1,1 +1,1 @@
-"""What a wheel says of itself and no catalogue yet: read in parts, judged, and kept."""
+"""Rows of wheels that no catalog contains: read in parts, and cached."""

@@ -1,10 +1,11 @@
-"""Reads wheels where they lie, each once, and remembers what they said."""
+"""Read wheels on an index or disk, each once, and cache their rows."""
 
 from __future__ import annotations
 
 import re
 from contextlib import suppress
 from email.message import Message
+from functools import cache
 from pathlib import Path
 from posixpath import basename
 from time import monotonic
@@ -28,20 +29,18 @@ from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import declared_cuda, name_cuda, pinned_cuda
 from gpuinstall.wheels.package import (
     LibraryCode,
-    read_package,
-    read_tables,
+    PackageReader,
 )
 from gpuinstall.wheels.ranges import (
-    MOST_OF_A_WHEEL,
     FileRanges,
-    Limits,
+    Ranges,
     WheelError,
 )
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader, parse_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from packaging.version import Version
 
@@ -52,71 +51,78 @@ if TYPE_CHECKING:
     from gpuinstall.wheels.torch_wheel import TorchCode
 
 OFFICIAL_FILES = "download-r2.pytorch.org"
-"""Where the official index keeps its files, and sends those who ask it for one."""
-MOST = {
-    Depth.TABLES: MOST_OF_A_WHEEL,
-    Depth.PART: MOST_OF_A_WHEEL,
-    # Before it is said that it has no code for a GPU: some 10 s at 200 Mbit/s.
-    Depth.WHOLE: 256 << 20,
-}
-"""How many bytes of a wheel to read, whatever else was read."""
-MOST_INFLATED = 3 << 30
-"""The same of what they inflate to: of libraries that is eight times their size at most, so that no honest wheel ends here."""
-MOST_OF_A_LOCK = 384 << 20
-"""How many bytes of wheels, read in this run or before, a lock may rest on: beyond, no older version is looked at."""
+"""The host of the official index's files, and the target of its redirects."""
+LOCK_LIMIT = 400 << 20
+"""The bytes of wheels, cached or not, that one lock may read."""
+CODE_LIMIT_OF_LOCK = 128 << 20
+"""The part of them that may be GPU code."""
 _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
-"""What the summary, the keywords or the classifiers of a package say that has code for them."""
+"""Words in the METADATA of packages with GPU code."""
 _NAMED = re.compile(r"(^|-)(kernels?|cuda|gpu)(-|$)", re.ASCII)
-"""How a package may be named that has nothing else: deepspeed-kernels 0.0.1.dev1698255861 and qoco-cuda 0.2.2 say no
-more of their code."""
+"""The only hint of some packages: deepspeed-kernels, qoco-cuda 0.2.2."""
 _LOWEST = re.compile(
     r"(?:compute capability|\bSM)[ *_]*(>=|≥)? ?(\d{1,2})\.?(\d)(\+| (?:\([^)\n]*\) )?(?:or|and) (?:newer|higher|later|above))?",
     re.IGNORECASE | re.ASCII,
 )
-"""How a description asks for chips: ``compute capability 8.0 or newer``, ``SM75+``."""
+"""Required chips: ``compute capability 8.0 or newer``, ``SM75+``."""
 _LIBRARY_ENDING = re.compile(r"\.(pyd|dll|dylib|so)\b(?=[\w.]*$)", re.ASCII)
 OF_SERVER, OF_WHEEL = "of its server", "of the wheel"
 """The origins of METADATA."""
 ANY_BACKEND = "any"
-"""What stands for the backend in the name of a row that is the same beside every torch."""
+"""The backend in the name of a row that is the same for every torch."""
 
 RowKey = tuple[str, str, Depth]
 
 
+class _OpenWheel(Value):
+    """A wheel that is read in one pass, from depth to depth."""
+
+    ranges: HttpRanges | FileRanges
+    rows: Iterator[LearnedRow]
+
+
 class Reader(Value):
-    """What reading needs of the world."""
+    """Reader of wheels for one run."""
 
     sources: Sources
     client: Client
     store: LearnedStore
     reporter: Reporter
     rows: dict[RowKey, LearnedRow | InstallationError] = field(default_factory=dict)
-    """What was learned in this run, or why not, by address, backend and depth.
-
-    Also what is not kept for the next run: a search comes back to the same wheel for every build of torch.
-    """
+    """Rows and errors of this run, by URL, backend, and depth."""
 
     @property
     def bytes_read(self) -> int:
-        """The bytes of wheels that this run rests on, of each depth of a wheel once, whether read now or known before.
+        """The bytes of wheels that this run requires, without torch.
 
-        Without torch: of its builds that were read before all are known, and of the others only the newest are read.
+        All builds of torch that were read before are known.
         """
-        # Other threads may add rows.
-        answers = [*self.rows.values()]
-        return sum(
-            row.bytes
-            for row in answers
-            if isinstance(row, LearnedRow) and row.package != "torch"
-        )
+        return sum(self._bytes_by_wheel(Depth.WHOLE).values())
+
+    @property
+    def code_bytes_read(self) -> int:
+        """The bytes of GPU code among them."""
+        return self.bytes_read - sum(self._bytes_by_wheel(Depth.TABLES).values())
 
     @property
     def is_spent(self) -> bool:
-        """Whether so much was read for one lock that no older version is looked at."""
-        return self.bytes_read > MOST_OF_A_LOCK
+        """Whether a limit of the lock is reached: no older version is read."""
+        is_of_code = self.code_bytes_read > CODE_LIMIT_OF_LOCK
+        return is_of_code or self.bytes_read > LOCK_LIMIT
+
+    def _bytes_by_wheel(self, deepest: Depth) -> dict[tuple[str, str], int]:
+        """Return the bytes of each wheel to a depth."""
+        most = dict[tuple[str, str], int]()
+        # Other threads may add rows.
+        for (url, key, depth), row in [*self.rows.items()]:
+            if isinstance(row, InstallationError) or row.package == "torch":
+                continue
+            if depth <= deepest:
+                most[url, key] = max(most.get((url, key), 0), row.bytes)
+        return most
 
     def remembered(self, build: Build) -> LearnedRow | None:
-        """Return what an earlier run learned of a build from any wheel, without a request."""
+        """Return the cached row of any wheel of a build."""
         for wheel in build.unread:
             row = self.store.known(wheel, build.backend.tag, Depth.PART)
             if row and holds(row):
@@ -124,12 +130,12 @@ class Reader(Value):
         return None
 
     def torch(self, build: Build) -> LearnedRow:
-        """Read one of the ``unread`` wheels of a build that only a listing knows.
+        """Read one of the ``unread`` wheels of a build.
 
         Raises:
-            InstallationError: if it cannot be read or is malformed.
+            InstallationError: The wheel cannot be read or is malformed.
         """
-        # Of one that was read before, even an old row may cost only the check of its etag.
+        # A cached row may cost only the check of its etag.
         known = (
             wheel
             for wheel in build.unread
@@ -156,60 +162,22 @@ class Reader(Value):
                 source=build.listed_at,
                 index=None if build.listed_at else self.sources.default_index,
                 labelled=build.labelled,
+                depth=Depth.PART,
             )
 
-        return self._known_or_read(wheel, row_of, build.backend.tag, Depth.PART)
+        def open_torch() -> _OpenWheel:
+            ranges = self._ranges(wheel)
+            rows = (row_of(WheelReader(one)) for one in (ranges,))
+            return _OpenWheel(ranges, rows)
 
-    def companion(
-        self,
-        wheel: Wheel,
-        backend: Backend,
-        platform: str,
-        depth: Depth = Depth.PART,
-    ) -> LearnedRow:
-        """Read a wheel as it runs beside the torch of a backend.
-
-        Args:
-            wheel: The wheel.
-            backend: The backend of the torch.
-            platform: As in ``linux-x86_64``.
-            depth: How much of it is read.
-
-        Raises:
-            InstallationError: if it cannot be read or is malformed.
-        """
-        members = load_members()
-
-        def row_of(opened: WheelReader) -> LearnedRow:
-            facts = _facts(wheel, opened, backend, depth)
-            return _row(wheel, backend, platform, opened, **facts)
-
-        # What the wheel says, whatever torch and platform it was first read beside.
-        if depth is Depth.METADATA:
-            metadata = parse_metadata(self._served_metadata(wheel) or "")
-            row = _row(wheel, backend, platform, requires=_requires(metadata))
-        else:
-            depends_on_torch = members.has_runtimes_apart(wheel.package)
-            key = backend.tag if depends_on_torch else ANY_BACKEND
-            row = self._known_or_read(wheel, row_of, key, depth)
-
-        # The wheel as it is beside this torch.
-        cuda = row.cuda
-        if not cuda and len(row.cudas) < 2:
-            pins = row.requires
-            if depth < Depth.PART:
-                # Its own code may be older than the NCCL that it requires, and tells that once it is read.
-                pins = tuple(filter(members.runtime.match, pins))
-            label = wheel.version.local
-            declared = declared_cuda(wheel.package, wheel.version, label)
-            major = declared or pinned_cuda(pins, platform)
-            cuda = f"{major}.0" if major else None
-        return replace(row, backend=backend.tag, platform=platform, cuda=cuda)
+        return self._known_or_read(wheel, open_torch, build.backend.tag, Depth.PART)
 
     def readings(
         self, wheel: Wheel, build: Build, start: Depth = Depth.METADATA
     ) -> Generator[LearnedRow, None, None]:
         """Yield the rows of a wheel, each deeper than the previous one.
+
+        The wheel is opened once, and each row reads on where the previous one stopped.
 
         Args:
             wheel: The wheel.
@@ -220,11 +188,25 @@ class Reader(Value):
             InstallationError: The wheel cannot be read or is malformed.
         """
         platform = f"{build.os}-{build.arch}"
+        depends_on_torch = load_members().has_runtimes_apart(wheel.package)
+        key = build.backend.tag if depends_on_torch else ANY_BACKEND
+
+        @cache
+        def open_once() -> _OpenWheel:
+            ranges = self._ranges(wheel)
+            return _OpenWheel(ranges, _rows_of(wheel, ranges, build.backend, platform))
+
         for depth in list(Depth)[start:]:
-            yield self.companion(wheel, build.backend, platform, depth)
+            if depth is Depth.METADATA:
+                metadata = parse_metadata(self._served_metadata(wheel) or "")
+                requires = _requires(metadata)
+                row = _row(wheel, build.backend, platform, requires=requires)
+            else:
+                row = self._known_or_read(wheel, open_once, key, depth)
+            yield _for_build(wheel, row, build.backend.tag, platform, depth)
 
     def may_have_code(self, wheel: Wheel) -> bool:
-        """Whether a wheel may have GPU code, by its name and its METADATA."""
+        """Return whether a wheel may have GPU code."""
         return _may_have_code(wheel.package, self.metadata(wheel))
 
     def metadata(self, wheel: Wheel) -> Message:
@@ -239,7 +221,7 @@ class Reader(Value):
         """Return the names of the files in a wheel.
 
         Raises:
-            InstallationError: if it cannot be read.
+            InstallationError: The wheel cannot be read.
         """
         return {basename(path) for path in self._open(wheel).members}
 
@@ -269,20 +251,20 @@ class Reader(Value):
     def _known_or_read(
         self,
         wheel: Wheel,
-        row_of: Callable[[WheelReader], LearnedRow],
+        open_wheel: Callable[[], _OpenWheel],
         key: str,
         depth: Depth,
     ) -> LearnedRow:
-        """Return what is known of a wheel, or read it once in a run.
+        """Return the known row of a wheel, or read it once in a run.
 
-        One without a hash is asked after a day whether it is still the same.
+        After a day, a wheel without a hash is compared with its known row.
         """
         place = (wheel.url, key, depth)
         if place not in self.rows:
             try:
                 row = self.store.known(wheel, key, depth)
                 if row is None or not holds(row):
-                    row = self._read(wheel, row_of, row, depth)
+                    row = self._read(open_wheel(), row, depth)
                     self.store.keep(row, wheel, key)
                 self.rows[place] = row
             except InstallationError as error:
@@ -293,20 +275,16 @@ class Reader(Value):
         return answer
 
     def _read(
-        self,
-        wheel: Wheel,
-        row_of: Callable[[WheelReader], LearnedRow],
-        known: LearnedRow | None,
-        depth: Depth,
+        self, opened: _OpenWheel, known: LearnedRow | None, depth: Depth
     ) -> LearnedRow:
-        """Read a wheel, unless it is still the one that is known."""
+        """Read a wheel to a depth, unless it is still the known one."""
         started = monotonic()
-        ranges = self._ranges(wheel)
-        stamp = ranges.etag
-        if known and stamp and known.size == ranges.size and known.etag == stamp:
+        stamp = opened.ranges.etag
+        size = opened.ranges.size
+        if known and stamp and known.size == size and known.etag == stamp:
             return replace(known, learned=now())
-        opened = WheelReader(ranges, Limits(MOST[depth], MOST_INFLATED))
-        row = replace(row_of(opened), etag=stamp, depth=depth)
+        row = next(row for row in opened.rows if row.depth == depth)
+        row = replace(row, etag=stamp)
         if row.codes or row.package == "torch":
             self.reporter.step("Learned", _learned_text(row), monotonic() - started)
         return row
@@ -335,11 +313,11 @@ class Reader(Value):
 
 
 def reader_for(session: Session, reporter: Reporter | None = None) -> Reader:
-    """Return a reader for a run, whose readers share what each has learned.
+    """Return a reader for a run, which shares its rows with all others.
 
     Args:
         session: The run.
-        reporter: Is told of what is learned; None: the run's own.
+        reporter: Reports learned rows; None: the reporter of the run.
     """
     return Reader(
         session.sources,
@@ -350,39 +328,59 @@ def reader_for(session: Session, reporter: Reporter | None = None) -> Reader:
     )
 
 
-def _facts(
-    wheel: Wheel,
-    opened: WheelReader,
-    backend: Backend,
-    depth: Depth,
-) -> dict[str, Any]:
-    """Return what METADATA and the native code of a wheel say, as fields of a row."""
+def _rows_of(
+    wheel: Wheel, ranges: Ranges, backend: Backend, platform: str
+) -> Iterator[LearnedRow]:
+    """Yield the rows of a wheel from its tables on; raise WheelError."""
+    opened = WheelReader(ranges)
     metadata = opened.metadata()
     version = _exact(metadata["Version"] or "")
     has_own_version = version not in {"", _exact(wheel.version)}
-    # uv takes a file that says its CUDA and torch behind the +, and in METADATA the version alone.
+    # uv accepts a file with a label in its name and without one in METADATA.
     if has_own_version and version != _exact(wheel.version.public):
         message = f"METADATA names version {version}, and pip would reject the file"
         raise WheelError("wheel-malformed", message)
-    if depth is Depth.TABLES:
-        facts = read_tables(opened, wheel.package)
-    else:
-        facts = read_package(
+    package = PackageReader(
+        opened,
+        wheel.package,
+        may_have_code=_may_have_code(wheel.package, metadata)
+        or _is_described_with_cuda(metadata),
+        cuda=backend.version,
+    )
+    for depth in list(Depth)[Depth.TABLES :]:
+        if depth is Depth.TABLES:
+            facts = package.read_tables()
+        else:
+            facts = package.read_code(whole=depth is Depth.WHOLE)
+        yield _row(
+            wheel,
+            backend,
+            platform,
             opened,
-            wheel.package,
-            may_have_code=_may_have_code(wheel.package, metadata)
-            or _is_described_with_cuda(metadata),
-            cuda=backend.version,
-            whole=depth is Depth.WHOLE,
+            **asdict(facts),
+            requires=_requires(metadata),
+            metadata_version=version if has_own_version else None,
+            cuda=f"{facts.cudas[0]}.0" if len(facts.cudas) == 1 else None,
+            lowest=_lowest_named(metadata),
+            system=_system_of(opened.members),
+            depth=depth,
         )
-    return {
-        **asdict(facts),
-        "requires": _requires(metadata),
-        "metadata_version": version if has_own_version else None,
-        "cuda": f"{facts.cudas[0]}.0" if len(facts.cudas) == 1 else None,
-        "lowest": _lowest_named(metadata),
-        "system": _system_of(opened.members),
-    }
+
+
+def _for_build(
+    wheel: Wheel, row: LearnedRow, backend: str, platform: str, depth: Depth
+) -> LearnedRow:
+    """Return the row of a wheel for a build, with its declared CUDA."""
+    cuda = row.cuda
+    if not cuda and len(row.cudas) < 2:
+        pins = row.requires
+        if depth < Depth.PART:
+            # Its code may be older than the NCCL that it requires.
+            pins = tuple(filter(load_members().runtime.match, pins))
+        declared = declared_cuda(wheel.package, wheel.version, wheel.version.local)
+        major = declared or pinned_cuda(pins, platform)
+        cuda = f"{major}.0" if major else None
+    return replace(row, backend=backend, platform=platform, cuda=cuda)
 
 
 def _requires(metadata: Message) -> tuple[str, ...]:
@@ -391,7 +389,7 @@ def _requires(metadata: Message) -> tuple[str, ...]:
 
 
 def _system_of(names: Iterable[str]) -> str | None:
-    """Return ``windows`` if all libraries of a wheel are for Windows, else ``any``; None if it has none."""
+    """Return the system of a wheel's libraries, ``windows`` or ``any``."""
     endings = set()
     for name in names:
         ending = _LIBRARY_ENDING.search(name)
@@ -409,7 +407,7 @@ def _row(
     opened: WheelReader | None = None,
     **facts: Any,
 ) -> LearnedRow:
-    """Return a row of a wheel; one that was not opened is known by its name alone."""
+    """Return a row of a wheel, opened or known only by its name."""
     return LearnedRow(
         package=wheel.package,
         version=wheel.version.public,
@@ -426,7 +424,7 @@ def _row(
 
 
 def _learned_text(row: LearnedRow) -> str:
-    """Return what was read of a wheel, in a line: of a package not what torch it is for, but its own CUDA."""
+    """Return one line about the code of a wheel."""
     code = " ".join(row.architectures) or "it does not list its GPU code"
     name = f"{row.package} {row.version}"
     if row.package == "torch":
@@ -438,7 +436,7 @@ def _learned_text(row: LearnedRow) -> str:
 
 
 def _may_have_code(package: str, metadata: Message) -> bool:
-    """Whether a package is known to have GPU code, says so, or demands what such are compiled beside."""
+    """Return whether a package may have GPU code by its name or METADATA."""
     members = load_members()
     if members.names(package) or name_cuda(package) or _NAMED.search(package):
         return True
@@ -452,12 +450,12 @@ def _may_have_code(package: str, metadata: Message) -> bool:
 
 
 def _is_described_with_cuda(metadata: Message) -> bool:
-    """Whether its description names CUDA: mitsuba 3.9.1 says it nowhere else, and has PTX as text."""
+    """Return whether the description mentions CUDA, as in mitsuba 3.9.1."""
     return bool(re.search(r"\bCUDA\b", _description(metadata)))
 
 
 def _lowest_named(metadata: Message) -> str | None:
-    """Return the lowest compute capability that its description asks for, of parts of it too: the least that it needs."""
+    """Return the lowest compute capability in its description."""
     lowest = [
         (int(major), int(minor))
         for at_least, major, minor, newer in _LOWEST.findall(_description(metadata))
@@ -471,10 +469,10 @@ def _description(metadata: Message) -> str:
 
 
 def _backend(wheel: Wheel, code: TorchCode) -> Backend:
-    """Return what a torch is made for: as its name says, or if that says nothing as its code does.
+    """Return the backend of a torch by its name, or else by its code.
 
     Raises:
-        WheelError: if they disagree.
+        WheelError: They differ.
     """
     made_for = code.toolkit or CPU
     named = known_backend(wheel.version.local) or known_backend(wheel.backend)
@@ -485,7 +483,7 @@ def _backend(wheel: Wheel, code: TorchCode) -> Backend:
         raise WheelError("wheel-malformed", message)
     if named is None:
         return made_for
-    # version.py is not read for XPU: such a build looks like one for the CPU.
+    # version.py does not mention XPU: such a build looks like a CPU build.
     kind = "cpu" if named.kind == "xpu" else named.kind
     if kind != made_for.kind:
         message = f"{wheel.filename} is built for {made_for}, and its name says {named}"

@@ -1,4 +1,4 @@
-"""What one wheel said of itself, as it is kept and shown. Pure."""
+"""Row of one wheel: its facts, as they are cached. Pure."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?|gfx[0-9a-f]{3,5}")
 _TORCH = re.compile(r"torch(?![\w.-])")
 _PIN = re.compile(r"([\w.-]+) ?\(?== ?([0-9]+(?:\.[0-9]+){1,3})\)? ?(?:;.*)?", re.ASCII)
 
-READING = 23
-"""The number of the rules by which wheels are read: each that finds another answer in the same wheel adds one.
+READING = 24
+"""The version of the rules that read wheels.
 
-tests/unit/test_house.py asks for it after any change to these rules and their tables.
+tests/unit/test_house.py checks it after every change to these rules and tables.
 """
 
 
 class Depth(IntEnum):
-    """How much of a wheel is read."""
+    """Depth to which a wheel is read."""
 
     METADATA = 0
-    """None of it: its name, and METADATA as its server tells it apart."""
+    """Its name, and METADATA as the index serves it."""
     TABLES = 1
-    """METADATA, and the tables of one library."""
+    """METADATA, and the tables of the largest libraries."""
     PART = 2
-    """The tables, and the beginning of the code of the libraries that decide whether it runs."""
+    """All tables, and the beginning of the deciding GPU code."""
     WHOLE = 3
-    """All code of those."""
+    """All of this code, within its limit."""
 
 
 class LearnedRow(Value):
-    """A wheel of torch, or of a package with GPU code beside the torch of ``backend``."""
+    """A wheel of torch, or of another package for a torch."""
 
     package: str
     version: str
@@ -63,37 +63,37 @@ class LearnedRow(Value):
     learned: str
     """When, in UTC."""
     codes: tuple[LibraryCode, ...] = ()
-    """The GPU code, by library; of a torch its own list. Empty if the wheel does not say."""
+    """The GPU code, by library; torch lists its own. Empty if unknown."""
     cuda: str | None = None
-    """The CUDA that it was made with: of a package its major, ``12.0``; None if that is none or unknown."""
+    """The CUDA that it was built with, ``12.0`` for a package, if known."""
     is_whole: bool = True
-    """Whether all that decides was read: only then it has no other code."""
+    """Whether all deciding code was read."""
     sha256: str | None = None
-    """What its page claims: the file was not read as a whole."""
+    """As listed on its page: the whole file was not read."""
     etag: str | None = None
-    """Without a sha256 it tells, with the size, whether the file is still the same."""
+    """Without a sha256, a changed etag or size means a changed file."""
     requires: tuple[str, ...] = ()
-    """The demands of its METADATA."""
+    """The requirements of its METADATA."""
     glibc: str | None = None
-    """Of a torch the oldest that its tags allow, of a package what its symbols need."""
+    """The oldest glibc that torch's tags, or a package's symbols, allow."""
 
-    # Of a torch alone.
+    # Only of torch.
     pythons: tuple[str, ...] = ()
-    """Those that it has wheels for."""
+    """The Pythons with a wheel."""
     source: str = ""
-    """The address or the folder that lists it; empty: the default index."""
+    """The URL or folder that lists it; empty: the default index."""
     index: str | None = None
-    """The default index that listed it, if it is not the tools' own."""
+    """The default index that lists it, if it is not the usual one."""
     labelled: bool = False
     """Whether its version names the backend."""
 
-    # Of a package alone.
+    # Only of other packages.
     linked: str | None = None
     """The largest library that is linked to CUDA's."""
     needs: tuple[str, ...] = ()
-    """The libraries that its code is linked to and does not bring."""
+    """The linked libraries that the wheel does not contain."""
     opens: tuple[str, ...] = ()
-    """The libraries that a string alone names."""
+    """The libraries that only a string names."""
     cudas: tuple[int, ...] = ()
     """The CUDA majors that its code is built with, if it shows any."""
     has_runtime: bool = False
@@ -101,22 +101,20 @@ class LearnedRow(Value):
     metadata_version: str | None = None
     """The version in METADATA, if the name of the file says more: 2.8.3 of 2.8.3+cu12torch2.9."""
     torch: TorchNeeds = TorchNeeds("unknown")
-    """Which torch its code loads beside."""
-    writes_ptx: bool = False
-    """Whether it has NVRTC write PTX while it runs, and no machine code."""
+    """The releases of torch that load its code."""
     lowest: str | None = None
-    """The lowest compute capability that its description asks for, ``7.5``; None if it names none."""
+    """The lowest compute capability in its description, ``7.5``, if any."""
     system: str | None = None
-    """What its libraries are for: ``windows`` alone, or ``any``; None if it has none."""
+    """The system of its libraries, if any: ``windows`` or ``any``."""
 
     depth: int = Depth.METADATA
-    """How much of it was read, a ``Depth``."""
+    """The ``Depth`` to which it was read."""
     reading: int = READING
-    """The rules by which it was read."""
+    """The version of the rules that read it."""
 
     @classmethod
     def parse(cls, text: str) -> LearnedRow:
-        """Read a row as TOML; raise ValueError if it is none, or was read by other rules."""
+        """Parse TOML; raise ValueError if it is invalid or of other rules."""
         document = tomli.loads(text)
         if document.get("reading") != READING:
             raise ValueError("it was read by other rules")
@@ -141,7 +139,7 @@ class LearnedRow(Value):
 
     @property
     def architectures(self) -> tuple[str, ...]:
-        """All that it has code for."""
+        """All architectures of its code."""
         names = set[str]()
         for code in self.codes:
             names.update(code.architectures)
@@ -149,14 +147,14 @@ class LearnedRow(Value):
 
     @property
     def links_count(self) -> bool:
-        """Whether what its libraries are linked to counts: they have GPU code, name its runtime, or METADATA requires torch."""
+        """Whether it has GPU code, opens CUDA, or requires torch."""
         if self.codes or any(name.startswith("libcudart") for name in self.opens):
             return True
         return any(map(_TORCH.match, self.requires))
 
     @property
     def witness(self) -> str | None:
-        """The library that tells its CUDA, or at least its code."""
+        """The library that shows its CUDA, or at least its code."""
         if self.linked:
             return self.linked
         return self.codes[0].library if self.codes else None
@@ -172,7 +170,7 @@ class LearnedRow(Value):
 
     @property
     def base(self) -> str | None:
-        """The torch index that it was found on, or the default index if it is not the tools' own."""
+        """The torch index, or the unusual default index, that lists it."""
         return self.index or self.source.removesuffix(f"/{self.backend}") or None
 
     @property
@@ -181,7 +179,7 @@ class LearnedRow(Value):
         return toolkit_of(self.cuda)
 
     def build(self) -> Build:
-        """Return a torch as the catalogue describes builds."""
+        """Return a torch as a build of the catalog."""
         os, _, arch = self.platform.partition("-")
         return Build(
             torch=Version(self.version),

@@ -1,6 +1,6 @@
-"""What earlier runs have learned, and the catalogue with it, without a request.
+"""Cache of rows from previous runs, and the catalog with them.
 
-The rows are this user's, a small TOML file each, to be read and removed by anyone.
+Each row is a small TOML file in the user's cache.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def learned_store() -> LearnedStore:
-    """Return this user's own store."""
+    """Return the user's cache."""
     return LearnedStore(own_cache_folder() / "learned")
 
 
@@ -30,11 +30,11 @@ def known_catalog(
     torch_index: str | None = None,
     store: LearnedStore | None = None,
 ) -> Catalog:
-    """Return the catalogue as shipped, with what earlier runs learned.
+    """Return the shipped catalog with the builds of cached rows.
 
     Args:
-        torch_index: From which it was learned; None: from any.
-        store: What was learned; None: this user's own.
+        torch_index: The index of the rows; None: any index.
+        store: The cache; None: the user's cache.
     """
     catalog = load_catalog()
     # The official index counts before any other.
@@ -58,9 +58,9 @@ def _key(build: Build) -> tuple[object, ...]:
 
 
 class LearnedStore(Value):
-    """Rows by the address of their files: any page can claim the hash of a file that lies elsewhere.
+    """Rows by the URL of their files, because any page can claim any hash.
 
-    Those of torch lie apart. A store that cannot be read or written is no fault.
+    Builds of torch have their own folder. An unreadable or read-only cache is ignored.
     """
 
     folder: Path
@@ -80,12 +80,12 @@ class LearnedStore(Value):
         backend: str,
         depth: int,
     ) -> LearnedRow | None:
-        """Return what a wheel said beside the torch of ``backend`` when it was read to a depth.
+        """Return the cached row of a wheel.
 
         Args:
             wheel: The wheel.
-            backend: The tag of torch's backend, or what stands for any.
-            depth: How much of it was read.
+            backend: The tag of torch's backend, or ``any``.
+            depth: The depth to which it was read.
         """
         row = self._read(self._file(wheel, backend, depth))
         if row and row.url == wheel.url and row.sha256 == wheel.sha256:
@@ -117,7 +117,7 @@ class LearnedStore(Value):
         backend: str,
         depth: int,
     ) -> Path:
-        """Return a name that tells a user what it is, and that no two wheels share."""
+        """Return a readable name that is unique to a wheel."""
         import hashlib
 
         digest = hashlib.sha256(wheel.url.encode()).hexdigest()
@@ -128,7 +128,7 @@ class LearnedStore(Value):
 
 
 def holds(row: LearnedRow) -> bool:
-    """Whether a row needs no look at its file: its page names a hash, or it is a day old at most."""
+    """Return whether a row has a hash or is at most a day old."""
     if row.sha256 is not None:
         return True
     learned = datetime.fromisoformat(row.learned)
@@ -137,5 +137,5 @@ def holds(row: LearnedRow) -> bool:
 
 
 def now() -> str:
-    """Return the time, as rows write it."""
+    """Return the time in the format of rows."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -15,6 +15,7 @@ from gpuinstall.catalog.listing import default_wheels
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.reader import Reader
+from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.learned.store import LearnedStore
 from gpuinstall.wheels.ranges import WheelError
 from tests.lab.host import Answer
@@ -51,6 +52,11 @@ def torch_wheel(folder, version, cuda, hip="None"):
 def read(reader, folder, *versions):
     """Read a wheel of torch."""
     return reader.torch(replace(CU130, unread=(torch_wheel(folder, *versions),)))
+
+
+def read_row(reader, own):
+    """Read a part of a wheel."""
+    return next(reader.readings(own, CU130, Depth.PART))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +158,7 @@ def test_a_description_tells_of_cuda_and_of_the_chips_that_it_asks_for(
 ):
     ptx = b"//\n.version 8.2\n.target sm_75,"
     own = wheel(tmp_path, "some", description=description, modules={"some.so": ptx})
-    row = reader.companion(own, CU130.backend, "linux-x86_64")
+    row = read_row(reader, own)
 
     assert (row.architectures, row.lowest) == (architectures, lowest)
 
@@ -179,8 +185,21 @@ def test_a_file_is_read_where_the_host_of_its_source_sends_us(
                 if is_of_source
                 else pytest.raises(WheelError, match="redirects to another host")
             ):
-                row = reader.companion(moved_there, CU130.backend, "linux-x86_64")
+                row = read_row(reader, moved_there)
                 assert row.size == len(data)
+
+
+def test_known_rows_count_as_if_they_were_read(reader, tmp_path):
+    own = wheel(tmp_path, "some-kernels", modules={"some_kernels.so": "kernels"})
+    own = replace(own, sha256="a" * 64)
+    rows = [*reader.readings(own, CU130)]
+    assert [row.depth for row in rows] == [*Depth]
+    assert reader.bytes_read == rows[-1].bytes > 0
+
+    again = replace(reader, rows={})
+    assert [*again.readings(own, CU130)] == rows
+    assert again.bytes_read == reader.bytes_read
+    assert again.code_bytes_read == reader.code_bytes_read
 
 
 def test_github_may_send_downloads_to_its_own_hosts_alone():

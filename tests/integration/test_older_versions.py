@@ -157,6 +157,7 @@ def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
         "lengthy",
         [RUNS, OTHER_GPUS, NEWER_CUDA],
     )
+    monkeypatch.setattr("gpuinstall.wheels.needs._LARGE", 0)
     monkeypatch.setattr("gpuinstall.wheels.package.CODE_LIMIT", 1 << 20)
 
     answer = resolve("lengthy", session)

@@ -134,7 +134,8 @@ class PackageReader:
         if not self._code:
             self._wheel.allow(CODE_LIMIT)
         for name in libraries:
-            if name not in self._code:
+            # A library that was kept for its tables is not downloaded again.
+            if name not in self._code or (whole and self._wheel.keeps(name)):
                 self._code[name] = _LibraryReader(self._wheel, name)
             self._code[name].read(whole=whole)
         return self._facts(needs, libraries, has_all=has_all)

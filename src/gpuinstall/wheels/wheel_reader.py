@@ -135,6 +135,10 @@ class WheelReader:
                 self._kept[name] = mmap(file.fileno(), 0, access=ACCESS_READ)
         return self._kept[name]
 
+    def keeps(self, name: str) -> bool:
+        """Return whether a whole file was read and kept."""
+        return name in self._kept
+
     def stream(self, name: str) -> Pieces:
         """Yield a file, and verify size and checksum at its end."""
         if name in self._kept:

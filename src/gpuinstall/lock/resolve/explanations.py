@@ -25,7 +25,7 @@ from gpuinstall.lock.resolve.pose import newest_for
 from gpuinstall.lock.resolve.resolver import Resolved, Resolver
 from gpuinstall.lock.uv.project import OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
-from gpuinstall.wheels.compatibility import missing_libraries, unsupported_ptx
+from gpuinstall.wheels.compatibility import missing_libraries
 from gpuinstall.wheels.learned.row import LearnedRow
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import is_of_a_package
@@ -387,7 +387,6 @@ class AnswerExplanation:
             reason = rejection or warning
             why = (
                 (reason and reason.message)
-                or self._unreadable_ptx(row)
                 or self._lacks_library(row)
                 or self._too_new_for_system(row)
             )
@@ -402,12 +401,6 @@ class AnswerExplanation:
                     "or put the library's folder into LD_LIBRARY_PATH"
                 )
                 yield Reason("opens-libraries", message)
-
-    def _unreadable_ptx(self, row: LearnedRow) -> str:
-        """Return that the driver is too old for PTX of a package."""
-        gpus = self._question.gpus
-        why = unsupported_ptx(row, self._answer.build, gpus, self._versions)
-        return why.message if why else ""
 
     def _lacks_library(self, row: LearnedRow) -> str:
         """Return the linked libraries that no package of the lock has."""

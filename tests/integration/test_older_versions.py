@@ -16,7 +16,6 @@ from gpuinstall.machine.words import machine_in_words
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
 from gpuinstall.wheels.learned.reader import reader_for
-from gpuinstall.wheels.learned.row import Depth
 from tests.lab.cases import mostly_heavy
 from tests.lab.index import StandInIndex
 from tests.lab.native import native_library

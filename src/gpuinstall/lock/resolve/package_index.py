@@ -86,6 +86,7 @@ class PackageIndex:
     @property
     def names(self) -> frozenset[str]:
         """The packages that are bound to the sources of torch."""
+        self.read(self._needed)
         return self.question.catalog.family.union(self._pages)
 
     @property

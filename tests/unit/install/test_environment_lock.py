@@ -132,3 +132,18 @@ def test_a_lock_that_is_another_name_of_a_file_leaves_it_alone(place, tmp_path):
     with folder_lock(place, Reporter(), wait=0):
         assert not lock.samefile(mine)
     assert mine.read_text() == "mine"
+
+
+def test_folder_removed_while_it_is_created_is_created_again(place, monkeypatch):
+    real = Path.mkdir
+    failures = [FileExistsError(17, "File exists")]
+
+    def mkdir(path, *arguments, **options):
+        # Another command had the folder during the first call.
+        if path == place.work and failures:
+            raise failures.pop()
+        real(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with folder_lock(place, Reporter(), wait=5):
+        assert (place.work / "lock").exists()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.install.install import InstallResult
     from gpuinstall.install.into import IntoResult
-    from gpuinstall.lock.file.write import Written
+    from gpuinstall.lock.write import Written
     from gpuinstall.verify.verdict import Verdict
 
 __all__ = [
@@ -182,7 +182,7 @@ def lock(
         GpuInstallError: A lock cannot be resolved.
     """
     from gpuinstall.install.environment_lock import lock_file_lock
-    from gpuinstall.lock.file.write import write_locks
+    from gpuinstall.lock.write import write_locks
     from gpuinstall.machine.pythons import select_base
     from gpuinstall.project import Settings, open_project
     from gpuinstall.project.folder import read_extras

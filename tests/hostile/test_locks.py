@@ -10,7 +10,7 @@ import tomli_w
 
 from gpuinstall.base.errors import LockError
 from gpuinstall.base.request import Request
-from gpuinstall.lock.file.check import check_locks
+from gpuinstall.lock.check import check_locks
 from gpuinstall.lock.file.lock import sealed
 from tests.frozen import frozen_catalog
 from tests.lab.cases import mostly_heavy

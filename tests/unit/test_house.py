@@ -214,6 +214,28 @@ def test_circles_are_found_whatever_leads_to_them():
     ]
 
 
+LAYERS = ("lock.file", "lock.request", "lock.uv", "lock.resolve", "lock")
+"""The layers of the lock package; each imports only those before it."""
+
+
+def layer_of(module):
+    name = module.removeprefix("gpuinstall.")
+    parts = ".".join(name.split(".")[:2])
+    return LAYERS.index(parts if parts in LAYERS else "lock")
+
+
+def test_layers_of_locks_import_only_lower_ones():
+    upward = [
+        (name, other)
+        for name, module in modules().items()
+        if name.startswith("gpuinstall.lock.")
+        for other in {*module.imports, *module.types}
+        if other.startswith("gpuinstall.lock.") and layer_of(other) > layer_of(name)
+    ]
+
+    assert upward == []
+
+
 PARSING_EDGES = {
     "base.config",
     "base.request",

@@ -208,7 +208,7 @@ def _install(
             f"unproven: {', '.join(unproven)}; run gpuinstall verify where the GPUs are"
         )
     if result.is_lock_new:
-        from gpuinstall.lock.file.write import outdated_warnings
+        from gpuinstall.lock.write import outdated_warnings
 
         targets = project.contents.config.targets
         for text in outdated_warnings([result.fit.lock], result.paths.folder, targets):

@@ -99,7 +99,7 @@ def _write(
 ) -> Outcome:
     """Write a lock file for each request, unless ``--dry-run``."""
     from gpuinstall.lock.file.lock import format_versions, split_packages
-    from gpuinstall.lock.file.write import outdated_warnings, write_locks
+    from gpuinstall.lock.write import outdated_warnings, write_locks
 
     locks = write_locks(
         project.folder,
@@ -155,7 +155,7 @@ def _support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:
 )
 def check_command(options: CommandOptions) -> Outcome:
     """Compare the lock files with the request, each other, and the index."""
-    from gpuinstall.lock.file.check import check_locks
+    from gpuinstall.lock.check import check_locks
     from gpuinstall.lock.request.lock_sources import with_locked_builds
 
     with options.open(only_looks=True) as project:
@@ -207,9 +207,9 @@ def check_command(options: CommandOptions) -> Outcome:
 )
 def download_command(options: CommandOptions) -> Outcome:
     """Download the files of the lock files, and verify their hashes."""
-    from gpuinstall.lock.file.fetch import download
     from gpuinstall.lock.file.fit import read_locks
     from gpuinstall.lock.request.lock_sources import check_hosts
+    from gpuinstall.lock.uv.fetch import download
 
     folder = options.folder
     with options.open(only_looks=True) as project:

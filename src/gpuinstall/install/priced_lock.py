@@ -204,8 +204,8 @@ def price_lock(
         InstallationError: A package cannot be built, or uv's cache is not trusted.
     """
     from gpuinstall.lock.file.entries import check_repositories
-    from gpuinstall.lock.file.fetch import local_file
     from gpuinstall.lock.uv.builds import check_builds, check_wheels, report_builds
+    from gpuinstall.lock.uv.fetch import local_file
 
     lock = fit.lock
     machine = state.lock_request.machine
@@ -290,7 +290,7 @@ def price_resolution(
         state: The state of the environment.
         project: The project.
     """
-    from gpuinstall.lock.file.write import build_locks
+    from gpuinstall.lock.write import build_locks
 
     session = project.session
     place = state.existing.paths
@@ -438,7 +438,7 @@ def price_files(
         InstallationError: uv's cache cannot be trusted.
     """
     # These modules load slowly.
-    from gpuinstall.lock.file.fetch import local_file
+    from gpuinstall.lock.uv.fetch import local_file
     from gpuinstall.sources.web import UnreachableError
 
     wheels = session.sourcing.wheels

@@ -40,17 +40,17 @@ from gpuinstall.environments.packages import (
 )
 from gpuinstall.install.priced_lock import PricedLock, announce_builds, builds_of
 from gpuinstall.install.state import ExistingEnvironment
-from gpuinstall.lock.file.fetch import (
+from gpuinstall.lock.file.fit import Fit
+from gpuinstall.lock.file.lock import Lock
+from gpuinstall.lock.resolve.members import members_beside
+from gpuinstall.lock.uv.builds import sync_settings, sync_variables
+from gpuinstall.lock.uv.fetch import (
     Transfer,
     build_index,
     is_served,
     local_path,
     run_uv,
 )
-from gpuinstall.lock.file.fit import Fit
-from gpuinstall.lock.file.lock import Lock
-from gpuinstall.lock.resolve.members import members_beside
-from gpuinstall.lock.uv.builds import sync_settings, sync_variables
 from gpuinstall.machine.pythons import find_python
 from gpuinstall.project import Project
 from gpuinstall.sources.configuration import PIP_NAME, pip_words

@@ -4,11 +4,11 @@ import pytest
 import tomli
 
 from gpuinstall.base.request import Request
-from gpuinstall.lock.file.fetch import Hashes
 from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.file.write import lock_of
 from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.uv.fetch import Hashes
 from gpuinstall.lock.uv.resolution import Resolution
+from gpuinstall.lock.write import lock_of
 from gpuinstall.machine.words import machine_in_words
 from tests.frozen import frozen_catalog
 

@@ -9,8 +9,8 @@ import tomli
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.lock.file.fetch import Transfer, fetch_missing, known_hashes
 from gpuinstall.lock.file.lock import LockedFile, parse, placeholder_hash
+from gpuinstall.lock.uv.fetch import Transfer, fetch_missing, known_hashes
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import AnswerCache, Client, FileHash

@@ -21,9 +21,15 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog
-from gpuinstall.lock.file.lock import Lock, LockedFile, Record, read_lock, target_in
+from gpuinstall.lock.file.lock import (
+    Lock,
+    LockedFile,
+    Record,
+    locks_in,
+    read_lock,
+    target_in,
+)
 from gpuinstall.lock.file.target import GLIBC, Target
-from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.python import minor_version
 from gpuinstall.plan.values import Choice

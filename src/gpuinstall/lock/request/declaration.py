@@ -33,6 +33,7 @@ from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import number_of
 from gpuinstall.base.values import Value, replace
+from gpuinstall.lock.file.lock import locks_in
 from gpuinstall.lock.request.pyproject import (
     PartContents,
     ProjectParts,
@@ -492,11 +493,6 @@ def _requests(folder: Path) -> bool:
     if not is_environment and locks_in(folder):
         return True
     return any(exists(folder / name) for name in names)
-
-
-def locks_in(folder: Path) -> list[Path]:
-    """Return the locks in a folder, by name."""
-    return sorted(folder.glob("pylock.*toml"))
 
 
 def by_place(

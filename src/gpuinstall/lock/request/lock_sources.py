@@ -12,7 +12,10 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog, Wheel
 from gpuinstall.catalog.extensions import (
+    NAMED,
     Beside,
+    Extension,
+    ExtensionSource,
     list_files,
     load_extensions,
 )
@@ -20,7 +23,7 @@ from gpuinstall.catalog.listing import family_wheels, platforms, unknown_builds
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.pages import PageFile, parse_files, wheels_of
 from gpuinstall.lock.file.fit import readable_lock
-from gpuinstall.lock.request.declaration import locks_in
+from gpuinstall.lock.file.lock import locks_in
 from gpuinstall.sources.provenance import is_of_pytorch
 from gpuinstall.sources.sources import export_commands
 
@@ -30,6 +33,10 @@ if TYPE_CHECKING:
 
     from gpuinstall.lock.file.lock import Lock, LockedFile
     from gpuinstall.sources.session import Session
+
+
+MIRROR = "GPUINSTALL_EXTENSION_INDEX"
+"""The variable with a mirror of Astral's index."""
 
 
 def check_hosts(
@@ -185,9 +192,6 @@ def _listed_addresses(
         torch: The torch of the lock, which selects pages.
         session: The sources and their clients.
     """
-    # It takes long to load.
-    from gpuinstall.lock.resolve.extensions import extension_row
-
     sources = session.sources
     client = session.client
     wheels: Iterable[Wheel] = ()
@@ -209,3 +213,20 @@ def _listed_addresses(
 
 def _servers(addresses: Iterable[str | None]) -> set[str]:
     return {Location.parse(address).server for address in addresses if address}
+
+
+def extension_row(name: str, session: Session) -> Extension:
+    """Return an extension with the sources of the user."""
+    row = load_extensions().rows[name]
+    mirror = session.environment.get(MIRROR)
+    sources = []
+    for source in row.sources:
+        address = source.url
+        if mirror and source.id == "astral":
+            address = f"{mirror.rstrip('/')}/{{backend}}/{{name}}/"
+        sources.append(source._replace(url=address))
+    sources += [
+        ExtensionSource(NAMED, rank=4, url=address)
+        for address in session.sources.extension_sources
+    ]
+    return row._replace(sources=tuple(sources))

@@ -29,14 +29,13 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import (
-    NAMED,
     Beside,
     Extension,
     ExtensionFile,
-    ExtensionSource,
     list_files,
     load_extensions,
 )
+from gpuinstall.lock.request.lock_sources import extension_row
 from gpuinstall.lock.resolve.package_index import PackageIndex
 from gpuinstall.lock.resolve.pose import PER_TARGET
 from gpuinstall.lock.resolve.question import Question
@@ -61,9 +60,6 @@ READ_AHEAD = 4
 
 MOST_READ = 24
 """How many files of an extension are read, from 0.6 to 16 MB each."""
-
-MIRROR = "GPUINSTALL_EXTENSION_INDEX"
-"""The variable with a mirror of Astral's index."""
 
 TORCHES = 3
 """For how many versions of torch files are selected."""
@@ -448,23 +444,6 @@ def _requested_extensions(
         extension = extension_row(requirement.name, session)
         if any(source.url for source in extension.sources):
             yield extension, requirement
-
-
-def extension_row(name: str, session: Session) -> Extension:
-    """Return an extension with the sources of the user."""
-    row = load_extensions().rows[name]
-    mirror = session.environment.get(MIRROR)
-    sources = []
-    for source in row.sources:
-        address = source.url
-        if mirror and source.id == "astral":
-            address = f"{mirror.rstrip('/')}/{{backend}}/{{name}}/"
-        sources.append(source._replace(url=address))
-    sources += [
-        ExtensionSource(NAMED, rank=4, url=address)
-        for address in session.sources.extension_sources
-    ]
-    return row._replace(sources=tuple(sources))
 
 
 def choose_prebuilt(

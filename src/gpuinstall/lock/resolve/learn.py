@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.requirement import Constraint, Requirement
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
-from gpuinstall.lock.resolve.extensions import choose_prebuilt, extension_row
+from gpuinstall.lock.request.lock_sources import extension_row
+from gpuinstall.lock.resolve.extensions import choose_prebuilt
 from gpuinstall.lock.resolve.inspect import AnswerInspector, sdists, wheel_fact
 from gpuinstall.lock.resolve.knowledge import Answer, Knowledge
 from gpuinstall.lock.resolve.older import older_facts

@@ -19,12 +19,12 @@ from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.listing import read_listing
-from gpuinstall.lock.file.fetch import Hashes, fetch_missing, known_hashes
 from gpuinstall.lock.file.lock import LockedFile, is_placeholder, leads_out
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import strange_hosts
 from gpuinstall.lock.uv.builds import Packages
+from gpuinstall.lock.uv.fetch import Hashes, fetch_missing, known_hashes
 from gpuinstall.lock.uv.project import Pages, versions_in
 from gpuinstall.plan import Plan
 from gpuinstall.plan.values import INSTALL_REASONS, NEWEST_BUT, Choice

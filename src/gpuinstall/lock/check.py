@@ -8,12 +8,12 @@ from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import replace
-from gpuinstall.lock.file.fetch import is_served
 from gpuinstall.lock.file.fit import OTHER_REQUEST, fit, read_locks
 from gpuinstall.lock.file.lock import Lock, Record, version_conflicts
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import machine_for_target
 from gpuinstall.lock.request.lock_sources import locked_strange_hosts
+from gpuinstall.lock.uv.fetch import is_served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -16,8 +16,7 @@ from gpuinstall.base.files import holds_text, read_document, write_atomically
 from gpuinstall.base.text import number_of, readable
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, replace
-from gpuinstall.lock.file.check import of_other_targets
-from gpuinstall.lock.file.fetch import fetch_missing
+from gpuinstall.lock.check import of_other_targets
 from gpuinstall.lock.file.fit import (
     best,
     fit,
@@ -35,14 +34,15 @@ from gpuinstall.lock.file.lock import (
     compare_versions,
     is_outdated,
     leads_out,
+    locks_in,
     parse,
     placeholder_hash,
     sealed,
     sides,
     version_conflicts,
 )
-from gpuinstall.lock.request.declaration import locks_in
 from gpuinstall.lock.resolve.locks import resolve_locks
+from gpuinstall.lock.uv.fetch import fetch_missing
 from gpuinstall.machine.vendors import rules_for
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ CONSEQUENCE_DISCOUNT = 0.6
 """The factor for the weight of a failure that another one explains."""
 MOST_CAUSES = 3
 
-# Where a text may come from, the closest first.
+# The places of a text, the closest first.
 ENGINES = (
     "kubernetes",
     "apptainer",
@@ -48,7 +48,7 @@ ORIGINS = (
     "conda",
     "macos",
 )
-# Those without a distribution.
+# The systems without a distribution.
 OTHER_SYSTEMS = {"windows", "macos"}
 ARM = ("aarch64", "arm64")
 _OF_TORCH = re.compile(r"gpuinstall install(?! [\w'])|\btorch\b|TORCH_")
@@ -215,7 +215,7 @@ class Circumstances:
         return any(map(self.transcript.find, patterns))
 
     def locate(self, sign: table.Sign) -> Passage | Observation | None:
-        """Return the first line that shows a sign, whatever surrounds it."""
+        """Return the first line that shows a sign."""
         if sign.says:
             return self.transcript.messages.find(sign.says)
         if sign.runs:
@@ -226,7 +226,7 @@ class Circumstances:
         return None
 
     def fix_context(self, machine: Machine | None) -> FixContext:
-        """Return where a fix will be applied: on the system that the text tells, else on ``machine``."""
+        """Return the context of fixes: the text's system, else ``machine``."""
         context = (
             FixContext.of_machine(machine)
             if machine
@@ -239,7 +239,7 @@ class Circumstances:
         return context.knowing(**self.placeholders)
 
     def _is_about(self, key: str) -> bool:
-        """Whether a key of a fix, which is none of a place, is what the text tells or states."""
+        """Return whether the text is about a key of a fix that is no place."""
         if key in ORIGINS:
             return False
         # A circumstance may have the name of a placeholder.
@@ -249,9 +249,9 @@ class Circumstances:
     def _keys_told(
         self, systems: list[str], machine: Machine | None
     ) -> tuple[str, ...]:
-        """Return the keys of the system that the text tells.
+        """Return the keys of the text's system.
 
-        Of a distribution or a container without a name, this machine's own is the likely one.
+        This machine's distribution and container are the defaults.
         """
         engine = machine.environment.container if machine else None
         if engine and "container" in systems and set(ENGINES).isdisjoint(systems):
@@ -265,11 +265,11 @@ class Circumstances:
 
     @property
     def is_of_another_program(self) -> bool:
-        """Whether the text is of a program that has nothing to do with torch."""
+        """Whether the text is from a program without torch."""
         return self.hold("other-asker") and not self.hold("torch")
 
     def for_program(self, commands: tuple[str, ...]) -> tuple[str, ...]:
-        """Return commands without those that bring a build of torch, if the text is of another program."""
+        """Return commands, without builds of torch for another program."""
         if not self.is_of_another_program:
             return commands
         program = self.placeholders.get("program", "the program")
@@ -277,7 +277,7 @@ class Circumstances:
         return tuple(lines) or (_ANOTHER_BUILD.format(program=program),)
 
     def why(self, failure: table.Failure) -> str:
-        """Return why a failure occurs: of several reasons the one that the text tells, with its own versions and names."""
+        """Return the cause of a failure, with the versions in the text."""
         for key, sentence in failure.why.items():
             is_told = key in self.placeholders or self.hold(key)
             if is_told and placeholders_in(sentence) <= self.placeholders.keys():
@@ -286,11 +286,11 @@ class Circumstances:
 
     @cached_property
     def placeholders(self) -> dict[str, str]:
-        """What the text tells of the placeholders of fixes."""
+        """The placeholders of fixes in the text."""
         return self.placeholders_of(False)
 
     def placeholders_of(self, line: bool) -> dict[str, str]:
-        """Return what the text tells of all placeholders, or of those that are told best by one ``line``."""
+        """Return the text's placeholders, all or only for a ``line``."""
         values: dict[str, str] = {}
         for row in table.load_readings():
             if row.of_line < line or row.fills.keys() <= values.keys():
@@ -334,7 +334,7 @@ def known_of(machine: Machine) -> tuple[str, ...]:
 
 
 def _of_platform(machine: Machine) -> Iterator[str]:
-    """Yield the circumstances that a machine shows, but for those of its GPUs."""
+    """Yield the circumstances of a machine's platform."""
     keys = FixContext.of_machine(machine).keys
     places = {"wsl", "container", "jetson", *OTHER_SYSTEMS}.intersection(keys)
     yield from places or {"native-linux"}
@@ -344,12 +344,12 @@ def _of_platform(machine: Machine) -> Iterator[str]:
 
 
 def _of_gpus(machine: Machine) -> Iterator[str]:
-    """Compare the driver's branch, its CUDA and the GPUs with the bounds of the table."""
+    """Yield the circumstances of driver, CUDA, and GPUs."""
     driver = machine.driver
     capabilities = sorted(
         filter(None, (gpu.compute_capability for gpu in machine.gpus))
     )
-    # Where GPUs of several majors are, what holds of the newest one says nothing of the others.
+    # With GPUs of several majors, the newest says nothing about the others.
     is_mixed = len({capability.major for capability in capabilities}) > 1
     known: dict[str, list[tuple[int, ...]]] = {
         "driver": [(driver.version.branch,)] if driver and driver.version else [],

@@ -1,4 +1,4 @@
-"""What the lines of a text state, whoever wrote them: a library that was not found, a code, a tool, a signal."""
+"""Observations in a text: a missing library, a code, a tool, a signal."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _MACRO = re.compile(r"(?<!\?P)<(?P<name>[a-z-]+)>")
 
 
 class Observation(NamedTuple):
-    """What one line of a text states."""
+    """An observation in one line."""
 
     name: str
-    """Its kind, and what it is about: ``missing library cuda/cudnn``, ``cuda 802``."""
+    """Its kind and subject: ``missing library cuda/cudnn``, ``cuda 802``."""
     line: int
     """The number of the line, from 1."""
     quotation: str
@@ -58,7 +58,7 @@ def load_kinds() -> tuple[ObservationKind, ...]:
 
 
 def _expanded(says: str, macros: Mapping[str, str]) -> str:
-    """Put in the macros of the table, those within them too."""
+    """Expand macros, including nested ones."""
     while _MACRO.search(says):
         says = _MACRO.sub(lambda match: macros[match["name"]], says)
     return says
@@ -66,7 +66,7 @@ def _expanded(says: str, macros: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=2)
 def observe(lines: TextLines) -> tuple[Observation, ...]:
-    """Return what a text states, in the order of its lines; of a line nothing twice."""
+    """Return the distinct observations in the order of the lines."""
     observations: dict[tuple[int, str], Observation] = {}
     for kind in load_kinds():
         for pattern in kind.says:

@@ -1,4 +1,4 @@
-"""What installs NVIDIA's driver, and what belongs to it, on one system: the rows of ``data/packages.toml``."""
+"""Commands for NVIDIA's driver on one system, from ``packages.toml``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gpuinstall.base.values import Value
 from gpuinstall.catalog.failures.table import FixTable, Step, read_table, rows_of
 
 ELSEWHERE = frozenset(("container", "wsl", "jetson", "windows", "macos"))
-"""The places whose driver comes with something else: the host, Windows, JetPack."""
+"""The places with a driver from the host, Windows, or JetPack."""
 
 
 class DriverPackages(Value):
     """How one system does one thing with the driver."""
 
     system: str
-    """A distribution, one of its releases, its package manager, or ``linux`` for a system that is not known."""
+    """A distribution, release, or package manager; else ``linux``."""
     action: str
     steps: tuple[Step, ...]
     checked: str
@@ -36,7 +36,7 @@ def load_packages() -> tuple[DriverPackages, ...]:
 
 @cache
 def load_repositories() -> Mapping[str, tuple[Step, ...]]:
-    """Return what adds each repository."""
+    """Return the steps that add each repository."""
     rows = read_table("packages")["repositories"]
     return FixTable.from_document(rows, "repositories").commands
 
@@ -46,7 +46,7 @@ def driver_steps(
     keys: Sequence[str],
     branch: int,
 ) -> tuple[Step, ...]:
-    """Return what does something with the driver of branch ``branch``; nothing where another system has it.
+    """Return the steps of an action on a driver, if this system has one.
 
     Args:
         action: A name of the file, such as ``install``.
@@ -66,7 +66,7 @@ def driver_steps(
 
 
 def release_of(keys: Sequence[str]) -> str:
-    """Return the major release of a distribution, by its key ``debian-12``; empty if it is not known."""
+    """Return the major release in a key ``debian-12``; empty if unknown."""
     for key in keys:
         _, _, release = key.partition("-")
         if release:

@@ -1,4 +1,4 @@
-"""The messages that the table of failures looks for: regular expressions that no way of writing a text hides from."""
+"""Patterns of messages in the table of failures."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class Pattern(Value):
 
     @classmethod
     def parse(cls, says: str) -> Pattern:
-        """Return the message that a row of the table says."""
+        """Return the pattern of a row."""
         return cls(says)
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
-        """What the text is searched with."""
+        """The regular expression."""
         says = re.sub(_PIECE, _translated, self.says.replace(" ?", r"\s*"))
         # A word ends where other letters follow: 显卡RTX 5090上.
         return re.compile(says, re.MULTILINE | re.ASCII)
 
     @cached_property
     def needle(self) -> str:
-        """The longest text that stands in every match; empty if it has only alternatives."""
+        """The longest text in every match; empty if there is none."""
         says = re.sub(_CLASS, "\0", self.says.replace(r"\\", "\0"))
         while (outside := re.sub(_GROUP, "\0", says)) != says:
             says = outside

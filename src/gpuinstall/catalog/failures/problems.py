@@ -1,4 +1,4 @@
-"""What to do about a failure on one machine, and findings with the words of the table, which has them for all."""
+"""Fixes of failures for one machine, and findings from the table."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def own_keys(
 ) -> tuple[str, ...]:
     """Return the keys of a system itself, the closest first.
 
-    Those of a distribution are that of its release, its own, and that of its package manager: ``debian-12``, ``debian``,
+    A distribution has its release, itself, and its package manager: ``debian-12``, ``debian``,
     ``apt``. On a Linux that is not known, apt's commands are better than none.
     """
     name = distribution or ""
@@ -107,7 +107,7 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
     texts: dict[str, str] = {}
     for step in _steps(what, context):
         placed = place(step, context.keys)
-        # What only a text tells, and this one does not.
+        # Only a text could fill them.
         if placed is None or not placeholders_in(str(placed)) <= values.keys():
             continue
         # Of one command with different notes, the first counts.
@@ -131,16 +131,15 @@ def finding_for(
     fixes: tuple[Advice, ...] = (),
     **facts: Any,
 ) -> Finding:
-    """Return a finding; without ``fixes`` with those of its ``code``, or of the failure ``entry`` if the table has no such
-    code.
+    """Return a finding with the fixes of its code or failure.
 
     Args:
         code: The code of the problem.
-        message: What is wrong, in one line.
+        message: The problem, in one line.
         context: Where its fixes would be applied.
-        entry: The id of the failure that it is; None: that of its code.
-        fixes: What to do, if that is not what the table has.
-        facts: What else is known of it, by the fields of a finding.
+        entry: The ID of the failure, by default the code's.
+        fixes: The fixes, by default the table's.
+        facts: Other fields of the finding.
 
     Raises:
         KeyError: if the table has neither.
@@ -214,7 +213,7 @@ def _steps(
     what: str,
     context: FixContext,
 ) -> tuple[Step, ...]:
-    """Return the steps that the table of a failure or a code gives: the order is that of :class:`FixTable`."""
+    """Return the steps of a failure or a code, as in :class:`FixTable`."""
     table, is_legacy = _table(what)
     for key, commands in table.commands.items():
         if context.is_about(key):
@@ -249,7 +248,7 @@ def _package_steps(table: FixTable, context: FixContext) -> tuple[Step, ...]:
             of_action = driver_steps(f"{action}-older", context.keys, branch)
         steps += of_action or driver_steps(action, context.keys, branch)
     if table.before:
-        # What follows restarts the machine: once is enough.
+        # A later step restarts the machine.
         steps = [replace(step, restart=False) for step in steps]
     return tuple(steps)
 

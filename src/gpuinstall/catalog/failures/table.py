@@ -1,6 +1,6 @@
-"""The one table of failures, as frozen values read from ``data/*.toml``: an entry for each, and the problems below it.
+"""The table of failures, read from ``data/*.toml``.
 
-What a key means stands at the field of its name.
+The fields document the keys.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ GROUPS = (
 
 
 class Sign(Value):
-    """What points to a failure: an observation, or a message or a command by its words if only they tell."""
+    """A sign of a failure: an observation, a message, or a command."""
 
     weight: float
-    """How sure it makes us, above 0 and below 1."""
+    """The weight, between 0 and 1."""
     says: Pattern | None = None
     """The words of a message."""
     runs: Pattern | None = None
@@ -44,11 +44,11 @@ class Sign(Value):
     when: tuple[str, ...] = ()
     """The circumstances and observations that must hold."""
     unless: tuple[str, ...] = ()
-    """Those that must not."""
+    """The circumstances and observations that must not hold."""
 
 
 class Step(Value):
-    """One thing to do. One that is a command or a sentence and a note may stand in a file as the line that is shown."""
+    """A step of a fix. In a file, it may be one line with a note."""
 
     run: str = ""
     """A command; or a sentence, which begins with a capital."""
@@ -58,14 +58,14 @@ class Step(Value):
     export: Mapping[str, str] = {}
     """The variables to set in it."""
     root: bool = False
-    """Whether the command needs it."""
+    """Whether the command requires root."""
     restart: bool = False
     """Whether the machine is then restarted."""
     place: str = ""
     """Where the command is run, if not just anywhere: ``linux``, in a shell of it; ``host``, the machine that holds the
     container; ``kernel``, where the GPU's kernel module is; ``driver``, the same by a program that Windows has too;
     ``packages``, a system that has the driver's packages itself: in a container the command would succeed, and put the
-    driver beside that of the host."""
+    driver next to the host's."""
 
     @classmethod
     def from_document(
@@ -73,7 +73,7 @@ class Step(Value):
         body: str | dict[str, Any],
         place: str,
     ) -> Step:
-        """Return it as a file has it: an object, or a line."""
+        """Read an object or a line."""
         if isinstance(body, dict):
             return read_object(cls, body, place)
         run, _, note = body.partition(NOTE)
@@ -97,7 +97,7 @@ class Step(Value):
 
 
 class FixTable(Value):
-    """What to do about a failure, by where it is done and what it is about.
+    """The fix of a failure, by place and subject.
 
     Of its steps these are given:
 
@@ -118,7 +118,7 @@ class FixTable(Value):
     packages: tuple[str, ...] = ()
     """The actions of ``packages.toml`` to take, on a system that has a driver of its own."""
     before: tuple[str, ...] = ()
-    """The same, where what follows restarts the machine."""
+    """The same, if a later step restarts the machine."""
 
     @classmethod
     def from_document(
@@ -126,7 +126,7 @@ class FixTable(Value):
         body: Mapping[str, list[Any]],
         place: str,
     ) -> FixTable:
-        """Return it as a file has it: its keys are those of the commands, and of the other fields."""
+        """Read the commands by key, and the other fields."""
         steps = dict(body)
         fields = {
             name: tuple(steps.pop(name, ())) for name in cls.__struct_fields__[1:]
@@ -135,7 +135,7 @@ class FixTable(Value):
 
 
 class ProblemKind(Value):
-    """A code under which a failure is reported."""
+    """A problem with a code."""
 
     code: str
     id: str | None = None
@@ -152,7 +152,7 @@ class ProblemKind(Value):
 
 
 class Failure(Value):
-    """One way in which a GPU stack fails: how it shows, why, what to do."""
+    """A failure of a GPU stack: signs, cause, and fix."""
 
     id: str
     group: str
@@ -163,7 +163,7 @@ class Failure(Value):
     fix: FixTable
     messages: tuple[str, ...] = ()
     apart: str = ""
-    """How to tell it from others."""
+    """Its difference from others."""
     sources: tuple[str, ...] = ()
     """Threads (owner/repository#number) or addresses."""
     here: str | None = None
@@ -171,9 +171,9 @@ class Failure(Value):
     usual: bool = False
     """Whether healthy machines may confirm it. It then decides nothing."""
     problems: tuple[ProblemKind, ...] = ()
-    """The codes under which it is reported."""
+    """Its codes."""
     legacy: bool = False
-    """Whether it is always about GPUs that current drivers no longer serve."""
+    """Whether only GPUs without support in current drivers have it."""
     unless: tuple[str, ...] = ()
     """The circumstances and observations that rule it out."""
     consequences: tuple[str, ...] = ()
@@ -193,7 +193,7 @@ class Failure(Value):
 
 
 class Reading(Value):
-    """What a text itself tells of placeholders of fixes."""
+    """Placeholders of fixes that a text fills."""
 
     says: Pattern
     fills: Mapping[str, str]
@@ -217,14 +217,14 @@ class Distribution(Value):
 def load_failures() -> Mapping[str, Failure]:
     """Return the entries by their ids, in order."""
     failures = [failure for name in GROUPS for failure in _read_group(name)]
-    # F9 stands before F10.
+    # F9 precedes F10.
     failures.sort(key=lambda failure: (len(failure.id), failure.id))
     return {failure.id: failure for failure in failures}
 
 
 @cache
 def load_lookalikes() -> Mapping[str, Failure]:
-    """Return what only looks like a fault of the GPU's stack, by its name."""
+    """Return errors that resemble a fault of the GPU stack, by name."""
     return {failure.id: failure for failure in _read_group("lookalikes")}
 
 
@@ -239,7 +239,7 @@ def _read_group(name: str) -> Iterator[Failure]:
 
 @cache
 def load_problems() -> Mapping[str, ProblemKind]:
-    """Return the codes of all problems: those of the entries, then those that belong to none or to several."""
+    """Return all problems by code, first the entries' own."""
     kinds: list[ProblemKind] = []
     for failure in load_failures().values():
         kinds += failure.problems
@@ -249,7 +249,7 @@ def load_problems() -> Mapping[str, ProblemKind]:
 
 @cache
 def load_cuda_errors() -> Mapping[int, tuple[str, str]]:
-    """Return what libcuda's numbers mean: by each its name in CUDA's headers, and the code of its problem."""
+    """Return the name and the problem's code of each CUDA error."""
     errors = {}
     for kind in load_problems().values():
         for number, name in (kind.cuda_errors or {}).items():

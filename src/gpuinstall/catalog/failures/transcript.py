@@ -58,7 +58,7 @@ class Passage(NamedTuple):
     line: int
     """The number of the line, from 1."""
     quotation: str
-    """The line, or the lines if a break stands in the message."""
+    """The line, or the lines of a wrapped message."""
     match: re.Match[str]
     """In the text in lower case."""
 
@@ -67,7 +67,7 @@ class Passage(NamedTuple):
         return self.match.expand(template).rstrip(".")
 
     def spelled(self, template: str) -> str:
-        """Return the same with the text's own capitals, where it stands in the text as it is."""
+        """Return the same in the text's capitals, if it is in the text."""
         value = self.expand(template)
         quotation = " ".join(self.quotation.split())
         own = re.search(re.escape(value), quotation, re.IGNORECASE)
@@ -79,7 +79,7 @@ class _Line(NamedTuple):
     """In the text, from 1."""
     text: str
     plain: str
-    """In lower case, without what stands around it."""
+    """In lower case, with single spaces."""
 
 
 class TextLines:
@@ -102,7 +102,7 @@ class TextLines:
 
     @cached_property
     def messages(self) -> TextLines:
-        """The same lines without what only says what was started, set or found in order: it shows no failure."""
+        """The same lines, without commands, variables, and information."""
         messages = []
         for line in self._lines:
             is_message = _is_message(line.text)
@@ -150,7 +150,7 @@ def _plain(numbered: Iterable[_Numbered]) -> list[_Line]:
 def _is_message(line: str) -> bool:
     if _INFORMATION.search(line):
         return False
-    # What is written between other letters is a person's sentence.
+    # A person may mention a command between other letters.
     is_started = line.isascii() and _STARTED.match(line.strip())
     return not is_started or bool(_ANSWER.search(line))
 
@@ -165,7 +165,7 @@ def _lines_to_read(text: str) -> tuple[list[_Numbered], int]:
 
 
 def _unlike(lines: Iterable[_Numbered]) -> list[_Numbered]:
-    """Return pieces of lines without those that others are like but for numbers."""
+    """Return pieces of lines, without repetitions that differ in numbers."""
     counts = Counter[bytes]()
     unlike = []
     for number, line in lines:
@@ -188,7 +188,7 @@ def _telling(pieces: list[_Numbered]) -> list[_Numbered]:
     for piece in pieces[first:last]:
         for word in _TROUBLE.findall(piece[1].lower()):
             between[word].append(piece)
-    # What few lines say tells most: a training may say error_rate and failed=0 in every line.
+    # Rare words matter most: a training log may have error_rate in every line.
     rarest_first = sorted(between.values(), key=len)
     telling = [*dict.fromkeys(chain.from_iterable(rarest_first))]
     count = _count_within(telling, room)

@@ -188,7 +188,14 @@ PLACES = {
     ("requirements.txt", "-r http://h/a.txt"): "requirements.txt, line 1: http",
     ("requirements.txt", "-i https://[::1"): "line 1: --index-url: 'https",
     ("requirements.txt", "a\x7fb"): r"line 1: 'a\\x7fb' has a line break",
-    ("pyproject.toml", '[project]\ndependencies = [">1"]'): r"\[project\] dep.*'>1'",
+    (
+        "pyproject.toml",
+        '[project]\ndependencies = [">1"]',
+    ): r"malformed: \[project\] dependencies: '>1'",
+    (
+        "pyproject.toml",
+        '[tool.uv]\noverride-dependencies = [">1"]',
+    ): "malformed: override-dependencies: '>1'",
     (
         "pyproject.toml",
         '[tool.uv]\ndefault-groups = ["x"]',

@@ -250,7 +250,6 @@ PARSING_EDGES = {
     "lock.request.pyproject",
     "sources.configuration",
     "sources.requirements_file",
-    "sources.sources",
     "wheels.learned.row",
 }
 """The readers of text, and the API's Request."""

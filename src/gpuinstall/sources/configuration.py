@@ -28,7 +28,12 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.location import Location
 from gpuinstall.base.owners import is_foreign
-from gpuinstall.base.requirement import Constraint, TextOrigin, parse_constraint
+from gpuinstall.base.requirement import (
+    Constraint,
+    TextOrigin,
+    parse_constraint,
+    parse_requirement,
+)
 from gpuinstall.base.shapes import CONFIG, PYPROJECT, UV, check_shape
 from gpuinstall.base.text import (
     BrokenBlockError,
@@ -79,8 +84,9 @@ _UV_VARIABLES = {
 NEVER = '; python_version < "0"'
 """The marker of an excluded requirement."""
 
+_OVERRIDES = "override-dependencies"
 _UV_LISTS = {
-    "UV_OVERRIDE": "override-dependencies",
+    "UV_OVERRIDE": _OVERRIDES,
     "UV_EXCLUDE": "exclude-dependencies",
 }
 """uv's variables for requirements files, and their settings."""
@@ -590,10 +596,15 @@ def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]
             located = _located(key, address, file.parent)
             yield source_setting("uv", key, located, file)
         return
+    origin = TextOrigin(str(file), key)
     if key == "exclude-dependencies":
-        key = "override-dependencies"
+        key = _OVERRIDES
         values = [f"{name}{NEVER}" for name in values]
     key, text = _written(key, value, values)
+    if key == _OVERRIDES:
+        parsed = tuple(parse_requirement(one, origin) for one in values)
+        yield replace(source_setting("uv", key, text, file), requirements=parsed)
+        return
     # The only supported strategy is also uv's default.
     if (key, text) != ("index-strategy", "first-index"):
         yield source_setting("uv", key, text, file)
@@ -611,7 +622,7 @@ def _written(key: str, value: object, values: list[Any]) -> tuple[str, str]:
         # A TOML value may be a date.
         return key, json.dumps(value, default=str)
     text = " ".join(map(str, values))
-    if key not in {"override-dependencies", "dependency-metadata"}:
+    if key not in {_OVERRIDES, "dependency-metadata"}:
         return key, text
     return (f"{key} (by URL)", text) if "@" in text else (key, json.dumps(values))
 

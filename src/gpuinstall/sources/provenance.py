@@ -19,7 +19,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_json
 from gpuinstall.base.location import Location, malformed_address
 from gpuinstall.base.request import split_torch_index
-from gpuinstall.base.requirement import fault_in, standard_marker
+from gpuinstall.base.requirement import Requirement, fault_in, standard_marker
 from gpuinstall.base.text import TOKEN, without_logins
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import known_backend
@@ -224,6 +224,8 @@ class SourceSetting(Value):
     """Whether the user's configuration or command has it, not the folder."""
     marker: str = ""
     """The marker of a source. Empty: always."""
+    requirements: tuple[Requirement, ...] = ()
+    """uv's overrides of the requirements in packages."""
 
     def __str__(self) -> str:
         role = (self.effect.value.role or "").format(self.package)

@@ -21,7 +21,6 @@ from gpuinstall.base.requirement import (
     Requirement,
     fault_in,
     normalized,
-    parse_requirement,
 )
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import redacted, shorten, without_logins
@@ -124,18 +123,17 @@ class Sources(Value):
     @property
     def overrides(self) -> list[Requirement]:
         """uv's ``override-dependencies`` of the folder."""
-        return list(
-            map(parse_requirement, self._of_resolution("override-dependencies"))
-        )
+        return [*chain.from_iterable(one.requirements for one in self.settings)]
 
     @property
     def metadata(self) -> list[Mapping[str, Any]]:
         """The rows of uv's ``dependency-metadata``."""
-        return self._of_resolution("dependency-metadata")
-
-    def _of_resolution(self, key: str) -> list[Any]:
-        settings = [one for one in self._of(Effect.RESOLUTION) if one.row.key == key]
-        return [*chain.from_iterable(json.loads(one.value) for one in settings)]
+        return [
+            row
+            for setting in self._of(Effect.RESOLUTION)
+            if setting.row.key == "dependency-metadata"
+            for row in json.loads(setting.value)
+        ]
 
     @property
     def resolver_words(self) -> dict[str, str]:

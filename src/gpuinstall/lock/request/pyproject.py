@@ -97,20 +97,7 @@ def project_dependencies(document: Table, file: Path) -> Iterator[Requirement]:
     else:
         origin = TextOrigin(str(file), "[tool.poetry.dependencies]")
         texts = _poetry_requirements(table_in(document, "tool", "poetry"))
-    yield from _parsed(texts, origin)
-
-
-def _parsed(texts: Iterable[str], origin: TextOrigin) -> Iterator[Requirement]:
-    """Yield parsed requirements.
-
-    Raises:
-        UsageError: One is malformed. Names the key.
-    """
-    try:
-        yield from [parse_requirement(text, origin) for text in texts]
-    except UsageError as error:
-        error.message = f"{origin.key}: {error.message}"
-        raise
+    yield from (parse_requirement(text, origin) for text in texts)
 
 
 def default_parts(document: Table) -> tuple[Part, ...]:
@@ -193,7 +180,8 @@ class ProjectParts(Value):
             texts = self._in_group(part.name)
         if texts is None:
             raise self._unknown(part, where)
-        yield from _parsed(texts, TextOrigin(str(self.file), f"{key} {part.name}"))
+        origin = TextOrigin(str(self.file), f"{key} {part.name}")
+        yield from (parse_requirement(text, origin) for text in texts)
 
     def _in_group(self, name: str) -> list[str] | None:
         """Return the requirements of a group, or None if it does not exist."""

@@ -175,7 +175,7 @@ class AnswerExplanation:
         fact = None
         for wheel in self._answer.wheels:
             # A package of the family follows torch.
-            if package == "torch" and wheel.package in self._index.names:
+            if package == "torch" and wheel.package in self._index.names():
                 following.append(wheel)
             elif wheel.package in requested:
                 programs.append(wheel)
@@ -269,7 +269,7 @@ class AnswerExplanation:
             return Obstacle(
                 f"{sentence}, and {some(limits)} is requested", some(limits)
             )
-        if demand.name in {*self._question.requested, *self._index.names}:
+        if demand.name in {*self._question.requested, *self._index.names()}:
             return Obstacle(sentence, limiting)
         allowed = filter(demand.allows, self._index.releases(demand.name))
         version = next(iter(allowed), None)
@@ -312,13 +312,13 @@ class AnswerExplanation:
 
     def _follows_torch(self, requirement: Requirement) -> bool:
         """Return whether a requirement of torch is met, deciding nothing."""
-        if requirement.name not in self._index.names:
+        if requirement.name not in self._index.names():
             return False
         return any(map(requirement.allows, self._index.releases(requirement.name)))
 
     def _is_unlisted(self, package: str) -> bool:
         """Return whether a package of torch's sources has no release there."""
-        return package in self._index.names and not self._index.releases(package)
+        return package in self._index.names() and not self._index.releases(package)
 
     def _requirements(self, wheel: Wheel) -> list[Requirement]:
         """Return the requirements of a wheel, with omitted ones of torch."""
@@ -362,7 +362,7 @@ class AnswerExplanation:
         """Return whether a fact rejects a release newer than the selected."""
         if not fact.why:
             return False
-        if fact.package in self._index.pages and not self._question.files:
+        if fact.package in self._index.read_pages() and not self._question.files:
             return False
         version = self._versions.get(fact.package)
         is_newer = fact.package in self._known.seen

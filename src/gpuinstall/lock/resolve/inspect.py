@@ -96,7 +96,7 @@ class AnswerInspector:
             package = wheel.package
             if package == "torch" or answer.torch in self._paired_with(wheel):
                 continue
-            for other in self.index.pages.get(package, ()):
+            for other in self.index.read_pages().get(package, ()):
                 # uv would select one with another label next.
                 if other.version.public == wheel.version.public:
                     version = str(other.version)
@@ -107,7 +107,7 @@ class AnswerInspector:
     def _paired_with(self, wheel: Wheel) -> frozenset[str]:
         """Return the builds that the catalog pairs a package with."""
         builds = self.index.builds
-        if wheel.package not in self.index.pages:
+        if wheel.package not in self.index.read_pages():
             return frozenset(builds)
         companions = Companions((), self.question.catalog)
         paired = set()

@@ -72,7 +72,7 @@ class PackageIndex:
         self.backends = tuple(dict.fromkeys(build.backend.tag for build in builds))
         """The tags of the builds, the best first."""
         self.has_own_source = any(build.source is not DEFAULT_INDEX for build in builds)
-        """Whether not everything comes from the default index."""
+        """Whether torch has another source than the default index."""
         self.reader = reader_for(session)
         self._releases: dict[str, Mapping[Version, Wheel]] = {}
         self._pages: dict[str, tuple[Wheel, ...]] = {}
@@ -83,21 +83,18 @@ class PackageIndex:
 
     # Pages.
 
-    @property
     def names(self) -> frozenset[str]:
-        """The packages that are bound to the sources of torch."""
+        """Return the packages that are bound to the sources of torch."""
         self.read(self._needed)
         return self.question.catalog.family.union(self._pages)
 
-    @property
-    def pages(self) -> _WheelPages:
-        """The wheels of each bound package whose page was read."""
+    def read_pages(self) -> _WheelPages:
+        """Return the wheels of each bound package whose page was read."""
         self.read(self._needed)
         return {**self._unlisted, **self._pages, **self._extensions}
 
-    @property
     def unread(self) -> frozenset[str]:
-        """The packages with an unread page of a source of torch."""
+        """Return the packages with an unread page of a source of torch."""
         self.read(self._needed)
         return self._bindable.difference(self._pages, self._copied)
 
@@ -203,15 +200,15 @@ class PackageIndex:
 
     @cached_property
     def pages_of_sources(self) -> dict[str, tuple[PageFile, ...]]:
-        """The files of each package that a file takes from one index: from there it comes, whoever requires it.
+        """The files of packages that a project file binds to one index.
 
         Raises:
-            InstallationError: The index of a package that is requested does not answer.
+            InstallationError: The index of a requested package does not answer.
         """
         session = self.session
         sources = self.session.sources
         pages = {}
-        for name in sources.package_indexes.keys() - self.names:
+        for name in sources.package_indexes.keys() - self.names():
             is_requested = name in self.question.requested
             ask = session.page_of if is_requested else session.known_page
             page = ask(name)
@@ -223,23 +220,23 @@ class PackageIndex:
 
     @cached_property
     def builds(self) -> dict[str, Build]:
-        """The builds by the version that their torch has for uv, the best first."""
+        """The builds by the version of their torch for uv, the best first."""
         builds: dict[str, Build] = {}
-        torches = self.pages.get("torch")
+        torches = self.read_pages().get("torch")
         listed = {str(wheel.version) for wheel in torches or ()}
         for build in self.question.builds:
             version = str(build.torch)
-            labelled = f"{version}+{build.backend}"
-            if build.source is not DEFAULT_INDEX and labelled in listed:
-                version = labelled
+            labeled = f"{version}+{build.backend}"
+            if build.source is not DEFAULT_INDEX and labeled in listed:
+                version = labeled
             if torches is None or version in listed:
                 builds.setdefault(version, build)
         return builds
 
     def pages_beside(self, build: Build) -> _WheelPages:
-        """Return the pages with the files of one build's own source, where several sources have one without a label."""
+        """Return the pages with the files of one build's own source."""
         own_pages = {}
-        for name, wheels in self.pages.items():
+        for name, wheels in self.read_pages().items():
             own: dict[Version, Wheel] = {}
             if any(wheel.version.local is None for wheel in wheels):
                 listed = self._wheels(name, [build])
@@ -252,17 +249,17 @@ class PackageIndex:
         package: str,
         builds: Sequence[Build] = (),
     ) -> tuple[Wheel, ...]:
-        """Return the wheels of torch's builds, or what their sources have beside each, of each version one."""
+        """Return one wheel per version from the sources of some builds."""
         session = self.session
         sources = replace(session.sources, default_index=session.default_index)
         wheels: dict[str, Wheel] = {}
-        # Of torch's companions the files are those of a backend, whatever torch is beside them.
+        # A companion has one file for a backend, for every torch.
         torches: dict[tuple[str, WheelSource], set[str]] = {}
         for build in builds or self.question.builds:
             key = build.backend.tag, build.source
             torches.setdefault(key, set()).add(str(build.torch))
         for (backend, source), versions in torches.items():
-            # What torch's own index lists beside the paired comes from there, whoever else has that name.
+            # Other packages of the torch index come from it, not from the default one.
             is_of_default_index = source is DEFAULT_INDEX and (
                 package in PAIRED or not self.has_own_source
             )
@@ -276,9 +273,9 @@ class PackageIndex:
         return tuple(wheels.values())
 
     def wheels_of(self, package: str) -> list[Wheel]:
-        """Return the wheels of a package that the Python and the platform can install, of torch's own source if that has it."""
+        """Return the compatible wheels of a package, from its own source."""
         self.read([package])
-        wheels = self.pages.get(package)
+        wheels = self.read_pages().get(package)
         if wheels is None:
             page = self.session.known_page(package)
             wheels = parse_page(page) if page else ()
@@ -288,7 +285,7 @@ class PackageIndex:
         ]
 
     def wheel(self, package: str, version: Version) -> Wheel | None:
-        """Return the wheel of one version, whatever its label; None if it has none."""
+        """Return the best wheel of one version, with any label."""
         wheels = [
             one
             for one in self.wheels_of(package)
@@ -298,13 +295,12 @@ class PackageIndex:
         return next(iter(best), None)
 
     def preferred_labels(self, builds: dict[str, Build]) -> Mapping[str, list[str]]:
-        """Return of each release of torch the version with the best label of some, and of each companion that of its torch.
+        """Return the versions with the best labels, for torch and companions.
 
-        uv takes the highest of the preferred versions that it may take: so it finds the best build of whatever torch it
-        comes to.
+        uv selects the highest preferred version, and so the best build of any torch.
         """
         releases = self.question.catalog.releases
-        # The best come last here: of several they stay.
+        # The best build of each torch comes last.
         best = {build.torch: version for version, build in reversed(builds.items())}
         labels: dict[str, str] = {}
         for torch, version in best.items():
@@ -314,11 +310,11 @@ class PackageIndex:
                 for companion in release.torchvision + release.torchaudio:
                     labels[companion] = label
         preferred = {"torch": list(best.values())}
-        for name, wheels in self.pages.items():
+        for name, wheels in self.read_pages().items():
             if name == "torch":
                 continue
             by_public: dict[str, str] = {}
-            # The page has the best build's first.
+            # The wheels of the best build come first.
             for version in [str(wheel.version) for wheel in wheels]:
                 public, _, label = version.partition("+")
                 if label == labels.get(public, ""):
@@ -332,18 +328,18 @@ class PackageIndex:
 
     @cached_property
     def newest_releases(self) -> dict[str, Version | None]:
-        """What is requested beside the family, with its newest release that the request allows, a wheel or source.
+        """The requested programs with their latest allowed release.
 
-        None if uv alone can tell it.
+        None: only uv can tell it.
         """
         names = [one.name for one in self.question.programs if not one.url]
-        bound = self.names.union(self.question.files)
+        bound = self.names().union(self.question.files)
         open_names = [name for name in names if name not in bound]
         newest = side_by_side(self._newest, open_names)
         return {**dict.fromkeys(names), **dict(zip(open_names, newest, strict=True))}
 
     def newest_companions(self, build: Build) -> dict[str, Version]:
-        """Return the newest version that a build's source has, and the request allows, of what is paired with torch."""
+        """Return the latest allowed companions of a build's source."""
         newest: dict[str, Version] = {}
         for requirement in self.question.wanted.request.requirements:
             if requirement.name not in COMPANIONS:
@@ -364,7 +360,7 @@ class PackageIndex:
 
     def _newest(self, name: str) -> Version | None:
         sources = self.session.sources
-        # Which of its files a date or a setting passes over, uv alone decides.
+        # Only uv applies dates and resolution modes.
         if sources.exclude_newer or sources.takes_lowest:
             return None
         page = self.session.known_page(name)
@@ -372,17 +368,17 @@ class PackageIndex:
             return None
         newest = next(iter(self.releases(name)), None)
         for source in parse_sources(page, name):
-            # Of a version that has a wheel the source does not count.
+            # A version with a wheel is not built.
             is_newer = newest is None or source.version > newest
             if is_newer and self._is_allowed(source, self.limits(name)):
                 newest = source.version
         return newest
 
     def releases(self, package: str) -> Mapping[Version, Wheel]:
-        """Return the wheels of a package's final releases that the request allows, by version, the newest first."""
+        """Return the wheels of allowed final releases, latest first."""
         if package not in self._releases:
             limits = self.limits(package)
-            # A version may have a wheel for any platform beside those with libraries, which are installed.
+            # Of a native and a pure wheel, the native one is installed.
             installed = best_by_tags(
                 self.wheels_of(package),
                 self.question.tags,
@@ -403,7 +399,7 @@ class PackageIndex:
         release: Wheel | SourceRelease,
         limits: Sequence[Requirement],
     ) -> bool:
-        """Whether a release is final, and for the Python and the versions of the request."""
+        """Return whether a release is final and the request allows it."""
         version = release.version
         if version.is_prerelease:
             return False
@@ -415,23 +411,23 @@ class PackageIndex:
         return True
 
     def release_day(self, name: str, version: str) -> str:
-        """Return when the first file of a version was uploaded, ``2026-01-31``; empty if no page tells it (PEP 700).
+        """Return the upload date of a version, or an empty text (PEP 700).
 
-        Later files of a version are wheels for newer Pythons: their dates are not that of the version.
+        It is the date of its first file: wheels for newer Pythons follow later.
         """
         page = self.session.known_page(name)
         days = []
         for file in parse_files(page) if page else ():
             is_wheel = file.filename.endswith(".whl")
             parse = parse_wheel_filename if is_wheel else parse_sdist_filename
-            # Other files are of no version.
+            # Some files have no version.
             with suppress(ValueError):
                 if parse(file.filename)[1] == Version(version):
                     days.append(file.uploaded[:10])
         return min(filter(None, days), default="")
 
     def limits(self, package: str) -> list[Requirement]:
-        """Return what the request says of the versions of a package."""
+        """Return the requirements and constraints of a package."""
         question = self.question
         requirements = (*question.requirements, *question.constraints)
         return [
@@ -470,7 +466,7 @@ class PackageIndex:
         None: the next release after the selected one is compatible, or there is none.
         """
         page = self.session.known_page(package)
-        if page is None or package in self.pages:
+        if page is None or package in self.read_pages():
             return None
         target = replace(self.question.target, glibc=NEWEST_GLIBC)
         tags = set(target.tags(self.question.python))

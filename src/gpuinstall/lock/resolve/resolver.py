@@ -144,7 +144,7 @@ class Resolver:
             if isinstance(outcome, Refused):
                 error = outcome.conflict.error
                 self.index.read(COMPANIONS)
-                has_companions = any(map(self.index.pages.get, COMPANIONS))
+                has_companions = any(map(self.index.read_pages().get, COMPANIONS))
                 if error.code == FAMILY_UNLISTED and not has_companions:
                     return outcome
                 accounts[package] = outcome.conflict.why
@@ -205,7 +205,7 @@ class Resolver:
                 newest = behind.get(one.name)
                 if newest and not one.allows(newest):
                     del behind[one.name]
-                if one.is_exact and one.name not in self.index.names:
+                if one.is_exact and one.name not in self.index.names():
                     fixed.append(one.name)
         return behind
 

@@ -106,13 +106,13 @@ def served_pages(
         index: The pages of the sources.
         chosen: The selected build, whose source comes first; None: any build.
     """
-    family = index.pages_beside(chosen) if chosen else index.pages
+    family = index.pages_beside(chosen) if chosen else index.read_pages()
     return {**index.pages_of_sources, **family, **question.files, **known.files}
 
 
 def decides_torch(requirement: Requirement, index: PackageIndex) -> bool:
     """Return whether a requirement limits torch to a build."""
-    return requirement.name in {BUILD, *index.names}
+    return requirement.name in {BUILD, *index.names()}
 
 
 def _answer(document: Mapping[str, Any], index: PackageIndex) -> Answer:
@@ -173,7 +173,7 @@ def _project(
         folder=session.folder,
         wheels_only=_wheels_only(question, index) | known.unbuildable | inspected,
         sources=session.sources,
-        unread=index.unread - question.files.keys() - known.files.keys(),
+        unread=index.unread() - question.files.keys() - known.files.keys(),
     )
 
 
@@ -181,7 +181,7 @@ def _wheels_only(question: Question, index: PackageIndex) -> frozenset[str]:
     """Return the packages that are never built."""
     extensions = load_extensions().unclaimed
     by_request = index.session.sources.only_binary - {":all:"}
-    return index.names.union(index.unread, extensions, question.files, by_request)
+    return index.names().union(index.unread(), extensions, question.files, by_request)
 
 
 def _ordered(
@@ -219,7 +219,7 @@ def _constraints(question: Question, index: PackageIndex) -> Iterator[Constraint
     for constraint in question.constraints:
         if constraint.text not in optional:
             yield constraint
-    if "torch" not in index.pages:
+    if "torch" not in index.read_pages():
         # The default index also lists versions that do not run.
         torches = question.torches
         others = {build.torch for build in question.catalog.builds} - torches

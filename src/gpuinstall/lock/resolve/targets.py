@@ -160,7 +160,7 @@ def _resolve_one(question: Question, session: Session) -> Resolution | Conflict:
         outcome.answer.packages,
         question.wanted,
         _plan(outcome, explanation),
-        family=resolver.index.names,
+        family=resolver.index.names(),
         pages=served_pages(
             question, outcome.known, resolver.index, chosen=outcome.answer.build
         ),

@@ -156,7 +156,12 @@ def gpu_verdict(row: LearnedRow, gpus: ServedGpus) -> GpuVerdict:
         # The beginnings of libraries may show none of their code.
         is_known &= bool(row.codes) or row.is_whole
         is_settled |= is_known
-    return GpuVerdict(None, why or _not_intended(row, gpus), is_settled)
+    why = why or _not_intended(row, gpus)
+    is_limited = row.depth == Depth.WHOLE and not row.is_whole
+    if why is None and is_limited and not row.codes:
+        message = "was read only up to the limit, and its GPU code is unknown"
+        why = Reason("not-inspected", message)
+    return GpuVerdict(None, why, is_settled)
 
 
 def _not_intended(row: LearnedRow, gpus: ServedGpus) -> Reason | None:

@@ -169,6 +169,13 @@ JUDGED = [
         {"codes": "a sm_80", **PART},
         "doubt: may have no code for V100: the part of some/a.so that was read is compiled for sm_80, the rest was not read",
     ),
+    # Reaching the limit without any code is a warning.
+    (
+        "V100",
+        {"is_whole": False},
+        "doubt: was read only up to the limit, and its GPU code is unknown",
+    ),
+    ("V100", {"codes": "a sm_70", "is_whole": False}, ""),
     # Where no code tells a chip, its description does.
     (
         "V100",

@@ -80,7 +80,7 @@ def choose(
     from gpuinstall.plan.refusal import refuse, with_cpu_build
 
     if isinstance(outcome, NoCandidate):
-        outcome = refuse(outcome, request, attempt)
+        return refuse(outcome, request, attempt)
     return with_cpu_build(outcome, request, attempt)
 
 
@@ -163,19 +163,22 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     """Select the newest CPU build, else the default index's GPU build."""
     without_gpus = context.with_gpus_at(())
     evaluated = [evaluate(build, without_gpus) for build in context.builds]
-    considered = [each for each in evaluated if each.build.backend == CPU]
-    candidates = [each for each in considered if each.reason is None]
-    codes = {each.reason_code for each in considered}
+    for_cpu = [each for each in evaluated if each.build.backend == CPU]
+    candidates = [each for each in for_cpu if each.reason is None]
+    codes = {each.reason_code for each in for_cpu}
     # A requested CPU build is not replaced.
     if not (candidates or context.demand.backends) and codes <= _INDEPENDENT_OF_MACHINE:
-        compatible = [each for each in evaluated if each.reason is None]
-        candidates = [each for each in compatible if each.build.on_default_index]
+        candidates = [
+            each
+            for each in evaluated
+            if each.reason is None and each.build.on_default_index
+        ]
     best = first_for_programs(candidates, context)
     if best is None:
-        return NoCandidate(context, considered)
-    considered_builds = {each.build for each in (*considered, *candidates)}
+        return NoCandidate(context, for_cpu)
+    considered = {each.build for each in (*for_cpu, *candidates)}
     evaluated = [
-        each if each.build in considered_builds else replace(each, reason=why)
+        each if each.build in considered else replace(each, reason=why)
         for each in evaluated
     ]
     others = reject_others(evaluated, best, context)

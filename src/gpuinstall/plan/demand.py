@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import ANY_TORCH, Request
-from gpuinstall.base.requirement import Requirement, parse_specifier
+from gpuinstall.base.requirement import Requirement, names_of, parse_specifier
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, is_like_a_tag, known_backend
 from gpuinstall.machine.vendors import served_backend
@@ -84,13 +84,13 @@ def parse_request(
         UsageError: The request is malformed.
     """
     requirements = list(request.requirements)
-    names = {"torch", *(requirement.name for requirement in requirements)}
-    # A constraint requests no package.
-    for constraint in request.constraints:
-        # One with a URL counts always. It would select a file of the family, and is refused.
-        is_relevant = constraint.name in names or constraint.url
-        if is_relevant and constraint.name in family:
-            requirements.append(constraint)
+    names = {"torch", *names_of(requirements)}
+    # A constraint requests no package. With a URL, it would select a file of the family, and is refused.
+    requirements += [
+        constraint
+        for constraint in request.constraints
+        if constraint.name in family and (constraint.name in names or constraint.url)
+    ]
     python = requested_python(request.python)
     # Only once: each build needs them, and specifiers are slow.
     pythons = [one for one in _PYTHONS if allows_python(python, one)]

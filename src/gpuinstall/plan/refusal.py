@@ -43,6 +43,7 @@ def refuse(
         request: The request.
         attempt: Plan another request.
     """
+    original = request
     limits = limits_of(request, failure.context.catalog.family)
     # Without torch==2.9.0+cpu its backend would be lost too. A request for the CPU gets no advice about other backends.
     if failure.context.demand.backends == {CPU}:
@@ -51,10 +52,12 @@ def refuse(
     unlimited = attempt(without_limits(request, limits))
     if isinstance(unlimited, NoCandidate):
         refusal = _refused_by_machine(unlimited)
-        return replace(refusal, rejected=rejections(failure.rejected))
+        refusal = replace(refusal, rejected=rejections(failure.rejected))
+        return with_cpu_build(refusal, original, attempt)
     culprits, conflict = _conflict(failure, limits, request, attempt)
     nearest = closest(conflict.rejected, conflict.context.rules)
     fixes = [_fix(nearest, conflict.context)] if nearest else []
+    relaxed = None
     if not request.relax:
         from gpuinstall.plan.relax import nearest_request
 
@@ -73,12 +76,14 @@ def refuse(
             fixes.append(
                 f"{change}: torch {build.name}, Python {outcome.choice.python}"
             )
-    return refused(
+    refusal = refused(
         failure.context,
         (_disagreement(culprits, nearest, conflict.context),),
         "\n".join(filter(None, fixes)),
         rejected=rejections(failure.rejected),
     )
+    # A relaxed request still uses the GPUs, and is the better advice.
+    return refusal if relaxed else with_cpu_build(refusal, original, attempt)
 
 
 def with_cpu_build(
@@ -93,8 +98,7 @@ def with_cpu_build(
         request: The request.
         attempt: Plan another request.
     """
-    # A relaxed request still uses the GPUs, and is the better advice.
-    if not refusal.gpus or request.is_for_cpu or RELAX in (refusal.fix or ""):
+    if not refusal.gpus or request.is_for_cpu:
         return refusal
     for_cpu = attempt(replace(request, backend=CPU.tag))
     if isinstance(for_cpu, Plan) and for_cpu.choice.build.backend == CPU:
@@ -107,24 +111,17 @@ def with_cpu_build(
 class Limit(Value):
     """Part of a request that can exclude builds."""
 
-    value: str
+    text: str
+    """The requirement as written, or the description of another field."""
+
     requirement: Requirement | None = None
     """The requirement or constraint, or None for another field."""
 
     field: str = ""
     """The field of the request, unless it is a requirement."""
 
-    @property
-    def text(self) -> str:
-        """Its text in a refusal."""
-        match self.field:
-            case "python":
-                return f"Python {self.value}"
-            case "backend":
-                return f"backend {self.value}"
-            case "allowed_backends":
-                return f"the allowed backends ({self.value or 'none'})"
-        return self.value
+    value: str = ""
+    """The value of the field."""
 
     @property
     def text_with_file(self) -> str:
@@ -150,12 +147,15 @@ def limits_of(request: Request, family: Collection[str]) -> list[Limit]:
     requirements += [one for one in request.constraints if one.name in concerned]
     limits = [Limit(one.written or one.text, one) for one in requirements]
     if request.python:
-        limits.append(Limit(request.python, field="python"))
+        text = f"Python {request.python}"
+        limits.append(Limit(text, field="python", value=request.python))
     if request.backend:
-        limits.append(Limit(request.backend, field="backend"))
+        text = f"backend {request.backend}"
+        limits.append(Limit(text, field="backend", value=request.backend))
     if request.allowed_backends is not None:
         tags = ", ".join(request.allowed_backends)
-        limits.append(Limit(tags, field="allowed_backends"))
+        text = f"the allowed backends ({tags or 'none'})"
+        limits.append(Limit(text, field="allowed_backends", value=tags))
     return limits
 
 
@@ -368,8 +368,8 @@ def _change(
     if cuda_name and build.toolkit:
         other = cuda_name.names.get(build.toolkit[0])
     if other and not isinstance(requirement, Constraint):
-        return f"Write {other} instead of {limit.value}"
-    return f"Run it again without {limit.value}"
+        return f"Write {other} instead of {limit.text}"
+    return f"Run it again without {limit.text}"
 
 
 def _fix(nearest: EvaluatedBuild, context: PlanContext) -> str | None:

@@ -34,12 +34,12 @@ from gpuinstall.base.files import expanded_home
 from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import Constraint, Requirement
 from gpuinstall.base.text import without_logins
-from gpuinstall.base.values import Value
+from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.catalog.pages import PageFile
 from gpuinstall.lock.file.lock import placeholder_hash
 from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.request.project import DYNAMIC_VERSION, dynamic_projects
+from gpuinstall.lock.request.project import dynamic_projects
 from gpuinstall.lock.uv.builds import known_builds, without_wheel
 from gpuinstall.lock.uv.errors import (
     FAILED_BUILD,
@@ -64,6 +64,7 @@ PREFERRED = "pylock.preferred.toml"
 
 REQUEST_FILE = "request.in"
 OVERRIDES = "overrides.txt"
+_UNBOUNDED = "unbounded.txt"
 _INPUTS = (REQUEST_FILE, "--override", OVERRIDES, "--output-file", PREFERRED)
 
 _CACHE_CONTROL = {"api": "max-age=600", "files": "max-age=600"}
@@ -406,10 +407,12 @@ class _Resolver:
             if "Hash mismatch" in message and self.has_placeholders:
                 self.has_placeholders = False
                 self.project.write_index(self.folder, has_placeholders=False)
-            elif self.requires_version(message):
-                self.addresses = [one for one in self.project.requirements if one.url]
-            elif done.ok or not _STOPPED.search(message):
+            elif done.ok:
                 return done
+            elif not _STOPPED.search(message):
+                if not self.needs_version():
+                    return done
+                self.addresses = [one for one in self.project.requirements if one.url]
             # uv may not report the package if it was requested by address.
             elif self.addresses:
                 failed = self.build_addresses()
@@ -423,18 +426,24 @@ class _Resolver:
                 failed = self.build(unbuilt[0])
         return failed
 
-    def requires_version(self, message: str) -> bool:
-        """Return whether a package requires a version of a project.
+    def needs_version(self) -> bool:
+        """Return whether a package requires a version of a dynamic project.
 
-        The project is built then.
-
-        Args:
-            message: uv's message.
+        uv succeeds then without the bounds on these projects, which are built to
+        read their versions.
         """
-        names = [re.escape(row["name"]) for row in self.dynamic]
-        version = re.escape(DYNAMIC_VERSION)
-        pattern = rf"(?<![\w.-])({'|'.join(names)})(?:\[[^]]*\])?[<>=!~]+(?!{version})"
-        if not names or not re.search(pattern, message):
+        names = {row["name"] for row in self.dynamic}
+        if not names:
+            return False
+        unbounded = [
+            replace(one, editable=False).with_url(one.path, has_name=True)
+            for one in self.project.requirements
+            if one.path and one.name in names
+        ]
+        lines = requirement_lines(unbounded, self.project.folder)
+        (self.folder / _UNBOUNDED).write_text("\n".join(lines), encoding="utf-8")
+        words = (*self.options, *_INPUTS, "--override", _UNBOUNDED)
+        if not self.run(*words, code=False).ok:
             return False
         self.dynamic = []
         self.project.write(self.folder, self.default_index)

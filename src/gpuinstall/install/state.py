@@ -20,13 +20,13 @@ from gpuinstall.base.errors import LockError, MachineError, NoBuildError, UsageE
 from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Driver
-from gpuinstall.base.removal import remove_path, size_of
+from gpuinstall.base.removal import is_link, mounts_in, remove_path, size_of
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import readable, some
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.environments.damage import find_damage
+from gpuinstall.environments.damage import Damage, find_damage
 from gpuinstall.environments.environment import (
     Marker,
     changed_packages,
@@ -311,10 +311,26 @@ def _find_damaged(
             damaged[package.name] = f"{package.name} {package.version} has no RECORD"
     intact = (package for package in own if package.name not in damaged)
     for loss in find_damage(intact, with_edits=False):
+        if _is_behind_link(loss):
+            continue
         damaged[loss.package.name] = loss.message
         if loss.is_in_cache:
             truncated.add(loss.package.name)
     return damaged, frozenset(truncated)
+
+
+def _is_behind_link(loss: Damage) -> bool:
+    """Return whether the user has replaced the folder of missing files.
+
+    A link or a mount in its place is kept.
+    """
+    site = loss.package.record.parent
+    mounts = mounts_in(site)
+    return any(
+        is_link(site / folder) or str(site / folder) in mounts
+        for file in loss.files
+        for folder in Path(file).parents
+    )
 
 
 def is_created_from(paths: EnvironmentPaths, base: Path) -> bool:

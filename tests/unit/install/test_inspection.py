@@ -111,6 +111,12 @@ def shorter_file(site):
     (site / "alpha/__init__.py").write_text("al")
 
 
+def linked_folder(site):
+    (site / "alpha").rename(site / "elsewhere")
+    (site / "elsewhere/__init__.py").unlink()
+    (site / "alpha").symlink_to(site / "elsewhere")
+
+
 FAULTS: dict[str, tuple[Any, set[str]]] = {
     "nothing": (lambda _site: None, set()),
     "a stray file": (stray_file, set()),
@@ -118,6 +124,7 @@ FAULTS: dict[str, tuple[Any, set[str]]] = {
     "an egg-info": (egg_info, {"alpha"}),
     "two versions": (two_versions, {"alpha"}),
     "a missing file": (missing_file, {"alpha"}),
+    "a link instead of its folder": (linked_folder, set()),
     "a shorter file": (shorter_file, {"alpha"}),
 }
 

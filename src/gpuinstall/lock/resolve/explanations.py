@@ -306,9 +306,29 @@ class AnswerExplanation:
             selected = self._versions.get(one.name)
             is_lacking = selected is None and one.name in self._known.seen
             is_other = selected and not one.allows(selected)
-            if is_lacking or is_other or self._is_unlisted(one.name):
+            is_unmet = is_lacking or is_other or self._is_unlisted(one.name)
+            if is_unmet and (ignored or not self._can_be_met(one, package)):
                 return one
         return None
+
+    def _can_be_met(self, demand: Requirement, package: str) -> bool:
+        """Return whether another release would satisfy all packages.
+
+        Then the requirement follows from the selected release, and decides nothing.
+
+        Args:
+            demand: The unsatisfied requirement.
+            package: The package that has it.
+        """
+        if demand.name in {*self._question.requested, *self._index.names()}:
+            return False
+        wheels = [one for one in self._answer.wheels if one.package != package]
+        found = side_by_side(self._requirements, wheels, WHEELS_AT_ONCE)
+        others = [one for each in found for one in each if one.name == demand.name]
+        for version in filter(demand.allows, self._index.releases(demand.name)):
+            if all(one.allows(version) for one in others):
+                return self._unmet(demand.name, version, ignored={package}) is None
+        return False
 
     def _follows_torch(self, requirement: Requirement) -> bool:
         """Return whether a requirement of torch is met, deciding nothing."""

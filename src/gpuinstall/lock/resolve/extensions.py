@@ -426,7 +426,7 @@ def _with_file(
         best = own.plan.choice.build.name
         message = (
             f"{extension.name} {version} has prebuilt files only up to torch {torch}; "
-            f"without it torch {best} would run here"
+            f"without {extension.name}, torch {best} would run here"
         )
         reason = Reason("extension-wants-torch", message)
         remarks = (*remarks, reason)

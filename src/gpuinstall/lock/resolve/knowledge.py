@@ -20,6 +20,10 @@ ReleaseKey = tuple[str, str]
 """A package and its version, with a local label."""
 
 
+MOST_LISTED = 3
+"""The most releases of a package that a message lists."""
+
+
 class Fact(Value):
     """What METADATA omits of one release."""
 
@@ -40,6 +44,9 @@ class Fact(Value):
 
     unread: str = ""
     """Why it was not inspected; empty: it was."""
+
+    code: str = ""
+    """The code of the reason, if it is not about torch or the machine."""
 
     @property
     def excludes(self) -> bool:
@@ -156,6 +163,8 @@ class Knowledge(Value):
         ]
         if not facts:
             return ""
+        if len(facts) > MOST_LISTED:
+            return f" ({len(facts)} releases were not inspected)"
         versions = some([fact.version for fact in facts])
         return f" (not inspected: {versions}: {facts[-1].unread})"
 

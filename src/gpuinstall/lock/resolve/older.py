@@ -175,7 +175,7 @@ class OlderReleases:
             return Trial(wheel, fact, runs=True)
         why = missing_compiled_code(found, self.rejected)
         if why:
-            fact = _skipped(wheel, f"it {why.message}", is_read=True)
+            fact = _skipped(wheel, f"it {why.message}", code=why.code)
             return Trial(wheel, fact, runs=False, cause=why.code)
         for row, _, warning in found.verdicts.values():
             # The makers of some packages state what their files do not.
@@ -211,15 +211,19 @@ def _cause(found: Compatibility, answer: Answer) -> str:
     return reason.code if reason else "metadata"
 
 
-def _skipped(wheel: Wheel, why: str, *, is_read: bool = False) -> Fact:
-    """Return the fact of a release that is not selected."""
+def _skipped(wheel: Wheel, why: str, code: str = "") -> Fact:
+    """Return the fact of a release that is not selected.
+
+    Without the code of a reason, it was not inspected.
+    """
     version = str(wheel.version)
     return Fact(
         wheel.package,
         version,
         f"{wheel.package} {version} was skipped: {why}",
         frozenset(),
-        unread="" if is_read else why,
+        unread="" if code else why,
+        code=code,
     )
 
 

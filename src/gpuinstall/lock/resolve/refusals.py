@@ -47,6 +47,9 @@ def _refused_by_facts(
     unread = refused.known.unread(package)
     known = "is known to run" if unread else "runs"
     why = f"no older version {known} here{unread}{_other_name(package, resolver)}"
+    pure = [fact for fact in same if fact.code]
+    if pure:
+        why = f"{max(pure, key=lambda fact: Version(fact.version)).why}, and {why}"
     program = _program_with(package, refused, resolver)
     if program != package:
         why = f"{program} requires it, and {why}"

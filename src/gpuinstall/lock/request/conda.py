@@ -330,11 +330,9 @@ def conda_requirements(specs: Sequence[_Spec]) -> RequirementsFile:
         preferred_backend=None if is_for_cpu else next(iter(backends), None),
         places=places,
     )
-    return RequirementsFile(
-        tuple(requirements),
-        settings=tuple(chain.from_iterable(spec.settings() for spec in specs)),
-        conda=(CondaRequest(request, tuple(without_wheel)),),
-    )
+    settings = chain.from_iterable(spec.settings() for spec in specs)
+    listed = RequirementsFile.of(requirements, settings)
+    return replace(listed, conda=(CondaRequest(request, tuple(without_wheel)),))
 
 
 def _backends(

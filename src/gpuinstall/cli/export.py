@@ -149,7 +149,8 @@ def _read_locks(
     """
     from gpuinstall.base.config import read_config
     from gpuinstall.lock.file.entries import LockGate
-    from gpuinstall.lock.file.lock import locks_in, read_lock
+    from gpuinstall.lock.file.lock import read_lock
+    from gpuinstall.lock.file.target import locks_in
     from gpuinstall.lock.request.declaration import read_declaration
     from gpuinstall.sources import read_sources
     from gpuinstall.sources.requirements_file import joined_files

@@ -19,7 +19,7 @@ from gpuinstall.cli.machine_text import machine_line
 from gpuinstall.cli.options import MACHINE_WORDS, REQUEST, CommandOptions
 from gpuinstall.cli.outcome import Outcome, failure, framed
 from gpuinstall.cli.terminal import Terminal
-from gpuinstall.lock.file.lock import locks_in
+from gpuinstall.lock.file.target import locks_in
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.alternatives import choose_as_locked, newer_torch
 from gpuinstall.plan.python import RUNNING_PYTHON

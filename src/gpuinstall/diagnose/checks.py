@@ -28,7 +28,8 @@ from gpuinstall.environments.environment import (
 )
 from gpuinstall.environments.guard import guarded_lines
 from gpuinstall.lock.file.fit import fit
-from gpuinstall.lock.file.lock import locks_in, read_lock
+from gpuinstall.lock.file.lock import read_lock
+from gpuinstall.lock.file.target import locks_in
 from gpuinstall.lock.request.history import read_own_lock
 from gpuinstall.lock.request.pyproject import project_dependencies
 

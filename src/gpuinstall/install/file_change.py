@@ -304,7 +304,7 @@ def _is_immutable(path: Path) -> bool:
     with suppress(OSError):
         if not stat.S_ISREG(path.lstat().st_mode):
             return False
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
         try:
             flags = fcntl.ioctl(descriptor, _GET_FLAGS, bytes(8))
         finally:

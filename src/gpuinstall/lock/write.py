@@ -34,13 +34,13 @@ from gpuinstall.lock.file.lock import (
     compare_versions,
     is_outdated,
     leads_out,
-    locks_in,
     parse,
     placeholder_hash,
     sealed,
     sides,
     version_conflicts,
 )
+from gpuinstall.lock.file.target import locks_in
 from gpuinstall.lock.resolve.locks import resolve_locks
 from gpuinstall.lock.uv.fetch import fetch_missing
 from gpuinstall.machine.vendors import rules_for

@@ -23,7 +23,7 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value, replace
-from gpuinstall.lock.file.lock import locks_in
+from gpuinstall.lock.file.target import locks_in
 from gpuinstall.lock.request.declaration import by_place
 from gpuinstall.lock.request.history import by_hand
 from gpuinstall.lock.request.tools import (

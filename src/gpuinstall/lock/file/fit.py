@@ -25,11 +25,10 @@ from gpuinstall.lock.file.lock import (
     Lock,
     LockedFile,
     Record,
-    locks_in,
     read_lock,
     target_in,
 )
-from gpuinstall.lock.file.target import GLIBC, Target
+from gpuinstall.lock.file.target import GLIBC, Target, locks_in
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.python import minor_version
 from gpuinstall.plan.values import Choice

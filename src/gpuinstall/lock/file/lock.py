@@ -442,11 +442,6 @@ def _by_address(package: Package) -> str:
     return f"{package.name} @ {vcs.type}+{vcs.url or vcs.path}@{vcs.commit_id}{inside}"
 
 
-def locks_in(folder: Path) -> list[Path]:
-    """Return the locks in a folder, by name."""
-    return sorted(folder.glob("pylock.*toml"))
-
-
 def read_lock(path: Path) -> Lock:
     """Read a lock file.
 

@@ -14,6 +14,7 @@ from gpuinstall.machine.vendors import served_backend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from packaging.tags import Tag
 
@@ -123,6 +124,11 @@ class Target(Value):
                 if number in _OLD_NAMES:
                     yield f"{_OLD_NAMES[number]}_{self.arch}"
             yield f"linux_{self.arch}"
+
+
+def locks_in(folder: Path) -> list[Path]:
+    """Return the locks in a folder, by name."""
+    return sorted(folder.glob("pylock.*toml"))
 
 
 # Each package of a lock is compared with the same hundreds of tags.

@@ -33,7 +33,7 @@ from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import number_of
 from gpuinstall.base.values import Value, replace
-from gpuinstall.lock.file.lock import locks_in
+from gpuinstall.lock.file.target import locks_in
 from gpuinstall.lock.request.pyproject import (
     PartContents,
     ProjectParts,

@@ -23,7 +23,7 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.lock.file.lock import locks_in
+from gpuinstall.lock.file.target import locks_in
 from gpuinstall.lock.request.declaration import PROJECT_FILES
 from gpuinstall.sources.requirements_file import RequirementsFile
 

@@ -23,7 +23,7 @@ from gpuinstall.catalog.listing import family_wheels, platforms, unknown_builds
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.pages import PageFile, parse_files, wheels_of
 from gpuinstall.lock.file.fit import readable_lock
-from gpuinstall.lock.file.lock import locks_in
+from gpuinstall.lock.file.target import locks_in
 from gpuinstall.sources.provenance import is_of_pytorch
 from gpuinstall.sources.sources import export_commands
 

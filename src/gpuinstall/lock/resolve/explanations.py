@@ -325,7 +325,10 @@ class AnswerExplanation:
         wheels = [one for one in self._answer.wheels if one.package != package]
         found = side_by_side(self._requirements, wheels, WHEELS_AT_ONCE)
         others = [one for each in found for one in each if one.name == demand.name]
+        excluded = self._known.excluded(demand.name)
         for version in filter(demand.allows, self._index.releases(demand.name)):
+            if str(version) in excluded:
+                continue
             if all(one.allows(version) for one in others):
                 return self._unmet(demand.name, version, ignored={package}) is None
         return False

@@ -9,6 +9,8 @@ BACKEND = '''
 """Builds a wheel of one module, as PEP 517 and PEP 660 have it; leaves a line in the file LAB_RAN."""
 {imports}
 import os, sys, zipfile
+from base64 import urlsafe_b64encode
+from hashlib import sha256
 
 NAME, VERSION, REQUIRES = {name!r}, {version!r}, {requires!r}
 STEM = f"{{NAME.replace('-', '_')}}-{{VERSION}}"
@@ -22,7 +24,9 @@ METADATA = "".join(["Metadata-Version: 2.2\\n", f"Name: {{NAME}}\\nVersion: {{VE
 def _wheel(folder, files):
     files = {{**files, f"{{STEM}}.dist-info/METADATA": METADATA,
              f"{{STEM}}.dist-info/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"}}
-    files[f"{{STEM}}.dist-info/RECORD"] = "".join(f"{{name}},,\\n" for name in [*files, f"{{STEM}}.dist-info/RECORD"])
+    hashes = {{name: urlsafe_b64encode(sha256(text.encode()).digest()).rstrip(b"=").decode() for name, text in files.items()}}
+    rows = [f"{{name}},sha256={{hashes[name]}},{{len(text.encode())}}\\n" for name, text in files.items()]
+    files[f"{{STEM}}.dist-info/RECORD"] = "".join([*rows, f"{{STEM}}.dist-info/RECORD,,\\n"])
     with zipfile.ZipFile(os.path.join(folder, f"{{STEM}}-py3-none-any.whl"), "w") as archive:
         for name, text in files.items():
             archive.writestr(name, text)

@@ -19,6 +19,8 @@ class Extension:
 '''
 BUILD_META = '''
 import os, sys, zipfile
+from base64 import urlsafe_b64encode
+from hashlib import sha256
 
 TOLD = {}
 
@@ -52,7 +54,9 @@ def _wheel(folder, told, files):
     lines += [f"Requires-Dist: {one}" for one in told.get("install_requires", ())]
     files = {**files, f"{stem}.dist-info/METADATA": "\\n".join(lines) + "\\n"}
     files[f"{stem}.dist-info/WHEEL"] = "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
-    files[f"{stem}.dist-info/RECORD"] = "".join(f"{name},,\\n" for name in [*files, f"{stem}.dist-info/RECORD"])
+    hashes = {name: urlsafe_b64encode(sha256(text.encode()).digest()).rstrip(b"=").decode() for name, text in files.items()}
+    rows = [f"{name},sha256={hashes[name]},{len(text.encode())}\\n" for name, text in files.items()]
+    files[f"{stem}.dist-info/RECORD"] = "".join([*rows, f"{stem}.dist-info/RECORD,,\\n"])
     with zipfile.ZipFile(os.path.join(folder, f"{stem}-py3-none-any.whl"), "w") as archive:
         for name, text in files.items():
             archive.writestr(name, text)

@@ -180,7 +180,7 @@ class AnswerInspector:
             if one.version == wheel.version
             and all(tag.platform == "any" for tag in one.tags)
         }
-        if not pure or wheel in pure:
+        if wheel.filename in {"", *(one.filename for one in pure)} or not pure:
             return ()
         return tuple(
             one for one in files if one.version != wheel.version or one in pure

@@ -23,7 +23,7 @@ from gpuinstall.catalog.listing import family_wheels, platforms, unknown_builds
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.pages import PageFile, parse_files, wheels_of
 from gpuinstall.lock.file.fit import readable_lock
-from gpuinstall.lock.file.target import locks_in
+from gpuinstall.lock.file.target import Target, locks_in
 from gpuinstall.sources.provenance import is_of_pytorch
 from gpuinstall.sources.sources import export_commands
 
@@ -134,6 +134,9 @@ def locked_strange_hosts(
     """Return the packages of a lock by host, for hosts without a source."""
     torch = lock.versions.get("torch", "")
     label = torch.partition("+")[2]
+    if not label and lock.is_ours:
+        # The builds for macOS have no label.
+        label = Target.parse(lock.target).backend
     backend = known_backend(label)
     return strange_hosts(files, backend.tag if backend else label, session, torch)
 

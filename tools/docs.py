@@ -410,7 +410,11 @@ def output(command: str) -> str:
             text=True,
             check=False,
         )
-    return "".join(f"{line.rstrip()}\n" for line in done.stdout.splitlines())
+    # The pages are written on Debian 12.
+    text = re.sub(
+        r"(?<=GPU · )\w+ \d+(\.\d+)?$", "Debian 12", done.stdout, flags=re.MULTILINE
+    )
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
 if __name__ == "__main__":

@@ -426,7 +426,7 @@ class Stage:
         text = re.sub(r"(?<=/train-|commit )[0-9a-f]{12}", "HASH", text)
         # What this machine is, and the Python that runs the tests.
         text = text.replace(platform.release(), "KERNEL")
-        text = re.sub(r"(?<=\)) · \w+ \d+(\.\d+)?$", "", text, flags=re.MULTILINE)
+        text = re.sub(r"(?<=[)U]) · \w+ \d+(\.\d+)?$", "", text, flags=re.MULTILINE)
         text = re.sub(r"\bpip \d+(\.\d+)+", "pip", text)
         text = with_here(text)
         text = re.sub(r"\b\d+(\.\d)? ([kM]?B|bytes?)\b", "N B", text)

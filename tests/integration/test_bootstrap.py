@@ -213,7 +213,7 @@ def test_an_archive_with_one_byte_changed_is_refused(person, clone):
         done = bootstrap(person, clone, settings=network)
 
     assert done.returncode == 4
-    assert "not the pinned uv" in done.stderr
+    assert "does not contain the pinned uv" in done.stderr
     assert list(person.data.iterdir()) == []
 
 

@@ -146,9 +146,7 @@ def spoil(index, place, manner):
 LIMITS = {"GPUINSTALL_SILENCE": "1", "UV_HTTP_RETRIES": "0"}
 """Patience with servers that leaves an attack no time."""
 BRIEFLY = {
-    ("torch page", "a byte now and then"),
     ("torch wheel", "half of it and then nothing"),
-    ("default wheel", "a byte now and then"),
     ("default wheel", "without end"),
 }
 """Those of the usual run; the others take minutes."""

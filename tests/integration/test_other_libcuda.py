@@ -79,6 +79,7 @@ def test_a_libcuda_that_no_longer_loads_exits_8(workshop, load, play, tmp_path):
     assert statuses(workshop) == [0, 0, 0]
 
 
+@pytest.mark.heavy
 def test_a_removed_libcuda_exits_8_until_install(workshop, load, tmp_path):
     libcuda = make_libcuda(tmp_path)
     load(libcuda)

@@ -95,6 +95,7 @@ def test_a_program_that_crashes_hides_no_other(verify):
     assert programs(device)["bitsandbytes-quantize"].message == "killed by SIGSEGV"
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(
     sys.platform == "win32", reason="Windows has no groups of processes"
 )

@@ -284,6 +284,7 @@ def test_no_piece_of_a_log_raises(log, start, length):
     classify(log.read_text("utf-8")[start : start + length])
 
 
+@pytest.mark.heavy
 def test_fifty_megabytes_are_read_in_seconds():
     lines = "".join(
         f"2026-11-20 10:00:{n % 60:02} epoch {n // 100} cuda:0 error {n} driver\n"

@@ -15,8 +15,6 @@ from tests.lab.bounded import fault_of, run
 from tests.lab.driver import NO_GPU
 from tests.lab.wheels import make_wheel
 
-Files = dict[str, bytes]
-
 INFO = "filelock-9.9.dist-info"
 
 

@@ -20,7 +20,6 @@ from tests.lab.driver import (
     H200,
     FakeDriver,
     FakeGpu,
-    FakeSlice,
     uuid_of,
 )
 from tests.lab.listener import Listener
@@ -221,10 +220,6 @@ def test_an_older_binding_in_the_same_environment_changes_nothing(
 
 
 ALL = tuple(range(8))
-SLICES = (
-    FakeSlice("MIG-11111111-0000-0000-0000-000000000001"),
-    FakeSlice("MIG-11111111-0000-0000-0000-000000000002"),
-)
 
 
 def machine(driver):

@@ -1,4 +1,4 @@
-"""The pure parts of bootstrap.py."""
+"""Units of bootstrap.py."""
 
 import hashlib
 import io
@@ -27,7 +27,7 @@ CLOSED = "http://127.0.0.1:9"
 
 @pytest.fixture(autouse=True)
 def nobody(tmp_path, monkeypatch):
-    """A person without settings, whose home is the test's folder."""
+    """Remove the user's settings, and use the test's folder as home."""
     of_network = ("PIP_", "UV_", "XDG_", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
     for name in list(os.environ):
         if name.startswith(of_network):
@@ -42,7 +42,7 @@ def settings(home, text):
     (home / ".config" / "pip" / "pip.conf").write_text(text)
 
 
-def test_only_its_own_old_folders_are_removed(tmp_path, monkeypatch):
+def test_only_old_tool_folders_are_removed(tmp_path, monkeypatch):
     old, newer, newest = (f"0.{number}.0-0123456789ab" for number in (1, 2, 3))
     others = ["2026-notes", "0.1.0-notes"]
     for second, name in enumerate((old, newer, *others)):
@@ -60,7 +60,7 @@ def test_only_its_own_old_folders_are_removed(tmp_path, monkeypatch):
     assert left == {newer, newest, *others}
 
 
-def test_only_what_killed_runs_left_is_removed(tmp_path, monkeypatch):
+def test_only_folders_of_killed_runs_are_removed(tmp_path, monkeypatch):
     for name in (".new-0123abcd", ".new-idea"):
         (tmp_path / name).mkdir()
 
@@ -73,13 +73,13 @@ def test_only_what_killed_runs_left_is_removed(tmp_path, monkeypatch):
 
 @pytest.fixture
 def late_home(monkeypatch):
-    """A home whose path comes after /etc: pip lists its files by their names, and the last of a setting counts."""
+    """Create a home that sorts after /etc, because pip sorts its files."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
         monkeypatch.setenv("HOME", name)
         yield Path(name)
 
 
-def test_pips_index_certificates_and_find_links_reach_uv(late_home):
+def test_pip_settings_are_passed_to_uv(late_home):
     index = "https://user:pa%20ss@index.example/simple"
     settings(
         late_home,
@@ -104,7 +104,7 @@ def test_pips_index_certificates_and_find_links_reach_uv(late_home):
         ),
     ],
 )
-def test_indexes_get_uvs_patience_or_the_users(
+def test_timeouts_follow_pip_and_uv_settings(
     config, variables, expected, late_home, monkeypatch
 ):
     settings(late_home, f"[global]\n{config}\n")
@@ -118,14 +118,14 @@ def test_indexes_get_uvs_patience_or_the_users(
 
 
 @pytest.mark.parametrize(("status", "requests"), [(503, 4), (404, 1)])
-def test_a_busy_index_is_asked_three_times_more(status, requests):
+def test_busy_index_is_retried_three_times(status, requests):
     with closing(Host("index", lambda *_: Answer(status, b""))) as host:
         with pytest.raises(bootstrap.SourceError, match=str(status)):
             bootstrap.fetch(f"{host.url}/simple/uv/")
         assert len(host.log) == requests
 
 
-def test_github_is_asked_once(monkeypatch):
+def test_github_is_requested_once(monkeypatch):
     with closing(Host("github", lambda *_: Answer(503, b""))) as host:
         monkeypatch.setattr(bootstrap, "ARCHIVES", host.url)
         with pytest.raises(bootstrap.SourceError):
@@ -133,7 +133,7 @@ def test_github_is_asked_once(monkeypatch):
         assert len(host.log) == 1
 
 
-def test_uvs_own_variables_are_left_alone(monkeypatch):
+def test_uv_variables_take_precedence(monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "https://pip.example/")
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://uv.example/")
 
@@ -141,7 +141,7 @@ def test_uvs_own_variables_are_left_alone(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["GPUINSTALL_OFFLINE", "UV_OFFLINE", ""])
-def test_an_offline_run_asks_no_index_and_no_address(name, monkeypatch):
+def test_offline_run_requests_no_index(name, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["bootstrap.py", *([] if name else ["--offline"])])
     if name:
         monkeypatch.setenv(name, "true")
@@ -154,7 +154,7 @@ def test_an_offline_run_asks_no_index_and_no_address(name, monkeypatch):
     assert bootstrap.hints_for(str(passed.value)) is bootstrap.OFFLINE
 
 
-def test_what_is_in_the_way_chooses_the_ways_out():
+def test_cause_selects_the_hints():
     seen = ("No space left on device", "refused")
     first = [bootstrap.hints_for(text)[0].partition("   #")[0] for text in seen]
     assert first == [
@@ -163,7 +163,7 @@ def test_what_is_in_the_way_chooses_the_ways_out():
     ]
 
 
-def test_what_would_bend_the_pins_does_not_reach_pip_and_uv(
+def test_variables_that_change_pins_are_removed(
     monkeypatch,
 ):
     bending = {"PIP_CONSTRAINT", "UV_EXCLUDE_NEWER", "UV_OVERRIDE", "PYTHONPATH"}
@@ -199,7 +199,7 @@ def test_what_would_bend_the_pins_does_not_reach_pip_and_uv(
         ),
     ],
 )
-def test_the_reason_is_one_line_without_passwords(output, expected):
+def test_reason_is_one_line_without_passwords(output, expected):
     assert bootstrap.reason(output) == expected
 
 
@@ -229,9 +229,7 @@ musllinux_1_1_i686 musllinux_1_1_x86_64 win32 win_amd64 win_arm64
         ("win32 AMD64 -", "x86_64-pc-windows-msvc", "win_amd64"),
     ],
 )
-def test_the_archive_and_the_one_wheel_are_the_machines(
-    machine, archive, wheel, monkeypatch
-):
+def test_archive_and_wheel_match_the_machine(machine, archive, wheel, monkeypatch):
     system, processor, libc = machine.split()
     monkeypatch.setattr("sys.platform", system)
     monkeypatch.setattr("platform.machine", lambda: processor)
@@ -245,7 +243,7 @@ def test_the_archive_and_the_one_wheel_are_the_machines(
 
 
 def uv_wheel(program=b"uv"):
-    """A wheel with this program; its name is this machine's."""
+    """Create a uv wheel for this machine."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr(zipfile.ZipInfo("uv-1.0.data/scripts/uv"), program)
@@ -255,7 +253,7 @@ def uv_wheel(program=b"uv"):
 @pytest.mark.parametrize(
     ("program", "seen"), [(b"uv", "uv"), (b"another", "is not the pinned wheel")]
 )
-def test_the_index_gives_the_pinned_wheel_alone(program, seen, tmp_path, monkeypatch):
+def test_index_must_serve_the_pinned_wheel(program, seen, tmp_path, monkeypatch):
     name = "uv-1.0-py3-none-manylinux_2_17_x86_64.whl"
     monkeypatch.setattr(bootstrap, "archive_target", lambda: "x86_64-unknown-linux-gnu")
     page = f'<a href="../files/{name}#sha256=0">{name}</a>'.encode()
@@ -275,13 +273,13 @@ def test_the_index_gives_the_pinned_wheel_alone(program, seen, tmp_path, monkeyp
     assert result.endswith(seen)
 
 
-def test_uv_is_asked_again_with_the_systems_certificates(tmp_path, monkeypatch):
+def test_uv_is_retried_with_system_certificates(tmp_path, monkeypatch):
     program = tmp_path / "uv"
     program.write_text(
         '#!/bin/sh\n[ "$UV_SYSTEM_CERTS" ] || { echo "error: UnknownIssuer"; exit 2; }\n'
     )
     program.chmod(0o755)
-    # What is set here is set for the tool, and taken back with the test.
+    # The variable is set for the tool, and restored after the test.
     monkeypatch.setenv("UV_SYSTEM_CERTS", "")
     monkeypatch.delenv("UV_SYSTEM_CERTS")
     bootstrap.environment.cache_clear()
@@ -290,7 +288,7 @@ def test_uv_is_asked_again_with_the_systems_certificates(tmp_path, monkeypatch):
     assert os.environ["UV_SYSTEM_CERTS"] == "1"
 
 
-def test_a_failure_ends_the_events_with_its_result(capsys):
+def test_failure_is_the_last_json_event(capsys):
     failure = bootstrap.BootstrapError(4, "no uv", [], ["do this"])
     assert bootstrap.report_failure(failure, ["--json-events"]) == 4
 
@@ -299,7 +297,7 @@ def test_a_failure_ends_the_events_with_its_result(capsys):
     assert (result["event"], result["exit_code"]) == ("result", 4)
 
 
-def test_the_command_on_windows_names_no_folder_of_the_user(tmp_path, monkeypatch):
+def test_windows_command_contains_no_user_folder(tmp_path, monkeypatch):
     tool = tmp_path / "ünï" / "1.0-abc"
     tool.mkdir(parents=True)
     monkeypatch.setattr(bootstrap, "WINDOWS", True)
@@ -310,7 +308,7 @@ def test_the_command_on_windows_names_no_folder_of_the_user(tmp_path, monkeypatc
     assert text == '@"%~dp0..\\1.0-abc\\Scripts\\python.exe" -I -m gpuinstall %*\n'
 
 
-def test_the_data_folder_follows_xdg_only_where_it_is_absolute(nobody, monkeypatch):
+def test_data_folder_ignores_relative_xdg_paths(nobody, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
     assert bootstrap.data_folder() == nobody / ".local" / "share" / "gpuinstall"
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
@@ -318,7 +316,7 @@ def test_the_data_folder_follows_xdg_only_where_it_is_absolute(nobody, monkeypat
 
 
 def program_below(folder, monkeypatch, tool="1-abc"):
-    """Make the program that bootstrap.py would start in a data folder; return it."""
+    """Create the program that bootstrap.py would start in a data folder."""
     monkeypatch.setenv("XDG_DATA_HOME", str(folder))
     python = bootstrap.python_of(bootstrap.data_folder() / tool)
     python.parent.mkdir(parents=True)
@@ -327,7 +325,7 @@ def program_below(folder, monkeypatch, tool="1-abc"):
 
 
 def refusal(folder):
-    """What a person is told of a folder; empty if it is taken."""
+    """Return the reason why a folder is rejected, or an empty text."""
     try:
         bootstrap.check_owners(folder)
     except bootstrap.BootstrapError as error:
@@ -347,7 +345,7 @@ PROGRAM = "data/gpuinstall/1-abc/bin/python"
 
 @pytest.mark.parametrize("name", WAY)
 @pytest.mark.parametrize("is_careful", [False, True])
-def test_open_folders_warn_or_are_refused(
+def test_open_folders_warn_or_are_rejected(
     tmp_path, monkeypatch, capsys, name, *, is_careful
 ):
     monkeypatch.setattr(bootstrap, "is_careful", lambda: is_careful)
@@ -365,7 +363,7 @@ def test_open_folders_warn_or_are_refused(
     os.name != "posix" or os.getuid() != 0, reason="only root can give a folder away"
 )
 @pytest.mark.parametrize("name", [*WAY, PROGRAM])
-def test_another_users_tool_is_refused(tmp_path, monkeypatch, name):
+def test_tool_of_another_user_is_rejected(tmp_path, monkeypatch, name):
     python = program_below(tmp_path / "data", monkeypatch)
     os.chown(tmp_path / name, 12345, -1)
 
@@ -377,7 +375,7 @@ def refused(folder):
     return f"another user can change {folder} and the programs in it"
 
 
-def test_a_tool_that_another_user_changes_is_not_started(tmp_path, monkeypatch):
+def test_tool_in_an_open_folder_is_not_started(tmp_path, monkeypatch):
     monkeypatch.setattr(bootstrap, "is_careful", lambda: True)
     sources = bootstrap.read_sources()
     python = program_below(tmp_path, monkeypatch, bootstrap.tool_name(sources))
@@ -391,7 +389,7 @@ def test_a_tool_that_another_user_changes_is_not_started(tmp_path, monkeypatch):
     os.name != "posix" or os.getuid() != 0,
     reason="only root can start it as another user",
 )
-def test_a_tool_of_roots_is_started_by_another_user():
+def test_tool_of_root_starts_for_another_user():
     home = Path(tempfile.mkdtemp(dir="/var/tmp"))
     code = (
         "import bootstrap; print(bootstrap.tool_environment(bootstrap.read_sources()))"
@@ -417,7 +415,7 @@ def test_a_tool_of_roots_is_started_by_another_user():
     assert started.stdout == f"{tool}\n", started.stderr
 
 
-def test_the_way_through_links_is_looked_at_too(tmp_path, monkeypatch):
+def test_links_to_the_tool_are_checked(tmp_path, monkeypatch):
     monkeypatch.setattr(bootstrap, "is_careful", lambda: True)
     open_folder = tmp_path / "open"
     (tmp_path / "own").mkdir()
@@ -431,7 +429,7 @@ def test_the_way_through_links_is_looked_at_too(tmp_path, monkeypatch):
     assert refusal(python) == refused(open_folder)
 
 
-def test_a_umask_that_lets_everyone_write_makes_no_such_folder(tmp_path, monkeypatch):
+def test_open_umask_creates_private_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     modes: list[int] = []
 
@@ -453,7 +451,7 @@ def test_a_umask_that_lets_everyone_write_makes_no_such_folder(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("left", [None, ""])
-def test_a_tool_that_lacks_a_module_is_made_again(tmp_path, monkeypatch, left):
+def test_tool_without_a_module_is_recreated(tmp_path, monkeypatch, left):
     sources = bootstrap.read_sources()
     python = program_below(tmp_path, monkeypatch, bootstrap.tool_name(sources))
     folder = "Lib" if os.name == "nt" else "lib/python3.12"
@@ -474,23 +472,21 @@ def test_a_tool_that_lacks_a_module_is_made_again(tmp_path, monkeypatch, left):
 
 
 class Gone(io.StringIO):
-    """A stream whose reader has gone away."""
+    """A stream whose reader has closed it."""
 
     def flush(self):
         raise BrokenPipeError
 
 
 @pytest.mark.parametrize("stream", [None, Gone()])
-def test_work_goes_on_where_nobody_listens(monkeypatch, stream):
+def test_missing_reader_does_not_end_the_work(monkeypatch, stream):
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", stream)
         bootstrap.step("tool", "made", 0)
 
 
 @pytest.mark.parametrize("from_stdin", [False, True])
-def test_modules_that_lie_beside_it_are_not_the_standard_librarys(
-    tmp_path, *, from_stdin
-):
+def test_neighboring_modules_are_not_imported(tmp_path, *, from_stdin):
     file = tmp_path / "bootstrap.py"
     file.write_bytes(Path(bootstrap.__file__).read_bytes())
     for module in ("json", "subprocess", "html", "ssl", "urllib"):
@@ -505,11 +501,11 @@ def test_modules_that_lie_beside_it_are_not_the_standard_librarys(
         text=file.read_text("utf-8"),
         env={**os.environ, **nowhere, "HOME": "home"},
     )
-    assert done.status == 2, done.err  # it carries nothing inside itself
+    assert done.status == 2, done.err  # this copy contains no project
     assert not (tmp_path / "executed").exists()
 
 
-def test_a_full_disk_is_named_before_anything_is_cut_and_all_that_is_written_goes_elsewhere():
+def test_full_disk_hint_lists_all_folders():
     output = (
         "error: Failed to extract "
         + "a/long/path/" * 60
@@ -522,7 +518,7 @@ def test_a_full_disk_is_named_before_anything_is_cut_and_all_that_is_written_goe
     )
 
 
-def test_every_command_is_reported_under_its_name():
+def test_every_command_is_known_by_name():
     assert {*bootstrap.COMMANDS.split()} == {*COMMANDS}
 
 
@@ -534,7 +530,7 @@ def test_every_command_is_reported_under_its_name():
         (["--json"], "install"),
     ],
 )
-def test_a_failure_reports_the_command(words, command, capsys):
+def test_failure_reports_the_command(words, command, capsys):
     bootstrap.report_failure(bootstrap.BootstrapError(4, "no uv", [], []), words)
 
     assert json.loads(capsys.readouterr().out)["command"] == command
@@ -548,7 +544,7 @@ def test_a_failure_reports_the_command(words, command, capsys):
         (None, "there is no uv wheel next to bootstrap.py"),
     ],
 )
-def test_a_pinned_wheel_next_to_it_is_used(program, seen, tmp_path, monkeypatch):
+def test_pinned_wheel_next_to_bootstrap_is_used(program, seen, tmp_path, monkeypatch):
     monkeypatch.setattr(bootstrap, "archive_target", lambda: "x86_64-unknown-linux-gnu")
     monkeypatch.setattr(bootstrap, "FOLDER", tmp_path / "clone")
     (tmp_path / "clone").mkdir()
@@ -566,7 +562,7 @@ def test_a_pinned_wheel_next_to_it_is_used(program, seen, tmp_path, monkeypatch)
     assert result.endswith(seen)
 
 
-def test_hints_without_pip_work_on_this_machine(tmp_path, monkeypatch):
+def test_hints_without_pip_suit_the_machine(tmp_path, monkeypatch):
     dnf = tmp_path / "dnf"
     dnf.write_text("#!/bin/sh\n")
     dnf.chmod(0o755)
@@ -580,7 +576,7 @@ def test_hints_without_pip_work_on_this_machine(tmp_path, monkeypatch):
     assert "next to bootstrap.py" in ways
 
 
-def test_a_python_of_its_own_gets_pip_from_ensurepip(tmp_path, monkeypatch):
+def test_separate_python_suggests_ensurepip(tmp_path, monkeypatch):
     pytest.importorskip("ensurepip")
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
 
@@ -588,7 +584,7 @@ def test_a_python_of_its_own_gets_pip_from_ensurepip(tmp_path, monkeypatch):
     assert ways[0].startswith(f"{sys.executable} -m ensurepip")
 
 
-def test_the_tools_time_excludes_uvs(tmp_path, monkeypatch, capsys):
+def test_tool_time_excludes_uv(tmp_path, monkeypatch, capsys):
     def get_uv(stage):
         time.sleep(0.4)
         return stage

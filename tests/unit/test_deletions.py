@@ -25,11 +25,11 @@ def rows():
     return list(_ROW.finditer(page.partition("## What is deleted")[2]))
 
 
-def test_every_module_that_deletes_is_in_the_table():
+def test_every_deleting_module_is_documented():
     assert {row["module"] for row in rows()} == deleting_modules()
 
 
-def test_the_tests_of_the_table_exist():
+def test_tests_in_the_table_exist():
     missing = []
     for row in rows():
         file, _, name = row["test"].partition(": " if ".txt: " in row["test"] else "::")
@@ -40,7 +40,7 @@ def test_the_tests_of_the_table_exist():
 
 
 def deleting_modules():
-    """Return the modules with code that deletes, as ``install/hold.py``."""
+    """Return the modules with code that deletes files."""
     package = ROOT / "src" / "gpuinstall"
     modules = set()
     if names_deletion(ROOT / "bootstrap.py"):
@@ -52,7 +52,7 @@ def deleting_modules():
 
 
 def names_deletion(file):
-    """Whether a module names something that deletes, to call it or to have it called."""
+    """Return whether a module refers to a function that deletes."""
     text = file.read_text("utf-8")
     if not any(name in text for name in DELETING):
         return False

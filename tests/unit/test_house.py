@@ -1,4 +1,4 @@
-"""The house as a whole: which room may use which, without a circle; one meaning for a name."""
+"""Imports between packages, one meaning for each name, and names of tests."""
 
 import ast
 import hashlib
@@ -23,8 +23,8 @@ from tests.lab.source import (
     room_graph,
 )
 
-# Every arrow between rooms, imports inside functions included: a new one is a decision, one that nobody uses goes.
-# ``python -m tests.lab.source`` prints those of today. The command line may use everything.
+# All imports between packages, also inside functions. A new one is a decision, and an unused one is removed.
+# # ``python -m tests.lab.source`` prints the current ones. The command line can import everything.
 ARROWS = """
 __main__ -> base cli
 api -> base catalog install lock machine plan project verify
@@ -44,7 +44,7 @@ verify -> base catalog environments machine
 wheels -> base catalog machine
 """
 
-# What decides touches nothing of the world, whatever it imports; the rooms and modules by their dotted names.
+# Packages and modules that only compute: they import nothing that reads or changes the machine.
 PURE = [
     "base.errors",
     "base.finding",
@@ -74,28 +74,28 @@ WORLD = {
 WORLD |= {"platform", "asyncio", "tempfile"}
 
 
-# Programs that run alone in another interpreter, with nothing of ours to import: each has its own names.
+# Programs that run in another interpreter, without gpuinstall's modules.
 ALONE = re.compile(r"gpuinstall\.(verify\.kernels|.*_child\b)")
-# Of the room of wheels, what says nothing of how one is read; a new module counts.
+# Modules of ``wheels`` that do not affect how a wheel is inspected.
 NO_READERS = {"compatibility", "http_ranges", "inspector", "linking", "store"}
 ENTRANCES = {"command", "main", "TYPE_CHECKING"}
-"""What a command, or a program, is called by whoever starts it."""
+"""Names of entry points, which several modules define."""
 
 
-def test_every_arrow_between_rooms_is_one_of_the_plan_and_every_one_of_the_plan_is_used():
+def test_imports_between_packages_are_the_listed_ones():
     graph = {room: others for room, others in room_graph().items() if room != "cli"}
 
     assert drawn(graph).splitlines() == ARROWS.strip().splitlines()
 
 
-def test_nothing_uses_the_command_line_but_its_entrance():
+def test_only_main_imports_the_command_line():
     assert {room for room, others in room_graph().items() if "cli" in others} == {
         "__main__"
     }
 
 
 @pytest.mark.parametrize("graph", [module_graph, room_graph])
-def test_nothing_imports_or_below_the_door_names_a_type_in_a_circle(graph):
+def test_imports_and_types_have_no_cycles(graph):
     below = graph(types=True)
     del below["gpuinstall"]
     of_types = {name: others - {"gpuinstall"} for name, others in below.items()}
@@ -104,12 +104,12 @@ def test_nothing_imports_or_below_the_door_names_a_type_in_a_circle(graph):
     assert circles(of_types) == []
 
 
-def test_a_public_name_is_defined_once():
+def test_public_name_is_defined_once():
     definitions: dict[str, list[str]] = defaultdict(list)
     for name, module in modules().items():
         if (
             not ALONE.match(name) and name != "gpuinstall.api"
-        ):  # which gives what others define, under the same name
+        ):  # api exports names of other modules
             for public in public_names(module.tree) - ENTRANCES:
                 definitions[public].append(name)
 
@@ -119,7 +119,7 @@ def test_a_public_name_is_defined_once():
 
 
 @pytest.mark.parametrize("root", PURE)
-def test_what_decides_reaches_nothing_of_the_world(root):
+def test_pure_modules_do_not_touch_the_machine(root):
     dotted = f"gpuinstall.{root}"
     inside = {
         name for name in modules() if name == dotted or name.startswith(f"{dotted}.")
@@ -134,7 +134,7 @@ def test_what_decides_reaches_nothing_of_the_world(root):
 
 
 def test_requirements_and_markers_are_parsed_by_one_module():
-    # An environment's own Marker has a line for each of its fields.
+    # A dataclass named Marker is not a call of the parser.
     parses = re.compile(r"(?<!\w)(StandardRequirement|Marker)\((?!\n|Value)")
     files = Path(gpuinstall.__file__).parent.rglob("*.py")
     parsing = {file.name for file in files if parses.search(file.read_text("utf-8"))}
@@ -142,7 +142,7 @@ def test_requirements_and_markers_are_parsed_by_one_module():
     assert parsing == {"requirement.py"}
 
 
-def test_no_path_is_asked_by_methods_that_raise():
+def test_paths_are_queried_without_raising():
     # Before Python 3.14, they raise PermissionError if a parent cannot be searched. os.path's functions return False.
     raising = {"exists", "is_dir", "is_file", "is_symlink"}
     found = [
@@ -158,7 +158,7 @@ def test_no_path_is_asked_by_methods_that_raise():
     assert found == []
 
 
-def test_a_rule_of_a_plan_names_each_code_that_it_rejects_with():
+def test_plan_rules_list_their_reason_codes():
     folder = Path(gpuinstall.__file__).parent / "plan"
     text = "".join(
         (folder / f"{name}.py").read_text("utf-8") for name in ("rules", "companions")
@@ -169,29 +169,29 @@ def test_a_rule_of_a_plan_names_each_code_that_it_rejects_with():
     assert given <= {*chain.from_iterable(RULES.values())}
 
 
-def test_wheels_are_read_by_the_rules_that_their_rows_are_numbered_for():
+def test_inspection_number_matches_the_inspection_code():
     digest = hashlib.sha256()
     for path in sorted((SOURCE / "wheels").rglob("*.*")):
         if path.stem in NO_READERS or path.suffix not in {".py", ".toml", ".bin"}:
             continue
         content = path.read_bytes()
         if path.suffix != ".bin":
-            # Comments say nothing, nor do the line ends of a system.
+            # Comments and line ends do not count.
             text = re.sub(r"(?m)^\s*(#.*)?\n", "", path.read_text("utf-8"))
             content = text.encode()
         digest.update(content)
 
     assert (READING, digest.hexdigest()[:16]) == (24, "003ab4786ecc22c5"), (
-        "if another answer may be found in the same wheel, raise READING in wheels/learned/row.py:"
-        " what was learned before holds for ever; then write the new pair here"
+        "if the inspection of the same wheel can differ now, raise READING in wheels/learned/row.py:"
+        " previous results are kept forever. Then write the new pair in this test"
     )
 
 
-def test_names_that_share_an_assignment_are_defined():
+def test_names_in_one_assignment_are_defined():
     assert public_names(ast.parse("A, (B, c.d, e[F]) = G")) == {"A", "B"}
 
 
-def test_the_walk_sees_what_is_imported_where(tmp_path_factory):
+def test_module_graph_contains_all_imports(tmp_path_factory):
     room = tmp_path_factory.mktemp("source") / "gpuinstall"
     (room / "a").mkdir(parents=True)
     (room / "__init__.py").touch()
@@ -207,7 +207,7 @@ def test_the_walk_sees_what_is_imported_where(tmp_path_factory):
     assert sorted(read.types) == ["gpuinstall.a", "socket"]
 
 
-def test_circles_are_found_whatever_leads_to_them():
+def test_cycles_are_found_from_any_start():
     assert circles({"a": "b", "b": "c", "c": "bd", "d": "", "e": "f", "f": "e"}) == [
         ["b", "c"],
         ["e", "f"],
@@ -224,7 +224,7 @@ def layer_of(module):
     return LAYERS.index(parts if parts in LAYERS else "lock")
 
 
-def test_layers_of_locks_import_only_lower_ones():
+def test_lock_layers_import_only_lower_layers():
     upward = [
         (name, other)
         for name, module in modules().items()
@@ -252,7 +252,7 @@ PARSING_EDGES = {
     "sources.requirements_file",
     "wheels.learned.row",
 }
-"""The readers of text, and the API's Request."""
+"""Modules that parse requirements."""
 
 
 def test_requirements_are_parsed_only_at_edges():

@@ -13,13 +13,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="is a Linux libr
 
 @pytest.fixture(scope="module")
 def hidden(tmp_path_factory):
-    """Return an environment that hides them."""
+    """Return an environment that hides the GPUs."""
     library = own_gpus.compile_into(tmp_path_factory.mktemp("hidden"))
     return {**os.environ, "LD_PRELOAD": str(library)}
 
 
 def told(program, environment):
-    """Return what a Python prints."""
+    """Return the output of a Python program."""
     done = subprocess.run(
         [sys.executable, "-c", program],
         env=environment,
@@ -51,18 +51,18 @@ except OSError as error:
         ("ctypes.CDLL('libother.so.1')", "libother.so.1: cannot open shared object"),
     ],
 )
-def test_a_gpu_of_this_machine_is_hidden(hidden, call, said):
+def test_gpu_of_this_machine_is_hidden(hidden, call, said):
     hidden.pop("LD_LIBRARY_PATH", None)
     assert told(ERROR.format(call), hidden).startswith(said)
 
 
-def test_a_fake_driver_is_loaded(hidden, libraries):
+def test_fake_driver_is_loaded(hidden, libraries):
     played = {**hidden, "LD_LIBRARY_PATH": str(libraries / "cuda")}
     program = "import ctypes; print(ctypes.CDLL('libcuda.so.1')._name)"
     assert told(program, played) == "libcuda.so.1"
 
 
-def test_a_listing_lacks_nodes_of_gpus_alone(hidden, tmp_path):
+def test_folder_listing_lacks_gpu_nodes(hidden, tmp_path):
     names = ["nvidia", "nvidia-cudnn", "nvidia-uvm-tools", "nvidia0", "nvidiactl"]
     for name in names:
         (tmp_path / name).touch()

@@ -17,14 +17,14 @@ from tests.lab.pythons import interpreter
         f'exec "{sys.executable}" "$@"',  # the active Python, of another version
     ],
 )
-def test_a_shim_that_starts_no_such_python_is_skipped(shim, tmp_path, monkeypatch):
+def test_shim_without_that_python_is_skipped(shim, tmp_path, monkeypatch):
     write_program(tmp_path / "python3.99", shim)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(pytest.skip.Exception, match=r"no Python 3\.99"):
         interpreter("3.99")
 
 
-def test_a_python_is_found_behind_a_shim(tmp_path, monkeypatch):
+def test_python_is_found_behind_a_shim(tmp_path, monkeypatch):
     version = ".".join(platform.python_version_tuple()[:2])
     write_program(tmp_path / f"python{version}", f'exec "{sys.executable}" "$@"')
     monkeypatch.setattr("tests.lab.pythons.FOLDERS", ())

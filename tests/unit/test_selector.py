@@ -1,4 +1,4 @@
-"""The selector page of the site: its answers are those of ``choose``, found in the document that it embeds."""
+"""The selector page: its answers equal the results of ``choose``."""
 
 import json
 import random
@@ -44,7 +44,7 @@ def kinds():
 
 
 class Visit(NamedTuple):
-    """What a visitor chooses."""
+    """The choices of a visitor."""
 
     platform: Platform
     kind: int
@@ -55,14 +55,14 @@ class Visit(NamedTuple):
 
     @property
     def machine(self):
-        """The machine of such a visitor."""
+        """Return the visitor's machine."""
         kind = kinds()[self.kind]
         gpu = kind.gpu and replace(kind.gpu, name=kind.cards[0])
         return self.platform.machine(gpu, Driver(self.driver) if self.driver else None)
 
 
 def any_visit(chance):
-    """Return a random choice: a driver is at, just below or somewhere above a border, or a branch alone."""
+    """Return random choices, with drivers at and near a limit."""
     platform = chance.choice(SMALL)
     kind = chance.randrange(len(kinds()))
     driver = None
@@ -97,7 +97,7 @@ def embedded(text):
 
 
 def shown(text, visit):
-    """Return what the page shows for a visit, as its script finds it, with the names filled in."""
+    """Return the page's answer to a visit."""
     document = embedded(text)
     platform = next(
         row for row in document["platforms"] if row["key"] == visit.platform.key
@@ -116,20 +116,20 @@ def shown(text, visit):
 
 
 def planned(visit):
-    """Return what the page has to show for a visit, by asking ``choose`` for its machine."""
+    """Return the plan that the page must show."""
     packages = PACKAGES[visit.packages]
     plan = choose(visit.machine, Request(packages), catalog())
     return json.loads(json.dumps(answer_of(plan, packages)))
 
 
-def test_the_page_answers_as_choose_does(text):
+def test_page_answers_equal_plans(text):
     chance = random.Random(15)
     visits = [any_visit(chance) for _ in range(300)]
 
     assert [visit for visit in visits if shown(text, visit) != planned(visit)] == []
 
 
-def test_the_page_asks_nothing_of_anyone_and_allows_only_its_own_script(text):
+def test_page_loads_nothing_from_outside(text):
     outside = re.findall(
         r"""<[^>]*\s(?:src|href|action|style|on\w+)=["'](?!#)([^"']*)""", text
     )
@@ -141,7 +141,7 @@ def test_the_page_asks_nothing_of_anyone_and_allows_only_its_own_script(text):
     )
 
 
-def test_nothing_in_the_catalogue_ends_the_script(text):
+def test_catalog_text_cannot_end_the_script(text):
     hostile = replace(catalog(), date="</script><b>")
 
     assert "</script><b>" not in selector_page(hostile, ())

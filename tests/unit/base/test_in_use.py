@@ -1,4 +1,4 @@
-"""Temporary folders are removed once their run has ended."""
+"""Removal of abandoned temporary folders."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ with scratch_folder(Path(sys.argv[1])) as scratch:
 """
 
 
-def test_a_folder_is_held_until_the_run_ends(tmp_path):
+def test_folder_is_kept_until_its_run_ends(tmp_path):
     command = [sys.executable, "-c", HOLDS, str(tmp_path)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -40,14 +40,14 @@ def test_a_folder_is_held_until_the_run_ends(tmp_path):
 
 
 def made(folder, seconds=0):
-    """Make the temporary folder of a run that was killed some seconds after 1970."""
+    """Create the temporary folder of a run killed some seconds after 1970."""
     (folder / "uv").mkdir(parents=True)
     (folder / IN_USE).touch()
     os.utime(folder / IN_USE, (seconds, seconds))
     return folder
 
 
-def test_only_what_a_killed_run_left_is_removed(tmp_path):
+def test_only_folders_of_killed_runs_are_removed(tmp_path):
     new, notes = (
         made(tmp_path / "gpuinstall-new", time()),
         tmp_path / "gpuinstall-notes",
@@ -67,7 +67,7 @@ def test_only_what_a_killed_run_left_is_removed(tmp_path):
 
 
 @pytest.mark.root
-def test_temporary_folders_of_other_users_stay(tmp_path):
+def test_temporary_folders_of_other_users_are_kept(tmp_path):
     made(tmp_path / "gpuinstall-mine")
     theirs = made(tmp_path / "gpuinstall-theirs")
     os.chown(theirs, 65534, 65534)

@@ -36,7 +36,7 @@ def start(code):
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_every_signal_that_ends_a_program_is_an_interrupt(name):
+def test_signals_that_end_programs_interrupt(name):
     running = start(
         "try:\n print('ready', flush=True)\n wait()\nexcept KeyboardInterrupt:\n sys.exit(130)"
     )
@@ -72,7 +72,7 @@ main()
         *((module, "SIGTERM", said) for module, said in LATER.items()),
     ],
 )
-def test_an_interrupt_while_modules_load_ends_without_a_traceback(module, said, number):
+def test_interrupt_during_imports_prints_no_traceback(module, said, number):
     code = LOADING.format(module=module, number=number)
 
     done = process.run([sys.executable, "-c", code])
@@ -80,7 +80,7 @@ def test_an_interrupt_while_modules_load_ends_without_a_traceback(module, said, 
     assert (done.status, done.err) == (130, said)
 
 
-def test_a_program_that_a_thread_waits_for_is_ended_at_once():
+def test_interrupt_ends_programs_of_other_threads():
     code = f"""
 waiting = threading.Thread(target=lambda: print(process.run({SLEEP}).status))
 waiting.start()
@@ -97,7 +97,7 @@ except KeyboardInterrupt:
     assert out == f"{-signal.SIGKILL}\n"
 
 
-def test_a_block_is_finished_first():
+def test_deferred_interrupt_finishes_the_block():
     code = """
 try:
     with interruption.defer_interrupts():
@@ -114,7 +114,7 @@ except KeyboardInterrupt:
     assert out == "finished\ninterrupted\n"
 
 
-def test_a_signal_that_somebody_ignores_for_us_stays_ignored():
+def test_signal_ignored_by_nohup_is_ignored():
     code = f"{PREFACE}print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
     done = process.run(["nohup", sys.executable, "-c", code])
     assert done.out == "True\n"
@@ -141,7 +141,7 @@ def test_call_in_time_returns_or_raises():
         within(5, lambda: BytesIO(bytes(1 // 0)))
 
 
-def test_who_waits_for_a_call_is_interrupted():
+def test_waiting_for_a_call_can_be_interrupted():
     running = start(
         "print('ready', flush=True)\ninterruption.within(60, lambda: time.sleep(60))"
     )

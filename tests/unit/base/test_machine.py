@@ -51,11 +51,11 @@ FULL: dict[str, Any] = {
 }
 
 
-def test_a_full_document_is_written_as_it_was_read():
+def test_full_document_survives_a_round_trip():
     assert Machine.from_dict(FULL).to_dict() == FULL
 
 
-def test_a_machine_of_another_maker_is_written_as_it_was_read():
+def test_document_of_another_vendor_survives_a_round_trip():
     gpu = {
         **FULL["gpus"][0],
         "compute_capability": None,
@@ -71,7 +71,7 @@ def test_a_machine_of_another_maker_is_written_as_it_was_read():
     assert hash(machine) == hash(Machine.from_dict(document))
 
 
-def test_the_envelope_around_a_machine_is_taken_off():
+def test_machine_is_read_from_command_output():
     documents = (
         {"gpuinstall": 1, "command": "probe", "data": FULL},
         {"gpuinstall": 1, "command": "doctor", "data": {"machine": FULL}},
@@ -84,24 +84,24 @@ def read(**facts):
     return Machine.from_dict({**LEAST, **facts})
 
 
-def test_missing_pythons_mean_that_any_can_be_had_and_an_empty_list_that_none_can():
+def test_missing_pythons_differ_from_an_empty_list():
     assert (read().pythons, read(pythons=[]).pythons) == (None, ())
 
 
-def test_a_problem_blocks_unless_it_says_otherwise():
+def test_problems_block_by_default():
     passing = {"code": "b", "blocking": False}
     machine = read(problems=[{"code": "a"}, passing, {"code": "c", "gpus": [0]}])
     assert [problem.code for problem in machine.blocking] == ["a"]
 
 
-def test_driver_facts_may_be_missing_one_by_one():
+def test_driver_facts_are_optional():
     version = DriverVersion.parse("470.256.02")
     assert read(driver={}).driver == Driver()
     assert read(driver={"cuda": "12.2"}).driver == Driver(cuda=CudaVersion(12, 2))
     assert read(driver={"version": str(version)}).driver == Driver(version=version)
 
 
-def test_an_unknown_capability_stays_unknown():
+def test_unknown_capability_is_kept():
     gpus = read(gpus=[{"compute_capability": None}, CARD]).gpus
     assert [gpu.compute_capability for gpu in gpus] == [None, ComputeCapability(8, 0)]
 
@@ -129,14 +129,14 @@ def test_an_unknown_capability_stays_unknown():
         ({"problems": [{"code": "x", "gpus": [-1]}]}, "problems[0].gpus"),
     ],
 )
-def test_a_malformed_document_is_refused_by_the_place_of_its_fault(wrong, named):
+def test_malformed_document_is_reported_by_path(wrong, named):
     with pytest.raises(UsageError) as caught:
         read(**wrong)
     assert named in caught.value.message
     assert "\n" not in caught.value.message
 
 
-def test_what_is_no_machine_at_all_is_not_repeated_in_the_message():
+def test_message_about_malformed_document_is_short():
     document: Any = [{"name": "x" * 10_000}] * 100
     with pytest.raises(UsageError) as caught:
         Machine.from_dict(document)
@@ -155,6 +155,6 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(list(FULL)), JSON))
-def test_whatever_the_document_holds_only_our_own_error_leaves_it(wrong):
+def test_any_document_raises_only_usage_error(wrong):
     with suppress(UsageError):
         assert isinstance(read(**wrong), Machine)

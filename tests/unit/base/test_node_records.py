@@ -1,4 +1,4 @@
-"""Records of nodes: what a file must be, what a report says of nodes, which machines a lock is made for."""
+"""Records of nodes and their report."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +30,7 @@ def record(folder, node, machine, document=PASSED, command="sync"):
     write_record(folder, node, command, machine, document)
 
 
-def test_alike_nodes_are_one_group_and_expected_ones_without_a_record_missing(tmp_path):
+def test_report_groups_equal_nodes_and_lists_missing(tmp_path):
     record(tmp_path, "n3", H100)
     record(tmp_path, "n2", V100)
     record(tmp_path, "n1", H100)
@@ -47,7 +47,7 @@ def test_alike_nodes_are_one_group_and_expected_ones_without_a_record_missing(tm
     assert document["nodes"] == ["n1", "n2", "n3"]
 
 
-def test_a_node_is_as_bad_as_its_first_failed_command(tmp_path):
+def test_report_shows_first_failure_of_a_node(tmp_path):
     record(tmp_path, "n1", H100, REFUSED)
     record(tmp_path, "n1", H100, {"exit_code": 5, "errors": []}, "verify")
     record(tmp_path, "n2", None, {"exit_code": 4}, "verify")
@@ -59,18 +59,18 @@ def test_a_node_is_as_bad_as_its_first_failed_command(tmp_path):
     ]
 
 
-def test_names_of_nodes_are_listed():
+def test_node_names_are_listed():
     names = node_names("login,n9.site\nn09 rack-7.node-3\n")
     assert names == ["login", "n9.site", "n09", "rack-7.node-3"]
 
 
 @pytest.mark.parametrize("text", ["", "n1,", "../n1", "n[1-2]", "n1;ls"])
-def test_what_is_no_list_of_nodes_is_refused(text):
+def test_malformed_node_names_are_rejected(text):
     with pytest.raises(UsageError, match="is not the name of a node"):
         node_names(text)
 
 
-def test_the_name_of_this_node_can_be_given(monkeypatch):
+def test_node_name_is_read_from_its_variable(monkeypatch):
     monkeypatch.setenv("GPUINSTALL_NODE", "rack-7.node-3")
     assert this_node() == "rack-7.node-3"
     monkeypatch.setenv("GPUINSTALL_NODE", "../n1")
@@ -89,9 +89,9 @@ def test_links_and_pipes_are_not_read(tmp_path):
     assert messages == ["it is a link", "it is not a regular file"]
 
 
-def test_a_thousand_writers_lose_nothing_and_are_read_whole(tmp_path):
+def test_concurrent_writers_lose_no_record(tmp_path):
     expected = [f"n{number:04}" for number in range(1, 1001)]
-    # The earlier record of a node is replaced.
+    # A node's earlier record is replaced.
     record(tmp_path, "n0001", V100)
     with ThreadPoolExecutor(32) as writers:
         writing = [writers.submit(record, tmp_path, node, H100) for node in expected]
@@ -105,7 +105,7 @@ def test_a_thousand_writers_lose_nothing_and_are_read_whole(tmp_path):
     assert len(list(tmp_path.iterdir())) == len(expected)
 
 
-def test_a_password_in_an_address_is_not_recorded(tmp_path):
+def test_password_in_an_address_is_not_recorded(tmp_path):
     document = {
         "exit_code": 4,
         "errors": [{"message": "https://me:secret@index.example/simple"}],

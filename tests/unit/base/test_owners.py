@@ -1,4 +1,4 @@
-"""Whose files and programs are trusted."""
+"""Trusted owners of files and programs."""
 
 import os
 from pathlib import Path
@@ -23,7 +23,7 @@ def is_container(request, monkeypatch):
     return request.param
 
 
-def test_bootstrap_has_the_present_copy():
+def test_bootstrap_contains_the_current_copy():
     text = (ROOT / "bootstrap.py").read_text("utf-8")
 
     assert with_owners(text) == text
@@ -40,7 +40,7 @@ def test_bootstrap_has_the_present_copy():
         (0o1777, False, False),
     ],
 )
-def test_open_folders_are_refused_only_to_careful_root(
+def test_open_folders_are_rejected_only_for_careful_root(
     tmp_path, is_container, mode, *, is_end, is_exposed
 ):
     folder = tmp_path / "open"
@@ -53,7 +53,7 @@ def test_open_folders_are_refused_only_to_careful_root(
     assert found == ([expected] if is_exposed else [])
 
 
-def test_links_on_the_way_are_followed(tmp_path):
+def test_links_in_a_path_are_followed(tmp_path):
     open_folder = tmp_path / "open"
     (open_folder / "cache").mkdir(parents=True)
     (tmp_path / "link").symlink_to(open_folder)
@@ -83,7 +83,7 @@ def test_programs_in_open_folders_need_a_trusted_owner(tmp_path, is_container, m
         pytest.param(0, OTHER, True, marks=AS_ROOT),
     ],
 )
-def test_a_mounted_project_counts_as_roots_in_containers(
+def test_mounted_project_is_trusted_in_containers(
     tmp_path, is_container, owner, of_project, *, trusted_in_container
 ):
     venv = tmp_path / ".venv"
@@ -97,7 +97,7 @@ def test_a_mounted_project_counts_as_roots_in_containers(
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_programs_of_others_start_unless_in_sticky_folders(tmp_path):
+def test_foreign_programs_start_outside_sticky_folders(tmp_path):
     program = tmp_path / "bin" / "python3"
     program.parent.mkdir()
     program.touch(0o755)
@@ -108,7 +108,7 @@ def test_programs_of_others_start_unless_in_sticky_folders(tmp_path):
 
 
 @pytest.mark.root
-def test_the_owner_is_named(tmp_path):
+def test_owner_of_a_file_is_reported(tmp_path):
     (tmp_path / "file").touch()
     os.chown(tmp_path / "file", OTHER, -1)
     assert owners.owner_of(tmp_path / "file") == f"uid {OTHER}"

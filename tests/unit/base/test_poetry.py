@@ -29,7 +29,7 @@ def test_constraints_become_specifiers():
 
 
 @pytest.mark.parametrize("text", ["1.0 || 1.5", "^", "1.x", "<1 || >2"])
-def test_constraint_without_specifier_is_refused(text):
+def test_constraint_without_specifier_is_rejected(text):
     with pytest.raises(ValueError, match=r"version|specifier"):
         poetry_specifier(text)
 

@@ -10,7 +10,7 @@ from tests.lab.pace import within
 from tests.lab.processes import has_ended
 
 
-def test_each_line_is_heard_as_it_comes_and_kept():
+def test_output_lines_are_reported_and_kept():
     heard: list[str] = []
     code = "import sys; print('quiet'); sys.stderr.write('one\\ntwo\\n'); sys.exit(3)"
     done = process.run([sys.executable, "-c", code], each_error_line=heard.append)
@@ -18,7 +18,7 @@ def test_each_line_is_heard_as_it_comes_and_kept():
     assert (done.status, done.out, done.err) == (3, "quiet\n", "one\ntwo\n")
 
 
-def test_a_program_gets_its_text_and_nothing_of_our_stdin():
+def test_program_receives_only_its_own_input():
     code = """
 import sys
 from gpuinstall.base import process
@@ -36,7 +36,7 @@ COMPILER = "import os, time\npid = os.fork()\nif pid == 0:\n    time.sleep(60)\n
 @pytest.mark.parametrize(
     ("then", "status"), [("time.sleep(60)", None), ("os._exit(1)", 1)]
 )
-def test_what_a_group_has_started_ends_with_it(then, status):
+def test_group_ends_with_its_program(then, status):
     done = process.run([sys.executable, "-c", COMPILER + then], seconds=1, group=True)
     assert done.status == status
     assert has_ended(done.out.strip())
@@ -51,9 +51,7 @@ HOLDER = "import os, sys, time\nif os.fork() == 0:\n    os.setsid()\n    time.sl
     [("time.sleep(40)", None, ""), ("print('done')", 0, "done\n")],
 )
 @pytest.mark.parametrize("heard", [True, False])
-def test_a_program_whose_child_keeps_its_output_open_is_not_waited_for(
-    then, status, out, *, heard
-):
+def test_child_that_keeps_output_open_is_ignored(then, status, out, *, heard):
     begun = time.monotonic()
     done = process.run(
         [sys.executable, "-c", HOLDER + then],
@@ -75,7 +73,7 @@ ENDLESS = "import os\nprint('begun', flush=True)\nwhile True: os.write(1, b'x' *
         (ENDLESS, 60, "wrote more than 10 MB"),
     ],
 )
-def test_a_program_that_takes_or_writes_too_much_is_ended(code, silence, excess):
+def test_slow_or_verbose_program_is_stopped(code, silence, excess):
     command = [sys.executable, "-c", code]
     patience = Patience(silence=silence)
     with within(20):
@@ -89,12 +87,12 @@ def test_a_program_that_takes_or_writes_too_much_is_ended(code, silence, excess)
 
 
 @pytest.mark.parametrize("said", ["soon", "0", "-1", "inf", "nan"])
-def test_patience_is_a_number_above_nothing(said):
+def test_silence_variable_must_be_positive(said):
     with pytest.raises(UsageError, match="GPUINSTALL_SILENCE"):
         read_patience({"GPUINSTALL_SILENCE": said})
 
 
-def test_uv_has_its_own_patience_or_the_users():
+def test_uv_timeouts_follow_silence_and_variables():
     usual = read_patience({}).variables({})
     assert (usual["UV_HTTP_TIMEOUT"], usual["UV_HTTP_RETRIES"]) == ("30", "3")
     chosen = Patience(silence=7).variables({"UV_HTTP_RETRIES": "9"})

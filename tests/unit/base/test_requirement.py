@@ -1,4 +1,4 @@
-"""Requirements that are addresses or folders."""
+"""Requirements, addresses, and folders."""
 
 import gc
 import sys
@@ -39,7 +39,7 @@ ADDRESSES = {
         "git+https://git.example/t@main#subdirectory=s",
     ),
     "-e Thing @ ./lib": ("thing", "./lib"),
-    # Paths may have blanks.
+    # Paths can contain blanks.
     "./a folder": ("a-folder", "./a folder"),
     "-e ./my lib": ("my-lib", "./my lib"),
     "-e my lib": ("my-lib", "./my lib"),
@@ -51,7 +51,7 @@ ADDRESSES = {
 }
 
 
-def test_an_address_is_read_with_the_name_that_it_tells():
+def test_address_implies_a_name():
     requirements = {text: parse_requirement(text) for text in ADDRESSES}
     found = {text: (one.name, one.url) for text, one in requirements.items()}
     assert found == ADDRESSES
@@ -63,11 +63,11 @@ def test_an_address_is_read_with_the_name_that_it_tells():
 @pytest.mark.parametrize(
     "text", ["torch", "torch>=2", "torch[opt]==2.*; python_version < '3.13'", "a.b"]
 )
-def test_what_is_no_address_has_none(text):
+def test_plain_requirements_have_no_address(text):
     assert parse_requirement(text).url is None
 
 
-def test_extras_and_markers_of_an_address_are_kept():
+def test_extras_and_markers_of_addresses_are_kept():
     asked = parse_requirement("./lib[a,b] ; sys_platform == 'linux'")
     assert asked.extras == ("a", "b")
     assert str(asked.marker) == 'sys_platform == "linux"'
@@ -101,7 +101,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_what_is_no_requirement_is_malformed(why):
+def test_malformed_requirements_are_rejected(why):
     for text in REFUSED[why]:
         with pytest.raises(UsageError) as caught:
             parse_requirement(text)
@@ -118,22 +118,22 @@ def test_what_is_no_requirement_is_malformed(why):
         ("lib @ file:///srv/lib", None),
     ],
 )
-def test_a_path_may_be_written_as_a_file_address(text, path):
+def test_paths_can_be_file_addresses(text, path):
     assert parse_requirement(text).path == path
 
 
 @pytest.mark.parametrize(
     ("typed", "likely"),
     [
-        # These two are conda's spelling.
+        # conda writes these two.
         ("torch=2.9", "torch==2.9"),
         ("torch[opt]=2.9.*", "torch[opt]==2.9.*"),
         ("pytorch >=2.9", "torch>=2.9"),
-        # Only a folder of this machine can be editable.
+        # Only a folder on this machine can be editable.
         (f"-e {REPOSITORY}", REPOSITORY),
     ],
 )
-def test_what_is_written_otherwise_is_answered_with_the_right_one(typed, likely):
+def test_malformed_requirement_suggests_the_correct_form(typed, likely):
     with pytest.raises(UsageError) as caught:
         parse_requirement(typed)
     assert caught.value.hint == f"Write {likely} instead of {typed}"
@@ -142,7 +142,7 @@ def test_what_is_written_otherwise_is_answered_with_the_right_one(typed, likely)
 
 @pytest.mark.heavy
 def test_markers_are_parsed_in_several_threads():
-    # What is collected while a syntax tree is made lets other threads run.
+    # Garbage collection during parsing lets other threads run.
     class Rubbish:
         def __init__(self):
             self.own = self

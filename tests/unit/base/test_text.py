@@ -1,4 +1,4 @@
-"""Text from outside, as a person reads it."""
+"""Text from outside, without logins and control characters."""
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.text import (
@@ -32,7 +32,7 @@ ADDRESSES = {
 }
 
 
-def test_no_login_of_an_address_is_shown():
+def test_logins_in_addresses_are_hidden():
     assert {text: redacted(text) for text in ADDRESSES} == ADDRESSES
     for text, expected in ADDRESSES.items():
         assert visible(f"see {text}!") == f"see {expected}!"
@@ -40,13 +40,13 @@ def test_no_login_of_an_address_is_shown():
             assert without_logins(text) == expected.replace("****@", "")
 
 
-def test_no_text_of_a_document_has_a_login():
+def test_logins_in_documents_are_hidden():
     document = {"seen": [list(ADDRESSES), {"name": "you@b.example"}], "count": 1}
     texts = [list(ADDRESSES.values()), {"name": "you@b.example"}]
     assert redacted_document(document) == {"seen": texts, "count": 1}
 
 
-def test_an_error_holds_no_login():
+def test_logins_in_errors_are_hidden():
     address = "https://ann:secret@a.example"
     error = UsageError(
         "odd", address, why=address, evidence=address, hint=f"curl {address}"

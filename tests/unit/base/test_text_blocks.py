@@ -1,4 +1,4 @@
-"""Lines of ours in a file of others."""
+"""Blocks of lines in another program's file."""
 
 import pytest
 from hypothesis import given
@@ -16,18 +16,18 @@ TEXTS = st.lists(
 
 
 @given(TEXTS, LINES)
-def test_what_is_put_in_comes_out_to_the_byte(text, lines):
+def test_removed_block_restores_the_text(text, lines):
     assert without_block(with_block(text, lines)) == text
 
 
-def test_what_comes_into_the_file_later_stays():
+def test_lines_added_around_a_block_are_kept():
     hooked = with_block("a = 1\n", ["b = 2"])
 
     assert without_block(f"# new\n{hooked}c = 3\n") == "# new\na = 1\nc = 3\n"
     assert without_block(hooked.replace("\n", "\r\n")) == "a = 1\r\n"
 
 
-def test_without_one_of_its_marks_no_line_is_taken_for_ours():
+def test_block_without_both_marks_is_not_removed():
     hooked = with_block("a = 1\n", ["b = 2"])
     for text in (hooked.split("\n", 1)[1], hooked.replace("# end", "# the end")):
         with pytest.raises(BrokenBlockError):

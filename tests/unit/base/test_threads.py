@@ -5,7 +5,7 @@ import pytest
 from gpuinstall.base.threads import side_by_side
 
 
-def test_calls_wait_beside_each_other_and_answer_in_order():
+def test_side_by_side_calls_return_in_order():
     all_there = Barrier(3, timeout=10)
 
     def call(item):
@@ -15,11 +15,11 @@ def test_calls_wait_beside_each_other_and_answer_in_order():
     assert side_by_side(call, (3, 1, 2)) == [6, 2, 4]
 
 
-def test_one_call_alone_needs_no_thread():
+def test_single_call_needs_no_thread():
     assert side_by_side(lambda _: get_ident(), [None]) == [get_ident()]
     assert side_by_side(lambda _: get_ident(), []) == []
 
 
-def test_what_the_first_raises_is_raised():
+def test_first_exception_is_raised():
     with pytest.raises(ZeroDivisionError):
         side_by_side(lambda item: 1 // item, (1, 0, 2))

@@ -6,7 +6,7 @@ import pytest
 from gpuinstall.base import process, uv
 
 
-def test_nothing_of_the_users_configuration_changes_what_is_installed():
+def test_user_settings_do_not_change_installed_packages():
     given = {
         "PATH": "/bin",
         "UV_INDEX": "https://extra.example/simple",
@@ -36,12 +36,12 @@ def test_nothing_of_the_users_configuration_changes_what_is_installed():
     assert environment["PATH"] == "/bin"
 
 
-def test_offline_is_handed_on():
+def test_offline_is_passed_to_uv():
     assert uv.environment({}, {}, offline=True)["UV_OFFLINE"] == "1"
     assert "UV_OFFLINE" not in uv.environment({}, {})
 
 
-def test_interpreters_are_named_by_their_full_path_and_credentials_are_in_no_command():
+def test_commands_contain_full_paths_and_no_credentials():
     python = Path("/usr/bin/python3.12")
     commands = [
         uv.create(python, Path("/x/staging")),
@@ -55,7 +55,7 @@ def test_interpreters_are_named_by_their_full_path_and_credentials_are_in_no_com
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="on Windows the answer is uv's own")
-def test_the_cache_of_uv_lies_where_uv_says_itself(tmp_path):
+def test_cache_folder_equals_the_one_of_uv(tmp_path):
     table = [
         {},
         {"UV_CACHE_DIR": str(tmp_path / "a")},

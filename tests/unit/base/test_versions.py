@@ -15,19 +15,19 @@ PARSERS = [Backend.parse, ComputeCapability.parse, CudaVersion.parse]
 PARSERS += [DriverVersion.parse]
 
 
-def test_sm_number_becomes_a_compute_capability():
+def test_sm_number_becomes_compute_capability():
     capabilities = [str(ComputeCapability.from_sm(sm)) for sm in (37, 90, 120)]
     assert capabilities == ["3.7", "9.0", "12.0"]
     assert ComputeCapability(12, 1).sm == "sm_121"
 
 
-def test_driver_versions_compare_by_number_not_by_text():
+def test_driver_versions_compare_by_number():
     older, newer, branch = map(DriverVersion.parse, ("535.54.03", "535.183.01", "570"))
     assert older < newer < branch
     assert (newer.branch, str(newer)) == (535, "535.183.01")
 
 
-def test_the_number_of_windows_device_manager_is_the_drivers_own():
+def test_windows_driver_number_is_converted():
     drivers = {
         "31.0.15.3623": "536.23",
         "32.0.15.6094": "560.94",
@@ -49,7 +49,7 @@ def test_the_number_of_windows_device_manager_is_the_drivers_own():
         ("xpu", "xpu", None, "xpu"),
     ],
 )
-def test_a_tag_is_read_and_written_as_it_was(tag, kind, version, in_a_file_name):
+def test_backend_tag_survives_a_round_trip(tag, kind, version, in_a_file_name):
     backend = Backend.parse(tag)
 
     assert backend == Backend(kind, version)
@@ -76,20 +76,20 @@ def test_a_tag_is_read_and_written_as_it_was(tag, kind, version, in_a_file_name)
         ),
     ],
 )
-def test_anything_else_is_refused(parse, refusal, texts):
+def test_malformed_versions_are_rejected(parse, refusal, texts):
     for text in texts.split("|"):
         with pytest.raises(ValueError, match=refusal):
             parse(text)
 
 
 @given(st.integers(0, 999), st.integers(0, 99))
-def test_what_is_written_is_read_back(major, minor):
+def test_versions_survive_a_round_trip(major, minor):
     for kind in (CudaVersion, ComputeCapability):
         assert kind.parse(str(kind(major, minor))) == (major, minor)
 
 
 @pytest.mark.parametrize("parse", PARSERS)
 @given(text=st.text())
-def test_parsers_raise_value_error_and_nothing_else(parse, text):
+def test_parsers_raise_only_value_error(parse, text):
     with suppress(ValueError):
         assert str(parse(text)) == text

@@ -1,4 +1,4 @@
-"""The catalogue as shipped: consistent in itself, every row sourced and dated."""
+"""Consistency of the catalog: each row has a source and a date."""
 
 import re
 from collections import Counter
@@ -19,13 +19,13 @@ FILES = ("builds.toml", "drivers.toml", "hashes.toml")
 
 
 def rows(table):
-    """Every row of every list of tables in a file."""
+    """Return all rows of all lists of tables in a file."""
     lists = [value for value in table.values() if isinstance(value, list)]
     return [row for items in lists for row in items if isinstance(row, dict)]
 
 
 def keys(row):
-    """The evidence of a row; a build has its own for each platform."""
+    """Return the evidence keys of a row; a build has one for each platform."""
     platforms = [
         value[2]
         for value in row.values()
@@ -35,7 +35,7 @@ def keys(row):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_row_names_evidence_that_has_a_source_and_a_date(name):
+def test_every_row_has_dated_evidence(name):
     table = read_data(name)
 
     assert rows(table)
@@ -50,7 +50,7 @@ def test_every_row_names_evidence_that_has_a_source_and_a_date(name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_no_evidence_is_listed_in_vain(name):
+def test_all_evidence_is_used(name):
     table = read_data(name)
     singles = [
         value
@@ -70,7 +70,7 @@ def test_no_build_is_listed_twice():
     assert [name for name, count in counted.items() if count > 1] == []
 
 
-def test_every_build_is_whole():
+def test_every_build_is_complete():
     for build in load_catalog().builds:
         is_for_gpus = build.backend != CPU
         toolkit = ".".join(map(str, build.toolkit or ()))
@@ -81,7 +81,7 @@ def test_every_build_is_whole():
         assert (build.glibc is not None) == (build.os == "linux"), build.name
 
 
-def test_every_capability_belongs_to_a_chip_of_the_gpu_table():
+def test_capabilities_are_in_the_gpu_table():
     known = {product.capability for product in products()}
     code = {
         code.capability
@@ -103,7 +103,7 @@ def test_every_capability_belongs_to_a_chip_of_the_gpu_table():
     } <= drivers.unified_memory.keys()
 
 
-def test_the_builds_for_gpus_whose_files_carry_no_label_are_known():
+def test_builds_without_labels_are_known():
     builds = [build for build in load_catalog().builds if build.backend != CPU]
     unlabelled = {
         (build.name, build.platform) for build in builds if not build.labelled
@@ -114,7 +114,7 @@ def test_the_builds_for_gpus_whose_files_carry_no_label_are_known():
     }
 
 
-def test_the_default_index_serves_one_build_of_a_release_to_a_platform():
+def test_default_index_has_one_build_per_platform():
     served = Counter(
         (build.torch, build.os, build.arch)
         for build in load_catalog().builds
@@ -130,14 +130,14 @@ def test_the_default_index_serves_one_build_of_a_release_to_a_platform():
     } <= {(os, arch) for _, os, arch in served}
 
 
-def test_driver_branches_ascend_and_so_does_the_cuda_that_they_serve():
+def test_driver_branches_and_their_cuda_ascend():
     branches = load_catalog().drivers.branches
 
     assert list(branches) == sorted(branches)
     assert [cuda for _, cuda in branches] == sorted(cuda for _, cuda in branches)
 
 
-def test_the_family_is_named_as_indexes_name_it_and_has_what_everybody_asks_for():
+def test_family_names_are_normalized():
     assert {
         canonicalize_name(name) for name in load_catalog().family
     } == load_catalog().family
@@ -150,7 +150,7 @@ def test_the_family_is_named_as_indexes_name_it_and_has_what_everybody_asks_for(
     } <= load_catalog().family
 
 
-def test_every_chip_has_a_generation_and_the_first_driver_that_knows_it():
+def test_every_chip_has_generation_and_first_driver():
     drivers = load_drivers()
     told = drivers.first_drivers.keys() | drivers.tegra.keys()
     chips = {ComputeCapability.parse(text) for text in load_gpus()["chips"].values()}
@@ -174,14 +174,14 @@ def test_every_chip_has_a_generation_and_the_first_driver_that_knows_it():
         ("9.28.0.42", 13, "7.5", "None"),
     ],
 )
-def test_a_cudnn_serves_the_chips_between_two(version, cuda, floor, ceiling):
+def test_cudnn_supports_a_range_of_chips(version, cuda, floor, ceiling):
     drivers = load_drivers()
 
     assert str(drivers.cudnn_floor(version)) == floor
     assert str(drivers.cudnn_ceiling(version, cuda)) == ceiling
 
 
-def test_every_release_has_its_default_build_and_its_companions():
+def test_every_release_has_default_build_and_companions():
     catalog = load_catalog()
     for torch, release in catalog.releases.items():
         builds = [build for build in catalog.builds if build.torch == torch]
@@ -194,7 +194,7 @@ def test_every_release_has_its_default_build_and_its_companions():
                 assert (package, version) in catalog.companions, torch
 
 
-def test_every_cuda_that_a_build_needs_has_its_first_driver():
+def test_every_cuda_has_its_first_driver():
     builds = load_catalog().builds
     majors = {
         build.toolkit[0]
@@ -205,7 +205,7 @@ def test_every_cuda_that_a_build_needs_has_its_first_driver():
     assert majors <= set(load_catalog().drivers.floors)
 
 
-def test_every_id_on_the_bus_has_a_chip_whose_capability_is_known():
+def test_every_pci_id_has_a_known_chip():
     table = read_data("gpus.toml")
 
     assert {text.partition(": ")[0] for text in table["pci"].values()} <= set(
@@ -217,7 +217,7 @@ def test_every_id_on_the_bus_has_a_chip_whose_capability_is_known():
     assert all(product.name.strip() for product in products())
 
 
-def test_every_published_hash_is_one_of_a_wheel_of_a_release():
+def test_every_hash_belongs_to_a_released_wheel():
     for row in read_data("hashes.toml")["wheels"]:
         name, version, *_ = parse_wheel_filename(row["file"])
         assert name in load_catalog().family
@@ -227,7 +227,7 @@ def test_every_published_hash_is_one_of_a_wheel_of_a_release():
         assert re.fullmatch("[0-9a-f]{64}", row["sha256"])
 
 
-def test_what_a_companion_imports_and_does_not_require_is_named():
+def test_undeclared_imports_of_companions_are_listed():
     undeclared = load_catalog().undeclared
     assert undeclared({"torch": "2.6.0", "triton": "3.2.0"}) == ("setuptools",)
     assert undeclared({"torch": "2.6.0", "triton": "3.2.0", "setuptools": "80.0"}) == ()
@@ -235,7 +235,7 @@ def test_what_a_companion_imports_and_does_not_require_is_named():
     assert undeclared({"torch": "2.6.0+cpu"}) == ()
 
 
-def test_windows_on_arm_has_nvidias_own_build_and_no_other_for_a_gpu():
+def test_windows_on_arm_has_one_gpu_build():
     catalog = load_catalog()
     builds = catalog.builds_for("windows", "arm64")
     (own,) = [build for build in builds if build.backend != CPU]

@@ -1,4 +1,4 @@
-"""A GPU by its name."""
+"""GPUs by name."""
 
 import re
 import time
@@ -24,7 +24,7 @@ NAMES = Path(__file__).parents[2] / "data" / "gpu_names.txt"
 
 
 def found(name):
-    """What a name leads to: a compute capability, the name of other code, or the slug of the error."""
+    """Return a capability, another vendor's architecture, or an error code."""
     try:
         gpu = find_gpu(name)
         return str(gpu.capability or gpu.architecture)
@@ -33,7 +33,7 @@ def found(name):
 
 
 def said(name):
-    """The same, and what is said of an error."""
+    """Return the message and hint for an unknown name."""
     try:
         find_gpu(name)
     except GpuInstallError as error:
@@ -49,7 +49,7 @@ def cases():
             yield name, result, [word for word in words.split(" | ") if word]
 
 
-def test_a_name_leads_to_a_chip_or_to_what_is_said():
+def test_name_results_in_chip_or_message():
     wrong = {}
     for name, result, words in cases():
         missing = [word for word in words if word not in said(name)]
@@ -59,14 +59,14 @@ def test_a_name_leads_to_a_chip_or_to_what_is_said():
     assert wrong == {}
 
 
-def test_a_product_keeps_the_words_of_the_person_where_they_say_less_or_more_than_a_listed_name():
+def test_product_keeps_more_specific_words():
     names = {
         "rtx 5090": "GeForce RTX 5090",
         "NVIDIA-A100-80GB-PCIe": "NVIDIA-A100-80GB-PCIe",
         "A100 MIG 1g.5gb": "A100 MIG 1g.5gb",
-        # That of 4 GB alone is listed.
+        # Only the 4 GB model is listed.
         "T400": "T400",
-        # Not listed: its family leaves no doubt.
+        # These are not listed, but their family determines the chip.
         "RTX 5070 SUPER": "RTX 5070 SUPER, taken for an RTX 50",
         "NVIDIA RTX 5070 SUPER": "RTX 5070 SUPER, taken for an RTX 50",
         "Vera Rubin": "Vera Rubin, taken for an unreleased chip of 10.7",
@@ -85,7 +85,7 @@ def bare(name):
 
 
 def spellings(name):
-    """A listed name in lower case, with underscores, with hyphens, with the maker's words and without."""
+    """Return spellings in lower case, with separators, and without vendor."""
     low = {name.lower(), bare(name).lower(), f"nvidia {bare(name)}".lower()}
     return {
         name,
@@ -99,10 +99,10 @@ def letters(text):
     return re.sub("[^a-z0-9]", "", text.lower())
 
 
-# Of a dozen spellings of a name a step of 5 takes two or three, other ones of each name.
+# A step of 5 selects two or three of a dozen spellings, different ones for each name.
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.heavy)])
-def test_a_listed_name_however_written_finds_its_chip_or_has_several(step):
-    # The capabilities of the products with these letters, derived without the reader.
+def test_listed_name_is_found_in_any_spelling(step):
+    # The capabilities of all products with these letters.
     sold = defaultdict(set)
     for one in products():
         sold[letters(bare(one.name))].add(str(one.capability))
@@ -125,7 +125,7 @@ SHARED_NUMBERS = {"840m", "860m", "880m", "760m", "780m", "m4"}
 
 
 def other_spellings(chip, name):
-    """Return another maker's name in every case, with every separator, prefix and suffix."""
+    """Return a name in all cases, with all separators and suffixes."""
     texts = (name.lower(), name.upper(), name.replace(" ", "_"), name.replace(" ", "-"))
     prefixes = [f"{chip.brand} ", f"{chip.brand.upper()}_"]
     if letters(name) not in SHARED_NUMBERS:
@@ -134,9 +134,9 @@ def other_spellings(chip, name):
     return {"".join(parts) for parts in product(prefixes, texts, suffixes)}
 
 
-# Of sixty spellings of a name a step of 17 takes three or four, other ones of each name.
+# A step of 17 selects three or four of sixty spellings, different ones for each name.
 @pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.heavy)])
-def test_another_makers_name_is_found_however_it_is_spelled(step):
+def test_names_of_other_vendors_are_found(step):
     spelled = [
         (text, chip.architecture)
         for chip in other_chips()
@@ -149,7 +149,7 @@ def test_another_makers_name_is_found_however_it_is_spelled(step):
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_a_gpu_or_an_error_that_says_why(text):
+def test_any_text_is_a_gpu_or_an_error(text):
     errors = {"gpu-unknown", "gpu-ambiguous", "gpu-not-supported"}
 
     assert found(text) in {
@@ -160,7 +160,7 @@ def test_any_text_is_a_gpu_or_an_error_that_says_why(text):
 
 
 @pytest.mark.parametrize("letters", ["a", "1.", "b5", "... ", "rtx 4090 "])
-def test_a_name_of_100_000_letters_is_unknown_at_once(letters):
+def test_long_names_are_rejected_quickly(letters):
     start = time.process_time()
 
     assert found(letters * (100_000 // len(letters))) in {
@@ -170,7 +170,7 @@ def test_a_name_of_100_000_letters_is_unknown_at_once(letters):
     assert time.process_time() - start < 2
 
 
-def test_what_stands_beside_an_arm_processor_is_known():
+def test_gpus_with_arm_hosts_are_known():
     names = [
         "DGX Spark",
         "Jetson Orin",
@@ -187,7 +187,7 @@ def test_what_stands_beside_an_arm_processor_is_known():
     assert [find_gpu(name).arm for name in names] == [True] * 6 + [False] * 4
 
 
-def test_what_people_call_the_cards_of_a_capability_is_what_its_products_are_called():
+def test_series_names_match_their_products():
     listed = load_gpus()["series"]
     names = {
         text: [one.name for one in products() if str(one.capability) == text]
@@ -205,5 +205,5 @@ def test_what_people_call_the_cards_of_a_capability_is_what_its_products_are_cal
 
 
 def _is_called(series, products):
-    """Whether a product is of a series: RTX 30 of RTX 3090, GTX 900 of GTX 980."""
+    """Return whether a series includes a product: RTX 30 and RTX 3090."""
     return any(series.rstrip("0") in name for name in products)

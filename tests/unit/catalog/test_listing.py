@@ -1,4 +1,4 @@
-"""What the sources list, asked for real on loopback; the catalogue's builds against it; the tags of real wheels."""
+"""Listings of sources, builds of the catalog, and tags of wheels."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ TAGS = ("cpu", "cu126", "cu134")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The wheels of one release for two platforms."""
+    """Create the wheels of one release for two platforms."""
     return catalog_index(
         tmp_path_factory.mktemp("served"),
         ["2.14.1"],
@@ -44,7 +44,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def client(tmp_path):
-    """A client with a cache of its own."""
+    """Create a client with its own cache."""
     with Client(cache=tmp_path / "cache") as client:
         yield client
 
@@ -74,7 +74,7 @@ def test_every_layout_lists_the_same_wheels(habits, folder, client):
     ]
 
 
-def test_silent_index_is_said_once_and_the_folder_still_serves(folder, client):
+def test_unreachable_index_is_reported_once(folder, client):
     with StandInIndex(folder) as index:
         sources = naming(
             ("find-links", str(folder / "whl" / "cpu")),
@@ -87,9 +87,7 @@ def test_silent_index_is_said_once_and_the_folder_still_serves(folder, client):
     assert {wheel.source for wheel in listing.wheels} == {str(folder / "whl" / "cpu")}
 
 
-def test_named_index_comes_before_folders_and_the_official_one_after_them(
-    folder, client
-):
+def test_requested_index_precedes_folders(folder, client):
     place = str(folder / "whl" / "cu126")
     with StandInIndex(folder) as index:
         official = naming(("find-links", place), torch_index=index.torch_index)
@@ -103,7 +101,7 @@ def test_named_index_comes_before_folders_and_the_official_one_after_them(
         )
 
 
-def test_configured_default_index_is_asked_and_comes_last(folder, client):
+def test_default_index_is_listed_last(folder, client):
     with StandInIndex(folder) as index:
         sources = naming(("index-url", index.default_index), sources=_named(index))
         listing = read_listing(sources, client, ["cu126"], ["torch"])
@@ -116,7 +114,7 @@ def test_configured_default_index_is_asked_and_comes_last(folder, client):
     assert all(wheel.sha256 for wheel in listing.wheels[1:])
 
 
-def test_local_indexes_are_read_by_their_pages_or_their_files(folder, client, tmp_path):
+def test_local_indexes_are_pages_or_folders(folder, client, tmp_path):
     name = "torch-2.14.1-cp312-cp312-manylinux_2_28_x86_64.whl"
     (tmp_path / "simple" / "torch").mkdir(parents=True)
     (tmp_path / "simple" / "torch" / "index.html").write_text(
@@ -151,7 +149,7 @@ def test_family_package_is_listed_on_demand(folder, client):
     )
 
 
-def test_name_that_leads_out_stops_the_listing(client, tmp_path):
+def test_unsafe_file_name_stops_the_listing(client, tmp_path):
     make_wheel(tmp_path / "whl" / "cpu", "torch", "2.14.1", "cp312-cp312-win_amd64")
     (tmp_path / "whl/cpu/torch-2.14.1-cp312-cp312-win_amd64.whl").rename(
         tmp_path / "whl/cpu/torch-..\\x.whl"
@@ -179,7 +177,7 @@ def _wheels(*names, source):
 
 
 def _listed(torch, tag="", platform="manylinux_2_28_x86_64"):
-    """A wheel of the torch index, or, without a tag, of the default index."""
+    """Return a wheel of the torch index, or without tag of the default one."""
     name = f"torch-{torch}-cp312-cp312-{platform}.whl"
     return _wheels(name, source=f"{INDEX}/{tag}" if tag else DEFAULT_INDEX)
 
@@ -197,7 +195,7 @@ ALL = {"default_listed": True}
 @pytest.mark.parametrize(
     ("builds", "wheels", "listing", "narrowed_to"),
     [
-        # What is listed has the Pythons that are there, wherever it was seen before.
+        # Listed builds have the Pythons of their wheels.
         (
             [CU126],
             _listed("2.14.1+cu126", "cu126"),
@@ -205,7 +203,7 @@ ALL = {"default_listed": True}
             [(f"{INDEX}/cu126", NEW, None)],
         ),
         ([UNVERIFIED], _listed("2.15.0+cu130", "x"), {}, [(f"{INDEX}/x", NEW, None)]),
-        # What the index no longer has, or has for another platform alone, is withdrawn.
+        # A build that is missing, or exists only for another platform, is withdrawn.
         ([CU126], (), {}, [(TORCH, BOTH, "withdrawn")]),
         (
             [CU126],
@@ -213,10 +211,10 @@ ALL = {"default_listed": True}
             {},
             [(TORCH, BOTH, "withdrawn")],
         ),
-        # What it was not asked for stays as it is.
+        # A build of a page that was not requested is unchanged.
         ([_build("2.14.1", "cu132")], (), {}, [(TORCH, BOTH, None)]),
         ([OF_WINDOWS], (), {}, [(TORCH, BOTH, None)]),
-        # A prerelease, or a build of a kind that the catalogue has none of, is not added.
+        # Prereleases and unknown kinds of builds are not added.
         (
             [OF_WINDOWS],
             _listed("2.16.0.dev20261101+cu130", "cu130"),
@@ -229,7 +227,7 @@ ALL = {"default_listed": True}
             {},
             [(TORCH, BOTH, None)],
         ),
-        # Two sources give two builds, the first source first.
+        # Two sources result in two builds, in the order of the sources.
         (
             [CU126],
             (
@@ -241,10 +239,10 @@ ALL = {"default_listed": True}
             {},
             [("/near", ("3.11",), None), (f"{INDEX}/cu126", NEW, None)],
         ),
-        # Without the torch index the default index has its build, and no other can be reached.
+        # Without the torch index, only the default index is available.
         ([DEFAULT], (), SILENT, [(DEFAULT_INDEX, BOTH, None)]),
         ([CU126], (), SILENT, [(TORCH, BOTH, "unreachable")]),
-        # The default index has what the torch index has withdrawn, unless it was listed too.
+        # The default index has withdrawn builds unless it was listed.
         ([DEFAULT], (), {}, [(DEFAULT_INDEX, BOTH, None)]),
         (
             [DEFAULT, NEWER_DEFAULT],
@@ -252,14 +250,14 @@ ALL = {"default_listed": True}
             ALL,
             [(TORCH, BOTH, "withdrawn"), (DEFAULT_INDEX, NEW, None)],
         ),
-        # It is passed over where another source has the build.
+        # Other sources take precedence over the default index.
         (
             [NEWER_DEFAULT],
             (*_listed("2.15.0+cu130", "cu130"), *_listed("2.15.0")),
             ALL,
             [(f"{INDEX}/cu130", NEW, None)],
         ),
-        # Pythons are in order, without free-threaded ones.
+        # Pythons are sorted and exclude free-threaded ones.
         (
             [CU126],
             _wheels(
@@ -274,15 +272,13 @@ ALL = {"default_listed": True}
         ),
     ],
 )
-def test_a_build_is_narrowed_to_what_the_sources_have(
-    builds, wheels, listing, narrowed_to
-):
+def test_builds_are_limited_to_listed_wheels(builds, wheels, listing, narrowed_to):
     found = narrowed(builds, Listing(wheels, ASKED, **listing), "linux_x86_64")
 
     assert [(build.source, build.pythons, build.absent) for build in found] == (
         narrowed_to
     )
-    # The files of the default index carry no label.
+    # Files of the default index have no label.
     assert all(build.labelled == (build.source != DEFAULT_INDEX) for build in found)
 
 
@@ -293,14 +289,14 @@ def test_listed_build_keeps_its_facts():
     assert (found.glibc, found.toolkit) == ("2.28", CudaVersion(12, 6))
 
 
-def test_build_that_only_the_index_knows_is_marked_unknown():
+def test_build_without_catalog_entry_is_unknown():
     listing = Listing(_listed("2.16.0+cu136", "cu136"), ASKED)
     _, found = narrowed([OF_WINDOWS], listing, "linux_x86_64")
     assert (found.name, len(found.unread)) == ("2.16.0+cu136", 1)
     assert (found.toolkit, found.glibc) == (CudaVersion(13, 6), "2.28")
 
 
-def test_companions_are_offered_by_backend_and_platform():
+def test_companions_are_listed_by_backend_and_platform():
     wheels = _wheels(
         "torchvision-0.29.2+cu126-cp312-cp312-win_amd64.whl",
         "torchvision-0.29.1+cu126-cp312-cp312-linux_x86_64.whl",
@@ -333,7 +329,7 @@ def test_companions_are_offered_by_backend_and_platform():
             "3.12",
             "2.5",
         ),
-        # A wheel for many Pythons names none, and some platforms have no plan.
+        # A wheel for several Pythons has none, and some platforms are unsupported.
         ("cp38-abi3-manylinux_2_28_x86_64", "linux_x86_64", None, "2.28"),
         ("cp311.cp312-none-win_amd64", "windows_x86_64", None, None),
         ("py3-none-any", None, None, None),
@@ -341,7 +337,7 @@ def test_companions_are_offered_by_backend_and_platform():
         ("cp312-cp312-linux_s390x", None, "3.12", None),
     ],
 )
-def test_tag_of_a_wheel(tag, platform, name, floor):
+def test_wheel_tag_is_parsed(tag, platform, name, floor):
     tags = parse_tag(tag)
     assert (platforms(tags), python(tags), platform_floor(tags, "manylinux")) == (
         frozenset({platform} - {None}),

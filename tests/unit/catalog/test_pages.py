@@ -1,4 +1,4 @@
-"""Index pages of every kind become wheels."""
+"""Wheels of index pages."""
 
 import json
 from contextlib import suppress
@@ -52,7 +52,7 @@ def _json(document):
     )
 
 
-def test_package_page_gives_root_relative_and_absolute_links():
+def test_page_has_relative_and_absolute_links():
     relative, absolute = _html(PACKAGE_PAGE)
     assert relative.url == (
         "https://index.example/whl/cu128/torch-2.7.0%2Bcu128-cp310-cp310-manylinux_2_28_aarch64.whl"
@@ -74,18 +74,18 @@ def test_package_page_gives_root_relative_and_absolute_links():
     }
 
 
-def test_flat_page_of_a_mirror_writes_the_plus_as_an_entity():
+def test_plus_is_decoded_from_an_entity():
     (wheel,) = _link("torch-2.7.0&#43;cu126-cp312-cp312-manylinux_2_28_x86_64.whl")
     assert (str(wheel.version), wheel.backend) == ("2.7.0+cu126", "cu126")
     assert wheel.url == f"{BASE}torch-2.7.0+cu126-cp312-cp312-manylinux_2_28_x86_64.whl"
 
 
-def test_wheel_without_a_local_version_belongs_to_the_page():
+def test_wheel_without_label_has_the_page_backend():
     (wheel,) = _link("torch-2.5.1-cp312-cp312-linux_aarch64.whl")
     assert wheel.backend == "cu128"
 
 
-def test_json_page_gives_hashes_and_passes_over_what_was_yanked():
+def test_json_page_has_hashes_and_yanked_files():
     name = "torch-2.14.1+cu128-cp312-cp312-win_amd64.whl"
     file = {"filename": name, "url": name, "hashes": {"sha256": SHA256}}
     (wheel,) = _json(
@@ -104,7 +104,7 @@ def test_json_page_gives_hashes_and_passes_over_what_was_yanked():
     )
 
 
-def test_folder_gives_its_wheels_as_file_addresses():
+def test_folder_lists_wheels_as_file_urls():
     (wheel,) = parse_folder(
         ["notes.txt", "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl"],
         Path("/wheels"),
@@ -129,14 +129,14 @@ def test_folder_gives_its_wheels_as_file_addresses():
         f"torch-2.0-{'cp3.' * 500}cp3-none-any.whl",
     ],
 )
-def test_what_is_no_wheel_is_passed_over(href):
+def test_other_links_are_ignored(href):
     assert _link(href) == ()
 
 
 @pytest.mark.parametrize(
     "name", ["..%2F..%2Ftorch-2.0-py3-none-any.whl", "..%5Ctorch-2.0-py3-none-any.whl"]
 )
-def test_name_that_leads_out_of_its_folder_is_refused(name):
+def test_unsafe_file_name_is_rejected(name):
     with pytest.raises(InstallationError, match="is outside its folder"):
         _link(f"https://files.example/whl/{name}")
 
@@ -147,10 +147,10 @@ JSON = "application/vnd.pypi.simple.v1+json"
 @pytest.mark.parametrize(
     ("content_type", "text"),
     [
-        # More links than any package has.
+        # No package has this many links.
         ("text/html", "<a href=x>" * 100_001),
         (JSON, f'{{"files": [{"{}," * 100_000}{{}}]}}'),
-        # Another shape.
+        # Malformed documents.
         (JSON, "{"),
         (JSON, "[]"),
         (JSON, '{"files": 3}'),
@@ -158,7 +158,7 @@ JSON = "application/vnd.pypi.simple.v1+json"
     ],
     ids=lambda text: text[:30],
 )
-def test_a_page_that_is_no_index_is_refused(content_type, text):
+def test_malformed_page_is_rejected(content_type, text):
     with pytest.raises(InstallationError, match="not a package index"):
         parse_page(Page(text, content_type, BASE))
 
@@ -176,7 +176,7 @@ _VALUES = st.recursive(
 
 
 @given(st.lists(_NAMES | st.text()), st.text())
-def test_any_html_gives_wheels_or_our_own_error(hrefs, noise):
+def test_any_html_is_parsed_or_rejected(hrefs, noise):
     with suppress(GpuInstallError):
         assert all(
             wheel.filename.endswith(".whl")
@@ -185,14 +185,14 @@ def test_any_html_gives_wheels_or_our_own_error(hrefs, noise):
 
 
 @given(_VALUES)
-def test_any_json_gives_wheels_or_our_own_error(document):
+def test_any_json_is_parsed_or_rejected(document):
     with suppress(GpuInstallError):
         assert all(
             wheel.filename.endswith(".whl") for wheel in _json({"files": document})
         )
 
 
-def test_the_versions_of_sources_are_in_their_names():
+def test_source_versions_are_read_from_names():
     names = (
         "natten-0.14.2.post4.tar.gz",
         "natten-0.20.1.zip",
@@ -223,7 +223,7 @@ def _versions(text):
 
 
 @pytest.mark.parametrize("damage", ["{}", "", '{"digest": "x", "files": [[1]]}'])
-def test_parsed_page_is_cached_while_it_is_unchanged(damage, own_cache, monkeypatch):
+def test_parsed_page_is_cached_until_it_changes(damage, own_cache, monkeypatch):
     first = _versions(LARGE)
     with monkeypatch.context() as patch:
         patch.setattr(pages, "_html_files", None)

@@ -12,20 +12,20 @@ from tests.unit.install.environments import make_environment
 
 @pytest.fixture
 def active(tmp_path, monkeypatch):
-    """An environment of ours that the shell has activated."""
+    """Create a managed environment and activate it."""
     folder = make_environment(tmp_path / "active", "ours")
     monkeypatch.setenv("VIRTUAL_ENV", str(folder))
     return folder
 
 
 def advice(command, venv):
-    """The command for the active environment that is told; empty if none is."""
+    """Return the command for the active environment, or an empty text."""
     err = StringIO()
     report_active(command.split(), venv, Terminal(err=err))
     return err.getvalue().partition("for the active one: ")[2].strip()
 
 
-def test_the_active_environment_is_meant_by_its_folder(active, tmp_path):
+def test_hint_contains_the_active_environment(active, tmp_path):
     venv = tmp_path / ".venv"
 
     assert advice("install", venv) == f"gpuinstall install --venv {active}"
@@ -34,13 +34,13 @@ def test_the_active_environment_is_meant_by_its_folder(active, tmp_path):
     assert advice("verify", venv) == f"gpuinstall verify --venv {active}"
 
 
-def test_no_command_is_named_for_the_environment_itself(active, monkeypatch):
+def test_no_hint_if_the_environment_is_active(active, monkeypatch):
     assert advice("install", active) == ""
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
     assert advice("install", Path(".venv")) == ""
 
 
-def test_the_environment_that_is_active_is_known_if_it_is_another(tmp_path):
+def test_active_environment_is_another_one(tmp_path):
     venv, theirs, conda = (tmp_path / name for name in (".venv", "theirs", "conda"))
     for folder in (venv, theirs, conda):
         interpreter(folder).parent.mkdir(parents=True)

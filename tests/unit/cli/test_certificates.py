@@ -1,4 +1,4 @@
-"""A server whose issuer is unknown is asked again with the certificates of the system."""
+"""Retries with the system's certificates after an unknown issuer."""
 
 import os
 from io import StringIO
@@ -24,7 +24,7 @@ def _without_the_variable(monkeypatch):
     monkeypatch.delenv("UV_SYSTEM_CERTS")
 
 
-def test_an_unknown_issuer_is_asked_again_once():
+def test_unknown_issuer_is_retried_once():
     err = StringIO()
     work = Mock(side_effect=[UNKNOWN, Outcome({}, [])])
     assert _with_certificates(work, Terminal(err=err)).data == {}
@@ -36,7 +36,7 @@ def test_an_unknown_issuer_is_asked_again_once():
     ("fault", "attempts"),
     [(UNKNOWN, 2), (InstallationError("network", "unreachable", why="timed out"), 1)],
 )
-def test_another_fault_and_a_second_one_end_the_command(fault, attempts):
+def test_other_and_second_errors_end_the_command(fault, attempts):
     work = Mock(side_effect=fault)
     with pytest.raises(InstallationError):
         _with_certificates(work, Terminal(err=StringIO()))
@@ -44,7 +44,7 @@ def test_another_fault_and_a_second_one_end_the_command(fault, attempts):
     assert ("UV_SYSTEM_CERTS" in os.environ) == (attempts == 2)
 
 
-def test_our_own_client_takes_the_store_of_the_system_too(tmp_path, monkeypatch):
+def test_client_uses_the_system_certificate_store(tmp_path, monkeypatch):
     store = tmp_path / "store.crt"
     store.touch()
     monkeypatch.setattr(sources, "_SYSTEM_STORES", (str(store),))

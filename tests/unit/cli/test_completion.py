@@ -7,7 +7,7 @@ from gpuinstall.base import process
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_a_shell_gets_its_script_by_a_variable(shell):
+def test_completion_script_is_printed_for_a_shell(shell):
     variable = {"_GPUINSTALL_COMPLETE": f"{shell}_source"}
     done = process.run(
         [sys.executable, "-m", "gpuinstall"], env={**os.environ, **variable}

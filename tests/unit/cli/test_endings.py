@@ -1,4 +1,4 @@
-"""What ends a command and is no fault of gpuinstall is told as what it is."""
+"""Errors of the system that end a command."""
 
 import errno
 import os
@@ -27,7 +27,7 @@ from gpuinstall.cli.terminal import advised_finding
         ),
     ],
 )
-def test_what_is_no_fault_of_ours_is_an_ordinary_error(
+def test_system_error_is_an_ordinary_error(
     monkeypatch,
     capsys,
     error,
@@ -41,7 +41,7 @@ def test_what_is_no_fault_of_ours_is_an_ordinary_error(
     assert f"error: {message}" in capsys.readouterr().err
 
 
-def test_a_hint_repeats_no_option_for_programs(monkeypatch):
+def test_hint_repeats_no_option_for_programs(monkeypatch):
     monkeypatch.setattr("sys.argv", ["gpuinstall", "env", "--json", "remove"])
     error = UsageError("not-confirmed", "", hint="Run it again with --yes")
     assert advised_finding(error).fix == "gpuinstall env remove --yes"
@@ -64,7 +64,7 @@ PATHS = "Check the path, and download a URL first"
     ],
 )
 @pytest.mark.skipif(os.name == "nt", reason="Windows starts files by their endings")
-def test_what_cannot_be_run_is_told_by_what_it_is(
+def test_program_that_cannot_run_is_explained(
     line, reason, hint, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -79,7 +79,7 @@ def test_what_cannot_be_run_is_told_by_what_it_is(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a right there")
-def test_the_advice_is_about_where_a_link_leads(tmp_path):
+def test_hint_contains_the_target_of_a_link(tmp_path):
     (tmp_path / "root").mkdir()
     python = tmp_path / "python"
     python.symlink_to(tmp_path / "root" / "pyenv" / "python")

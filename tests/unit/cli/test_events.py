@@ -6,7 +6,7 @@ from gpuinstall.base.threads import side_by_side
 from gpuinstall.cli.terminal import Terminal
 
 
-def test_what_threads_say_at_once_are_lines_of_their_own_without_a_buffer_too(
+def test_events_of_threads_are_separate_lines(
     tmp_path,
 ):
     def commands(thread):
@@ -16,9 +16,7 @@ def test_what_threads_say_at_once_are_lines_of_their_own_without_a_buffer_too(
     with TextIOWrapper(
         FileIO(tmp_path / "events", "w"), "utf-8", write_through=True
     ) as out:
-        terminal = Terminal(
-            out=out, as_events=True
-        )  # what PYTHONUNBUFFERED makes of stdout
+        terminal = Terminal(out=out, as_events=True)  # the stream of PYTHONUNBUFFERED
         side_by_side(commands, range(8))
 
     events = [

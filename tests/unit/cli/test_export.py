@@ -9,7 +9,7 @@ from tests.unit.export.locks import cpu_lock, cuda_lock
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with one lock, in which the commands run."""
+    """Create a folder with one lock file, and change to it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GPUINSTALL_TORCH_INDEX", raising=False)
     (tmp_path / "pylock.cu126.toml").write_text(cuda_lock().text, "utf-8")
@@ -18,7 +18,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def export(folder, capsys):  # noqa: ARG001  in which it runs
-    """Run ``export`` with the words of a line, up to an exit status; return what it has written."""
+    """Return a function that runs ``export`` and returns its output."""
 
     def run(line, expected=0):
         capsys.readouterr()
@@ -36,40 +36,33 @@ def export(folder, capsys):  # noqa: ARG001  in which it runs
         ("dockerfile", "# syntax=docker"),
     ],
 )
-def test_a_lock_is_printed_in_another_format(form, start, export):
+def test_export_prints_the_format(form, start, export):
     plain = export(form).out
     assert plain.startswith(start)
     data = json.loads(export(f"{form} --json").out)["data"]
     assert data == {"format": form, "path": None, "text": plain}
 
 
-def test_a_file_is_written_where_it_is_named(folder, export):
+def test_export_writes_the_output_file(folder, export):
     data = json.loads(export("requirements -o locked.txt --json").out)["data"]
     assert data["path"] == "locked.txt"
     assert (folder / "locked.txt").read_text("utf-8") == data["text"]
 
 
-def test_without_a_lock_it_says_how_to_get_one(folder, export):
-    (folder / "pylock.cu126.toml").unlink()
-    assert "do    gpuinstall lock" in export("requirements", 6).err
-
-
-def test_of_several_locks_one_has_to_be_named(folder, export):
+def test_several_locks_require_a_choice(folder, export):
     (folder / "pylock.cpu.toml").write_text(cpu_lock().text, "utf-8")
     assert "pylock.cpu.toml, pylock.cu126.toml" in export("requirements", 2).err
     chosen = export("requirements --lock pylock.cpu.toml").out
     assert "torch-2.14.1%2Bcpu" in chosen
 
 
-def test_the_torch_index_of_the_project_is_the_one_that_uv_is_given(folder, export):
+def test_uv_export_contains_the_project_torch_index(folder, export):
     settings = '[tool.gpuinstall]\ntorch-index = "https://index.example/whl"\n'
     (folder / "pyproject.toml").write_text(settings, "utf-8")
     assert 'url = "https://index.example/whl/cu126"' in export("uv").out
 
 
-def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(
-    folder, export, monkeypatch
-):
+def test_export_warns_of_local_files(folder, export, monkeypatch):
     monkeypatch.setenv("UV_FIND_LINKS", "/w")
     text = cuda_lock().text.replace("https://index.example/torch-", "file:///w/torch-")
     (folder / "pylock.cu126.toml").write_text(text, "utf-8")
@@ -82,15 +75,13 @@ def test_a_lock_from_a_folder_is_said_to_serve_this_machine_alone(
 
 
 @pytest.mark.parametrize("form", ["uv", "dockerfile", "needs"])
-def test_a_lock_for_several_pythons_is_refused_where_one_is_written(
-    form, folder, export
-):
+def test_export_rejects_a_lock_for_several_pythons(form, folder, export):
     text = cuda_lock().text.replace('"==3.12.*"', '">=3.12"')
     (folder / "pylock.cu126.toml").write_text(text, "utf-8")
     assert "does not say which Python it is for" in export(form, 2).err
 
 
-def test_a_link_stays_one_and_the_file_behind_it_is_written(folder, export):
+def test_export_writes_through_a_link(folder, export):
     (folder / "real.txt").touch(mode=0o600)
     (folder / "requirements.txt").symlink_to("real.txt")
     export("requirements -o requirements.txt")
@@ -99,7 +90,7 @@ def test_a_link_stays_one_and_the_file_behind_it_is_written(folder, export):
     assert (folder / "real.txt").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_pipe_is_written_to_and_not_replaced(folder, export):
+def test_export_writes_to_a_pipe(folder, export):
     os.mkfifo(folder / "pipe")
     reader = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     export("requirements -o pipe")
@@ -108,7 +99,7 @@ def test_a_pipe_is_written_to_and_not_replaced(folder, export):
     os.close(reader)
 
 
-def test_only_an_export_is_written_over(folder, export):
+def test_export_overwrites_only_exports(folder, export):
     (folder / "mine.txt").write_text("six  # my notes\n", "utf-8")
     error = export("requirements -o mine.txt", 2).err
     assert "mine.txt already exists" in error

@@ -1,4 +1,4 @@
-"""What bootstrap.py is given: commands are passed on, and none is taken for a package."""
+"""Arguments of bootstrap.py: commands are passed on, not installed."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from gpuinstall.cli.main import bootstrap_command
     "line",
     ["doctor", "lock check", "help lock", "-V", "--help", "install doctor"],
 )
-def test_a_command_is_passed_on(line):
+def test_command_is_passed_on(line):
     assert bootstrap_command(line.split()) == line.split()
 
 
@@ -28,7 +28,7 @@ def test_a_command_is_passed_on(line):
         "--nope",
     ],
 )
-def test_everything_else_is_for_install(line):
+def test_other_arguments_are_passed_to_install(line):
     assert bootstrap_command(line.split()) == ["install", *line.split()]
 
 
@@ -45,7 +45,7 @@ def test_everything_else_is_for_install(line):
         ("--venv env lock", "env --venv lock"),
     ],
 )
-def test_a_command_that_is_mistyped_or_misplaced_is_never_a_package(line, command):
+def test_mistyped_command_is_no_package(line, command):
     with pytest.raises(UsageError, match="no package") as raised:
         bootstrap_command(line.split())
     first, second = str(raised.value.hint).splitlines()

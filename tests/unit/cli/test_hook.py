@@ -1,4 +1,4 @@
-"""``gpuinstall hook`` and the user's own files: everything in them stays, and comes back to the byte."""
+"""``gpuinstall hook`` and the user's configuration files."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from gpuinstall.cli.main import run_command_line
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A user's settings, with no other configuration; the command runs in a folder beside them."""
+    """Create a user's settings and a project folder."""
     for name in os.environ:
         if name.startswith(("GPUINSTALL_", "PIP_", "UV_", "VIRTUAL_ENV")):
             monkeypatch.delenv(name)
@@ -31,7 +31,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def hook(home, capsys):  # noqa: ARG001  its settings
-    """Run ``hook`` with the words of a line, up to an exit status; return its errors."""
+    """Return a function that runs ``hook`` and returns its errors."""
 
     def run(line, expected=0):
         capsys.readouterr()
@@ -51,7 +51,7 @@ def hook(home, capsys):  # noqa: ARG001  its settings
         ("uv/uv.toml", b'constraint-dependencies = ["six<2"]\n'),
     ],
 )
-def test_a_file_comes_back_to_the_byte(home, hook, name, text):
+def test_removed_hook_restores_the_file(home, hook, name, text):
     file, tool = home / name, name.partition("/")[0]
     file.write_bytes(text)
     file.chmod(0o600)
@@ -73,7 +73,7 @@ def test_a_file_comes_back_to_the_byte(home, hook, name, text):
         "[[index]]\nurl = 'https://a.example'\n[pip]  # mine\nfind-links = []",
     ],
 )
-def test_a_mirror_stands_before_the_links_of_a_uv_toml(text):
+def test_mirror_precedes_find_links_of_uv_toml(text):
     before = tomli.loads(text)
     hooked = _with_values(text, "pip.find-links", ["https://mirror.example"])
     assert without_block(hooked) == text
@@ -83,20 +83,20 @@ def test_a_mirror_stands_before_the_links_of_a_uv_toml(text):
 
 
 @pytest.mark.usefixtures("home")
-def test_a_variable_that_turns_the_file_off_is_named(monkeypatch, capsys):
+def test_variable_that_disables_the_file_is_reported(monkeypatch, capsys):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     assert run_command_line(["hook", "pip"]) == 0
     assert "PIP_CONFIG_FILE is set: pip uses" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("home")
-def test_what_was_done_is_no_news_with_quiet(capsys):
+def test_hook_with_quiet_prints_nothing(capsys):
     assert run_command_line(["hook", "uv", "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("text", [b"timeout = 20\n", b"\xef\xbb\xbf[global]\n"])
-def test_a_file_that_pip_cannot_read_is_named(home, hook, text):
+def test_malformed_pip_configuration_is_reported(home, hook, text):
     file = home / "pip" / "pip.conf"
     file.write_bytes(text)
     [error] = hook("pip", 2)
@@ -105,7 +105,7 @@ def test_a_file_that_pip_cannot_read_is_named(home, hook, text):
 
 
 @pytest.mark.parametrize("section", ["global", "install"])
-def test_a_constraint_of_another_file_still_counts(home, hook, section, monkeypatch):
+def test_constraint_of_another_file_is_kept(home, hook, section, monkeypatch):
     monkeypatch.setenv("VIRTUAL_ENV", str(home))
     text = f"[{section}]\nconstraint = /srv/mine.txt\n"
     (home / "pip.conf").write_text(text, "utf-8")
@@ -115,7 +115,7 @@ def test_a_constraint_of_another_file_still_counts(home, hook, section, monkeypa
     assert f"constraint = /srv/mine.txt {own}\n" in text
 
 
-def test_a_constraints_file_of_the_users_stays(home, hook):
+def test_constraints_file_of_the_user_is_kept(home, hook):
     file = home / "pip" / "gpuinstall-constraints.txt"
     file.write_text("six==1.0\n", "utf-8")
     [error] = hook("pip", 2)
@@ -129,7 +129,7 @@ def without_a_mark(file):
 
 
 def without_comments(file):
-    """Write it as `pip config set` does, whose parser knows none."""
+    """Rewrite a file as `pip config set` does, without comments."""
     parser = RawConfigParser()
     parser.read(file)
     with file.open("w") as rewritten:
@@ -143,7 +143,7 @@ def without_comments(file):
         ("pip/pip.conf", without_comments, "pip config --user unset install.constr"),
     ],
 )
-def test_a_hook_without_its_marks_is_left(home, hook, name, change, hint):
+def test_changed_hook_is_not_replaced(home, hook, name, change, hint):
     file, tool = home / name, name.partition("/")[0]
     hook(tool)
     change(file)
@@ -156,7 +156,7 @@ def test_a_hook_without_its_marks_is_left(home, hook, name, change, hint):
 
 
 @pytest.mark.parametrize("text", [None, "[global]\ntimeout = 20\n"])
-def test_a_login_of_a_private_file_stays_private(home, hook, text):
+def test_login_in_a_private_file_stays_private(home, hook, text):
     earlier = home.parent / ".pip" / "pip.conf"
     earlier.parent.mkdir()
     earlier.write_text("[global]\nfind-links = https://me:token@index.example/wheels\n")
@@ -171,7 +171,7 @@ def test_a_login_of_a_private_file_stays_private(home, hook, text):
 
 
 @pytest.mark.parametrize("name", ["pip.conf", ""])
-def test_a_relative_file_of_pip_is_hooked(home, hook, monkeypatch, name):
+def test_relative_pip_configuration_is_hooked(home, hook, monkeypatch, name):
     monkeypatch.setenv("PIP_CONFIG_FILE", name)
     file = Path(name).absolute() if name else home / "pip" / "pip.conf"
     hook("pip")

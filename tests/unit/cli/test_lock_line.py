@@ -1,4 +1,4 @@
-"""The subcommands of ``lock``: what means nothing together cannot be written, and is never passed over."""
+"""Subcommands and options of ``lock``."""
 
 import click
 import pytest
@@ -18,13 +18,13 @@ REFUSED = (
 )
 
 
-def test_what_means_nothing_together_is_refused(capsys):
+def test_contradicting_options_are_rejected(capsys):
     for line in REFUSED:
         assert run_command_line(["lock", *line.split()]) == 2, line
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_version_behind_upgrade_package_is_refused_with_the_way(
+def test_upgrade_package_with_version_suggests_a_requirement(
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
@@ -34,7 +34,7 @@ def test_a_version_behind_upgrade_package_is_refused_with_the_way(
     assert way in capsys.readouterr().err
 
 
-def test_a_subcommand_is_never_taken_for_a_package():
+def test_subcommand_is_not_a_package():
     hints = ["gpuinstall lock check --help"]
     hints.append("gpuinstall lock -- check   # a package of that name")
     for line in ("--offline check --json", "--upgrade check"):
@@ -46,7 +46,7 @@ def test_a_subcommand_is_never_taken_for_a_package():
         assert context.params["requirements"][-1] == "check"
 
 
-def test_each_subcommand_has_only_options_that_it_reads():
+def test_subcommands_have_only_their_options():
     shared = {"as_json", "as_events", "quiet", "verbose", "help"}
     own = {
         name: {each.name for each in one.params} - shared for name, one in NAMES.items()

@@ -1,4 +1,4 @@
-"""A machine as a person reads it, where little is known of it."""
+"""Text about a machine with unknown facts."""
 
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.cli.machine_text import facts, machine_line
@@ -11,14 +11,14 @@ NAMELESS = Machine(
 )
 
 
-def test_a_gpu_without_a_name_is_of_no_maker_that_nobody_named():
+def test_unnamed_gpu_has_no_vendor():
     line = machine_line(NAMELESS)
     assert line.startswith(
         "unknown GPU (architecture unknown), unknown gfx1201 GPU (gfx1201) · "
     )
 
 
-def test_where_a_fact_was_found_is_said_if_it_is_known():
+def test_facts_without_source_print_no_source():
     assert dict(facts(NAMELESS)) == {
         "GPU 0": "unknown GPU · architecture unknown",
         "GPU 1": "unknown gfx1201 GPU · gfx1201",

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def commands(name):
-    """A command, or those of a group of commands."""
+    """Return the words of a command, or of each command of a group."""
     found = load_command(name)
     if not isinstance(found, click.Group):
         return [[name]]
@@ -23,7 +23,7 @@ def commands(name):
     return itself + [[name, each] for each in found.commands]
 
 
-def test_help_names_every_command(capsys):
+def test_help_lists_every_command(capsys):
     assert run_command_line(["--help"]) == 0
     out = capsys.readouterr().out
     assert re.findall(r"^([A-Z][\w ]+):$", out, re.MULTILINE) == [
@@ -36,14 +36,14 @@ def test_help_names_every_command(capsys):
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
-def test_the_version_is_the_packages(option, capsys):
+def test_version_option_prints_the_package_version(option, capsys):
     assert run_command_line([option]) == 0
     assert capsys.readouterr().out.strip().endswith(__version__)
     assert f'version = "{__version__}"' in (ROOT / "pyproject.toml").read_text()
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
-def test_every_command_says_what_it_does_and_takes_the_output_options(name, capsys):
+def test_every_command_has_help_and_output_options(name, capsys):
     for words in commands(name):
         assert run_command_line([*words, "--help"]) == 0
         out = capsys.readouterr().out
@@ -51,7 +51,7 @@ def test_every_command_says_what_it_does_and_takes_the_output_options(name, caps
             assert option in out
 
 
-def test_an_interrupt_within_executed_text_ends_with_130_and_not_by_the_signal(
+def test_interrupt_in_executed_text_exits_with_130(
     tmp_path,
 ):
     struck = "import gpuinstall.cli.main as main\nmain._run = lambda _: exec('raise KeyboardInterrupt')\n"
@@ -65,7 +65,7 @@ def test_an_interrupt_within_executed_text_ends_with_130_and_not_by_the_signal(
     "words",
     [["plan", "--gpu", "A100", "--driver", "580.95.05"], ["install", "--dry-run"]],
 )
-def test_a_user_without_a_home_is_told_to_name_one(
+def test_missing_home_is_reported(
     words,
     monkeypatch,
     tmp_path,
@@ -73,7 +73,7 @@ def test_a_user_without_a_home_is_told_to_name_one(
 ):
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(os, "getuid", lambda: 54321)  # nobody that the system knows
+    monkeypatch.setattr(os, "getuid", lambda: 54321)  # unknown to the system
     monkeypatch.chdir(tmp_path)
 
     assert run_command_line(words) == 2
@@ -86,13 +86,11 @@ def test_a_user_without_a_home_is_told_to_name_one(
     ("place", "line"),
     [
         ("gpuinstall.cli.main._run", "plan"),
-        # These words are those of the program that is started.
+        # These options belong to the started program.
         ("gpuinstall.cli.run.project_folder", "run tool --json -v"),
     ],
 )
-def test_a_bug_is_said_in_a_line_and_shown_whole_with_verbose(
-    capsys, monkeypatch, place, line
-):
+def test_bug_prints_one_line_or_a_traceback(capsys, monkeypatch, place, line):
     def wrong(_argument):
         raise ValueError("odd")
 
@@ -106,7 +104,7 @@ def test_a_bug_is_said_in_a_line_and_shown_whole_with_verbose(
         run_command_line([command, "--verbose", *words])
 
 
-def test_a_number_that_is_no_failures_is_cudas(monkeypatch, tmp_path, capsys):
+def test_explain_reads_cuda_error_numbers(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     assert run_command_line(["explain", "804"]) == 0
     assert "[F11]" in capsys.readouterr().out

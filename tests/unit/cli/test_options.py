@@ -1,4 +1,4 @@
-"""A machine that somebody else described, and what a line asks for."""
+"""Machine documents and values of options."""
 
 import json
 import os
@@ -24,7 +24,7 @@ DOCUMENT = (
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_a_document_that_a_windows_shell_wrote_is_read(encoding, tmp_path):
+def test_document_of_a_windows_shell_is_read(encoding, tmp_path):
     file = tmp_path / "machine.json"
     file.write_text(DOCUMENT, encoding)
 
@@ -46,7 +46,7 @@ def test_fixes_are_never_read_from_documents(tmp_path, code, fix):
     assert "curl" not in str(found.fix)
 
 
-def test_the_advice_where_no_environment_is_names_the_place(tmp_path):
+def test_missing_environment_suggests_install_with_its_path(tmp_path):
     with pytest.raises(UsageError) as refused:
         existing_interpreter(None, tmp_path / "em")
     assert refused.value.hint == (
@@ -54,7 +54,7 @@ def test_the_advice_where_no_environment_is_names_the_place(tmp_path):
     )
 
 
-def test_a_closed_stdin_holds_no_machine(monkeypatch):
+def test_closed_stdin_is_reported(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
 
     with pytest.raises(UsageError, match="stdin cannot be read"):
@@ -62,7 +62,7 @@ def test_a_closed_stdin_holds_no_machine(monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")
-def test_requirements_come_from_stdin_and_pipes_too(tmp_path, monkeypatch):
+def test_requirements_are_read_from_stdin_and_pipes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("more.txt").write_text("numpy\n")
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"-r more.txt\nsix\n")))
@@ -93,7 +93,7 @@ def test_requirements_come_from_stdin_and_pipes_too(tmp_path, monkeypatch):
         ("whl/cpu", "whl", "cpu"),
     ],
 )
-def test_a_page_of_the_torch_index_names_a_backend(path, base, backend):
+def test_torch_index_page_implies_a_backend(path, base, backend):
     index = f"https://index.example/{path}"
     request = CommandOptions(Terminal(), torch_index=index).settings.request
 
@@ -101,7 +101,7 @@ def test_a_page_of_the_torch_index_names_a_backend(path, base, backend):
     assert request.backend == backend
 
 
-def test_paths_of_options_are_from_where_they_were_typed():
+def test_paths_of_options_are_relative_to_the_folder():
     typed = Path("sub")
     cases: dict[str, dict[Any, Any]] = {
         "requirement_files": {"more.txt": "sub/more.txt", "-": "-"},
@@ -140,11 +140,11 @@ def test_paths_of_options_are_from_where_they_were_typed():
     assert both == ("sub/a.txt", "sub/b.txt")
 
 
-# An environment that is named is one of where it was typed, and wheels are absolute when click has read them.
+# --venv is relative to the working directory, and click makes --wheels absolute.
 WITHOUT_PATHS = {"venv", "wheels"}
 
 
-def test_every_option_for_a_path_says_so():
+def test_path_options_declare_their_place():
     silent = {
         name
         for name, row in _ROWS.items()
@@ -162,14 +162,14 @@ def test_every_option_for_a_path_says_so():
         ("verify --venv tpyo", "there is no environment at"),
     ],
 )
-def test_a_place_must_be_there(line, refusal, tmp_path, monkeypatch, capsys):
+def test_missing_folders_are_reported(line, refusal, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
     assert run_command_line(line.split()) == 2
     assert refusal in capsys.readouterr().err
 
 
-def test_a_python_that_is_typed_is_not_passed_over(tmp_path, monkeypatch, capsys):
+def test_python_option_is_rejected_with_into(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
     def refusal(*words):
@@ -179,6 +179,6 @@ def test_a_python_that_is_typed_is_not_passed_over(tmp_path, monkeypatch, capsys
 
     assert refusal("--python", "3.11") == "options-apart"
     assert refusal("--python", "python3.11") == "options-apart"
-    # The variable is for environments that install makes.
+    # The variable concerns environments that install creates.
     monkeypatch.setenv("GPUINSTALL_PYTHON", "3.11")
     assert refusal() == "environment-missing"

@@ -1,4 +1,4 @@
-"""Mistyped command lines, and the names that pip and uv use."""
+"""Mistyped command lines, and options of pip and uv."""
 
 import re
 
@@ -14,7 +14,7 @@ COMMANDS = (ROOT / "tests/data/other_words.txt").read_text("utf-8").rstrip()
 
 
 @pytest.mark.parametrize(("line", "advice"), list(steps_of(COMMANDS)))
-def test_wrong_option_has_advice(line, advice, capsys):
+def test_unknown_option_has_a_hint(line, advice, capsys):
     assert run_command_line(line.split()[2:]) == 2
     _, _, told = capsys.readouterr().err.partition("  do    ")
     assert told.replace("\n        ", "\n").strip().splitlines() == advice
@@ -42,7 +42,7 @@ GUESSES = {
 }
 
 
-def test_a_command_is_guessed_by_its_beginning(capsys):
+def test_command_is_guessed_by_its_beginning(capsys):
     guesses = {"verfy": "verify", "isntall": "install", "clang": "", "mock": ""}
     for word, guess in guesses.items():
         assert run_command_line([word]) == 2
@@ -54,13 +54,13 @@ def test_a_command_is_guessed_by_its_beginning(capsys):
         assert question.strip("'?") == guess
 
 
-def test_an_option_may_stand_before_its_command(capsys):
+def test_options_may_precede_the_command(capsys):
     for line in ("-q plan", "--offline --json plan", "-q env list", "-v lock check"):
         run_command_line([*line.split(), "--nope"])
         assert "No such option '--nope'" in "".join(capsys.readouterr())
 
 
-def test_an_option_is_guessed_by_its_beginning(capsys):
+def test_option_is_guessed_by_its_beginning(capsys):
     for option, guess in GUESSES.items():
         run_command_line(["install", option])
         first, *_ = capsys.readouterr().err.splitlines()
@@ -81,5 +81,5 @@ VERSIONS = {
 }
 
 
-def test_a_python_may_be_written_as_uv_takes_it():
+def test_python_versions_of_uv_are_read():
     assert {text: python_version(text) for text in VERSIONS} == VERSIONS

@@ -1,4 +1,4 @@
-"""Progress in a terminal of its own (a pty), at three widths, and in a pipe."""
+"""Progress on a terminal (a pty) of three widths, and in a pipe."""
 
 import json
 import time
@@ -16,17 +16,17 @@ WHEELS = {"torch": 850_000_000, "nvidia_cudnn_cu12": 571_000_000, "sympy": 6_000
 
 @pytest.fixture(autouse=True)
 def _cursor(monkeypatch):
-    """Have the terminal move its cursor."""
+    """Set a terminal type that can move its cursor."""
     monkeypatch.setenv("TERM", "xterm-256color")
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
-def test_a_bar_fits_the_terminal_and_is_gone_at_the_end(columns, monkeypatch):
+def test_progress_bar_fits_the_terminal_and_disappears(columns, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     with screen(columns) as (stream, drawn):
         with Terminal(err=stream).progress("Download", WHEELS) as advance:
             for name in WHEELS:
-                time.sleep(0.11)  # as often as it is drawn
+                time.sleep(0.11)  # the interval between updates
                 advance(name, 5_000_000)
         Terminal(err=stream).step("Fetched", "3 files")
     lines = [line.rstrip() for line in drawn if line.strip()]
@@ -37,7 +37,7 @@ def test_a_bar_fits_the_terminal_and_is_gone_at_the_end(columns, monkeypatch):
     assert lines[-1] == "Fetched     3 files"
 
 
-def test_a_log_gets_a_line_now_and_then(monkeypatch):
+def test_log_receives_progress_lines(monkeypatch):
     monkeypatch.setattr(terminal, "LINE_EVERY_S", 0.0)
     out = StringIO()
     with Terminal(err=out).progress("Download", WHEELS) as advance:
@@ -46,7 +46,7 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch):
     assert last.startswith("Download    40.0MB of 1.43GB · ")
 
 
-def test_what_is_said_meanwhile_stands_above_the_bar():
+def test_warnings_are_printed_above_the_bar():
     with screen(80) as (stream, drawn):
         above = Terminal(err=stream)
         with above.progress("Unpack", {"3 wheels": 10}):
@@ -54,7 +54,7 @@ def test_what_is_said_meanwhile_stands_above_the_bar():
     assert any(line.strip() == "warning: a warning" for line in drawn)
 
 
-def test_a_transfer_that_begins_again_takes_back():
+def test_restarted_transfer_reduces_progress():
     out = StringIO()
     following = Terminal(out=out, as_events=True).progress("Download", {"a": None})
     with following as advance:
@@ -64,7 +64,7 @@ def test_a_transfer_that_begins_again_takes_back():
     assert (last["done"], last["size"]) == (4, None)
 
 
-def test_no_line_is_broken_so_that_commands_can_be_copied():
+def test_commands_are_never_wrapped():
     command = "gpuinstall install --replace cowsay --venv a/long/path   # takes them into the request"
     error = UsageError(
         "users-packages", "they would be lost", hint=f"{command}\nOr leave it"
@@ -79,16 +79,14 @@ def test_no_line_is_broken_so_that_commands_can_be_copied():
 
 
 @pytest.mark.parametrize(("kind", "is_drawn"), [("dumb", False), ("xterm", True)])
-def test_a_terminal_that_moves_no_cursor_gets_lines_without_colour(
-    kind, is_drawn, monkeypatch
-):
+def test_dumb_terminal_receives_lines_without_color(kind, is_drawn, monkeypatch):
     monkeypatch.setenv("TERM", kind)
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     with screen(80) as (stream, drawn):
         terminal = Terminal(err=stream)
         with terminal.progress("Download", WHEELS) as advance:
-            time.sleep(0.11)  # as often as it is drawn
+            time.sleep(0.11)  # the interval between updates
             advance("torch", 5_000_000)
         is_colored = terminal.colored(stream)
     assert (is_colored, bool("".join(drawn).strip())) == (is_drawn, is_drawn)

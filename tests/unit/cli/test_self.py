@@ -1,9 +1,9 @@
-"""The hint about the command on PATH."""
+"""The hint if the command is not on PATH."""
 
 from gpuinstall.cli import main
 
 
-def test_path_hint_is_only_for_people(monkeypatch, capsys):
+def test_path_hint_is_not_in_machine_output(monkeypatch, capsys):
     monkeypatch.setenv("PATH", "/nowhere")
 
     for option in ("--json", "--json-events", "--quiet", "-q"):

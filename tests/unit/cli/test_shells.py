@@ -15,24 +15,24 @@ from gpuinstall.base.shell import activation, on_path, this_shell
         ("powershell", "my env", r"& 'my env\Scripts\activate.ps1'"),
     ],
 )
-def test_an_environment_is_activated_as_each_shell_does(shell, venv, line):
+def test_activation_command_depends_on_the_shell(shell, venv, line):
     assert activation(venv, shell, windows="Scripts" in line) == line
 
 
-def test_powershell_is_given_a_text_and_no_bare_path_which_it_would_run():
+def test_powershell_path_is_a_quoted_string():
     assert (
         on_path("C:\\tools", "powershell")
         == "$env:PATH = 'C:\\tools' + [IO.Path]::PathSeparator + $env:PATH"
     )
 
 
-def test_powershell_is_known_by_its_variable():
+def test_powershell_is_detected_by_its_variable():
     assert this_shell({"PSModulePath": "/opt/microsoft/powershell"}) == "powershell"
     assert this_shell({"SHELL": "/usr/bin/fish"}) == "sh"
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "zsh"])
-def test_the_line_for_path_finds_the_command(shell, tmp_path):
+def test_path_command_finds_the_program(shell, tmp_path):
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"no {shell} on this machine")

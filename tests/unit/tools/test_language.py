@@ -37,13 +37,13 @@ def found(tmp_path, monkeypatch, name, text):
         ("a.py", "# colour  prose: CSS\n", []),
     ],
 )
-def test_a_phrase_is_found_in_prose_only(tmp_path, monkeypatch, name, text, expected):
+def test_phrases_are_found_in_prose_only(tmp_path, monkeypatch, name, text, expected):
     rows = found(tmp_path, monkeypatch, name, text)
 
     assert [row for row in rows if "D" not in row[1][:1]] == expected
 
 
-def test_a_summary_is_one_short_line(tmp_path, monkeypatch):
+def test_summary_is_one_short_line(tmp_path, monkeypatch):
     text = (
         f'"""Return\nit."""\nX = 1\n"""{"x " * 37}."""\ndef f():\n    """Return it"""\n'
     )
@@ -89,7 +89,7 @@ def test_all_lines_are_checked_without_the_commit():
     assert 4 in changed["2.txt"]
 
 
-def test_a_deletion_changes_no_line():
+def test_deletion_changes_no_line():
     assert HUNK.findall("@@ -3,2 +2,0 @@ def f():") == [("2", "0")]
 
 
@@ -105,7 +105,7 @@ def test_clauses_and_idioms_are_counted(text, clauses, idioms):
     assert len(IDIOM.findall(text)) == idioms
 
 
-def test_comments_of_consecutive_lines_are_joined(tmp_path):
+def test_consecutive_comments_are_joined(tmp_path):
     file = tmp_path / "a.py"
     file.write_text("# a\n# b\nx = 1  # c\n\n# d\n")
 

@@ -1,4 +1,4 @@
-"""The rewriting of stories, and the report of one that fails."""
+"""Rewriting of stories, and the report of a failure."""
 
 from tests.stories import test_stories as stories
 
@@ -25,7 +25,7 @@ def test_accept_keeps_a_passing_story(tmp_path):
     assert file.read_bytes() == TEXT.encode()
 
 
-def test_a_failure_shows_diff_and_command():
+def test_failure_shows_diff_and_command():
     message = stories.difference("$ a\n    old", "$ a\n    new", "a.py::a[a: b]")
 
     assert "-    old\n+    new\n" in message

@@ -1,4 +1,4 @@
-"""Which file of an extension beside which torch: of a stand-in of its index, with libraries compiled here."""
+"""Selection of an extension's file from a fake index."""
 
 from functools import partial
 from pathlib import Path
@@ -42,16 +42,16 @@ CU12 = ("libtorch.so", "libc10.so", "libcudart.so.12")
 
 
 class Shop:
-    """A stand-in of Astral's index with extensions for CUDA 12.6, and the choice among them."""
+    """A fake extension index for CUDA 12.6, and the selection from it."""
 
     def __init__(self, index, folder):
         self.index = index
         self.folder = folder
 
     def add(self, local, *undefined, package="flash-attn", cut=None, **facts):
-        """List a wheel with a library that asks for names of torch; return its name.
+        """List a wheel that requires symbols of torch, and return its name.
 
-        By default the library is for CUDA 12, sm_80 and sm_90; ``facts`` are others, or those of the wheel.
+        By default, the library is for CUDA 12, sm_80, and sm_90; ``facts`` override this.
         """
         how = {"needs": CU12, "code": CODE} | {
             name: facts.pop(name)
@@ -66,13 +66,13 @@ class Shop:
         return name
 
     def extension(self, name):
-        """The row of an extension whose one source is this index."""
+        """Return an extension with this index as its only source."""
         url = f"{self.index.url}/simple/{{backend}}/{{name}}/"
         astral = load_extensions().sources["astral"]._replace(url=url)
         return load_extensions().rows[name]._replace(sources=(astral,))
 
     def choose(self, name="flash-attn"):
-        """Choose as the command does."""
+        """Select a file as the command does."""
         sources = read_sources(None, {}, self.folder)
         with Client(sources.certificates, logins={}) as client:
             store = LearnedStore(self.folder / "learned")
@@ -109,7 +109,7 @@ def reasons(found):
     }
 
 
-def test_what_is_read_of_an_extension_counts_for_its_lock(shop, tmp_path):
+def test_bytes_read_of_an_extension_are_counted(shop, tmp_path):
     shop.add("cu.12.6.torch.2.11", FROM_2_10, UNTIL_2_11, requires="torch==2.11.*")
     with open_session(read_sources(None, {}, tmp_path), Reporter()) as session:
         found = choose_prebuilt(
@@ -126,7 +126,7 @@ ON_WINDOWS = "torch==2.9.* ; sys_platform == 'win32'"
 
 
 @pytest.mark.parametrize("requires", ["torch==2.11.*", ON_WINDOWS])
-def test_the_right_minor_is_chosen_although_a_newer_torch_would_run(shop, requires):
+def test_matching_minor_is_preferred_to_newer_torch(shop, requires):
     name = shop.add("cu.12.6.torch.2.11", FROM_2_10, UNTIL_2_11, requires=requires)
 
     fit = shop.choose().fit
@@ -184,9 +184,7 @@ WORKS_WITH = "is incompatible with torch 2.12.1+cu126: its code works with"
         ((FROM_2_10,), {"cut": -300}, "not-read", "cannot be read"),
     ],
 )
-def test_a_name_that_lies_is_rejected_with_the_reason_before_the_download(
-    shop, names, facts, code, message
-):
+def test_mislabeled_file_is_rejected_before_download(shop, names, facts, code, message):
     shop.add("cu.12.6.torch.2.12", *names, **facts)
 
     found = shop.choose()
@@ -195,7 +193,7 @@ def test_a_name_that_lies_is_rejected_with_the_reason_before_the_download(
     assert message in reasons(found)[code]
 
 
-def test_a_release_whose_metadata_names_another_version_gives_way_to_one_that_pip_takes_too(
+def test_release_with_wrong_metadata_is_rejected(
     shop,
 ):
     add = partial(shop.add, "cu.12.6.torch.2.12", FROM_2_10, package="deepspeed")
@@ -209,7 +207,7 @@ def test_a_release_whose_metadata_names_another_version_gives_way_to_one_that_pi
     assert {rejection.reason.code for rejection in found.rejected} == {"not-read"}
 
 
-def test_what_names_say_rejects_without_a_request(shop):
+def test_names_are_rejected_without_a_request(shop):
     tag = "cp312-cp312-manylinux_2_28_x86_64"
     shop.add("cu.12.6.torch.2.12", tag=tag.replace("312", "39"), version="2.8.1")
     shop.add("cu.12.6.torch.2.12", tag=tag.replace("28", "39"), version="2.8.2")
@@ -223,19 +221,19 @@ def test_what_names_say_rejects_without_a_request(shop):
     assert not any("artifacts" in address for address in shop.index.addresses)
 
 
-def test_stable_code_is_taken_beside_the_newest_torch_that_its_metadata_allows(shop):
+def test_stable_code_is_selected_with_latest_torch(shop):
     shop.add("cu.12.6", STABLE_FROM_2_13, requires="torch>=2.13")
 
     assert shop.choose().fit.build == lock_problem().builds[0]
 
 
-def test_code_that_nothing_says_a_torch_of_is_not_taken(shop):
+def test_code_without_torch_version_is_rejected(shop):
     shop.add("cu.12.6", needs=OF_TORCH)
 
     assert set(reasons(shop.choose())) == {"misfit"}
 
 
-def test_nothing_else_is_asked_for_a_bound_name(shop):
+def test_reserved_name_is_requested_only_from_its_source(shop):
     shop.choose()
 
     assert shop.index.addresses
@@ -269,7 +267,7 @@ def test_nothing_else_is_asked_for_a_bound_name(shop):
         ("cu130torch2.10.0andhigher.post6", "13.0", "2.10"),
     ],
 )
-def test_the_forms_of_local_versions_are_understood(local, cuda, torch):
+def test_local_versions_are_parsed(local, cuda, torch):
     name = f"some-1.0+{local}-py3-none-any.whl"
     (wheel,) = parse_folder([name], Path("/wheels"), "")
 

@@ -1,4 +1,4 @@
-"""Which files for Windows are looked at: made in the forms that their publishers use; the pages were not asked live."""
+"""Selection of extension files for Windows."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def file_named(name, filename):
 
 
 def chosen(torch, files, row=None):
-    """Choose among files beside a torch on an RTX 4090; all have the contents of ``row``, or none is to be read."""
+    """Select a file on an RTX 4090; ``row`` is the content of each."""
     there = machine_in_words(("RTX 4090",), "580.88", os="windows", arch="x86_64")
     request = Request((f"torch=={torch}", "flash-attn"), python="3.12")
     wanted = LockRequest(there, request, load_catalog())
@@ -46,7 +46,7 @@ def chosen(torch, files, row=None):
 
 
 def empty_row(*requires, kind):
-    """What is read of a wheel without GPU code."""
+    """Return an inspected wheel without GPU code."""
     return LearnedRow(
         package="painter",
         version="1",
@@ -63,7 +63,7 @@ def empty_row(*requires, kind):
     )
 
 
-def test_a_file_for_newer_torches_too_is_none_for_an_older_one():
+def test_file_for_newer_torch_is_rejected():
     filename = (
         "sageattention-2.2.0+cu130torch2.10.0andhigher.post6-cp310-abi3-win_amd64.whl"
     )
@@ -74,7 +74,7 @@ def test_a_file_for_newer_torches_too_is_none_for_an_older_one():
     assert rejected.reason.code in {"other-torch", "other-cuda"}
 
 
-def test_of_triton_for_windows_the_minor_release_of_torchs_triton_is_taken():
+def test_triton_for_windows_matches_torch():
     names = ("triton_windows-3.8.0.post29", "triton_windows-3.5.1.post24")
     files = [
         file_named("triton-windows", f"{name}-cp312-cp312-win_amd64.whl")
@@ -92,7 +92,7 @@ def test_of_triton_for_windows_the_minor_release_of_torchs_triton_is_taken():
     )
 
 
-def test_a_file_for_one_torch_without_a_library_for_it_is_none():
+def test_file_without_a_torch_library_is_rejected():
     files = [file_named("xformers", "xformers-0.0.33.post2-cp39-abi3-win_amd64.whl")]
 
     choice = chosen("2.9.1", files, empty_row("torch==2.9.1", kind="none"))
@@ -103,7 +103,7 @@ def test_a_file_for_one_torch_without_a_library_for_it_is_none():
     assert rejected.reason.message == message
 
 
-def test_a_source_with_several_releases_has_a_page_for_each():
+def test_each_release_of_a_source_has_a_page():
     pages = []
 
     def respond(path, _headers):

@@ -22,7 +22,6 @@ from tests.lab.parsed import required, written
 
 PROJECT = '[project]\nname = "thing"\ndependencies = ["torch>=2.9", "numpy"]\n[dependency-groups]\ndev = ["pytest"]\n'
 BACKEND = '[build-system]\nrequires = ["hatchling"]\n'
-SETUP = "[options]\ninstall_requires =\n    torch>=2\n    rich; python_version > '3'\n"
 CONDA = """\
 name: thing   # as conda writes it
 channels:

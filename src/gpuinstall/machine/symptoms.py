@@ -49,7 +49,8 @@ class Symptom(Value):
 
 
 @cache
-def _load() -> Mapping[str, tuple[Symptom, ...]]:
+def load_symptoms() -> Mapping[str, tuple[Symptom, ...]]:
+    """Load the rows by subject, in their order."""
     table = authored.read_data(SYMPTOMS)
     rows: Mapping[str, tuple[Symptom, ...]]
     rows = read(dict[str, tuple[Symptom, ...]], table, "symptoms")
@@ -62,7 +63,7 @@ def symptoms(
 ) -> Iterator[Symptom]:
     """Yield the rows of a subject that match."""
     known = {name for name, fact in circumstances.items() if fact}
-    for symptom in _load()[subject]:
+    for symptom in load_symptoms()[subject]:
         if symptom.matches(known):
             yield symptom
 

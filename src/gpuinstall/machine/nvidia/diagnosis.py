@@ -181,8 +181,6 @@ def explain_refusal(
     circumstances = {
         **place,
         f"cuda-{status}": True,
-        # The child reports a missing function as a negative number.
-        "lacks-function": status < 0,
         "module": driver,
         "folder": PurePosixPath(path).parent if is_compat(path) else None,
         # In WSL, any libcuda except the one from Windows.
@@ -211,7 +209,7 @@ def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:
     if evidence.facts.container.job is not None and evidence.visible in WITHOUT_GPUS:
         return True
     # Each GPU has its own fault, or the driver lists no GPU of the bus.
-    have_faults = all(gpu.error is not None or gpu.is_withheld for gpu in gpus)
+    have_faults = all(gpu.error is not None for gpu in gpus)
     return evidence.nvml.works and bool(evidence.cards or gpus) and have_faults
 
 
@@ -313,7 +311,6 @@ def _of_gpu(gpu: NvmlGpu) -> KnownFacts:
     return {
         "error": gpu.error and f"error {gpu.error}",
         f"error-{gpu.error}": True,
-        "withheld": gpu.is_withheld,
         "without-slices": gpu.mig and not gpu.slices,
         "prohibited": gpu.prohibited,
         "remap-failed": gpu.remap_failed,
@@ -327,8 +324,6 @@ def _of_card(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
         "card": card.name,
         "driver": evidence.driver,
         "nouveau": card.device.driver == "nouveau",
-        "unbound": evidence.facts.host.os == "linux" and card.device.driver is None,
-        "address": card.address,
     }
     chip = card.capability
     if chip is None or evidence.driver is None:

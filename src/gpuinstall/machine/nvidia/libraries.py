@@ -77,7 +77,7 @@ class LibcudaFacts(Value):
     devices: tuple[CudaDevice, ...] = ()
     """With MIG, CUDA lists one slice and nothing else."""
     fault: str | None = None
-    """The reason for no answer: missing, timeout, crash, or unasked."""
+    """The reason for no answer: missing, timeout, or unasked."""
     error: str | None = None
     """The message of the loader or system."""
 
@@ -94,8 +94,6 @@ class NvmlGpu(Value):
     memory_mib: int | None = None
     mig: bool = False
     slices: tuple[MigDevice, ...] = ()
-    slices_withheld: bool = False
-    """Whether it has slices that this process cannot use."""
     error: int | None = None
     """NVML's error. Other facts are then unknown."""
     prohibited: bool = False
@@ -103,11 +101,6 @@ class NvmlGpu(Value):
     remap_failed: bool = False
     fabric: int | None = None
     """NVML's state of the NVLink fabric: 0 none, 2 in progress."""
-
-    @property
-    def is_withheld(self) -> bool:
-        """Whether other processes have all its slices."""
-        return self.mig and not self.slices and self.slices_withheld
 
 
 class NvmlFacts(Value):

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 # fact may be forbidden or unknown on a working GPU. Lost and reset required concern the GPU itself.
 UNREACHED = (4, 6, 15, 16, 23, 999)
 GONE = (15, 16)
-NO_PERMISSION = 4
 PROHIBITED = 2
 """A compute mode."""
 
@@ -144,7 +143,7 @@ def describe_card(handle: Any) -> Answer:
         "compute_capability": capability and "{}.{}".format(*capability),
         "memory_mib": memory_mib(handle),
         "mig": is_mig,
-        **(describe_slices(handle) if is_mig else {}),
+        "slices": list_slices(handle) if is_mig else [],
         "prohibited": ask(nvml.nvmlDeviceGetComputeMode, handle) == PROHIBITED,
         "remap_pending": bool(remap_pending),
         "remap_failed": bool(remap_failed),
@@ -161,23 +160,11 @@ def fabric(handle: Any) -> int | None:
     return int(info.state)
 
 
-def describe_slices(handle: Any) -> Answer:
-    """List a GPU's usable MIG devices, and whether there are others."""
+def list_slices(handle: Any) -> list[Answer]:
+    """List a GPU's usable MIG devices."""
     slices = []
-    withheld = False
     for number in range(ask(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-        try:
-            part = ask(
-                nvml.nvmlDeviceGetMigDeviceHandleByIndex,
-                handle,
-                number,
-                refusals=(*GONE, NO_PERMISSION),
-            )
-        except nvml.NVMLError as error:
-            if error.value in GONE:
-                raise
-            withheld = True
-            continue
+        part = ask(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
         uuid = part and ask(nvml.nvmlDeviceGetUUID, part)
         if uuid:
             # "NVIDIA A100-SXM4-80GB MIG 1g.10gb".
@@ -186,7 +173,7 @@ def describe_slices(handle: Any) -> Answer:
             slices.append(
                 {"uuid": uuid, "profile": profile, "memory_mib": memory_mib(part)}
             )
-    return {"slices": slices, "slices_withheld": withheld}
+    return slices
 
 
 def memory_mib(handle: Any) -> int | None:

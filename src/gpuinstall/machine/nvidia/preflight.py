@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.machine.prober import GpuPart
 
-_FAULTS = {"timeout": "driver-hangs", "crash": "driver-crashes"}
-"""The codes of children that end without an answer."""
 KERNEL = Path(__file__).with_name("kernel.ptx")
 
 
@@ -96,10 +94,10 @@ def judge_trial(
     if not answers:
         error = f"libcuda: {how_it_ended(finished, DRIVER_SECONDS)}"
         symptom = Symptom("driver-not-asked", why=error, blocking=False)
-        code = _FAULTS.get(fault_of(finished))
-        if code:
-            symptom = Symptom(code)
-        return GpuTrial(gpu.index, CudaFault(symptom, {}, error), at_start=bool(code))
+        hangs = fault_of(finished) == "timeout"
+        if hangs:
+            symptom = Symptom("driver-hangs")
+        return GpuTrial(gpu.index, CudaFault(symptom, {}, error), at_start=hangs)
     answer = answers[-1]
     if "fault" in answer:
         cause = CudaFault(Symptom("libcuda-missing"), {}, answer["error"])
@@ -107,7 +105,7 @@ def judge_trial(
     if "wrong" in answer:
         wrong = answer["wrong"]
         evidence = f"{wrong} of its words are wrong"
-        cause = CudaFault(Symptom("gpu-computes-wrong"), {}, evidence)
+        cause = CudaFault(Symptom("gpu-kernel-failed"), {}, evidence)
         return GpuTrial(gpu.index, cause if wrong else None)
     place = {
         "container": machine.environment.container,

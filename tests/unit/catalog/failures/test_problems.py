@@ -104,7 +104,6 @@ def test_verify_gives_the_fix_of_its_place_with_every_word(place):
         ("wsl", "driver-library-mismatch", "wsl.exe --shutdown"),
         ("jetson", "driver-library-mismatch", "sudo reboot"),
         ("jetson", "driver-too-old", "A newer JetPack: the driver comes with it"),
-        ("windows", "nvml-unknown-error", "Restart Windows"),
     ],
 )
 def test_a_place_that_cannot_do_what_linux_does_has_its_own_fix(place, code, first):

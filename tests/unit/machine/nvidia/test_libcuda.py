@@ -67,7 +67,7 @@ def test_an_answer_is_read():
             "missing",
             "wrong ELF class",
         ),
-        (ended("half an ans", -11), "crash", "killed by SIGSEGV"),
+        (ended("half an ans", -11), "unasked", "killed by SIGSEGV"),
     ],
 )
 def test_a_library_that_did_not_answer_is_told_with_why(child, fault, error):

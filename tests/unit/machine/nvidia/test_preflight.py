@@ -29,7 +29,6 @@ def tried_on(index, ended=0, **answer):
         ("cuCtxSynchronize", 719, "failed"),
         ("cuModuleGetFunction", 500, "failed"),
         ("cuDevicePrimaryCtxRetain", 46, "unproven"),
-        ("cuModuleLoadData", -1, "unproven"),
         ("cuModuleLoadData", 221, "unproven"),
         ("cuMemAlloc_v2", 2, "unproven"),
         # Another's use of the card explains nothing before it is asked for.
@@ -75,7 +74,9 @@ def test_what_stops_every_card_at_the_start_is_the_machines_problem():
     assert [problem.gpus for problem in problems_of(stuck, HERE)] == [()]
     alone = problems_of([*stuck, tried_on(2, wrong=0)], HERE)
     assert [problem.gpus for problem in alone] == [(0, 1)]
-    differing = problems_of([tried_on(0, ended=None), tried_on(1, ended=-11)], HERE)
+    differing = problems_of(
+        [tried_on(0, ended=None), tried_on(1, call="cuInit", status=999)], HERE
+    )
     assert [problem.gpus for problem in differing] == [(0,), (1,)]
 
 

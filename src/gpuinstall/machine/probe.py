@@ -113,4 +113,4 @@ def _foreign_gpus(
             continue
         finding = findings.get(vendor)
         if finding is None or not finding.problems:
-            yield f"{VENDORS[vendor].rules().name} {device.id}"
+            yield f"{VENDORS[vendor].name} {device.id}"

@@ -55,6 +55,20 @@ class Rules(Value):
     """The source of a GPU's architecture, in messages."""
     not_proven: ClassVar[str | None] = None
     """The warning about all its builds if none has run on a GPU yet."""
+    idle_causes: ClassVar[tuple[str, str]] = ("F33", "F24")
+    """The failures of a GPU with a CPU build and with another vendor's."""
+    needs_architecture: ClassVar[bool] = True
+    """Whether GPUs of unknown architecture are ignored."""
+    torch_device: ClassVar[str]
+    """The device type in torch."""
+    variables: ClassVar[Mapping[str, str]]
+    """The variables that select devices, with ``{}`` for the devices."""
+    prefix: ClassVar[str] = ""
+    """The text before the devices."""
+    no_device: ClassVar[str] = ""
+    """The value that selects no device."""
+    misleading: ClassVar[tuple[str, ...]] = ()
+    """Variables to unset. They hide devices or change results."""
 
     @property
     def driver(self) -> str:

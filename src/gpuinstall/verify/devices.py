@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.finding import CheckResult
     from gpuinstall.base.machine import Gpu, Machine
     from gpuinstall.machine.prober import GpuPart
-    from gpuinstall.machine.vendors import Vendor
+    from gpuinstall.machine.protocol import Rules
 
 
 class DeviceTarget(Value):
@@ -54,7 +54,7 @@ class DeviceTarget(Value):
         return frozenset[str]().union(*(vendor.misleading for vendor in self._vendors))
 
     @property
-    def _vendors(self) -> Iterable[Vendor]:
+    def _vendors(self) -> Iterable[type[Rules]]:
         if self.vendor:
             return [VENDORS[self.vendor]]
         return VENDORS.values()
@@ -125,7 +125,7 @@ def _target(part: GpuPart, vendor: str) -> DeviceTarget:
     target = DeviceTarget(
         gpu.index,
         name,
-        VENDORS[vendor].torch_device or VENDORS[vendor].kind,
+        VENDORS[vendor].torch_device,
         visible=(part.name,),
         gpu=gpu,
         vendor=vendor,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuinstall.base.finding import Finding, Reason
 from gpuinstall.base.versions import numbers
@@ -43,6 +43,12 @@ class AmdRules(Rules):
     driver_reasons = ("split-packages",)
     architecture_source = "the kernel's topology"
     not_proven = "builds for AMD GPUs are not tested on hardware yet; run gpuinstall verify (and please send probe --json)"
+    idle_causes = ("F99", "F99")
+    torch_device = "cuda"
+    variables: ClassVar = {"HIP_VISIBLE_DEVICES": "{}"}
+    no_device = "-1"
+    # The first hides GPUs before HIP numbers them. HIP also reads the others as its own variable.
+    misleading = ("ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES")
 
     @property
     def driver(self) -> str:

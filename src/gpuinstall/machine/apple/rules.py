@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from packaging.version import Version
 
@@ -39,6 +39,9 @@ class AppleRules(Rules):
     driver_reasons = ("macos-too-old",)
     architecture_source = "macOS"
     not_proven = "MPS builds are not tested on hardware yet; run gpuinstall verify (and please send probe --json)"
+    torch_device = "mps"
+    # Unsupported operations must fail, and not silently run on the CPU.
+    variables: ClassVar = {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}
 
     @property
     def driver(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuinstall.base.versions import numbers
 from gpuinstall.machine.protocol import Rules
@@ -26,6 +26,18 @@ class IntelRules(Rules):
     architecture_source = "the bus"
     not_proven = "builds for Intel GPUs are not tested on hardware yet; run gpuinstall verify (and please send probe --json)"
     driver = "Level Zero"
+    idle_causes = ("F116", "F116")
+    torch_device = "xpu"
+    variables: ClassVar = {
+        "ONEAPI_DEVICE_SELECTOR": "{}",
+        # By default, Level Zero lists discrete GPUs first and each tile as a device.
+        "ZE_ENABLE_PCI_ID_DEVICE_ORDER": "1",
+        "ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE",
+    }
+    prefix = "level_zero:"
+    no_device = "*:cpu"
+    # It hides GPUs before the selector numbers them.
+    misleading = ("ZE_AFFINITY_MASK",)
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
         """Return the compiler's names for a GPU's chip."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpuinstall.base.finding import Finding, Reason
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, numbers
@@ -32,6 +32,14 @@ class NvidiaRules(Rules):
     software = "CUDA"
     code_reasons = ("no-code", "no-cudnn-code")
     driver_reasons = ("driver-too-old-for-ptx", "driver-too-old")
+    needs_architecture = False
+    torch_device = "cuda"
+    variables: ClassVar = {
+        "CUDA_VISIBLE_DEVICES": "{}",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
+    # It overrides torch's settings, and verification sets exact float32 products.
+    misleading = ("NVIDIA_TF32_OVERRIDE",)
 
     @property
     def driver(self) -> str:

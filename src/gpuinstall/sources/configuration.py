@@ -41,7 +41,7 @@ from gpuinstall.base.text import (
     without_block,
     without_logins,
 )
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import replace
 from gpuinstall.sources.gate import Policy
 from gpuinstall.sources.provenance import (
     RESOLVER_TABLES,
@@ -102,97 +102,89 @@ _READ_ELSEWHERE = {Effect.REQUEST, Effect.CONSTRAINT, Effect.HARMLESS}
 """Effects of settings that other functions read or that change nothing."""
 
 
-class ConfigurationFiles(Value):
-    """Paths of configuration files, the strongest last; they may not exist."""
+def user_folder(environ: _Environ) -> Path:
+    """Return the folder of the user's configuration files."""
+    if sys.platform == "win32":
+        return _folder_in("APPDATA", "", environ)
+    return _folder_in("XDG_CONFIG_HOME", ".config", environ)
 
-    environ: Mapping[str, str]
 
-    def _folder(self, variable: str, default: str) -> Path:
-        # A relative path would be in the working folder. The XDG specification ignores it.
-        folder = Path(self.environ.get(variable, ""))
-        return folder if folder.is_absolute() else self._home / default
+def _folder_in(variable: str, default: str, environ: _Environ) -> Path:
+    # A relative path would be in the working folder. The XDG specification ignores it.
+    folder = Path(environ.get(variable, ""))
+    return folder if folder.is_absolute() else _home(environ) / default
 
-    @property
-    def _home(self) -> Path:
-        home = self.environ.get("HOME") or self.environ.get("USERPROFILE")
-        return Path(home or Path.home())
 
-    @property
-    def user_folder(self) -> Path:
-        """The folder of the user's configuration files."""
-        if sys.platform == "win32":
-            return self._folder("APPDATA", "")
-        return self._folder("XDG_CONFIG_HOME", ".config")
+def _home(environ: _Environ) -> Path:
+    return Path(environ.get("HOME") or environ.get("USERPROFILE") or Path.home())
 
-    @property
-    def _machine_folders(self) -> list[Path]:
-        if sys.platform == "win32":
-            return [self._folder("PROGRAMDATA", "C:/ProgramData")]
-        folders = self.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
-        names = filter(os.path.isabs, folders.split(":"))
-        return [*map(Path, names), Path("/etc")]
 
-    @property
-    def pip(self) -> list[Path]:
-        """pip's files of the machine, of the user, and of the environment."""
-        requested = self.environ.get("PIP_CONFIG_FILE")
-        if requested == os.devnull:
-            return []
-        folders = [folder / "pip" for folder in self._machine_folders]
-        if sys.platform == "darwin":
-            folders = [Path("/Library/Application Support/pip")]
-        elif sys.platform != "win32":
-            # pip reads /etc/pip.conf, not /etc/pip/pip.conf.
-            folders[-1] = Path("/etc")
-        files = [folder / PIP_NAME for folder in folders]
-        # An existing file in the variable replaces the user's files.
-        if not requested or not exists(requested):
-            files += self.pip_user
-        return [*files, *self.pip_active]
+def _machine_folders(environ: _Environ) -> list[Path]:
+    if sys.platform == "win32":
+        return [_folder_in("PROGRAMDATA", "C:/ProgramData", environ)]
+    folders = environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
+    return [*map(Path, filter(os.path.isabs, folders.split(":"))), Path("/etc")]
 
-    @property
-    def pip_active(self) -> list[Path]:
-        """The file of the active environment, and ``PIP_CONFIG_FILE``."""
-        prefix = self.environ.get("VIRTUAL_ENV") or self.environ.get("CONDA_PREFIX")
-        files = []
-        if prefix:
-            files.append(Path(prefix, PIP_NAME))
-        requested = self.environ.get("PIP_CONFIG_FILE")
-        if requested:
-            files.append(Path(requested))
-        return files
 
-    @property
-    def pip_user(self) -> list[Path]:
-        """The user's files of pip."""
-        config = self.user_folder
-        legacy = "pip" if sys.platform == "win32" else ".pip"
-        application_support = self._home / "Library/Application Support"
-        if sys.platform == "darwin" and isdir(application_support / "pip"):
-            config = application_support
-        return [self._home / legacy / PIP_NAME, config / "pip" / PIP_NAME]
+def find_pip_files(environ: _Environ) -> list[Path]:
+    """Return pip's files of the machine, user, and environment.
 
-    @property
-    def uv(self) -> list[Path]:
-        """uv's first existing file of the machine, and the user's file.
+    The strongest is the last. They may not exist.
+    """
+    requested = environ.get("PIP_CONFIG_FILE")
+    if requested == os.devnull:
+        return []
+    folders = [folder / "pip" for folder in _machine_folders(environ)]
+    if sys.platform == "darwin":
+        folders = [Path("/Library/Application Support/pip")]
+    elif sys.platform != "win32":
+        # pip reads /etc/pip.conf, not /etc/pip/pip.conf.
+        folders[-1] = Path("/etc")
+    files = [folder / PIP_NAME for folder in folders]
+    # An existing file in the variable replaces the user's files.
+    if not requested or not exists(requested):
+        files += _pip_files_of_user(environ)
+    return [*files, *_active_pip_files(environ)]
 
-        ``UV_CONFIG_FILE`` replaces both.
-        """
-        requested = self.environ.get("UV_CONFIG_FILE")
-        if self.environ.get("UV_NO_CONFIG") or requested == os.devnull:
-            return []
-        if requested:
-            return [Path(requested)]
-        for folder in self._machine_folders:
-            file = folder / _UV_FILE
-            if isfile(file):
-                return [file, self.uv_user]
-        return [self.uv_user]
 
-    @property
-    def uv_user(self) -> Path:
-        """The user's file of uv."""
-        return self.user_folder / _UV_FILE
+def _active_pip_files(environ: _Environ) -> list[Path]:
+    """Return the file of the active environment, and ``PIP_CONFIG_FILE``."""
+    prefix = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
+    files = [Path(prefix, PIP_NAME)] if prefix else []
+    requested = environ.get("PIP_CONFIG_FILE")
+    return [*files, Path(requested)] if requested else files
+
+
+def _pip_files_of_user(environ: _Environ) -> list[Path]:
+    config = user_folder(environ)
+    legacy = "pip" if sys.platform == "win32" else ".pip"
+    application_support = _home(environ) / "Library/Application Support"
+    if sys.platform == "darwin" and isdir(application_support / "pip"):
+        config = application_support
+    return [_home(environ) / legacy / PIP_NAME, config / "pip" / PIP_NAME]
+
+
+def _find_uv_files(environ: _Environ) -> list[Path]:
+    """Return uv's user file, and its first existing file of the machine.
+
+    ``UV_CONFIG_FILE`` replaces both.
+
+    Raises:
+        UsageError: ``UV_CONFIG_FILE`` does not exist, which is an error of uv, too.
+    """
+    requested = environ.get("UV_CONFIG_FILE")
+    if requested and not exists(requested):
+        raise UsageError(
+            "malformed-configuration",
+            f"UV_CONFIG_FILE is {requested}, which does not exist",
+            hint="unset UV_CONFIG_FILE",
+        )
+    if environ.get("UV_NO_CONFIG") or requested == os.devnull:
+        return []
+    if requested:
+        return [Path(requested)]
+    files = [folder / _UV_FILE for folder in _machine_folders(environ)]
+    return [user_folder(environ) / _UV_FILE, *filter(isfile, files)][:2]
 
 
 def own_file(tool: str, environ: Mapping[str, str]) -> Path:
@@ -200,10 +192,9 @@ def own_file(tool: str, environ: Mapping[str, str]) -> Path:
     requested = environ.get(f"{tool.upper()}_CONFIG_FILE")
     if requested and requested != os.devnull:
         return Path(requested).absolute()
-    files = ConfigurationFiles(environ)
     if tool == "uv":
-        return files.uv_user
-    return files.pip_user[-1]
+        return user_folder(environ) / _UV_FILE
+    return _pip_files_of_user(environ)[-1]
 
 
 def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
@@ -212,7 +203,6 @@ def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSettin
     Raises:
         UsageError: A file is malformed.
     """
-    files = ConfigurationFiles(environ)
     projects = [folder]
     yield from map(_own, uv_variables(environ, folder))
     for file, table in project_tables(environ, folder):
@@ -223,11 +213,13 @@ def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSettin
         with _reading(file):
             yield from map(_own, uv_settings(table, file, environ))
     yield from map(_own, pip_variables(environ, folder))
-    for file in reversed(files.pip):
+    active_files = _active_pip_files(environ)
+    for file in reversed(find_pip_files(environ)):
         with _reading(file):
             settings = parse_pip_file(_text(file), file, folder)
-        is_active = file in files.pip_active
-        is_of_folder = is_active and any(_is_in(project, file) for project in projects)
+        is_of_folder = file in active_files and any(
+            _is_in(project, file) for project in projects
+        )
         yield from settings if is_of_folder else map(_own, settings)
 
 
@@ -266,19 +258,8 @@ def project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
 
 
 def _user_tables(environ: _Environ) -> Iterator[_Tables]:
-    """Yield uv's settings of the user and of the machine, the strongest first.
-
-    Raises:
-        UsageError: ``UV_CONFIG_FILE`` does not exist, which is an error of uv, too.
-    """
-    requested = environ.get("UV_CONFIG_FILE")
-    if requested and not exists(requested):
-        raise UsageError(
-            "malformed-configuration",
-            f"UV_CONFIG_FILE is {requested}, which does not exist",
-            hint="unset UV_CONFIG_FILE",
-        )
-    for file in reversed(ConfigurationFiles(environ).uv):
+    """Yield uv's settings of the user and of the machine, strongest first."""
+    for file in _find_uv_files(environ):
         yield file, _uv_table(file) or {}
 
 
@@ -349,7 +330,7 @@ def pip_words(
         text: The text of ``file``.
         option: The option in the files, such as ``constraint``.
     """
-    texts = {path: _text(path) for path in ConfigurationFiles(environ).pip}
+    texts = {path: _text(path) for path in find_pip_files(environ)}
     texts[file] = text
     value = ""
     for path, content in texts.items():
@@ -379,7 +360,7 @@ def read_policy(environ: _Environ, folder: Path) -> Policy:
     if variable not in {"", "0", "1"}:
         message = f"{TRUST_FOLDER} is {variable!r}, but must be 0 or 1"
         raise UsageError("trust-folder", message)
-    path = ConfigurationFiles(environ).user_folder / "gpuinstall" / "config.toml"
+    path = user_folder(environ) / "gpuinstall" / "config.toml"
     with _reading(path):
         table = parse_toml(_text(path))
         check_shape(table, CONFIG)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path, PureWindowsPath
 
-from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.base.finding import Reason
 from gpuinstall.base.location import Location
 from gpuinstall.base.values import Value
 
@@ -70,22 +70,10 @@ class Policy(Value):
         return self.trusts_folder or self.trusts(Location.parse(str(folder)))
 
 
-class Allowed(Value):
-    """The verdict for a source that may be used."""
-
-    entry: Entry
-
-
-GateVerdict = Allowed | Rejection[Entry]
-
-
-def admit(entry: Entry, policy: Policy) -> GateVerdict:
-    """Decide whether a source may be contacted, built, and run."""
-    for rule in _RULES:
-        reason = rule(entry, policy)
-        if reason:
-            return Rejection(entry, reason)
-    return Allowed(entry)
+def why_rejected(entry: Entry, policy: Policy) -> Reason | None:
+    """Return why a source must not be contacted, built, or run, if so."""
+    reasons = (rule(entry, policy) for rule in _RULES)
+    return next(filter(None, reasons), None)
 
 
 def _inner_path(entry: Entry, _: Policy) -> Reason | None:

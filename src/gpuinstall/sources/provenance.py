@@ -335,12 +335,8 @@ def source_setting(
         marker: The marker of a source. Empty: always.
 
     Raises:
-        TypeError: A value is not a string.
         UsageError: The address is malformed.
     """
-    for text in (value, package, marker):
-        if not isinstance(text, str):
-            raise TypeError(f"{key} has {text!r} instead of a text")
     unknown = SettingRule(tool, key, Effect.REFUSED, "remove it")
     row = load_rules().get((tool, key), unknown)
     if row.declared_effect is Effect.NO_BINARY:

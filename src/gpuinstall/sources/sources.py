@@ -14,7 +14,6 @@ from urllib.parse import quote, unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside
-from gpuinstall.base.finding import Rejection
 from gpuinstall.base.location import Location, malformed_address
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import (
@@ -28,11 +27,10 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.sources.gate import (
     TRUST,
     Entry,
-    GateVerdict,
     Policy,
     SourceKind,
-    admit,
     source_location,
+    why_rejected,
 )
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
@@ -457,7 +455,7 @@ class Sources(Value):
         Raises:
             UsageError: The user does not trust the folder to select sources.
         """
-        _check(admit(_entry(setting), self.policy) for setting in settings)
+        self._check(map(_entry, settings))
         for setting in settings:
             server = Location.parse(setting.value).server
             login = "; a login is sent to it" if server in self.logins else ""
@@ -478,7 +476,19 @@ class Sources(Value):
                 source_location(index),
                 is_requested=name in self.policy.requested,
             )
-            _check([admit(entry, self.policy)])
+            self._check([entry])
+
+    def _check(self, entries: Iterable[Entry]) -> None:
+        """Raise UsageError if a source is rejected."""
+        reasons = (why_rejected(entry, self.policy) for entry in entries)
+        rejected = list(dict.fromkeys(filter(None, reasons)))
+        if rejected:
+            raise UsageError(
+                rejected[0].code,
+                "; ".join(reason.message for reason in rejected),
+                why="GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false rejects sources that a folder selects",
+                hint=TRUST,
+            )
 
     def explain_ignored_settings(self, reporter: Reporter) -> None:
         """Report ignored settings, and warn about unknown ones."""
@@ -524,7 +534,7 @@ class Sources(Value):
         """
         shown = f"{name} from {shorten(redacted(address))}"
         entry = Entry(SourceKind.ADDRESS, shown, source_location(address))
-        _check([admit(entry, self.policy)])
+        self._check([entry])
 
     def check_reported(self, requirement: Requirement) -> None:
         """Raise UsageError for an address that the user has not seen."""
@@ -550,19 +560,6 @@ def _entry(setting: SourceSetting) -> Entry:
         source_location(setting.value),
         is_requested=setting.is_own,
     )
-
-
-def _check(verdicts: Iterable[GateVerdict]) -> None:
-    """Raise UsageError if a source is rejected."""
-    rejected = [one.reason for one in verdicts if isinstance(one, Rejection)]
-    if rejected:
-        messages = dict.fromkeys(reason.message for reason in rejected)
-        raise UsageError(
-            rejected[0].code,
-            "; ".join(messages),
-            why="GPUINSTALL_TRUST_FOLDER=0 or your trust-folder = false rejects sources that a folder selects",
-            hint=TRUST,
-        )
 
 
 def read_sources(

@@ -12,7 +12,7 @@ from gpuinstall.base.requirement import TextOrigin, parse_requirement
 from gpuinstall.base.text import guard_text
 from gpuinstall.base.values import replace
 from gpuinstall.sources import Sources, session
-from gpuinstall.sources.configuration import ConfigurationFiles, project_limits
+from gpuinstall.sources.configuration import project_limits, user_folder
 from gpuinstall.sources.gate import Policy
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
@@ -292,4 +292,4 @@ def test_repository_matches_in_uvs_spelling():
 
 def test_a_relative_configuration_folder_is_ignored(tmp_path):
     environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": "conf"}
-    assert ConfigurationFiles(environ).user_folder == tmp_path / ".config"
+    assert user_folder(environ) == tmp_path / ".config"

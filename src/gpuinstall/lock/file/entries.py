@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import check_outside, expanded_home, real_path
-from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.base.finding import Reason
 from gpuinstall.base.location import Location
 from gpuinstall.base.text import redacted, shorten
 from gpuinstall.base.values import Value
@@ -20,8 +20,8 @@ from gpuinstall.sources.gate import (
     TRUST,
     Entry,
     SourceKind,
-    admit,
     source_location,
+    why_rejected,
 )
 from gpuinstall.sources.repository import check_subdirectory
 from gpuinstall.sources.sources import Sources
@@ -86,9 +86,9 @@ class LockGate(Value):
                 sdist next to wheels for other machines.
         """
         for entry in self._entries([*all_sources(lock), *selected]):
-            verdict = admit(entry, self.sources.policy)
-            if isinstance(verdict, Rejection):
-                yield verdict.reason
+            reason = why_rejected(entry, self.sources.policy)
+            if reason:
+                yield reason
 
     def check(self, lock: Lock, selected: Iterable[Selected] = ()) -> None:
         """Raise LockError if a source of a lock is rejected."""

@@ -152,7 +152,8 @@ def gpu_verdict(row: LearnedRow, gpus: ServedGpus) -> GpuVerdict:
         return GpuVerdict(why)
     is_settled = row.depth == Depth.WHOLE
     if why is None:
-        is_known = row.torch.is_known or not row.links_count
+        uses_no_torch = has_own_runtime(row) or not row.links_count
+        is_known = row.torch.is_known or uses_no_torch
         # The beginnings of libraries may show none of their code.
         is_known &= bool(row.codes) or row.is_whole
         is_settled |= is_known
@@ -359,9 +360,13 @@ def required_cuda(row: LearnedRow) -> int | None:
 def has_own_runtime(row: LearnedRow) -> bool:
     """Return whether a wheel bundles or links in its own CUDA runtime.
 
-    It must have been found, and the tables of all libraries must show no use of torch.
+    It must have been found, and the wheel must not use torch. Of a library whose end is
+    unread, METADATA tells whether it does.
     """
-    return row.has_runtime and row.torch.kind == "none"
+    uses_torch = row.torch.kind != "none"
+    if row.torch.kind == "unknown":
+        uses_torch = "torch" in names_of(row.requirements())
+    return row.has_runtime and not uses_torch
 
 
 def may_have_own_runtime(row: LearnedRow) -> bool:

@@ -124,7 +124,11 @@ class Inspector(Value):
                 is_rejected = row.depth >= Depth.TABLES
                 is_rejected &= not found.runs_with(context.builds or self.builds)
                 is_rejected &= not may_have_own_runtime(row)
-                if found.is_settled or is_rejected or row.depth >= deepest:
+                # A name alone is not certain: the wheel may have its own runtime.
+                is_open = row.depth < Depth.TABLES and may_have_own_runtime(row)
+                is_open &= any(map(found.rejects, self.builds))
+                is_deep = row.depth >= deepest and not is_open
+                if found.is_settled or is_rejected or is_deep:
                     break
         return found
 

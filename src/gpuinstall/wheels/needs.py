@@ -428,7 +428,9 @@ def read_needs(
         if linked is None and shared.cuda_majors(elf.needs):
             linked = path
     glibc = max((elf.glibc() for elf in read.values()), default=())
-    is_whole = is_all and len(read) == len(elves)
+    # CUDA's own libraries never use torch.
+    others = (path for path in elves if not shared.row(basename(path)))
+    is_whole = is_all and all(path in read for path in others)
     return Needs(
         libraries=from_outside(needs - own_names, wheel),
         opened=frozenset(opened),
@@ -456,16 +458,21 @@ def from_outside(
 ) -> tuple[str, ...]:
     """Return the libraries that neither a wheel nor every Linux has."""
     of_the_system = load_libraries().of_the_system
-    own = {basename(path) for path in wheel.members}
-    own |= {_HASHED.sub("", name) for name in own}
-    # The loader may know libx.so.1.2.3 only as libx.so.1.
-    files = [f"{name}." for name in own]
+    # Libraries are loaded by their SONAME: libcudart.so.11.0 of libcudart.so.11.8.89.
+    own = {_stem_and_major(path) for path in wheel.members}
+    own |= {(stem, "") for stem, _ in own}
     outside = []
     for library in sorted(libraries):
-        is_own = any(file.startswith(f"{library}.") for file in files)
+        is_own = _stem_and_major(library) in own
         if not is_own and not of_the_system.fullmatch(library):
             outside.append(library)
     return tuple(outside)
+
+
+def _stem_and_major(library: str) -> tuple[str, str]:
+    """Split ``libcudart-d0da41ae.so.11.8.89`` into ``libcudart``, ``11``."""
+    stem, _, version = _HASHED.sub("", basename(library)).partition(".so")
+    return stem, version.lstrip(".").partition(".")[0]
 
 
 def _torch_needs(

@@ -462,7 +462,11 @@ OF_PROCESS = [
     # A runtime of its own frees a package only if it was found.
     ({"cuda": "12.0"}, None),
     ({"package": "spconv-cu118", "has_runtime": True, "torch": TorchNeeds()}, None),
-    ({"package": "spconv-cu118", "has_runtime": True}, 11),
+    ({"package": "spconv-cu118", "has_runtime": True}, None),
+    (
+        {"package": "spconv-cu118", "has_runtime": True, "requires": ("torch",)},
+        11,
+    ),
     ({"package": "spconv-cu118", "codes": "a sm_70", "torch": TorchNeeds()}, 11),
     (
         {

@@ -26,7 +26,7 @@ _ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?|gfx[0-9a-f]{3,5}")
 _TORCH = re.compile(r"torch(?![\w.-])")
 _PIN = re.compile(r"([\w.-]+) ?\(?== ?([0-9]+(?:\.[0-9]+){1,3})\)? ?(?:;.*)?", re.ASCII)
 
-READING = 24
+READING = 25
 """The version of the rules that read wheels.
 
 tests/unit/test_house.py checks it after every change to these rules and tables.

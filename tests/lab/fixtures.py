@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuinstall.base import process
 from tests.lab.clone import Person, copy_project
 from tests.lab.driver import FakeDriver, build, environment
 from tests.lab.environments import copied, cpu_torch, make_linked_torch
@@ -111,3 +112,19 @@ def equipped(
 
     home = once(tmp_path_factory, "home of the equipped", equip)
     return Person(home, wheelhouse.settings)
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A self-signed certificate of 127.0.0.1 with its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl, which creates a certificate, is missing")
+    path = tmp_path_factory.mktemp("tls") / "loopback.pem"
+    # uv accepts no certificate of an authority for a server.
+    command = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=loopback "
+        "-addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE"
+    )
+    process.run([*command.split(), "-keyout", path, "-out", f"{path}.crt"])
+    path.write_bytes(path.read_bytes() + path.with_suffix(".pem.crt").read_bytes())
+    return path

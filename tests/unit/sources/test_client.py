@@ -1,7 +1,6 @@
 """The client against real hosts on loopback."""
 
 import os
-import shutil
 import socket
 import sys
 import time
@@ -14,7 +13,6 @@ from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
 from urllib3 import HTTPResponse
 
-from gpuinstall.base import process
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.patience import Patience
 from gpuinstall.sources.web import AnswerCache, Client, FileHash, Head, UnreachableError
@@ -247,18 +245,6 @@ def test_silent_quick_host_fails_once_for_all_threads(tmp_path):
         asked = [pool.submit(client.page, url) for _ in range(8)]
         assert {type(one.exception()) for one in asked} == {UnreachableError}
         assert time.perf_counter() - started < 2 * slowness()
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    """A certificate for loopback that signs itself, with its key."""
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl to make a certificate with")
-    path = tmp_path_factory.mktemp("tls") / "loopback.pem"
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=loopback -addext subjectAltName=IP:127.0.0.1"
-    process.run([*command.split(), "-keyout", path, "-out", f"{path}.crt"])
-    path.write_bytes(path.read_bytes() + path.with_suffix(".pem.crt").read_bytes())
-    return path
 
 
 def test_only_given_certificates_are_trusted(certificate, tmp_path):

@@ -54,7 +54,7 @@ _RESTORE = (
     "gpuinstall lock --upgrade   # rebuilds it; or restore it from version control"
 )
 
-_PLACEHOLDER = "0" * 32
+PLACEHOLDER = "0" * 32
 """Prefix of a placeholder hash."""
 
 _CONFLICT = re.compile(
@@ -688,9 +688,9 @@ def placeholder_hash(url: str) -> str:
     one of them.
     """
     own = hashlib.sha256(url.encode()).hexdigest()
-    return _PLACEHOLDER + own[len(_PLACEHOLDER) :]
+    return PLACEHOLDER + own[len(PLACEHOLDER) :]
 
 
 def is_placeholder(sha256: str) -> bool:
     """Return whether a hash is a placeholder."""
-    return sha256.startswith(_PLACEHOLDER)
+    return sha256.startswith(PLACEHOLDER)

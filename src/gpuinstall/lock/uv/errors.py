@@ -1,7 +1,7 @@
 """Explain uv's error messages.
 
-The error of a failed build has the package, the end of the build's output with the
-cause in the last line, and the fix if it is known.
+uv has no structured errors, so this module has all texts of uv that decide
+anything. ``tests/unit/lock/test_uv_texts.py`` prints each with the pinned uv.
 """
 
 from __future__ import annotations
@@ -29,12 +29,19 @@ _LONGEST = 1200
 _LINES = 15
 """The most lines of a build's output."""
 
-FAILED_BUILD = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
+_FAILED_BUILD = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
 _BACKEND = "build backend returned an error"
+_STOPPED = re.compile(
+    rf"{_BACKEND}|Building source distributions (?:for `[^`]+` )?is disabled"
+)
+_MISSING_EXTRA = re.compile(
+    r"package `([\w.-]+)(?:==(\S+)| @ [^`]+)` does not have an extra named `([\w.-]+)`"
+)
 _CAUSE = re.compile(
     r"(?:[\w.]+\.)?\w*(?:Error|Exception|Exit)\b|.*\b(?:fatal )?error\b:?|fatal:",
     re.IGNORECASE,
 )
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 _ARROWS = " ×╰─▶│├"
 _ERROR = re.compile(r"^ *(?:error:|×)", re.MULTILINE)
 """The start of an error, after progress messages."""
@@ -53,6 +60,13 @@ _AFTERWARDS = (
 UPDATE_LOCK = "Run it again with --upgrade to rebuild the lock\ngpuinstall lock --upgrade   # rebuilds every lock in this folder"
 
 
+class FailedBuildError(InstallationError):
+    """A package whose build failed."""
+
+    package = ""
+    """The name of the package, in lowercase."""
+
+
 class _Row(NamedTuple):
     """A pattern of uv's messages and its error; texts have named groups."""
 
@@ -68,12 +82,13 @@ class _Row(NamedTuple):
 
 
 _UNDECLARED_TORCH = _Row(
-    r"`(?P<package>[\w.-]+)` depends on `torch`, but doesn't declare it",
+    r"`(?P<package>[\w.-]+)(?:@[^`]+)?` depends on `torch`, but doesn't declare it",
     "build-needs-torch",
     "the dependencies of {package} are known only when it is built, and its setup imports torch",
     f"Run it again without {{package}}\n{_AFTERWARDS}",
     why="uv builds it in isolation, without torch",
     id="F73",
+    error=FailedBuildError,
 )
 _INSTALLATION_ERRORS = (
     _Row(
@@ -188,8 +203,29 @@ class Conflict(NamedTuple):
         return self.error.why or self.error.message
 
 
-def unwrapped(message: str) -> str:
-    """Join the lines of uv's message, which may break within a name."""
+def names_in(message: str, names: Collection[str]) -> set[str]:
+    """Return the packages that a message of uv mentions."""
+    return set(names).intersection(_NAME.findall(message))
+
+
+def needs_build(message: str) -> bool:
+    """Return whether uv stopped because it would have to build a package."""
+    return _STOPPED.search(_unwrapped(message)) is not None
+
+
+def unbuilt_package(message: str) -> str | None:
+    """Return the package that uv could not build, with its version or URL."""
+    failed = _FAILED_BUILD.search(_unwrapped(message))
+    return failed and failed[1]
+
+
+def missing_extras(message: str) -> list[tuple[str, str, str]]:
+    """Return package, version, and name of each extra that does not exist."""
+    return _MISSING_EXTRA.findall(_unwrapped(message))
+
+
+def _unwrapped(message: str) -> str:
+    """Join the lines of a message, which may break within a name."""
     return " ".join(message.split())
 
 
@@ -213,9 +249,9 @@ def explain_failure(
     )
     if error:
         return error
-    unlisted_package = _unlisted_package(message, unlisted)
+    unlisted_package = min(names_in(message, unlisted), default=None)
     if unlisted_package:
-        return unlisted_package
+        return Conflict(_unlisted(unlisted_package, _sentences(message)))
     error = _error_of(message, *_REQUEST_ERRORS)
     # If an index does not answer, another request would fail, too.
     if error and error.code != "http-status":
@@ -281,6 +317,8 @@ def _error_of(message: str, *rows: _Row) -> GpuInstallError | None:
             hint=hint and hint.format(**names),
             id=row.id,
         )
+        if isinstance(error, FailedBuildError):
+            error.package = names["package"].lower()
         # The command is then repeated with the certificates of the system.
         error.untrusted = "UnknownIssuer" in message
         return error
@@ -291,10 +329,9 @@ def build_failure(message: str) -> InstallationError | None:
     """Explain a failed build, or return None for another message."""
     from gpuinstall.catalog.failures.classify import classify
 
-    failed = FAILED_BUILD.search(message)
-    if failed is None or _BACKEND not in message:
+    package = unbuilt_package(message)
+    if package is None or _BACKEND not in message:
         return None
-    package = unwrapped(failed[1])
     output = without_logins(message.partition(_BACKEND)[2])
     lines = []
     last = 0
@@ -315,7 +352,7 @@ def build_failure(message: str) -> InstallationError | None:
         hint = f"Copy all files of {name} to this machine, and install its build tools"
     if known and known.fix:
         hint = "\n".join(known.fix)
-    return InstallationError(
+    error = FailedBuildError(
         BUILD_FAILED,
         f"{package} has no wheel for this machine, and building it failed",
         why=known.title if known else lines[-1],
@@ -324,50 +361,37 @@ def build_failure(message: str) -> InstallationError | None:
         hint=hint,
         id=known.id if known else None,
     )
+    error.package = name.lower()
+    return error
 
 
 def failed_package(failed: InstallationError) -> str:
-    """Return the package of a failed build, in lowercase."""
-    package = re.match(r"(?:the dependencies of )?([\w.-]+)", failed.message)
-    if package:
-        return package[1].lower()
-    return ""
+    """Return the package of a failed build; empty: uv does not report it."""
+    return failed.package if isinstance(failed, FailedBuildError) else ""
 
 
-def _unlisted_package(
-    message: str,
-    unlisted: Collection[str],
-) -> Conflict | None:
-    absent = re.findall(r"no versions? of ([\w.-]+)", message)
-    package = min(set(absent).intersection(unlisted), default=None)
-    if package is None:
-        return None
-    cause = _sentences(message)
-    if package not in load_catalog().family and (
-        package not in load_extensions().unclaimed
-    ):
-        # A hint to another index would be unsafe: anybody can register the name there.
-        return Conflict(
-            InstallationError(
-                "package-unlisted",
-                f"the only configured source of {package} does not list it",
-                why=cause,
-                hint=f"Check the index that your files configure for {package}",
-            )
-        )
-    error: GpuInstallError = InstallationError(
-        FAMILY_UNLISTED,
-        f"{package} is a PyTorch package, and no source of PyTorch has it",
-        why=cause,
-        hint=f"Request {package} too, to install it from the default index",
-    )
+def _unlisted(package: str, cause: str) -> GpuInstallError:
+    """Return the error of a package that its only sources lack."""
     extensions = load_extensions()
     if package in extensions.unclaimed:
         sources = ", ".join(source.id for source in extensions.rows[package].sources)
-        error = NoBuildError(
+        return NoBuildError(
             "extension-unlisted",
             f"{package} is installed only from {sources or 'no source'}, and only if it is requested by name",
             why=cause,
             hint=f"gpuinstall lock --dry-run -v {package}   # lists compatible builds",
         )
-    return Conflict(error)
+    if package in load_catalog().family:
+        return InstallationError(
+            FAMILY_UNLISTED,
+            f"{package} is a PyTorch package, and no source of PyTorch has it",
+            why=cause,
+            hint=f"Request {package} too, to install it from the default index",
+        )
+    # A hint to another index would be unsafe: anybody can register the name there.
+    return InstallationError(
+        "package-unlisted",
+        f"the only configured source of {package} does not list it",
+        why=cause,
+        hint=f"Check the index that your files configure for {package}",
+    )

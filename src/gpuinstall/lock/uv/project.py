@@ -37,15 +37,17 @@ from gpuinstall.base.text import without_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.catalog.pages import PageFile
-from gpuinstall.lock.file.lock import placeholder_hash
+from gpuinstall.lock.file.lock import PLACEHOLDER, placeholder_hash
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.project import dynamic_projects
 from gpuinstall.lock.uv.builds import known_builds, without_wheel
 from gpuinstall.lock.uv.errors import (
-    FAILED_BUILD,
     Conflict,
     explain_failure,
-    unwrapped,
+    missing_extras,
+    names_in,
+    needs_build,
+    unbuilt_package,
 )
 from gpuinstall.machine.pythons import find_python
 from gpuinstall.plan.python import RUNNING_PYTHON
@@ -79,11 +81,7 @@ _NO_CODE = {"PYTHONHOME": os.devnull}
 """Prevents Python from starting, except for uv's isolated version query."""
 _MEMORY = 3_000_000_000
 """uv's memory limit in bytes; resolving 500 packages needs a tenth of it."""
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
-_STOPPED = re.compile(
-    r"build backend returned an error|Building source distributions (?:for `[^`]+` )?is disabled"
-)
-"""uv's messages if it would have to build a package."""
+_PLACEHOLDER = re.compile(rf"{PLACEHOLDER}[0-9a-f]{{32}}")
 
 
 class ResolverProject(Value):
@@ -221,9 +219,6 @@ class ResolverProject(Value):
 
 MISSING_EXTRAS = "missing-extras"
 """The key for missing extras in a resolved document."""
-_MISSING_EXTRA = re.compile(
-    r"package `([\w.-]+)(?:==(\S+)| @ [^`]+)` does not have an extra named `([\w.-]+)`"
-)
 
 
 class Unread(NamedTuple):
@@ -254,9 +249,9 @@ def resolve_project(
     if done.ok:
         document = tomli.loads(without_logins(done.out))
         needed = [package["name"] for package in document.get("packages", ())]
+        unread = project.unread.intersection(needed)
     else:
-        needed = _NAME.findall(unwrapped(done.err))
-    unread = project.unread.intersection(needed)
+        unread = project.unread & names_in(done.err, project.unread)
     if unread:
         return Unread(unread)
     if done.ok:
@@ -267,7 +262,7 @@ def resolve_project(
                     # uv writes paths relative to its working folder.
                     path = os.path.join(folder, source["path"])  # noqa: PTH118
                     source["path"] = os.path.normpath(path)
-        document[MISSING_EXTRAS] = _MISSING_EXTRA.findall(unwrapped(done.err))
+        document[MISSING_EXTRAS] = missing_extras(done.err)
         return document
     # A package with an empty page must not be installed from elsewhere.
     unlisted = [
@@ -400,30 +395,29 @@ class _Resolver:
         tried = set[str]()
         while failed is None:
             done = self.run(*self.options, *_INPUTS, code=False)
-            message = unwrapped(done.err)
-            unbuilt = FAILED_BUILD.findall(message)
+            package = unbuilt_package(done.err)
             # A build downloads torch, whose placeholder hash does not match. uv does
             # not report which build.
-            if "Hash mismatch" in message and self.has_placeholders:
+            if self.has_placeholders and _PLACEHOLDER.search(done.err):
                 self.has_placeholders = False
                 self.project.write_index(self.folder, has_placeholders=False)
             elif done.ok:
                 return done
-            elif not _STOPPED.search(message):
+            elif not needs_build(done.err):
                 if not self.needs_version():
                     return done
                 self.addresses = [one for one in self.project.requirements if one.url]
             # uv may not report the package if it was requested by address.
             elif self.addresses:
                 failed = self.build_addresses()
-            elif not unbuilt:
+            elif package is None:
                 return done
             # uv did not cache the metadata of this build.
-            elif unbuilt[0] in tried:
+            elif package in tried:
                 return self.run(*self.options, *_INPUTS)
             else:
-                tried.add(unbuilt[0])
-                failed = self.build(unbuilt[0])
+                tried.add(package)
+                failed = self.build(package)
         return failed
 
     def needs_version(self) -> bool:
@@ -474,8 +468,7 @@ class _Resolver:
         self.announce(package, name)
         # Its dependencies must be wheels.
         done = self.run_alone(package, *_ONLY_WHEELS, _built(name))
-        has_failed = package in FAILED_BUILD.findall(unwrapped(done.err))
-        return done if has_failed else None
+        return done if unbuilt_package(done.err) == package else None
 
     def build_addresses(self) -> Finished | None:
         """Build requirements with an address, so uv caches their metadata.
@@ -494,7 +487,7 @@ class _Resolver:
             if address in self.session.outdated:
                 words.append("--refresh")
             done = self.run_alone(address, *words, *_ONLY_WHEELS, code=False)
-            if _STOPPED.search(unwrapped(done.err)):
+            if needs_build(done.err):
                 setting = self.session.sources.chooser_of(requirement.url or "")
                 if self.only_wheels and setting:
                     raise without_wheel(f"{setting.value} in {setting.file}")

@@ -1,0 +1,189 @@
+"""Each text of uv that decides an error, printed by the pinned uv."""
+
+import hashlib
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from gpuinstall.base import process, uv
+from gpuinstall.base.errors import InstallationError
+from gpuinstall.base.patience import Patience
+from gpuinstall.lock.file.lock import placeholder_hash
+from gpuinstall.lock.uv import errors
+from gpuinstall.lock.uv.errors import Conflict
+from tests.lab.host import NOT_FOUND, Answer, Host
+from tests.lab.setuptools import make_setuptools
+from tests.lab.wheels import make_wheel, pack_sdist
+
+SETUP = 'from setuptools import setup\nsetup(name="built", version="1.0")\n'
+WHEEL = "thing-1.0-py3-none-any.whl"
+NOWHERE = "http://127.0.0.1:9/"
+
+
+class Uv:
+    """The pinned uv with its own cache, a folder of packages, and a server."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.links = folder / "links"
+        self.links.mkdir()
+        make_setuptools(self.links)
+        make_wheel(self.links, "wheel", "1.0")
+        make_wheel(self.links, "thing", "1.0", extras=["real"])
+        pack_sdist(self.links, "built-1.0", {"setup.py": SETUP})
+        imports_torch = f"import torch\n{SETUP}".replace("built", "torchy")
+        pack_sdist(self.links, "torchy-1.0", {"setup.py": imports_torch})
+        self.answers: dict[str, Answer] = {}
+        self.host = Host("index", self.answer)
+        self.variables = {
+            "UV_CACHE_DIR": str(folder / "cache"),
+            "UV_HTTP_RETRIES": "0",
+            "UV_NO_CONFIG": "1",
+            "UV_PREVIEW_FEATURES": "pylock",
+        }
+
+    def answer(self, path, _headers):
+        return self.answers.get(path, NOT_FOUND)
+
+    def resolve(self, request, *options, **variables):
+        """Return the errors of uv about a request."""
+        index = () if "--index-url" in options else ("--no-index",)
+        words = ("--find-links", str(self.links), "--format", "pylock.toml", "-")
+        command = uv.pip("compile", Path(sys.executable), *index, *words, *options)
+        return self.run(command, variables, request)
+
+    def install(self, url, sha256, **variables):
+        """Return the errors of uv about the installation of a locked wheel."""
+        wheel = {"url": url, "hashes": {"sha256": sha256}}
+        package = {"name": "thing", "version": "1.0", "wheels": [wheel]}
+        lock = {"lock-version": "1.0", "created-by": "test", "packages": [package]}
+        path = self.folder / "pylock.toml"
+        path.write_text(tomli_w.dumps(lock), "utf-8")
+        target = ("--target", str(self.folder / "target"), str(path))
+        command = uv.pip("sync", Path(sys.executable), *target)
+        return self.run(command, variables, "")
+
+    def run(self, command, variables, text):
+        environment = {**self.variables, **variables}
+        done = process.run(
+            command, env=environment, cwd=self.folder, patience=Patience(), text=text
+        )
+        return done.err
+
+
+@pytest.fixture
+def pinned(tmp_path):
+    made = Uv(tmp_path)
+    yield made
+    made.host.close()
+
+
+NO_CODE = {"PYTHONHOME": "/dev/null"}
+BUILT = "built @ file://{links}/built-1.0.tar.gz"
+FOLDER = "{folder}/unnamed"
+
+
+def test_uv_stops_before_build_code_runs(pinned):
+    unnamed = pinned.folder / "unnamed"
+    unnamed.mkdir()
+    (unnamed / "setup.py").write_text(SETUP, "utf-8")
+    places = {"links": pinned.links, "folder": pinned.folder}
+    for request, options, package in (
+        ("built", (), "built==1.0"),
+        (BUILT, (), BUILT),
+        (BUILT, ("--only-binary=:all:",), BUILT),
+        (BUILT, ("--only-binary=built",), BUILT),
+        (FOLDER, (), None),
+        (FOLDER, ("--only-binary=:all:",), None),
+        (f"-e {FOLDER}", ("--only-binary=:all:",), None),
+    ):
+        message = pinned.resolve(request.format(**places), *options, **NO_CODE)
+        assert errors.needs_build(message), message
+        expected = package and package.format(**places)
+        assert errors.unbuilt_package(message) == expected, message
+
+
+def test_uv_reports_extra_that_does_not_exist(pinned):
+    request = f"thing[real,nope]\nthing[far] @ file://{pinned.links}/thing-1.0-py3-none-any.whl"
+    message = pinned.resolve(request)
+    assert not errors.needs_build(message)
+    assert {row[0::2] for row in errors.missing_extras(message)} == {
+        ("thing", "nope"),
+        ("thing", "far"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("request_", "options", "variables", "code"),
+    [
+        ("nosuch", (), {}, "package-not-found"),
+        ("nosuch", ("--index-url", "{url}/simple"), {}, "package-not-found"),
+        ("thing<1", (), {}, "requirements-conflict"),
+        ("built", ("--only-binary=:all:",), {}, "only-binary"),
+        ("torchy", (), {}, "build-needs-torch"),
+        ("x @ git+file:///nowhere", (), {}, "repository"),
+        ("x", ("--index-url", NOWHERE), {}, "network"),
+        ("x", ("--index-url", "{url}/simple"), {"UV_OFFLINE": "1"}, "offline"),
+        ("x @ {url}/x-1-py3-none-any.whl", (), {"UV_OFFLINE": "1"}, "offline"),
+        ("x @ {url}/x-1-py3-none-any.whl", (), {}, "http-status"),
+        ("x", ("--index-url", "{url}/closed"), {}, "http-status"),
+        ("thing", (), {"UV_CACHE_DIR": "/dev/null/x"}, "not-writable"),
+        ("a b", (), {}, "resolution-failed"),
+    ],
+)
+def test_uvs_error_about_a_request_is_recognized(
+    pinned, request_, options, variables, code
+):
+    pinned.answers["/closed/x/"] = Answer(401)
+    words = [option.format(url=pinned.host.url) for option in options]
+    message = pinned.resolve(request_.format(url=pinned.host.url), *words, **variables)
+    failure = errors.explain_failure(message)
+    error = failure.error if isinstance(failure, Conflict) else failure
+    assert error.code == code, message
+
+
+def test_uvs_error_about_a_file_is_recognized(pinned):
+    wheel = next(pinned.links.glob("thing-*")).read_bytes()
+    sha256 = hashlib.sha256(wheel).hexdigest()
+    placeholder = placeholder_hash("thing")
+    bodies = {"/whole": wheel, "/torn": wheel[:-99]}
+    for folder, body in bodies.items():
+        pinned.answers[f"{folder}/{WHEEL}"] = Answer(200, body)
+    pinned.answers[f"/broken/{WHEEL}"] = Answer(503)
+    for folder, expected, code in (
+        ("whole", placeholder, "hash-mismatch"),
+        ("gone", sha256, "file-gone"),
+        ("broken", sha256, "http-status"),
+        ("torn", hashlib.sha256(wheel[:-99]).hexdigest(), "file-damaged"),
+    ):
+        message = pinned.install(f"{pinned.host.url}/{folder}/{WHEEL}", expected)
+        assert errors.explain_installation(message).code == code, message
+        # The resolver looks for placeholders in such a message.
+        assert (placeholder in message) == (expected == placeholder)
+
+
+def test_uvs_error_about_its_cache_is_recognized(pinned):
+    wheel = next(pinned.links.glob("thing-*"))
+    pinned.answers[f"/{WHEEL}"] = Answer(200, wheel.read_bytes())
+    locked = (
+        f"{pinned.host.url}/{WHEEL}",
+        hashlib.sha256(wheel.read_bytes()).hexdigest(),
+    )
+    assert "error" not in pinned.install(*locked)
+    [cached] = pinned.folder.glob("cache/archive-v0/*/*/WHEEL")
+    cached.write_text("", "utf-8")
+    shutil.rmtree(pinned.folder / "target")
+    message = pinned.install(*locked)
+    assert errors.explain_installation(message).code == "cache-damaged", message
+
+
+def test_uv_reports_unknown_issuer(pinned, certificate):
+    with_tls = Host("tls", pinned.answer, certificate)
+    message = pinned.resolve("x", "--index-url", f"{with_tls.url}/simple")
+    with_tls.close()
+    failure = errors.explain_failure(message)
+    assert isinstance(failure, InstallationError)
+    assert failure.untrusted, message

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuinstall.install.install import InstallResult
-    from gpuinstall.install.into import IntoResult
     from gpuinstall.lock.write import Written
     from gpuinstall.verify.verdict import Verdict
 
@@ -130,7 +129,7 @@ def install_into(
     request: Request = FOLDERS_OWN,
     *,
     reporter: Reporter = SILENT,
-) -> IntoResult:
+) -> InstallResult:
     """Install into an unmanaged environment, and verify it on the GPUs.
 
     Args:
@@ -142,7 +141,8 @@ def install_into(
     Raises:
         GpuInstallError: The environment is unchanged.
     """
-    from gpuinstall.install import into
+    from gpuinstall.install import install as installation
+    from gpuinstall.install.state import InstallOptions
     from gpuinstall.project import Settings, open_project
     from gpuinstall.project.folder import read_extras
 
@@ -151,7 +151,7 @@ def install_into(
     settings = Settings(request, files=read_extras(venv.parent, request), venv=venv)
     # The folder around the environment can be of another project.
     with open_project(venv, settings, reporter) as project:
-        return into.install_into(project, path)
+        return installation.install(project, InstallOptions(python=path, attempts=1))
 
 
 def lock(

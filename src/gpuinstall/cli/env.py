@@ -97,7 +97,7 @@ def _rollback(options: CommandOptions) -> Outcome:
     from gpuinstall.environments.guard import renew_uv_guard
     from gpuinstall.environments.ownership import is_environment
     from gpuinstall.install.environment_lock import undo
-    from gpuinstall.install.foreign import inspect_foreign
+    from gpuinstall.install.inspection import inspect_unmanaged
     from gpuinstall.lock.file.lock import compare_versions
 
     with options.open() as project:
@@ -105,7 +105,7 @@ def _rollback(options: CommandOptions) -> Outcome:
         # --python selects only unmanaged environments.
         if options.into or options.interpreter:
             python = existing_interpreter(options.interpreter, options.venv)
-            place = inspect_foreign(python)
+            place = inspect_unmanaged(python)
         before = _versions(place)
         undo(place, project.reporter, takes_over=options.replace)
         if not place.is_ours:

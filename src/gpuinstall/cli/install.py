@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuinstall.install.install import InstallResult
-    from gpuinstall.install.into import IntoResult
-    from gpuinstall.install.priced_lock import PricedLock
+    from gpuinstall.install.price import PricedLock
     from gpuinstall.install.state import InstallOptions
     from gpuinstall.lock.file.lock import Lock
     from gpuinstall.lock.file.target import Target
@@ -79,7 +78,8 @@ def command(options: CommandOptions) -> Outcome:
                 hint=f"gpuinstall install --into --venv {quoted(name)}",
             )
     if options.into:
-        from gpuinstall.install.into import dry_run_into, install_into
+        from gpuinstall.install.install import dry_run, install
+        from gpuinstall.install.state import InstallOptions
         from gpuinstall.machine.pythons import python_version
 
         named = options.python
@@ -90,9 +90,10 @@ def command(options: CommandOptions) -> Outcome:
         request = replace(options.settings.request, python=None)
         with options.open(request=request) as project:
             project.reporter.step("Machine", machine_line(project.machine))
+            selected = InstallOptions(python=python, attempts=1)
             if options.dry_run:
-                return _dry_run(dry_run_into(project, python))
-            done = install_into(project, python)
+                return _dry_run(dry_run(project, selected))
+            done = install(project, selected)
         return Outcome(done.to_dict(), list(_rows_into(done)))
     with options.open(anew=options.only) as project:
         if not names_environment():
@@ -228,7 +229,7 @@ def _install(
 
 
 def _dry_run(priced: PricedLock) -> Outcome:
-    status = "already up to date" if priced.is_there else "nothing was changed"
+    status = "already up to date" if priced.is_installed else "nothing was changed"
     return Outcome(priced.to_dict(), [*priced.lines(), ("Dry run", status)])
 
 
@@ -258,7 +259,7 @@ def _installed_rows(result: InstallResult) -> Iterator[Row]:
     yield "Ready", f"{start}   {cost}"
 
 
-def _cost(result: InstallResult | IntoResult) -> str:
+def _cost(result: InstallResult) -> str:
     size = readable(result.bytes) if result.bytes else "nothing"
     return f"{duration(result.seconds)}, {size} fetched"
 
@@ -272,7 +273,7 @@ def activation_command(venv: Path) -> str:
     return activation(path, shell, windows=isdir(venv / "Scripts"))
 
 
-def _rows_into(result: IntoResult) -> Iterator[Row]:
+def _rows_into(result: InstallResult) -> Iterator[Row]:
     place, fit = result.paths, result.fit
     versions = f"torch {fit.lock.versions['torch']} · Python {fit.choice.python}"
     yield "Environment", f"{display_path(place.venv)} · {versions}"

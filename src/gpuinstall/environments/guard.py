@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.files import parse_toml, read_document, write_atomically
 from gpuinstall.base.text import checksum, guard_text, has_login, is_guard_text
 from gpuinstall.base.values import Value
@@ -174,3 +175,14 @@ def is_own_guard_file(file: Path) -> bool:
     with suppress(OSError, ValueError):
         return is_guard_text(read_document(file, file.parent))
     return False
+
+
+def reason_against_guard(place: EnvironmentPaths) -> str | None:
+    """Return why pip in an environment gets no constraints, if so."""
+    for name in (CONSTRAINTS, pip_configuration()):
+        file = place.venv / name
+        if os.path.lexists(file) and not is_own_guard_file(file):
+            return f"{file} is not gpuinstall's"
+    if place.root != place.venv:
+        return "its pip may be another environment's too"
+    return None

@@ -13,7 +13,8 @@ from gpuinstall.base.shell import joined
 from gpuinstall.base.values import replace
 from gpuinstall.environments.records import check_start
 from gpuinstall.install.environment_lock import environment_lock
-from gpuinstall.install.install import install, read_state, with_preflight
+from gpuinstall.install.inspection import read_state, with_preflight
+from gpuinstall.install.install import install
 from gpuinstall.install.proof import renew_proof
 from gpuinstall.install.state import (
     Action,
@@ -21,6 +22,7 @@ from gpuinstall.install.state import (
     InstallOptions,
     InstallState,
     inspect_environment,
+    judge_locks,
     misfit_lines,
     stamp_file,
 )
@@ -175,7 +177,8 @@ def _fit(state: InstallState) -> Fit:
     request = state.lock_request
     allow_cpu = os.environ.get(ALLOW_CPU, "0") not in {"", "0"}
     if allow_cpu and fit is None:
-        fit = replace(state, lock_request=request.asking(backend="cpu")).fit
+        for_cpu = replace(state, lock_request=request.asking(backend="cpu"))
+        fit = judge_locks(for_cpu).fit
     if fit and (fit.plan.status != "cpu" or allow_cpu):
         return fit
     if request.machine.gpus or isinstance(request.outcome, Rejected):

@@ -6,7 +6,7 @@ import errno
 import os
 from collections import Counter
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from os.path import exists, isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +83,8 @@ class Action(Enum):
 class InstallOptions(Value):
     """The options of an installation."""
 
+    python: Path | None = None
+    """The interpreter of an unmanaged environment to change (``--into``)."""
     locked: bool = False
     """Whether to install an existing lock file, as ``sync`` does."""
     target: str | None = None
@@ -551,6 +553,10 @@ class InstallState(Value):
     """Whether the command line has a folder, whose code is installed again."""
     targets: tuple[str, ...] = ()
     """The only targets to lock, as in settings and names of lock files."""
+    is_guarded: bool = False
+    """Whether an unmanaged environment has its guard, or cannot have one."""
+    judged: tuple[Fit | Rejection[Lock], ...] = ()
+    """The lock files that fit and those that do not."""
 
     @property
     def action(self) -> Action:
@@ -570,36 +576,6 @@ class InstallState(Value):
         if self.here is None or (stamp and stamp.covers(fit.gpus)):
             return Action.NOTHING
         return Action.VERIFY
-
-    @cached_property
-    def judged(self) -> tuple[Fit | Rejection[Lock], ...]:
-        """The lock files that fit and those that do not.
-
-        The environment's own copy replaces a missing one. A lock file of another request
-        fits only with ``locked``.
-        """
-        options, own = self.options, self.existing.intact_lock
-        if options.upgrade or options.moving:
-            return ()
-        locks = [
-            lock
-            for lock in self.existing.locks
-            if options.target in {lock.target, None}
-        ]
-        request = self.lock_request
-        wanted = request.machine, request.request, request.catalog
-        if own and not options.locked and own.name not in {lock.name for lock in locks}:
-            locks.append(own)
-        # This user has installed the environment's own copy.
-        return tuple(
-            fit(
-                lock,
-                *wanted,
-                gate=None if lock is own else self.gate,
-                exact=not options.locked,
-            )
-            for lock in locks
-        )
 
     @cached_property
     def fit(self) -> Fit | None:
@@ -694,6 +670,33 @@ class InstallState(Value):
                 fix = rules.driver_fix(build, code, machine.gpus)
                 if fix:
                     yield f"{fix.splitlines()[0]}   # for {lock.name}"
+
+
+def judge_locks(state: InstallState) -> InstallState:
+    """Return the state with its lock files judged.
+
+    The environment's own copy replaces a missing one. A lock file of another request
+    fits only with ``locked``.
+    """
+    options, own = state.options, state.existing.intact_lock
+    if options.upgrade or options.moving:
+        return replace(state, judged=())
+    locks = [
+        lock for lock in state.existing.locks if options.target in {lock.target, None}
+    ]
+    if own and not options.locked and own.name not in {lock.name for lock in locks}:
+        locks.append(own)
+    request = state.lock_request
+    judge = partial(
+        fit,
+        machine=request.machine,
+        request=request.request,
+        catalog=request.catalog,
+        exact=not options.locked,
+    )
+    # This user has installed the environment's own copy.
+    judged = [judge(lock, gate=None if lock is own else state.gate) for lock in locks]
+    return replace(state, judged=tuple(judged))
 
 
 def misfit_lines(misfits: Iterable[Rejection[Lock]]) -> str:

@@ -21,7 +21,7 @@ from gpuinstall.base.files import real_path, write_atomically
 from gpuinstall.base.removal import remove_path
 from gpuinstall.base.shell import joined, quoted
 from gpuinstall.base.text import some
-from gpuinstall.base.values import Value, replace
+from gpuinstall.base.values import replace
 from gpuinstall.environments.activation import relocate_activation
 from gpuinstall.environments.damage import find_damage
 from gpuinstall.environments.guard import (
@@ -29,7 +29,7 @@ from gpuinstall.environments.guard import (
     FamilyMember,
     constraint_lines,
     is_own_guard_file,
-    pip_configuration,
+    reason_against_guard,
     write_guard,
 )
 from gpuinstall.environments.ownership import misplaced_file, overwritten_files
@@ -38,7 +38,12 @@ from gpuinstall.environments.packages import (
     read_packages,
     required_names,
 )
-from gpuinstall.install.priced_lock import PricedLock, announce_builds, builds_of
+from gpuinstall.install.price import (
+    PricedLock,
+    Unpacked,
+    announce_builds,
+    builds_of,
+)
 from gpuinstall.install.state import ExistingEnvironment
 from gpuinstall.lock.file.fit import Fit
 from gpuinstall.lock.file.lock import Lock
@@ -57,30 +62,17 @@ from gpuinstall.sources.configuration import PIP_NAME, pip_words
 from gpuinstall.sources.session import Session
 
 
-class Unpacked(Value):
-    """New packages in a staging folder with the layout of an environment."""
-
-    fit: Fit
-    """The lock file with missing hashes, and its plan."""
-    python: Path | None
-    """An interpreter that imports the new packages first."""
-    packages: tuple[InstalledPackage, ...] = ()
-    """The new packages."""
-
-
-def unpack_packages(
-    priced: PricedLock, existing: ExistingEnvironment, project: Project
-) -> Unpacked:
+def unpack_packages(priced: PricedLock, project: Project) -> Unpacked:
     """Unpack new packages, and write the guard and the lock file.
 
     Args:
         priced: The lock file, and the change.
-        existing: The environment.
         project: The project.
 
     Raises:
         InstallationError: A package cannot be installed, is damaged, or has a forbidden file.
     """
+    existing = priced.existing
     place = existing.paths
     session = project.session
     fit = priced.fit
@@ -101,8 +93,8 @@ def unpack_packages(
         if not keeps_guard:
             absent = pool.submit(members_beside, fit, project.catalog, session)
         if priced.change.comes:
-            fit = _unpack_all(priced, existing, project)
-            packages = _check_files(priced, existing, project)
+            fit = _unpack_all(priced, project)
+            packages = _check_files(priced, project)
         if existing.lacks_pip and not priced.change.is_rebuild:
             _install_pip(place.python, staging, session)
             staged = read_packages(packages_folders(staging))
@@ -117,7 +109,7 @@ def unpack_packages(
         except InstallationError:
             # A portable Python cannot create a virtual environment.
             python = None
-    return Unpacked(fit, python, packages)
+    return Unpacked(replace(priced, fit=fit), python, packages)
 
 
 def _create_before(place: EnvironmentPaths, staging: Path, session: Session) -> None:
@@ -186,17 +178,6 @@ def _install_pip(base: Path, venv: Path, session: Session) -> None:
         session.reporter.warn(f"the environment has no pip of its own: {reason}")
 
 
-def reason_against_guard(place: EnvironmentPaths) -> str | None:
-    """Return why pip in an environment gets no constraints, if so."""
-    for name in (CONSTRAINTS, pip_configuration()):
-        file = place.venv / name
-        if os.path.lexists(file) and not is_own_guard_file(file):
-            return f"{file} is not gpuinstall's"
-    if place.root != place.venv:
-        return "its pip may be another environment's too"
-    return None
-
-
 def _keeps_guard(existing: ExistingEnvironment, fit: Fit, project: Project) -> bool:
     """Return whether a guard is the user's or already fits a lock file.
 
@@ -252,20 +233,13 @@ def _write_guard(
     )
 
 
-def _check_files(
-    priced: PricedLock, existing: ExistingEnvironment, project: Project
-) -> tuple[InstalledPackage, ...]:
+def _check_files(priced: PricedLock, project: Project) -> tuple[InstalledPackage, ...]:
     """Check and return the new packages.
-
-    Args:
-        priced: The lock file, and the change.
-        existing: The environment.
-        project: The project.
 
     Raises:
         InstallationError: A package is damaged, or has a forbidden file.
     """
-    place = existing.paths
+    place = priced.existing.paths
     names = priced.change.comes
     staging = place.staging
     packages = read_packages(packages_folders(staging))
@@ -301,13 +275,11 @@ def _check_files(
             # With --reinstall uv would download it again.
             command = uv.pip("uninstall", interpreter(staging), locked.name)
             run_uv(command, project.session)
-            _unpack_beside({locked.name}, priced, place, project)
+            _unpack_beside({locked.name}, priced, project)
     return new
 
 
-def _unpack_all(
-    priced: PricedLock, existing: ExistingEnvironment, project: Project
-) -> Fit:
+def _unpack_all(priced: PricedLock, project: Project) -> Fit:
     """Unpack all packages.
 
     Builds that only a lock introduced run apart from others.
@@ -316,31 +288,30 @@ def _unpack_all(
     Returns:
         The lock with the hashes that it lacked, and its plan.
     """
-    place = existing.paths
+    existing = priced.existing
     introduced = set(priced.introduced.intersection(priced.change.comes))
     names = set(priced.change.comes) - introduced
     while True:
         if names:
-            lock = _unpack_beside(names, priced, place, project)
+            lock = _unpack_beside(names, priced, project)
             priced = replace(priced, fit=replace(priced.fit, lock=lock))
         introduced -= names
         if not introduced:
             return priced.fit
         # The metadata of requested packages may require more of them.
-        unpacked = read_packages(packages_folders(place.staging))
+        unpacked = read_packages(packages_folders(existing.paths.staging))
         installed = {one.name: one for one in (*existing.packages, *unpacked)}
         names = required_names(priced.requested, installed) & introduced
         if not names:
             break
         announce_builds(names, priced.fit, project)
-    lock = _unpack_beside(introduced, priced, place, project, is_introduced=True)
+    lock = _unpack_beside(introduced, priced, project, is_introduced=True)
     return replace(priced.fit, lock=lock)
 
 
 def _unpack_beside(
     names: Collection[str],
     priced: PricedLock,
-    place: EnvironmentPaths,
     project: Project,
     *,
     is_introduced: bool = False,
@@ -350,11 +321,11 @@ def _unpack_beside(
     Args:
         names: The packages.
         priced: The lock file, and the change.
-        place: The environment.
         project: The project.
         is_introduced: Whether only the lock introduced these packages.
     """
     session = project.session
+    place = priced.existing.paths
     fit = priced.fit
     builds, site = builds_of(fit, names, project)
     # Isolated builds use the environment's torch.

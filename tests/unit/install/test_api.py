@@ -1,16 +1,16 @@
-"""What a call of the API is for, before it does anything."""
+"""Arguments that the API passes to an installation."""
 
 from pathlib import Path
 
 from gpuinstall import api
-from gpuinstall.install import into
+from gpuinstall.install import install
 
 
-def test_an_environment_of_others_has_the_libraries_that_lie_beside_it(monkeypatch):
-    """``verify`` looks for them there too."""
+def test_unmanaged_environment_uses_the_folder_next_to_it(monkeypatch):
+    """``verify`` searches libraries there too."""
     folders = []
     monkeypatch.setattr(
-        into, "install_into", lambda project, _: folders.append(project.paths.folder)
+        install, "install", lambda project, _: folders.append(project.paths.folder)
     )
 
     api.install_into("/p/venv/bin/python")

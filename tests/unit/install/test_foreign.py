@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.install.foreign import inspect_foreign
+from gpuinstall.install.inspection import inspect_unmanaged
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def starting(tmp_path):
 
 
 def test_what_a_startup_file_prints_is_not_its_answer(starting, tmp_path):
-    assert inspect_foreign(starting("print('{}')")).venv == tmp_path / "venv"
+    assert inspect_unmanaged(starting("print('{}')")).venv == tmp_path / "venv"
 
 
 def test_one_that_does_not_start_is_named_with_why(starting, monkeypatch):
@@ -38,5 +38,5 @@ def test_one_that_does_not_start_is_named_with_why(starting, monkeypatch):
         ("import time; time.sleep(60)", "not finished after 0 s"),
     ):
         with pytest.raises(UsageError) as refused:
-            inspect_foreign(starting(line))
+            inspect_unmanaged(starting(line))
         assert (refused.value.code, refused.value.why) == ("python-unusable", why)

@@ -16,6 +16,7 @@ from gpuinstall.install.state import (
     ExistingEnvironment,
     InstallOptions,
     InstallState,
+    judge_locks,
 )
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.request.lock_request import LockRequest
@@ -57,7 +58,8 @@ def state(
     request=CPU,
     here=MACHINE,
 ):
-    return InstallState(existing, LockRequest(machine, request, CATALOG), here, options)
+    requested = LockRequest(machine, request, CATALOG)
+    return judge_locks(InstallState(existing, requested, here, options))
 
 
 LOCKED = InstallOptions(locked=True)

@@ -1,48 +1,57 @@
-"""An installation begins anew if another tool has changed the environment meanwhile, and comes to an end."""
+"""Repetition of an installation if another tool changes the environment."""
 
+from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.install import install
 from gpuinstall.install.install import (
     ChangedMeanwhileError,
-    ChangeResult,
-    until_settled,
+    InstallResult,
 )
+from gpuinstall.install.state import Action, InstallOptions
 
 
 @pytest.fixture
 def settled(monkeypatch):
-    """What comes of attempts of a second, the first of them disturbed, and how often the folder was read for it."""
+    """Return the seconds of a repeated installation, and the re-reads."""
     clock = count()
     monkeypatch.setattr(install, "monotonic", lambda: float(next(clock)))
     project: Any = Mock()
+    place: Any = None
+    result = InstallResult(paths=place, fit=place, action=Action.BUILD)
+    for step in ("_select", "price_lock", "_announce", "_fetch", "_verify_ahead"):
+        monkeypatch.setattr(install, step, Mock())
+    for step in ("_is_lock_new", "_verify"):
+        monkeypatch.setattr(install, step, Mock(return_value=False))
+    monkeypatch.setattr(install, "_result", lambda *_: result)
+    monkeypatch.setattr(install, "locked_state", contextmanager(lambda *_: (yield)))
 
     def settle(changes):
         left = [ChangedMeanwhileError] * changes
 
-        def attempt():
+        @contextmanager
+        def applied(*_):
             next(clock)
             if left:
                 raise left.pop()
-            return ChangeResult(paths=EnvironmentPaths(Path()), fit=cast("Any", None))
+            yield
 
-        result = until_settled(project, attempt)
-        return result.seconds, project.read_anew.call_count
+        monkeypatch.setattr(install, "_applied", applied)
+        done = install.install(project, InstallOptions())
+        return done.seconds, project.read_anew.call_count
 
     return settle
 
 
-def test_the_seconds_are_those_of_all_attempts(settled):
+def test_seconds_include_all_attempts(settled):
     assert settled(2) == (4.0, 2)
 
 
-def test_it_does_not_begin_anew_without_end(settled):
+def test_installation_is_repeated_at_most_twice(settled):
     with pytest.raises(InstallationError, match="keeps changing"):
         settled(3)

@@ -6,7 +6,7 @@ import pytest
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.request import Sourcing
-from gpuinstall.install.priced_lock import UNPACKED, price_files
+from gpuinstall.install.price import UNPACKED, price_files
 from gpuinstall.lock.file.lock import LockedFile
 from tests.lab.listener import Listener
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
-from functools import partial
 from os.path import exists, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tomli
 
-from gpuinstall.base.errors import InstallationError, NoBuildError
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
     check_cache,
     display_path,
@@ -23,8 +22,16 @@ from gpuinstall.base.requirement import names_of
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.text import readable, some
 from gpuinstall.base.threads import side_by_side
-from gpuinstall.base.values import Value, replace
-from gpuinstall.install.state import InstallState, PackageChange, package_change
+from gpuinstall.base.values import Value
+from gpuinstall.environments.packages import InstalledPackage
+from gpuinstall.install.selection import Selection
+from gpuinstall.install.state import (
+    Action,
+    ExistingEnvironment,
+    InstallState,
+    PackageChange,
+    package_change,
+)
 from gpuinstall.lock.file.fit import Fit, select_sources, selected
 from gpuinstall.lock.file.lock import (
     Lock,
@@ -34,7 +41,6 @@ from gpuinstall.lock.file.lock import (
     compare_versions,
 )
 from gpuinstall.lock.request.lock_sources import check_hosts
-from gpuinstall.plan.alternatives import newer_torch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -122,14 +128,18 @@ class Bill(Value):
 class PricedLock(Value):
     """A lock file to install, with its changes and sizes."""
 
+    state: InstallState
+    """The environment, and the request."""
     fit: Fit
     """The lock file, and its plan. The installation adds missing hashes."""
+    action: Action
+    """The necessary action."""
+    is_installed: bool = False
+    """Whether the lock file exists and is installed."""
     change: PackageChange = PackageChange(frozenset())
     """The packages to install and remove."""
     changes: tuple[VersionChange, ...] = ()
     """The same with versions, for output."""
-    is_there: bool = False
-    """Whether it is already installed."""
     bill: Bill = Bill({}, {})
     """The sizes."""
     heads: Mapping[LockedFile, Head] = {}
@@ -140,6 +150,16 @@ class PricedLock(Value):
     """The builds of an existing lock that are not requested directly."""
     remarks: tuple[str, ...] = ()
     """The reasons why packages are not at their latest version."""
+
+    @property
+    def existing(self) -> ExistingEnvironment:
+        """The environment before the change."""
+        return self.state.existing
+
+    @property
+    def leaving(self) -> list[InstalledPackage]:
+        """The packages that are removed or replaced."""
+        return self.existing.packages_named(self.change.comes | self.change.goes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document of a dry run."""
@@ -153,7 +173,7 @@ class PricedLock(Value):
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the labels and lines to report before the change."""
-        if self.is_there:
+        if self.is_installed:
             return
         python = self.fit.choice.python
         yield "Build", f"torch {self.fit.choice.build.name} · Python {python}"
@@ -176,44 +196,94 @@ class PricedLock(Value):
         )
         return [f"+ {some([str(change).removeprefix('+ ') for change in changes])}"]
 
-    def announce(self, reporter: Reporter) -> None:
-        """Report the build, the changes, and their size.
 
-        Raises:
-            InstallationError: A file system has too little space.
-        """
-        for label, text in self.lines():
-            reporter.step(label, text)
-        self.bill.check(reporter)
+class Unpacked(Value):
+    """New packages in a staging folder with the layout of an environment."""
+
+    priced: PricedLock
+    """The change. Its lock file has the missing hashes."""
+    python: Path | None = None
+    """An interpreter that imports the new packages first."""
+    packages: tuple[InstalledPackage, ...] = ()
+    """The new packages."""
 
 
-def price_lock(
-    fit: Fit,
-    state: InstallState,
-    project: Project,
-) -> PricedLock:
-    """Return the changes and sizes of an existing lock file.
+def price_lock(selection: Selection, project: Project) -> PricedLock:
+    """Return the changes and sizes of a lock file.
 
     Args:
-        fit: The lock file, and its plan.
-        state: The state of the environment.
+        selection: The lock file.
         project: The project.
 
     Raises:
         LockError: A URL is on a host that is no source.
         InstallationError: A package cannot be built, or uv's cache is not trusted.
     """
+    state, fit = selection.state, selection.fit
+    existing = state.existing
+    if selection.is_installed:
+        return PricedLock(state, fit, state.action, is_installed=True)
+    change = package_change(existing, fit)
+    action = state.action_for(fit)
+    if not existing.paths.is_ours:
+        is_unchanged = state.is_guarded and not change.comes
+        action = Action.VERIFY if is_unchanged else Action.BUILD
+    files = selected(fit.lock, fit.choice.python, state.lock_request.machine)
+    listed: Mapping[str, int] = {}
+    heads: Mapping[LockedFile, Head] = {}
+    requested = introduced = frozenset[str]()
+    if selection.resolution:
+        listed = _reported_sizes(selection.resolution)
+        heads = selection.resolution.hashes.missing
+    else:
+        requested = requested_names(fit.lock, project)
+        introduced = _check_sources(fit, files, change.comes, requested, project)
+    present = existing.versions
+    if not change.is_rebuild:
+        # Packages in no lock file are kept.
+        concerned = change.goes | fit.lock.names
+        present = {name: present[name] for name in present if name in concerned}
+    new = [file for file in files if file.package in change.comes]
+    return PricedLock(
+        state,
+        fit,
+        action,
+        change=change,
+        changes=compare_versions(present, fit.lock.all_versions),
+        bill=price_files(new, listed, existing.paths.root, project.session),
+        heads=heads,
+        requested=requested,
+        introduced=introduced,
+        remarks=selection.remarks,
+    )
+
+
+def _check_sources(
+    fit: Fit,
+    files: Collection[LockedFile],
+    comes: Collection[str],
+    requested: frozenset[str],
+    project: Project,
+) -> frozenset[str]:
+    """Check the builds and hosts of an existing lock file, and report them.
+
+    Args:
+        fit: The lock file, and its plan.
+        files: Its files for this machine.
+        comes: The packages to install. Others are not built again.
+        requested: The requested packages.
+        project: The project.
+
+    Returns:
+        The packages to build that only the lock file introduced.
+    """
     from gpuinstall.lock.file.entries import check_repositories
     from gpuinstall.lock.uv.builds import check_builds, check_wheels, report_builds
     from gpuinstall.lock.uv.fetch import local_file
 
     lock = fit.lock
-    machine = state.lock_request.machine
     session = project.session
-    change = package_change(state.existing, fit)
-    # Installed packages are not built again.
-    builds, site = builds_of(fit, change.comes, project)
-    requested = requested_names(fit.lock, project)
+    builds, site = builds_of(fit, comes, project)
     introduced = frozenset(build.package for build in builds) - requested
     if session.sourcing.only_binary:
         check_wheels(builds, introduced)
@@ -225,128 +295,11 @@ def price_lock(
         session.reporter.warn(
             f"{lock.name} takes {packages} from files of this machine"
         )
-    files = selected(lock, fit.choice.python, machine)
     # Local files need no host.
-    asked = [file for file in files if not local_file(file, session.sourcing.wheels)]
+    remote = [file for file in files if not local_file(file, session.sourcing.wheels)]
     if not session.environment.get("UV_OFFLINE"):
-        check_hosts(lock, asked, session)
-    return _with_bill(
-        fit, change, state, project, {}, requested=requested, introduced=introduced
-    )
-
-
-def resolve_lock(state: InstallState, project: Project) -> PricedLock:
-    """Resolve a new lock file, and return its changes and sizes.
-
-    Locked versions are kept, except those to upgrade.
-
-    Raises:
-        GpuInstallError: The selection or the resolution failed.
-    """
-    from gpuinstall.lock.resolve.locks import resolve_locks
-
-    project.sources.explain_ignored_settings(project.reporter)
-    # Without a lock file, no version is kept.
-    near_to = [] if state.options.upgrade else state.existing.pinned_locks
-    # A new package has the latest version anyway.
-    moving = [
-        name
-        for name in state.options.moving
-        if any(name in lock.versions for lock in near_to)
-    ]
-    request = state.lock_request.near(near_to)
-    resolve = partial(
-        resolve_locks,
-        session=project.session,
-        locks=state.existing.pinned_locks,
-        moving=moving,
-        upgrade=state.options.upgrade,
-    )
-    try:
-        [resolution] = resolve([request])
-    except NoBuildError:
-        # The user has not requested the backend of the lock file.
-        if request is state.lock_request:
-            raise
-        request = state.lock_request
-        [resolution] = resolve([request])
-    priced = price_resolution(resolution, state, project)
-    if state.options.upgrade:
-        newer = newer_torch(
-            resolution.plan, request.machine, request.request, request.catalog
-        )
-        if newer:
-            return replace(priced, remarks=(*priced.remarks, newer.message))
-    return priced
-
-
-def price_resolution(
-    resolution: Resolution, state: InstallState, project: Project
-) -> PricedLock:
-    """Return the changes and sizes of a resolution.
-
-    Args:
-        resolution: The resolution, which can lack hashes.
-        state: The state of the environment.
-        project: The project.
-    """
-    from gpuinstall.lock.write import build_locks
-
-    session = project.session
-    place = state.existing.paths
-    for warning in resolution.plan.warnings:
-        session.reporter.warn(warning.message)
-    folder = place.folder if place.is_ours else Path()
-    later = resolution.unhashed_wheels
-    [lock] = build_locks([resolution], session, folder, later)
-    fit = Fit(lock, resolution.plan)
-    if not session.sources.policy.trusts_folder:
-        selected_sources = select_sources(lock, fit.choice.python, project.machine)
-        replace(project.lock_gate, is_resolved=True).check(lock, selected_sources)
-    return _with_bill(
-        fit,
-        package_change(state.existing, fit),
-        state,
-        project,
-        _reported_sizes(resolution),
-        heads=resolution.hashes.missing,
-        remarks=resolution.remarks,
-    )
-
-
-def _with_bill(
-    fit: Fit,
-    change: PackageChange,
-    state: InstallState,
-    project: Project,
-    listed: Mapping[str, int],
-    **further: Any,
-) -> PricedLock:
-    """Return a lock file with its changes and sizes.
-
-    Args:
-        fit: The lock file, and its plan.
-        change: The packages to install and remove.
-        state: The state of the environment.
-        project: The project.
-        listed: Known sizes by URL.
-        further: Further fields of the result.
-    """
-    existing = state.existing
-    files = selected(fit.lock, fit.choice.python, state.lock_request.machine)
-    new = [file for file in files if file.package in change.comes]
-    present = existing.versions
-    if not change.is_rebuild:
-        # Packages in no lock file are kept.
-        concerned = change.goes | fit.lock.names
-        present = {name: present[name] for name in present if name in concerned}
-    return PricedLock(
-        fit,
-        changes=compare_versions(present, fit.lock.all_versions),
-        change=change,
-        bill=price_files(new, listed, existing.paths.root, project.session),
-        **further,
-    )
+        check_hosts(lock, remote, session)
+    return introduced
 
 
 def _reported_sizes(resolution: Resolution) -> dict[str, int]:

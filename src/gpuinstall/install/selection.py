@@ -1,0 +1,238 @@
+"""Selection of an existing lock file, or the resolution of a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
+from gpuinstall.base.requirement import Constraint
+from gpuinstall.base.values import Value, replace
+from gpuinstall.base.versions import Backend
+from gpuinstall.environments.environment import torch_cuda
+from gpuinstall.environments.guard import guarded_lines
+from gpuinstall.install.state import Action, InstallState
+from gpuinstall.lock.file.fit import OTHER_REQUEST, Fit, select_sources
+from gpuinstall.plan.alternatives import newer_torch
+from gpuinstall.project import Project
+
+if TYPE_CHECKING:
+    from gpuinstall.base.reporter import Reporter
+    from gpuinstall.base.request import Request
+    from gpuinstall.install.state import ExistingEnvironment
+    from gpuinstall.lock.uv.resolution import Resolution
+
+
+class Selection(Value):
+    """The lock file to install."""
+
+    state: InstallState
+    """The state that it was selected for."""
+    fit: Fit
+    """The lock file, and its plan. The installation adds missing hashes."""
+    resolution: Resolution | None = None
+    """The resolution of a new lock file."""
+    remarks: tuple[str, ...] = ()
+    """The reasons why packages are not at their latest version."""
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the lock file exists and is installed."""
+        is_new = self.resolution is not None
+        return not is_new and self.state.action is not Action.BUILD
+
+
+def select_lock(state: InstallState, project: Project) -> Selection:
+    """Select an existing lock file, or resolve a new one.
+
+    Args:
+        state: The environment, and the request.
+        project: The project.
+
+    Raises:
+        GpuInstallError: The selection or the resolution failed.
+    """
+    if state.fit:
+        return Selection(state, state.fit)
+    is_managed = state.existing.paths.is_ours
+    if is_managed:
+        state.check_lockable()
+        _report_misfits(state, project.reporter)
+    project.sources.explain_ignored_settings(project.reporter)
+    if not is_managed:
+        return _select_unmanaged(state, project)
+    resolution = _resolve(state, project)
+    selection = _selection_of(resolution, state, project)
+    if state.options.upgrade:
+        request = state.lock_request
+        newer = newer_torch(
+            resolution.plan, request.machine, request.request, request.catalog
+        )
+        if newer:
+            return replace(selection, remarks=(*selection.remarks, newer.message))
+    return selection
+
+
+def _report_misfits(state: InstallState, reporter: Reporter) -> None:
+    """Report why a new lock file replaces an existing one."""
+    own = state.existing.intact_lock
+    changed = {
+        misfit.candidate.sha256
+        for misfit in state.misfits
+        if misfit.reason.code == OTHER_REQUEST and misfit.candidate.is_ours
+    }
+    # The following list of changes explains a changed request.
+    if own and own.sha256 in changed:
+        return
+    # The others are for other machines, or as old as the first.
+    for misfit in state.misfits[:1]:
+        text = f"{misfit.candidate.name} does not fit: {misfit.reason.message}"
+        if changed:
+            text = "the request has changed"
+        reporter.step("Lock", f"a new one: {text}")
+
+
+def _resolve(state: InstallState, project: Project) -> Resolution:
+    """Resolve with the locked versions, except of packages to upgrade."""
+    from gpuinstall.lock.resolve.locks import resolve_locks  # slow to import
+
+    pinned = state.existing.pinned_locks
+    # Without a lock file, no version is kept.
+    near_to = [] if state.options.upgrade else pinned
+    # A new package has the latest version anyway.
+    moving = [
+        name
+        for name in state.options.moving
+        if any(name in lock.versions for lock in near_to)
+    ]
+    resolve = partial(
+        resolve_locks,
+        session=project.session,
+        locks=pinned,
+        moving=moving,
+        upgrade=state.options.upgrade,
+    )
+    request = state.lock_request.near(near_to)
+    try:
+        return resolve([request])[0]
+    except NoBuildError:
+        # The user has not requested the backend of the lock file.
+        if request is state.lock_request:
+            raise
+    return resolve([state.lock_request])[0]
+
+
+def _selection_of(
+    resolution: Resolution, state: InstallState, project: Project
+) -> Selection:
+    """Return the lock file of a resolution, which can lack hashes."""
+    from gpuinstall.lock.write import build_locks  # slow to import
+
+    session = project.session
+    place = state.existing.paths
+    for warning in resolution.plan.warnings:
+        session.reporter.warn(warning.message)
+    folder = place.folder if place.is_ours else Path()
+    [lock] = build_locks([resolution], session, folder, resolution.unhashed_wheels)
+    fit = Fit(lock, resolution.plan)
+    if not session.sources.policy.trusts_folder:
+        sources = select_sources(lock, fit.choice.python, project.machine)
+        replace(project.lock_gate, is_resolved=True).check(lock, sources)
+    return Selection(state, fit, resolution, resolution.remarks)
+
+
+def _select_unmanaged(state: InstallState, project: Project) -> Selection:
+    """Resolve with the versions of an unmanaged environment as preferences."""
+    existing = state.existing
+    label = _label_of_default(existing)
+    resolution = _resolve_near(state, project, label)
+    # The resolution has the labels of the same builds.
+    named = {one["name"]: one.get("version") for one in resolution.packages}
+    versions = {
+        name: f"{there}+{label}"
+        for name, there in existing.versions.items()
+        if label and named.get(name) == f"{there}+{label}"
+    }
+    labeled = replace(existing, versions={**existing.versions, **versions})
+    return _selection_of(resolution, replace(state, existing=labeled), project)
+
+
+def _label_of_default(existing: ExistingEnvironment) -> str:
+    """Return the missing label of a torch from the default index."""
+    prefix = existing.paths.venv
+    is_condas = any(prefix.glob("conda-meta/pytorch-*.json"))
+    cuda = torch_cuda(prefix)
+    if is_condas or not cuda or "+" in existing.versions.get("torch", ""):
+        return ""
+    return Backend("cuda", cuda).tag
+
+
+def _resolve_near(state: InstallState, project: Project, label: str) -> Resolution:
+    """Resolve with the verified builds, the installed torch, or any torch.
+
+    A requested version or backend has priority.
+
+    Args:
+        state: The environment, and the request.
+        project: The project.
+        label: The label of an installed torch without one, empty if unknown.
+    """
+    from gpuinstall.lock.resolve.locks import resolve_locks  # slow to import
+
+    request = state.lock_request
+    existing = state.existing
+    # The versions of the family follow torch's.
+    outside = existing.versions.keys() - project.catalog.family
+    near = {name: existing.versions[name] for name in sorted(outside)}
+    resolve = partial(resolve_locks, session=project.session, installed=near)
+    typed = project.settings
+    builds = [*_near_builds(existing, request.request, label)]
+    if not (typed.files or typed.request.requirements or typed.request.backend):
+        builds.insert(0, _verified_builds(existing, label))
+    for build in filter(None, builds):
+        constraints = (*request.request.constraints, *build)
+        # The installed label can be of no backend. A wrong request is refused below.
+        with suppress(MachineError, NoBuildError, UsageError):
+            return resolve([request.asking(constraints=constraints)])[0]
+    return resolve([request])[0]
+
+
+def _verified_builds(existing: ExistingEnvironment, label: str) -> list[Constraint]:
+    """Return constraints for the builds in the guard of an environment."""
+    there = f"torch=={existing.versions.get('torch')}"
+    constraints = []
+    for line in guarded_lines(existing.paths.venv):
+        # "torchaudio==0+none.for.cu132" is not an installed version.
+        if "==" not in line or "+none" in line:
+            continue
+        # Without its label, the pin would allow every CUDA.
+        pin = f"{line}+{label}" if label and line == there else line
+        name, _, version = pin.partition("==")
+        constraints.append(Constraint.of(name, f"=={version}"))
+    return constraints
+
+
+def _near_builds(
+    existing: ExistingEnvironment, request: Request, of_default: str
+) -> Iterator[list[Constraint]]:
+    """Yield constraints for the installed torch, the narrowest first.
+
+    Args:
+        existing: The environment.
+        request: The request, which can have its own torch.
+        of_default: The label of an installed torch without one, empty if unknown.
+    """
+    installed = existing.versions.get("torch")
+    requested = (*request.requirements, *request.constraints)
+    own = [one for one in requested if one.name == "torch"]
+    if installed is None or any(one.specifier or one.url for one in own):
+        return
+    public, _, label = installed.partition("+")
+    label = label or of_default
+    # pip installs a CPU build on machines with a GPU too, without a request.
+    if label not in ("", "cpu") and request.backend is None:
+        yield [Constraint.of("torch", f"=={public}+{label}")]
+    yield [Constraint.of("torch", f"=={public}")]

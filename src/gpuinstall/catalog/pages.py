@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
-import msgspec
 from packaging.tags import Tag, parse_tag
 from packaging.utils import (
     canonicalize_name,
@@ -19,11 +19,12 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
+from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
     own_cache_folder,
     parse_json,
-    read_raw,
+    read_json,
     write_atomically,
 )
 from gpuinstall.base.values import Value
@@ -182,12 +183,12 @@ def _files(page: Page, most: int = _MOST_LINKS) -> tuple[PageFile, ...]:
     path = own_cache_folder() / "parsed" / f"{name}.json"
     # Read the page again if its parsed files are missing, damaged, or outdated.
     with suppress(OSError, ValueError):
-        cached = msgspec.json.decode(read_raw(path), type=_ParsedPage)
+        cached = read_object(_ParsedPage, read_json(path))
         if cached.digest == digest:
             return cached.files
     files = _parsed(page, most)
     with suppress(InstallationError):
-        text = msgspec.json.encode(_ParsedPage(digest, files)).decode()
+        text = json.dumps(write_object(_ParsedPage(digest, files)))
         write_atomically(path, text, is_cached=True)
     return files
 

@@ -10,7 +10,7 @@ from os.path import exists, isdir, isfile
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.advice import uv_program
-from gpuinstall.base.codec import read_object
+from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.environment_paths import (
     environment_of,
     interpreter,
@@ -25,7 +25,7 @@ from gpuinstall.base.files import (
 )
 from gpuinstall.base.removal import is_link
 from gpuinstall.base.shell import quoted
-from gpuinstall.base.values import Value, asdict
+from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +69,8 @@ class Marker(Value):
             venv: The environment.
             scratch: The folder of the temporary file, on the same file system; None: the environment.
         """
-        document = json.dumps({"schema": MARKER_SCHEMA} | asdict(self), indent=2)
+        body = {"schema": MARKER_SCHEMA, **write_object(self)}
+        document = json.dumps(body, indent=2)
         write_atomically(venv / NAME, f"{document}\n", scratch)
 
 
@@ -107,7 +108,7 @@ def read_marker(venv: Path) -> Marker | None:
         is_valid = document.get("schema") == MARKER_SCHEMA
         is_valid &= re.fullmatch(LOCK_NAME, marker.lock) is not None
         # Another user may have written anything.
-        texts = [text for text in asdict(marker).values() if isinstance(text, str)]
+        texts = [one for one in write_object(marker).values() if isinstance(one, str)]
         if is_valid and all(re.fullmatch(_WORD, text) for text in texts):
             return marker
     return None

@@ -16,6 +16,7 @@ replaced. While an environment is replaced, it has the previous one as ``environ
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import time
@@ -25,9 +26,7 @@ from os.path import exists
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from gpuinstall.base.codec import read_object
+from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_json, read_document, write_atomically
@@ -150,7 +149,7 @@ def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> No
     Raises:
         InstallationError: The journal or the record cannot be written.
     """
-    text = msgspec.json.encode(journal).decode()
+    text = json.dumps(write_object(journal))
     vouch(place.work, _digest(text))
     write_atomically(folder / _RECORD, text)
     sync_folder(folder)

@@ -14,12 +14,13 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import own_cache_folder, read_json, write_atomically
 from gpuinstall.base.interruption import interrupted, within
 from gpuinstall.base.patience import MORE_TIME, RETRIES, USUAL, Pace, Patience
 from gpuinstall.base.text import readable, without_logins
-from gpuinstall.base.values import Value, asdict
+from gpuinstall.base.values import Value
 from gpuinstall.base.version import __version__
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class FileHash(Value):
     """The sha256 of a file at an address."""
 
     sha256: str
-    etag: str | None
+    etag: str | None = None
     """The entity tag, which changes with the file."""
 
 
@@ -89,13 +90,13 @@ class AnswerCache(Value, Generic[_Answer]):
     def known(self, url: str) -> _Answer | None:
         """Return the answer of a previous run."""
         with suppress(OSError, ValueError, TypeError):
-            return self.kind(**read_json(self._file(url)))
+            return read_object(self.kind, read_json(self._file(url)))
         return None
 
     def keep(self, url: str, answer: _Answer) -> None:
         """Save an answer for the next run."""
         with suppress(InstallationError):
-            text = json.dumps(asdict(answer))
+            text = json.dumps(write_object(answer))
             write_atomically(self._file(url), text, is_cached=True)
 
     def _file(self, url: str) -> Path:

@@ -43,7 +43,7 @@ CASES = {
         required("numpy==1.26.*", "tqdm<5", "opencv-python", "pandas>=2.0,<2.2")
     ),
     ("pytorch=2.6|2.7", "numpy <1.24.*", "python=3.10|3.11"): Read(
-        required("torch>=2.6,<=2.7", "numpy<1.24"), python=">=3.10,<=3.11"
+        required("torch>=2.6,<=2.7", "numpy<1.24"), python="<=3.11,>=3.10"
     ),
     ("pytorch=2.6.*,!=2.6.1", "scipy 1.11"): Read(
         required("torch==2.6.*,!=2.6.1", "scipy==1.11")

@@ -310,11 +310,13 @@ def _group_entries(document: Table) -> dict[str, list[Any]]:
         groups["dev"] = [*groups.get("dev", ()), *further]
     # Poetry installs the others by default.
     of_poetry = table_in(document, "tool", "poetry", "group")
+    spellings = {normalized(name): name for name in groups}
     for name, group in of_poetry.items():
         if group.get("optional"):
             rows = poetry_groups(of_poetry, [name])
             texts = [poetry_requirement(one, entry) for one, entry in rows]
-            groups[name] = [*groups.get(name, ()), *texts]
+            same = spellings.get(normalized(name), name)
+            groups[same] = [*groups.get(same, ()), *texts]
     return groups
 
 

@@ -1,10 +1,11 @@
 """Update command output in README.md and docs/, and generate pages.
 
-A block that is made here is a ``console`` block below the line ``<!-- made by `make docs` -->``. In a table of GPUs
-the fourth column is filled: the build for ``| RTX 3090 (sm_86) | 610.43.02 | uv's |``. An example of docs/api.md is
-run for what it prints. The arrows of docs/architecture.md come from the imports, the settings of docs/sources.md from
-``gpuinstall.sources.provenance``, the checks of docs/checks.md from ``gpuinstall.verify``, and the document of
-docs/documents.md from a recorded one. It also generates the JSON of the largest files of the catalog.
+A line ``<!-- made by `make docs` -->`` marks a ``console`` block with generated output.
+In a table of GPUs, the fourth column is generated: the build for
+``| RTX 3090 (sm_86) | 610.43.02 | uv's |``. The examples of docs/api.md are run. Other
+generated parts are the imports in docs/architecture.md, the variables in
+docs/settings.md, the settings in docs/sources.md, the checks in docs/checks.md, and the
+document in docs/documents.md. The JSON of the catalog's largest files is generated too.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from tests.lab.source import room_graph
 
 from gpuinstall import __version__
 from gpuinstall.api import Machine, Request, choose, load_catalog
+from gpuinstall.base import errors
 from gpuinstall.base.advice import NOTE
+from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.uv import uv
 from gpuinstall.catalog.authored import TABLES
 from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys
@@ -41,7 +44,7 @@ from gpuinstall.verify.kernels import all_gpus, deep, programs, quick
 from tools.support_table import support_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from gpuinstall.catalog.failures.table import Failure
 
@@ -70,6 +73,9 @@ CHECKS = re.compile(
 SETTINGS = re.compile(
     r"(?P<head><!-- settings, made by `make docs` -->\n\n)(?:\|.*\n)*"
 )
+VARIABLES = re.compile(
+    r"(?P<head><!-- variables, made by `make docs` -->\n\n)(?:\|.*\n)*"
+)
 
 PARSED = ("builds.toml", "drivers.toml", "gpus.toml", SYMPTOMS)
 """Authored tables with generated JSON."""
@@ -77,7 +83,9 @@ PARSED = ("builds.toml", "drivers.toml", "gpus.toml", SYMPTOMS)
 ARROWS = re.compile(
     r"(?P<head><!-- arrows, made by `make docs` -->\n```text\n)(?:.*\n)*?```"
 )
-STATUS = re.compile(r"(\d+) \| ([^|]+?) \|")
+DONE = "The command succeeded. The result may be ``partial`` or ``unproven``."
+MESSAGE_WIDTH = 120
+"""The maximum length of a message in the index of failures."""
 DEVICES = {
     "gpu": "GPU",
     "cuda": "GPU (CUDA, ROCm)",
@@ -89,13 +97,22 @@ DEVICES = {
 KNOWN_FAILURES = """\
 # Known failures
 
-Look up an error message. `gpuinstall explain` recognizes these failures in a text, and `gpuinstall doctor` and
-`gpuinstall verify` find them on a machine. Each entry has an example message, its cause, and the fix for Ubuntu (or for
-Windows, if it only occurs there). `gpuinstall explain F01` prints the fix for your system. This page is generated from
+Look up an error message. `gpuinstall explain "the message"` finds its failure, also in a log file, and prints the cause and
+all steps of the fix for your system. `gpuinstall explain F01` prints a failure by its number. `gpuinstall doctor` and
+`gpuinstall verify` find these failures on a machine.
+
+The table has an example message, the failure, and the first step of its fix on Ubuntu (or on Windows, if it only occurs
+there). The site of `make site` has a page for each failure. This page is generated from
 `src/gpuinstall/catalog/failures/data`.
 """
 _SENTENCE = re.compile(r"(?![A-Z][a-z]+-[A-Z])[A-Z][\w'-]*[ ,:]")
 """The start of a sentence, which is neither a variable nor a cmdlet."""
+COMMANDS = """\
+# Commands
+
+Look up a command, its options, and the [exit statuses](#exit-statuses). `gpuinstall COMMAND --help` and `man gpuinstall`
+print the same text. Every command has these options too:
+"""
 COMMON_OPTIONS = re.compile(
     r"\n  (?:--json|--json-events|-q, --quiet|-v, --verbose|-h, --help) .*(?:\n {10}.*)*"
 )
@@ -115,7 +132,7 @@ def made() -> dict[str, str]:
     """Return the generated pages."""
     return {
         "docs/commands.md": commands_page(),
-        "docs/failures.md": failures_page(),
+        "docs/failures.md": failures_index("{id}"),
         "docs/support-table.md": support_page(load_catalog()),
         MAN_PAGE.relative_to(ROOT).as_posix(): man_page(),
         **dict(map(parsed_table, PARSED)),
@@ -143,16 +160,29 @@ def commands_page() -> str:
     """
     help_of_one = _help(("explain",), load_command("explain"), 78)
     lines = COMMON_OPTIONS.findall(f"\n{help_of_one}")
-    text = f"# Commands\n\nEvery command has these options too:\n\n```text{''.join(lines)}\n```\n"
+    text = f"{COMMANDS}\n```text{''.join(lines)}\n```\n"
     for words, command in commands():
         own = COMMON_OPTIONS.sub("", _help(words, command, 78))
         own = re.sub(r"\n\nOptions:(?=\n\n|$)", "", own)
         text += f"\n```text\ngpuinstall {' '.join(words)} --help\n\n{own}\n```\n"
-    return text
+    rows = [f"| {status} | {meaning} |" for status, meaning in exit_statuses()]
+    table = "\n".join(["| status | meaning |", "|---|---|", *rows])
+    return f"{text}\n## Exit statuses\n\n{table.replace('``', '`')}\n"
+
+
+def exit_statuses() -> list[tuple[int, str]]:
+    """Return the exit statuses and their meanings."""
+    kinds = (kind for kind in vars(errors).values() if inspect.isclass(kind))
+    meanings = {
+        kind.exit_code: inspect.getdoc(kind) or ""
+        for kind in kinds
+        if GpuInstallError in kind.__bases__
+    }
+    return sorted({0: DONE, **meanings}.items())
 
 
 def man_page() -> str:
-    """Return the man page, with texts of README.md and docs/usage.md."""
+    """Return the man page, with the introduction of README.md."""
     introduction = (ROOT / "README.md").read_text(encoding="utf-8").split("\n\n")[1]
     lines = [
         f'.TH GPUINSTALL 1 "" "gpuinstall {__version__}" "User Commands"',
@@ -174,10 +204,8 @@ def man_page() -> str:
             ".fi",
         ]
     lines.append(".SH EXIT STATUS")
-    usage = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
-    statuses = STATUS.findall(usage[usage.index("## Exit status") :])
-    for status, meaning in sorted(statuses, key=lambda row: int(row[0])):
-        lines += [".TP", f".B {status}", roff(meaning)]
+    for status, meaning in exit_statuses():
+        lines += [".TP", f".B {status}", roff(meaning.replace("``", ""))]
     return "\n".join(lines) + "\n"
 
 
@@ -210,51 +238,65 @@ def _help(words: tuple[str, ...], command: click.Command, columns: int) -> str:
     return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
 
 
-def failures_page() -> str:
-    """Return the page of all failures."""
-    return _by_group(lambda failure: _entry(failure, "###"))
+def failures_index(number: str) -> str:
+    """Return the tables of all failures.
 
-
-def failures_index() -> str:
-    """Return the site's list and menu of failures."""
-    pages = "\n".join(f"failures/{failure}" for failure in load_failures())
-    listed = _by_group(
-        lambda failure: f"- [{failure.id} {failure.title}](failures/{failure.id}.md)"
-    )
-    return f"---\nnosearch: true\n---\n{listed}\n```{{toctree}}\n:hidden:\n\n{pages}\n```\n"
-
-
-def failure_pages() -> dict[str, str]:
-    """Return the site's page of each failure by its id."""
-    pages = {}
-    for failure in load_failures().values():
-        pages[failure.id] = f"{_entry(failure, '#')}\n[All failures](../failures.md)\n"
-    return pages
-
-
-def _by_group(write: Callable[[Failure], str]) -> str:
+    Args:
+        number: The cell of a failure's number, with ``{id}``.
+    """
     parts = [KNOWN_FAILURES]
     failures = load_failures().values()
     for group in dict.fromkeys(failure.group for failure in failures):
-        parts.append(f"## {group}\n")
-        parts += [write(failure) for failure in failures if failure.group == group]
-    parts += ["\n## What only looks like a GPU problem\n"]
+        parts.append(f"## {group}\n\n| message | failure | fix |\n|---|---|---|")
+        for failure in failures:
+            if failure.group == group:
+                name = f"{number.format(id=failure.id)} {_markdown(failure.title)}"
+                cells = (_short(failure.messages[0]), name, _first_step(failure))
+                parts.append(f"| {' | '.join(map(_cell, cells))} |")
+        parts.append("")
+    parts.append("## What only looks like a GPU problem\n")
     parts += [
         f"- **{other.title}**: {other.cause}" for other in load_lookalikes().values()
     ]
     return "\n".join(parts) + "\n"
 
 
-def _entry(failure: Failure, heading: str) -> str:
-    """Return an entry with its first message and its fix."""
-    keys = (
-        ("windows",)
-        if failure.title.startswith("Windows")
-        else own_keys("linux", "Ubuntu")
-    )
-    steps = "".join(map(_step, fix(failure.id, FixContext(keys))))
+def _short(message: str) -> str:
+    """Return the first line of a message as code."""
+    line = message.splitlines()[0]
+    if len(line) > MESSAGE_WIDTH:
+        line = line[:MESSAGE_WIDTH].rpartition(" ")[0] + " …"
+    return f"`` {line} ``" if "`" in line else f"`{line}`"
+
+
+def _first_step(failure: Failure) -> str:
+    return _step(_steps(failure)[0]).removeprefix("- ").rstrip()
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def failure_pages() -> dict[str, str]:
+    """Return the site's page of each failure by its id."""
+    return {
+        failure.id: f"{_entry(failure)}\n[All failures](../failures.md)\n"
+        for failure in load_failures().values()
+    }
+
+
+def _entry(failure: Failure) -> str:
+    """Return the page of a failure, with its first message and its fix."""
+    steps = "".join(map(_step, _steps(failure)))
     message = f"```text\n{failure.messages[0]}\n```"
-    return f"{heading} {failure.id} {failure.title}\n\n{message}\n\n{failure.cause}\n\n{steps}"
+    return f"# {failure.id} {failure.title}\n\n{message}\n\n{failure.cause}\n\n{steps}"
+
+
+def _steps(failure: Failure) -> list[str]:
+    """Return the steps of a fix for Ubuntu, or for Windows."""
+    is_windows = failure.title.startswith("Windows")
+    keys = ("windows",) if is_windows else own_keys("linux", "Ubuntu")
+    return list(fix(failure.id, FixContext(keys)))
 
 
 def _step(line: str) -> str:
@@ -288,6 +330,7 @@ def refreshed(text: str) -> str:
     )
     text = ARROWS.sub(lambda block: f"{block['head']}{arrows()}```", text)
     text = SETTINGS.sub(lambda table: f"{table['head']}{settings()}", text)
+    text = VARIABLES.sub(lambda table: f"{table['head']}{variables()}", text)
     text = EXAMPLE.sub(
         lambda example: f"{example['head']}{run(example['code'])}```", text
     )
@@ -310,17 +353,15 @@ def checks(kind: str) -> str:
         "program": sorted(programs.PROGRAMS, key=lambda check: check.name),
     }
     rows = map(_check, tables[kind])
-    return "| check | on | shows | greatest error |\n|---|---|---|---|\n" + "".join(
-        rows
-    )
+    return "| check | on | tests | maximum error |\n|---|---|---|---|\n" + "".join(rows)
 
 
 def _check(check: Any) -> str:
     function = check.run.func if isinstance(check.run, partial) else check.run
-    said = (inspect.getdoc(function) or "").splitlines()[0].rstrip(".")
+    summary = (inspect.getdoc(function) or "").splitlines()[0].rstrip(".")
     devices = ", ".join(DEVICES[kind] for kind in check.where.split())
-    greatest_error = f"{check.limit:.1e}" if check.limit else ""
-    return f"| {check.name} | {devices} | {said} | {greatest_error} |\n"
+    max_error = f"{check.limit:.1e}" if check.limit else ""
+    return f"| {check.name} | {devices} | {summary} | {max_error} |\n"
 
 
 def settings() -> str:
@@ -342,6 +383,18 @@ def settings() -> str:
     for (tool, effect, wary), alike in keys.items():
         lines.append(f"| {tool} | {', '.join(alike)} | {effect} | {wary} |")
     return "".join(f"{line}\n" for line in lines)
+
+
+def variables() -> str:
+    """Return the table of variables and their options."""
+    options: dict[str, str] = {}
+    for _, command in commands():
+        for each in command.params:
+            names = each.envvar or ()
+            for name in [names] if isinstance(names, str) else names:
+                options[name] = each.opts[-1]
+    rows = [f"| `{name}` | `{option}` |\n" for name, option in sorted(options.items())]
+    return "| variable | option |\n|---|---|\n" + "".join(rows)
 
 
 def arrows() -> str:

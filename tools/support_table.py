@@ -31,7 +31,7 @@ OTHERS = """\
 ## Other vendors
 
 These builds do not depend on the driver. A dash means that no build supports the chip. The only build for macOS is named
-`cpu` on the index and runs on the GPU (MPS). This project has [not run them on a GPU](makers.md) yet.
+`cpu` on the index and runs on the GPU (MPS). This project has [not run them on a GPU](vendors.md) yet.
 """
 
 

@@ -1,15 +1,12 @@
 """What other programs rely on: exit statuses, one document on stdout, the keys of the envelope."""
 
 import json
-import re
-from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 from tools.docs import commands
 
-from gpuinstall.base import errors
 from gpuinstall.base.request import Sourcing
 from gpuinstall.cli.main import run_command_line
 from tests.lab.forked import gpuinstall
@@ -119,23 +116,3 @@ def test_what_probe_prints_is_a_machine_that_plan_reads(tmp_path):
     assert document("plan", "--machine", str(tmp_path / "machine.json"))[
         "exit_code"
     ] in {0, 8}
-
-
-def test_the_docs_list_every_exit_status_that_an_error_has():
-    usage = (
-        Path(__file__)
-        .resolve()
-        .parents[2]
-        .joinpath("docs", "usage.md")
-        .read_text("utf-8")
-    )
-    listed = {
-        int(number)
-        for number in re.findall(r"\| (\d+) \|", usage.partition("## Exit status")[2])
-    }
-    kinds: list[type[errors.GpuInstallError]] = [
-        errors.GpuInstallError,
-        *errors.GpuInstallError.__subclasses__(),
-    ]
-
-    assert listed == {0, *(kind.exit_code for kind in kinds)}

@@ -1,10 +1,20 @@
-"""What the documentation shows is what the commands say, and what it links to is there."""
+"""Output, generated parts, names, and links of the documentation."""
 
 import ast
 import inspect
 import re
 
-from tools.docs import EXAMPLE, GETS, ROOT, made, output, pages, refreshed, run
+from tools.docs import (
+    EXAMPLE,
+    GETS,
+    ROOT,
+    failure_pages,
+    made,
+    output,
+    pages,
+    refreshed,
+    run,
+)
 from tools.site.__main__ import home, stage
 
 from gpuinstall import api
@@ -15,7 +25,7 @@ from tests.lab.source import room_graph
 PAGES = [page.relative_to(ROOT).as_posix() for page in pages()]
 
 
-def test_the_pages_show_what_their_commands_say_now():
+def test_pages_show_the_output_of_their_commands():
     texts = {page: (ROOT / page).read_text("utf-8") for page in PAGES}
 
     assert [page for page, text in texts.items() if refreshed(text) != text] == [], (
@@ -32,7 +42,7 @@ def test_a_page_does_not_depend_on_its_folder(tmp_path, monkeypatch):
     assert output(command) == shown
 
 
-def test_the_pages_made_from_data_are_what_the_data_say():
+def test_generated_pages_are_current():
     stale = [
         name
         for name, text in made().items()
@@ -44,11 +54,28 @@ def test_the_pages_made_from_data_are_what_the_data_say():
 
 def test_sentences_of_a_fix_are_no_code():
     """Only commands, variables, and cmdlets are code."""
+    text = "".join(failure_pages().values())
+    assert re.findall(r"(?m)^- `[A-Z][a-z]+[ ,:].*", text) == []
+
+
+def test_index_of_failures_has_every_failure_once():
     page = (ROOT / "docs" / "failures.md").read_text("utf-8")
-    assert re.findall(r"(?m)^- `[A-Z][a-z]+[ ,:].*", page) == []
+    rows = re.findall(r"(?m)^\| `.+?` \| (F\d+) .+ \| .+ \|$", page)
+
+    assert sorted(rows) == sorted(load_failures())
 
 
-def test_names_that_the_pages_for_contributors_use_are_in_the_source():
+def test_every_page_begins_with_a_goal():
+    """The first paragraph is prose, no table, list, heading, or code."""
+    starts = {
+        page.name: page.read_text("utf-8").split("\n\n", 2)[1]
+        for page in (ROOT / "docs").glob("*.md")
+    }
+
+    assert [name for name, text in starts.items() if not text[0].isalpha()] == []
+
+
+def test_names_in_the_contributors_pages_exist():
     folders = (ROOT, ROOT / "src/gpuinstall")
     read = [*(ROOT / "src").rglob("*.*"), ROOT / "tests/unit/test_house.py"]
     texts = (
@@ -68,13 +95,13 @@ def test_names_that_the_pages_for_contributors_use_are_in_the_source():
     assert [name for name in unknown if "acme" not in name and name not in others] == []
 
 
-def test_every_link_goes_to_a_page_and_a_heading_that_are_there():
+def test_every_link_leads_to_a_page_and_heading():
     written = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 
     assert broken([*written, *sorted((ROOT / "docs").rglob("*.md"))], markdown) == []
 
 
-def test_every_link_of_what_the_site_is_built_from_goes_to_something(tmp_path):
+def test_every_link_of_the_site_works(tmp_path):
     stage(tmp_path / "source")
     pages = sorted((tmp_path / "source").rglob("*.md"))
 
@@ -84,7 +111,7 @@ def test_every_link_of_what_the_site_is_built_from_goes_to_something(tmp_path):
     assert broken(pages, markdown) == []
 
 
-def test_every_page_is_in_the_menu_of_the_site():
+def test_every_page_is_in_the_menu():
     listed = home(
         *((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/index.md"))
     )
@@ -99,7 +126,7 @@ def test_every_page_is_in_the_menu_of_the_site():
     )
 
 
-def test_a_link_to_nothing_is_found(tmp_path):
+def test_broken_link_is_found(tmp_path):
     (tmp_path / "a.md").write_text(
         "# A (new) `page`\n\n[x](a.md#a-new-page) [y](#b) [z](c.md)\n\n```\n[](d.md)\n```\n"
     )
@@ -114,14 +141,14 @@ def test_the_readme_shows_builds_of_machines():
     assert "nothing" not in {build for *_, build in rows}
 
 
-def test_the_readme_begins_with_the_installation_and_ends_with_the_tests():
+def test_readme_begins_with_install_and_ends_with_tests():
     text = (ROOT / "README.md").read_text("utf-8")
     first, *_, last = re.findall(r"```sh\n(.+?)\n```", text, re.DOTALL)
 
-    assert (first, last) == ("python3 bootstrap.py", "make test")
+    assert (first, last) == ("python3 ~/gpuinstall/bootstrap.py", "make test")
 
 
-def test_the_line_without_make_runs_what_make_test_runs():
+def test_line_without_make_runs_the_same_tests():
     makefile = (ROOT / "Makefile").read_text("utf-8")
     tests = re.search(r"^TESTS := \$\(DEV\) (.+)$", makefile, re.MULTILINE)
     recipe = re.search(r"^test-only:.*\n\t\$\(TESTS\) (.+)$", makefile, re.MULTILINE)
@@ -132,7 +159,7 @@ def test_the_line_without_make_runs_what_make_test_runs():
     assert f".venv-dev/bin/python {tests[1]} {recipe[1]}\n" in page
 
 
-def test_what_an_example_of_the_api_prints_is_shown_and_the_others_run():
+def test_examples_of_the_api_run():
     text = (ROOT / "docs" / "api.md").read_text("utf-8")
     _installer, example, on_this_machine = re.findall(
         r"```python\n(.+?)```", text, re.DOTALL
@@ -142,24 +169,24 @@ def test_what_an_example_of_the_api_prints_is_shown_and_the_others_run():
     run(on_this_machine)
 
 
-def test_the_page_of_the_api_names_the_parameters_that_there_are():
+def test_api_page_has_the_parameters_of_the_code():
     text = (ROOT / "docs" / "api.md").read_text("utf-8")
     rows = re.findall(r"^\| `(\w+\([^`]*\))(?: -> \w+)?`", text, re.MULTILINE)
     wrong = []
     for row in rows:
         call = ast.parse(row.replace("*, ", "").replace(", ...)", ")")).body[0].value
-        told = [one.id for one in call.args] + [one.arg for one in call.keywords]
+        listed = [one.id for one in call.args] + [one.arg for one in call.keywords]
         thing = getattr(api, call.func.id)
         fields = getattr(thing, "__struct_fields__", None)
-        there = list(fields or inspect.signature(thing).parameters)
-        if told != there[: len(told)]:
-            wrong.append((row, there))
+        actual = list(fields or inspect.signature(thing).parameters)
+        if listed != actual[: len(listed)]:
+            wrong.append((row, actual))
 
     assert len(rows) == 10
     assert wrong == []
 
 
-def test_the_architecture_has_a_row_for_every_room():
+def test_architecture_page_lists_every_package():
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     rows = "".join(
         line.partition(" | ")[0] for line in text.splitlines() if line.startswith("| `")

@@ -23,7 +23,8 @@ WORKFLOW = RECIPES / "github-workflow.yml"
 GITLAB = RECIPES / "gitlab-ci.yml"
 SHELL = RECIPES / "ci.sh"
 RENEWAL = RECIPES / "github-renewal.yml"
-PAGES = (HOOKS, JOB, WORKFLOW, RENEWAL, GITLAB, SHELL, ROOT / "docs" / "teams.md")
+GUIDES = (ROOT / "docs" / "teams.md", ROOT / "docs" / "ci.md")
+PAGES = (HOOKS, JOB, WORKFLOW, RENEWAL, GITLAB, SHELL, *GUIDES)
 
 
 def read(path):

@@ -1,8 +1,8 @@
 """Build the documentation site in ``site/``.
 
-``python -m tools.site SPHINX-BUILD`` (``make site`` brings it). The pages are staged first, as ``docs/`` has them for a
-plain git host and with what only a site has: the menu, which follows the lists of docs/index.md, and one address for
-each failure, ``failures/F09.html``. A warning of Sphinx, such as a link to nothing, is an error.
+``python -m tools.site SPHINX-BUILD``, as in ``make site``, first copies ``docs/``. It adds
+a menu from the lists of docs/index.md and a page for each failure, such as
+``failures/F09.html``. A warning of Sphinx, such as a broken link, is an error.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def stage(source: Path) -> None:
-    """Write what Sphinx is given."""
+    """Write the pages that Sphinx reads."""
     shutil.copytree(ROOT / "docs", source)
     for place in source.rglob("*.md"):
         place.write_text(
@@ -69,22 +69,31 @@ def stage(source: Path) -> None:
         home(readme.read_text(encoding="utf-8"), index.read_text(encoding="utf-8")),
         encoding="utf-8",
     )
-    (source / "failures.md").write_text(failures_index(), encoding="utf-8")
+    pages = failure_pages()
+    menu = "\n".join(f"failures/{name}" for name in pages)
+    table = failures_index("[{id}](failures/{id}.md)")
+    (source / "failures.md").write_text(
+        f"---\nnosearch: true\n---\n{table}\n```{{toctree}}\n:hidden:\n\n{menu}\n```\n",
+        encoding="utf-8",
+    )
     (source / "failures").mkdir()
-    for name, text in failure_pages().items():
+    for name, text in pages.items():
         (source / "failures" / f"{name}.md").write_text(text, encoding="utf-8")
 
 
 def home(readme: str, index: str) -> str:
     """Return the first page and the menu."""
-    what = readme.split("\n\n")[1]
-    asks = f'<a href="{SELECTOR}">Which PyTorch runs on my GPU?</a> asks for your cards and driver.'
-    lists = re.split(r"\n\n(?=For )", index.rstrip())[1:]
-    return "\n\n".join(["# gpuinstall", what, asks, *lists, *map(_menu, lists)])
+    introduction = readme.split("\n\n")[1]
+    selector = f'<a href="{SELECTOR}">Which PyTorch runs on my GPU?</a> selects a build for your GPUs and driver.'
+    lists = re.split(r"\n\n(?=## )", index.rstrip())[1:]
+    return "\n\n".join(
+        ["# gpuinstall", introduction, selector, *lists, *map(_menu, lists)]
+    )
 
 
 def _menu(part: str) -> str:
-    caption, _, entries = part.partition(":\n")
+    title, _, entries = part.partition("\n")
+    caption = title.removeprefix("## ")
     pages = "\n".join(dict.fromkeys(_PAGE.findall(entries)))
     return f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{pages}\n```\n"
 

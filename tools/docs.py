@@ -30,7 +30,6 @@ from tests.lab.source import room_graph
 
 from gpuinstall import __version__
 from gpuinstall.api import Machine, Request, choose, load_catalog
-from gpuinstall.base import errors
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.uv import uv
@@ -172,11 +171,9 @@ def commands_page() -> str:
 
 def exit_statuses() -> list[tuple[int, str]]:
     """Return the exit statuses and their meanings."""
-    kinds = (kind for kind in vars(errors).values() if inspect.isclass(kind))
     meanings = {
         kind.exit_code: inspect.getdoc(kind) or ""
-        for kind in kinds
-        if GpuInstallError in kind.__bases__
+        for kind in GpuInstallError.__subclasses__()
     }
     return sorted({0: DONE, **meanings}.items())
 

@@ -484,6 +484,7 @@ def live_catalog(
     request: Request,
     reporter: Reporter,
     *,
+    excluded: Collection[str],
     sources: Sources,
     client: Client,
 ) -> Catalog:
@@ -497,6 +498,7 @@ def live_catalog(
         machine: The machine, which has a platform.
         request: The request, with the allowed backends and the companions.
         reporter: Receives a warning for each source that is not used.
+        excluded: The backends that cannot be selected, whose pages are not read.
         sources: The sources.
         client: The HTTP client.
 
@@ -512,6 +514,7 @@ def live_catalog(
     else:
         builds = catalog.builds_for(machine.os, machine.arch)
         tags = [build.backend.tag for build in builds]
+        tags = [tag for tag in tags if tag not in excluded]
         tags += _new_tags(index, client, catalog, builds)
         if request.allowed_backends is not None:
             tags = [tag for tag in tags if tag in request.allowed_backends]
@@ -532,7 +535,7 @@ def live_catalog(
         else:
             raise UsageError(
                 "torch-index-empty",
-                f"{index} lists no torch",
+                f"{index} lists no torch for this machine",
                 hint="Give the base of an index that has <backend>/torch/, or files in <backend>/",
             )
     platform = platform_of(machine.os, machine.arch)

@@ -7,10 +7,15 @@ from gpuinstall.base.machine import Driver, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Constraint
 from gpuinstall.base.values import replace
+from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.catalog import Catalog
+from gpuinstall.machine.protocol import Rules
 from gpuinstall.plan.choice import choose
 from gpuinstall.plan.refusal import limits_of, without_limits
 from gpuinstall.plan.values import Plan, Rejected
+
+_EXCLUDED_BACKEND = {"other-backend", "other-cuda", "not-allowed"}
+"""The codes of builds that the request excludes in every version."""
 
 
 def newest_branch(machine: Machine, catalog: Catalog) -> int | None:
@@ -99,3 +104,26 @@ def newer_torch(
         return None
     message = f"torch {newer} would run here: {excluding[0]} keeps {chosen}"
     return Reason("torch-held", message)
+
+
+def unselectable_backends(outcome: Plan | Rejected, rules: Rules) -> set[str]:
+    """Return the backends of a platform that no listing makes selectable.
+
+    Args:
+        outcome: The outcome with the builds of the catalog.
+        rules: The vendor's rules.
+    """
+    kinds = {rules.kind, CPU.kind}
+    if isinstance(outcome, Plan):
+        kinds = {CPU.kind if outcome.status == "cpu" else rules.kind}
+    codes = {*rules.code_reasons, *rules.driver_reasons, *_EXCLUDED_BACKEND}
+    excluded = {
+        each.candidate for each in outcome.rejected if each.reason.code in codes
+    }
+    builds = rules.catalog.builds_for(rules.machine.os, rules.machine.arch)
+    selectable = {
+        build.backend.tag
+        for build in builds
+        if build.backend.kind in kinds and build not in excluded
+    }
+    return {build.backend.tag for build in builds} - selectable

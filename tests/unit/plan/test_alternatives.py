@@ -3,9 +3,15 @@
 import pytest
 
 from gpuinstall.base.request import Request
+from gpuinstall.base.values import replace
+from gpuinstall.machine.vendors import rules_for
 from gpuinstall.machine.words import machine_in_words
 from gpuinstall.plan import Plan, choose
-from gpuinstall.plan.alternatives import choose_as_locked, newer_torch
+from gpuinstall.plan.alternatives import (
+    choose_as_locked,
+    newer_torch,
+    unselectable_backends,
+)
 from tests.frozen import frozen_catalog
 
 MACHINE = machine_in_words(("RTX 4090",), "535.183.01")
@@ -51,3 +57,33 @@ def test_plan_without_lock_is_unchanged():
     assert choose_as_locked(MACHINE, request, frozen_catalog()) == choose(
         MACHINE, request, frozen_catalog()
     )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "driver", "request_", "selectable"),
+    [
+        ("RTX 5090", "580.95.05", Request(), "cu128 cu129 cu130 cu132 cu134"),
+        ("RTX 5090", "580.95.05", Request(allowed_backends=("cu130",)), "cu130"),
+        # The catalog lacks this torch, and any index may have it.
+        (
+            "RTX 5090",
+            "580.95.05",
+            Request(("torch==9",)),
+            "cpu cu116 cu117 cu118 cu121 cu124 cu126 cu128 cu129 cu130 cu132 cu134",
+        ),
+        (None, None, Request(), "cpu"),
+    ],
+)
+def test_backends_that_cannot_be_selected_are_excluded(
+    gpu, driver, request_, selectable
+):
+    if gpu:
+        machine = machine_in_words((gpu,), driver)
+    else:
+        machine = replace(MACHINE, gpus=(), driver=None)
+    rules = rules_for(machine, frozen_catalog())
+    outcome = choose(machine, request_, frozen_catalog())
+    builds = rules.catalog.builds_for(machine.os, machine.arch)
+    tags = {build.backend.tag for build in builds}
+    excluded = unselectable_backends(outcome, rules)
+    assert sorted(tags - excluded) == selectable.split()

@@ -20,8 +20,9 @@ from gpuinstall.catalog.listing import (
     live_catalog,
 )
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.machine.vendors import vendor_for
+from gpuinstall.machine.vendors import rules_for
 from gpuinstall.plan import Plan, Rejected, choose
+from gpuinstall.plan.alternatives import unselectable_backends
 from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import UnreachableError, ways_to_network
 from gpuinstall.wheels.learned.reader import reader_for
@@ -168,7 +169,8 @@ def learned_catalog(
     client = session.client
     backend = known_backend(request.request.backend)
     kinds = {backend.kind} if backend else set()
-    catalog = request.catalog.serving(vendor_for(machine, kinds).kind)
+    rules = rules_for(machine, request.catalog, kinds)
+    catalog = rules.catalog
     # Builds of earlier runs are read again if the sources still list them. Builds that
     # are marked as absent are kept, so that they are not selected again.
     shipped = [
@@ -179,6 +181,7 @@ def learned_catalog(
         machine,
         request.request,
         reporter,
+        excluded=unselectable_backends(request.outcome, rules),
         sources=sources,
         client=client,
     )

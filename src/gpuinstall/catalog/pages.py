@@ -41,10 +41,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")
 _PATH = re.compile(r"[/\\\0]|\A\.")
 _PLAIN_ADDRESS = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?/[!\"$-~]*")
 """An absolute ASCII URL without a fragment, which most files have."""
-_MOST_LINKS = 100_000
-"""The most links of a package's page."""
-_MOST_NAMES = 1_000_000
-"""The most links of an index's list of packages."""
+_MOST_LINKS = 1_000_000
+"""The most links of a page, more than any list of packages has."""
 _LONGEST_NAME = 255
 """The most characters of a file name, which could have millions of tags."""
 _SMALL_PAGE = 1_000
@@ -102,7 +100,7 @@ def parse_names(page: Page) -> frozenset[str]:
     if "json" in page.content_type:
         names = _json_names(page)
     else:
-        links = _files(page, _MOST_NAMES)
+        links = _files(page)
         wheels = wheels_of(links, None, DEFAULT_INDEX)
         names = [wheel.package for wheel in wheels]
         for link in links:
@@ -168,15 +166,10 @@ class _ParsedPage(Value):
 
 
 @cache
-def _files(page: Page, most: int = _MOST_LINKS) -> tuple[PageFile, ...]:
-    """Return the files of a page, parsed by this run or by a previous one.
-
-    Args:
-        page: The page.
-        most: The most links.
-    """
+def _files(page: Page) -> tuple[PageFile, ...]:
+    """Return the files of a page, parsed by this run or by a previous one."""
     if len(page.text) <= _SMALL_PAGE:
-        return _parsed(page, most)
+        return _parsed(page)
     parts = (__version__, page.url, page.content_type, page.text)
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     name = hashlib.sha256(page.url.encode()).hexdigest()
@@ -186,22 +179,19 @@ def _files(page: Page, most: int = _MOST_LINKS) -> tuple[PageFile, ...]:
         cached = read_object(_ParsedPage, read_json(path))
         if cached.digest == digest:
             return cached.files
-    files = _parsed(page, most)
+    files = _parsed(page)
     with suppress(InstallationError):
         text = json.dumps(write_object(_ParsedPage(digest, files)))
         write_atomically(path, text, is_cached=True)
     return files
 
 
-def _parsed(page: Page, most: int) -> tuple[PageFile, ...]:
+def _parsed(page: Page) -> tuple[PageFile, ...]:
     """Parse a page, without yanked files and forbidden addresses."""
     parsed = []
     try:
-        files = (
-            _json_files(page)
-            if "json" in page.content_type
-            else _html_files(page, most)
-        )
+        is_json = "json" in page.content_type
+        files = parse_json(page.text)["files"] if is_json else _html_files(page)
         for file in files:
             if file.get("yanked"):
                 continue
@@ -281,14 +271,6 @@ def _tags(text: str) -> frozenset[Tag]:
     return frozenset(parse_tag(text))
 
 
-def _json_files(page: Page) -> list[dict[str, Any]]:
-    document = parse_json(page.text)
-    files: list[dict[str, Any]] = document["files"]
-    if len(files) > _MOST_LINKS:
-        raise ValueError("more files than any package has")
-    return files
-
-
 def _json_names(page: Page) -> list[str]:
     try:
         projects = parse_json(page.text)["projects"]
@@ -297,12 +279,9 @@ def _json_names(page: Page) -> list[str]:
         raise _malformed(page.url) from error
 
 
-def _html_files(
-    page: Page,
-    most: int,
-) -> Iterator[dict[str, Any]]:
+def _html_files(page: Page) -> Iterator[dict[str, Any]]:
     """Yield the links of a page in the format of PEP 691."""
-    if page.text.lower().count("<a") > most:
+    if page.text.lower().count("<a") > _MOST_LINKS:
         raise ValueError("more links than any page has")
     for anchor in _anchors(page.text):
         address, _, fragment = anchor.get("href", "").partition("#")

@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import chain
 
 from gpuinstall.base.finding import Reason, Rejection
+from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.catalog import Build
 from gpuinstall.machine.protocol import Code, Preference, Rules
@@ -75,8 +76,8 @@ def evaluate(build: Build, context: PlanContext) -> EvaluatedBuild:
         context: The request and its machine. Without GPUs, the rules about code and driver do not apply.
     """
     # A rejected build needs them too: they show how close it came.
-    gpu_code = tuple([context.rules.code(build, gpu) for gpu in context.gpus])
-    evaluated = EvaluatedBuild(build, gpu_code)
+    gpu_code = [_code(build, gpu, context.rules) for gpu in context.gpus]
+    evaluated = EvaluatedBuild(build, tuple(gpu_code))
     for rule in RULES:
         reason = rule(build, context)
         if reason:
@@ -86,15 +87,15 @@ def evaluate(build: Build, context: PlanContext) -> EvaluatedBuild:
     # The driver is last: another driver helps, but nothing helps a chip without code.
     if evaluated.served_gpus:
         return replace(evaluated, reason=context.rules.against_driver(build))
-    return replace(evaluated, reason=lack_of_code(evaluated, context))
+    return replace(evaluated, reason=evaluated.lack)
 
 
-def lack_of_code(evaluated: EvaluatedBuild, context: PlanContext) -> Reason | None:
-    """Return the reason of the first GPU without code, with the GPU's name."""
-    for gpu, code in zip(context.gpus, evaluated.gpu_code, strict=True):
-        if isinstance(code, Reason):
-            return Reason(code.code, f"{code.message} ({gpu.label})")
-    return None
+def _code(build: Build, gpu: Gpu, rules: Rules) -> Code | Reason:
+    """Return the code that a GPU runs, or the reason with the GPU's name."""
+    code = rules.code(build, gpu)
+    if isinstance(code, Reason):
+        return Reason(code.code, f"{code.message} ({gpu.label})")
+    return code
 
 
 def closest(rejected: Iterable[EvaluatedBuild], rules: Rules) -> EvaluatedBuild | None:

@@ -146,7 +146,7 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
             gpus.append(GpuSupport(gpu.index, code.name, code.how))
             continue
         gpus.append(GpuSupport(gpu.index))
-        message = f"GPU {gpu.index} ({gpu.label}) is excluded: {best.build.name} has {code.message}"
+        message = f"GPU {gpu.index} is excluded: {best.build.name} has {code.message}"
         excluded.append(Reason("gpu-left-out", message))
     return Plan(
         status="partial" if excluded else "ok",

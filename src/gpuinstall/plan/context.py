@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.values import Value, replace
+from gpuinstall.base.versions import numbers
 from gpuinstall.catalog.catalog import Build, Catalog, CudaName
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.plan.companions import Companions
 from gpuinstall.plan.demand import Demand
-from gpuinstall.plan.python import python_key
 from gpuinstall.plan.values import ProgramConstraints
 
 if TYPE_CHECKING:
@@ -105,11 +105,11 @@ class PlanContext(Value, eq=False):
         )
         if not compatible or not may_download:
             return ""
-        newest = python_key(self.catalog.settled_python)
-        settled = [python for python in compatible if python_key(python) <= newest]
+        newest = numbers(self.catalog.settled_python)
+        settled = [python for python in compatible if numbers(python) <= newest]
         if settled:
-            return max(settled, key=python_key)
-        return min(compatible, key=python_key)
+            return max(settled, key=numbers)
+        return min(compatible, key=numbers)
 
     def with_gpus_at(self, positions: Iterable[int]) -> PlanContext:
         """Return the context of some of its GPUs."""

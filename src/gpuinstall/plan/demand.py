@@ -9,9 +9,9 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.requirement import Requirement, names_of, parse_specifier
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import Backend, is_like_a_tag, known_backend
+from gpuinstall.base.versions import Backend, is_like_a_tag, known_backend, numbers
 from gpuinstall.machine.vendors import served_backend
-from gpuinstall.plan.python import installed_pythons, python_key
+from gpuinstall.plan.python import installed_pythons
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
@@ -39,8 +39,6 @@ class Demand(Value, eq=False):
     """The requirements outside the torch family."""
 
     backends: frozenset[Backend]
-    python: SpecifierSet | str | None
-    """A specifier, or an exact ``X.Y``."""
 
     pythons: frozenset[str]
     """Each requested ``X.Y``."""
@@ -55,12 +53,8 @@ class Demand(Value, eq=False):
         return self.torch_requirement.allows(torch)
 
 
-def allows_python(requested: SpecifierSet | str | None, python: str) -> bool:
+def allows_python(requested: SpecifierSet, python: str) -> bool:
     """Return whether a requested Python includes the ``X.Y``."""
-    if requested is None:
-        return True
-    if isinstance(requested, str):
-        return requested == python
     # A patch release must be allowed: the first, a late one, or one that the specifier mentions.
     patch = re.compile(rf"{re.escape(python)}\.[0-9]+")
     versions = [specifier.version for specifier in requested]
@@ -91,10 +85,10 @@ def parse_request(
         for constraint in request.constraints
         if constraint.name in family and (constraint.name in names or constraint.url)
     ]
-    python = requested_python(request.python)
+    python = requested_python(request.python or ">=3")
     # Only once: each build needs them, and specifiers are slow.
     pythons = [one for one in _PYTHONS if allows_python(python, one)]
-    own = sorted(installed_pythons(machine), key=python_key, reverse=True)
+    own = sorted(installed_pythons(machine), key=numbers, reverse=True)
     to_try = (*request.preferred_pythons, *own)
     # The build decides the Python, and a marker decides the requirements of the build: assume one of the two first.
     available = [one for one in to_try if one in pythons]
@@ -116,7 +110,6 @@ def parse_request(
         family=companions,
         others=tuple(others),
         backends=frozenset(map(_backend, tags)),
-        python=python,
         pythons=frozenset(pythons),
         pythons_to_try=to_try,
         preferred_backend=known_backend(request.preferred_backend),
@@ -157,14 +150,12 @@ def _backend(tag: str) -> Backend:
     return backend
 
 
-def requested_python(text: str | None) -> SpecifierSet | str | None:
+def requested_python(text: str) -> SpecifierSet:
     """Parse a requested Python: an ``X.Y`` or a specifier.
 
     Raises:
         UsageError: It is malformed, or a free-threaded Python.
     """
-    if text is None:
-        return None
     exact = re.fullmatch(r"(3\.[0-9]+)(?:\.[0-9]+)?(t?)", text)
     if exact and exact[2]:
         raise UsageError(
@@ -172,10 +163,8 @@ def requested_python(text: str | None) -> SpecifierSet | str | None:
             f"Python {text} is free-threaded, which gpuinstall does not support yet",
             hint=f"Request Python {exact[1]}",
         )
-    if exact:
-        return exact[1]
     try:
-        return parse_specifier(text)
+        return parse_specifier(f"=={exact[1]}.*" if exact else text)
     except ValueError:
         message = f"{text!r} is not a Python version such as 3.12"
         hint = re.sub("^3([0-9]*)$", r"Request Python 3.\1", text)

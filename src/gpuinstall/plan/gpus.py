@@ -96,8 +96,7 @@ def with_usable_gpus(context: PlanContext) -> PlanContext:
 def refused(
     context: PlanContext,
     reasons: tuple[Reason, ...],
-    fix: str | None = None,
-    *,
+    *fixes: str | None,
     error_class: type[GpuInstallError] = NoBuildError,
     rejected: tuple[RejectedBuild, ...] = (),
 ) -> Rejected:
@@ -106,7 +105,7 @@ def refused(
     Args:
         context: The request, with the GPUs that were planned for.
         reasons: The reasons, decisive one first.
-        fix: The fixes as text.
+        fixes: The fixes, best first.
         error_class: The error to raise.
         rejected: The builds, each with its reason.
     """
@@ -117,7 +116,7 @@ def refused(
     return Rejected(
         error_class,
         reasons,
-        fix=fix or None,
+        fix="\n".join(filter(None, fixes)) or None,
         gpus=tuple(map(GpuSupport, sorted(indices))),
         rejected=rejected,
     )
@@ -146,7 +145,7 @@ def _not_repaired(
     return refused(
         context,
         (*reasons, *others),
-        fixes[0] if fixes else None,
+        *fixes[:1],
         error_class=MachineError,
     )
 
@@ -177,7 +176,7 @@ def gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None:
     }
     distinct = tuple(dict.fromkeys(unsupported.values()))
     if context.gpus and len(unsupported) == len(context.gpus):
-        return refused(usable, distinct, "\n".join(rules.own_builds()) or None)
+        return refused(usable, distinct, *rules.own_builds())
     if usable.gpus and driver_fault:
         return _not_repaired(context, [driver_fault])
     # The fix is for the newest GPU that a repair helps.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import cache
 
 from gpuinstall.base.machine import Machine
+from gpuinstall.base.versions import numbers
 
 RUNNING_PYTHON = "{}.{}".format(*sys.version_info)
 """The Python that runs gpuinstall, the first to try on this machine."""
@@ -22,15 +22,9 @@ def python_range(pythons: Sequence[str]) -> str:
     """Return the Pythons of a build for a message: ``3.11 to 3.15``."""
     if not pythons:
         return "none"
-    first = min(pythons, key=python_key)
-    last = max(pythons, key=python_key)
+    first = min(pythons, key=numbers)
+    last = max(pythons, key=numbers)
     return first if first == last else f"{first} to {last}"
-
-
-@cache
-def python_key(python: str) -> tuple[int, ...]:
-    """Return the sort key of ``"3.12"``."""
-    return tuple(map(int, python.split(".")))
 
 
 def minor_version(python: str) -> str:

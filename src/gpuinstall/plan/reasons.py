@@ -15,7 +15,6 @@ from gpuinstall.plan.candidates import (
     best_first,
     closest,
     gpus_to_serve,
-    lack_of_code,
     vendor_key,
 )
 from gpuinstall.plan.context import PlanContext
@@ -71,7 +70,7 @@ def _why_lesser(
             return Reason("programs-conflict", conflict)
     # The best runs on all GPUs if any build does.
     if candidate.served_gpus != best.served_gpus:
-        return lack_of_code(candidate, context)
+        return candidate.lack
     if build.torch < best.build.torch:
         return Reason("older-torch", f"{best.build.name} fits too and is newer")
     merit = _merit(candidate, best, context)

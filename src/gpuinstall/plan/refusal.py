@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 
 from gpuinstall.base.errors import GpuInstallError, MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
@@ -79,7 +79,7 @@ def refuse(
     refusal = refused(
         failure.context,
         (_disagreement(culprits, nearest, conflict.context),),
-        "\n".join(filter(None, fixes)),
+        *fixes,
         rejected=rejections(failure.rejected),
     )
     # A relaxed request still uses the GPUs, and is the better advice.
@@ -214,30 +214,25 @@ def _refused_by_machine(failure: NoCandidate) -> Rejected:
     code, message = nearest.reason
     fix = _fix(nearest, context)
     if code in rules.code_reasons:
-        fix = "\n".join(filter(None, (*rules.own_builds(), fix)))
-        return refused(context, (never_supported(context.gpus[0], context),), fix)
+        why = never_supported(context.gpus[0], context)
+        return refused(context, (why,), *rules.own_builds(), fix)
     error_class: type[GpuInstallError] = NoBuildError
     if code in rules.driver_reasons:
         error_class = MachineError
         too_old = f"{rules.driver} is too old for every build for {context.gpu_names}"
-        message = f"{too_old}: {_lowest_requirement(candidates, code)}"
+        required = [
+            (each.build.toolkit or (), each.reason.message)
+            for each in candidates
+            if each.reason and each.reason.code == code
+        ]
+        # The oldest toolkit requires the oldest driver.
+        message = f"{too_old}: {min(required)[1]}"
     elif code == "unreachable":
         unreached = f"the index of torch {nearest.build.name} cannot be reached"
         message = f"{unreached}, and no other source has a build that fits this machine"
     else:
         message = f"no build fits this machine; {nearest.named_reason}"
     return refused(context, (Reason(code, message),), fix, error_class=error_class)
-
-
-def _lowest_requirement(rejected: Iterable[EvaluatedBuild], code: str) -> str:
-    """Return the message of the build that requires the oldest driver."""
-    messages = {
-        each.build.toolkit or (): each.reason.message
-        for each in rejected
-        if each.reason and each.reason_code == code
-    }
-    # It has the oldest toolkit.
-    return messages[min(messages)]
 
 
 def _conflict(

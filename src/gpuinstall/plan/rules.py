@@ -90,7 +90,9 @@ def supports_python(build: Build, context: PlanContext) -> Reason | None:
     companions = " and ".join(filter(PAIRED.__contains__, context.demand.family))
     subject = f"it and {companions} have" if companions else "it has"
     pythons = python_range(context.companions.pythons(build))
-    message = f"{subject} wheels for Python {pythons}, not {context.demand.python}"
+    message = (
+        f"{subject} wheels for Python {pythons}, not {context.demand.request.python}"
+    )
     return Reason("python-unsupported", message)
 
 

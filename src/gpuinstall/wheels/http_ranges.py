@@ -54,7 +54,7 @@ class HttpRanges:
         self._patience = patience
         self._deadline = monotonic() + patience.wheel
         with closing(self._open(0, 1)) as response:
-            self.size, self.etag = _version(response)
+            self.size, self._etag = _version(response)
             _keep_open(response)
 
     def stream(self, start: int, end: int) -> Pieces:
@@ -62,7 +62,7 @@ class HttpRanges:
         if start == end:
             return
         with closing(self._open(start, end)) as response:
-            if _version(response) != (self.size, self.etag):
+            if _version(response) != (self.size, self._etag):
                 message = f"{_host(self._url)} changed the file while it was read"
                 raise WheelError("wrong-range", message)
             pace = Pace(self._patience)

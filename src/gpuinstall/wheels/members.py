@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -33,7 +33,7 @@ def _sonames(names: str) -> _Pattern:
 
 
 _Whole = Annotated[_Pattern, _pattern]
-_Specifiers = Annotated[SpecifierSet, SpecifierSet]
+_Specifiers = Annotated[SpecifierSet, partial(SpecifierSet, prereleases=True)]
 
 
 class Member(NamedTuple):
@@ -110,11 +110,9 @@ class Members(Value):
                 other = match and match.expand(pair.other)
                 if other is None or other not in versions:
                     continue
-                is_meant = pair.versions.contains(version, prereleases=True)
-                if is_meant and pair.other_versions.contains(
-                    versions[other], prereleases=True
-                ):
-                    pairing = f"{name} {version} and {other} {versions[other]}"
+                other_version = versions[other]
+                if version in pair.versions and other_version in pair.other_versions:
+                    pairing = f"{name} {version} and {other} {other_version}"
                     yield f"{pairing} do not go together: {pair.why}"
 
     def stated_cuda(self, package: str, version: Version) -> int | None:
@@ -128,9 +126,7 @@ class Members(Value):
     def lowest_chip(self, package: str, version: Version) -> str | None:
         """Return the compute capability that a version requires."""
         for row in self.families:
-            if row.package.fullmatch(package) and row.versions.contains(
-                version, prereleases=True
-            ):
+            if row.package.fullmatch(package) and version in row.versions:
                 return row.lowest
         return None
 

@@ -8,11 +8,11 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from posixpath import basename
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from packaging.markers import InvalidMarker
 
-from gpuinstall.base.codec import one_of, read_object, write_object
+from gpuinstall.base.codec import one_of, read_object
 from gpuinstall.base.requirement import standard_marker
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import numbers
@@ -175,11 +175,6 @@ class TorchNeeds(Value):
     """Whether its names have strings of C++ before C++11."""
     is_part: bool = False
     """Whether an unread library of ``ordinary`` code may use more names."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the table of a row, without unknown fields."""
-        optional = ("oldest", "fits", "judged", "is_older_abi", "is_part")
-        return write_object(self, optional=optional)
 
     @property
     def is_linked(self) -> bool:

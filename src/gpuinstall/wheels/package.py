@@ -54,11 +54,11 @@ class WheelFacts(Value):
     """GPU code and needs of a wheel, for the rules."""
 
     codes: tuple[LibraryCode, ...] = ()
-    """The largest library first."""
+    """The largest library first; torch lists its own. Empty if unknown."""
     is_whole: bool = True
     """Whether all deciding code was read."""
     cudas: tuple[int, ...] = ()
-    """The CUDA majors that its code is built with."""
+    """The CUDA majors that its code is built with, if it shows any."""
     has_runtime: bool = False
     """Whether it bundles or links in a CUDA runtime."""
     linked: str | None = None
@@ -68,7 +68,9 @@ class WheelFacts(Value):
     opens: tuple[str, ...] = ()
     """The libraries that only a string names."""
     glibc: str | None = None
-    torch: TorchNeeds = TorchNeeds()
+    """The oldest glibc that its symbols, or the tags of torch, allow."""
+    torch: TorchNeeds = TorchNeeds("unknown")
+    """The releases of torch that load its code."""
 
 
 CODE_LIMIT = 64 << 20
@@ -153,7 +155,21 @@ class PackageReader:
             return ()
         if self._answering:
             return self._answering[:1]
-        return _libraries_with_code(self._wheel, self._deciding, needs, whole=whole)
+        members = self._wheel.members
+        # Some have no library, but files with code (cpm-kernels 1.0.11).
+        own = {*self._deciding} or {
+            name for name in members if name.endswith(_CODE_ALONE)
+        }
+        # A library that auditwheel bundled may be the package's own.
+        shared = load_libraries()
+        own.update(name for name in needs.paths if not shared.row(basename(name)))
+        if whole:
+            # An optional part may show that a GPU is supported, never the contrary.
+            modules = {*map(_module, self._deciding)}
+            for name in filter(_LIBRARY.fullmatch, members):
+                if _BUNDLED not in name and _module(name) in modules:
+                    own.add(name)
+        return own
 
     def _facts(
         self, needs: Needs, libraries: Sequence[str] = (), *, has_all: bool = False
@@ -212,30 +228,6 @@ class _LibraryReader:
             # The part that was read counts. It is the same each time.
             if error.code != "wheel-too-large":
                 raise
-
-
-def _libraries_with_code(
-    wheel: WheelReader,
-    deciding: Collection[str],
-    needs: Needs,
-    *,
-    whole: bool,
-) -> list[str]:
-    """Return the files of a wheel that may have deciding GPU code."""
-    # Some have no library, but files with code (cpm-kernels 1.0.11).
-    own = {*deciding} or {one for one in wheel.members if one.endswith(_CODE_ALONE)}
-    # A library that auditwheel bundled may be the package's own.
-    shared = load_libraries()
-    for name in needs.paths:
-        if not shared.row(basename(name)):
-            own.add(name)
-    if whole:
-        # An optional part may show that a GPU is supported, never the contrary.
-        modules = {*map(_module, deciding)}
-        for name in filter(_LIBRARY.fullmatch, wheel.members):
-            if _BUNDLED not in name and _module(name) in modules:
-                own.add(name)
-    return [*own]
 
 
 def _is_bundled_runtime(name: str) -> bool:

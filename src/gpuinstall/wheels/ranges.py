@@ -46,26 +46,17 @@ class Ranges(Protocol):
         """Yield the bytes of a part; closing ends the transfer."""
 
 
-class FileRanges(Value):
-    """A local file."""
+class FileRanges:
+    """A local file, whose size is read at once."""
 
-    path: Path
-
-    @property
-    def size(self) -> int:
-        """The size in bytes."""
-        with _as_wheel_error(self.path):
-            return self.path.stat().st_size
-
-    @property
-    def etag(self) -> str:
-        """The time of its last change."""
-        with _as_wheel_error(self.path):
-            return str(self.path.stat().st_mtime_ns)
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with _as_wheel_error(path):
+            self.size = path.stat().st_size
 
     def stream(self, start: int, end: int) -> Pieces:
         """Yield the bytes from ``start`` to ``end``."""
-        with _as_wheel_error(self.path), self.path.open("rb") as file:
+        with _as_wheel_error(self._path), self._path.open("rb") as file:
             file.seek(start)
             while start < end:
                 piece = file.read(min(_PIECE, end - start))

@@ -219,8 +219,8 @@ class AnswerInspector:
                 continue
             version = answer.versions[package]
             row = LearnedRow(
-                package,
-                version,
+                package=package,
+                version=version,
                 backend=build.backend.tag,
                 platform=f"{build.os}-{build.arch}",
                 file="",

@@ -114,8 +114,8 @@ def _pythons(requests: Requests) -> list[str]:
     """
     first = requests[0]
     demand = parse_request(first.request, first.catalog.family, first.machine)
-    if isinstance(demand.python, str):
-        return [demand.python]
+    if len(demand.pythons) == 1:
+        return [*demand.pythons]
     released = {
         python
         for request in requests

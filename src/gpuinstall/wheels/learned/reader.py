@@ -24,18 +24,11 @@ from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
-from gpuinstall.wheels.learned.store import LearnedStore, holds, learned_store, now
+from gpuinstall.wheels.learned.store import LearnedStore, is_current, learned_store, now
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import declared_cuda, name_cuda, pinned_cuda
-from gpuinstall.wheels.package import (
-    LibraryCode,
-    PackageReader,
-)
-from gpuinstall.wheels.ranges import (
-    FileRanges,
-    Ranges,
-    WheelError,
-)
+from gpuinstall.wheels.package import LibraryCode, PackageReader
+from gpuinstall.wheels.ranges import FileRanges, Ranges, WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader, parse_metadata
 
@@ -72,13 +65,6 @@ ANY_BACKEND = "any"
 """The backend in the name of a row that is the same for every torch."""
 
 RowKey = tuple[str, str, Depth]
-
-
-class _OpenWheel(Value):
-    """A wheel that is read in one pass, from depth to depth."""
-
-    ranges: HttpRanges | FileRanges
-    rows: Iterator[LearnedRow]
 
 
 class Reader(Value):
@@ -125,7 +111,7 @@ class Reader(Value):
         """Return the cached row of any wheel of a build."""
         for wheel in build.unread:
             row = self.store.known(wheel, build.backend.tag, Depth.PART)
-            if row and holds(row):
+            if row and is_current(row):
                 return row
         return None
 
@@ -135,42 +121,13 @@ class Reader(Value):
         Raises:
             InstallationError: The wheel cannot be read or is malformed.
         """
-        # A cached row may cost only the check of its etag.
-        known = (
-            wheel
-            for wheel in build.unread
-            if self.store.known(wheel, build.backend.tag, Depth.PART)
-        )
-        wheel = next(known, build.unread[0])
+        wheel = build.unread[0]
 
-        def row_of(opened: WheelReader) -> LearnedRow:
-            code = read_torch(opened)
-            toolkit = code.toolkit
-            codes: tuple[LibraryCode, ...] = ()
-            if code.library:
-                codes = (LibraryCode(code.library, code.architectures),)
-            return _row(
-                wheel,
-                _backend(wheel, code),
-                f"{build.os}-{build.arch}",
-                opened,
-                codes=codes,
-                cuda=toolkit.version if toolkit and toolkit.kind == "cuda" else None,
-                requires=_requires(opened.metadata()),
-                pythons=build.pythons,
-                glibc=build.glibc,
-                source=build.listed_at,
-                index=None if build.listed_at else self.sources.default_index,
-                labelled=build.labelled,
-                depth=Depth.PART,
-            )
+        def read() -> LearnedRow:
+            index = self.sources.default_index
+            return _torch_row(wheel, self._open(wheel), build, index)
 
-        def open_torch() -> _OpenWheel:
-            ranges = self._ranges(wheel)
-            rows = (row_of(WheelReader(one)) for one in (ranges,))
-            return _OpenWheel(ranges, rows)
-
-        return self._known_or_read(wheel, open_torch, build.backend.tag, Depth.PART)
+        return self._known_or_read(wheel, read, build.backend.tag, Depth.PART)
 
     def readings(
         self, wheel: Wheel, build: Build, start: Depth = Depth.METADATA
@@ -192,9 +149,11 @@ class Reader(Value):
         key = build.backend.tag if depends_on_torch else ANY_BACKEND
 
         @cache
-        def open_once() -> _OpenWheel:
-            ranges = self._ranges(wheel)
-            return _OpenWheel(ranges, _rows_of(wheel, ranges, build.backend, platform))
+        def rows() -> Iterator[LearnedRow]:
+            return _rows_of(wheel, self._open(wheel), build.backend, platform)
+
+        def read() -> LearnedRow:
+            return next(row for row in rows() if row.depth == depth)
 
         for depth in list(Depth)[start:]:
             if depth is Depth.METADATA:
@@ -202,7 +161,7 @@ class Reader(Value):
                 requires = _requires(metadata)
                 row = _row(wheel, build.backend, platform, requires=requires)
             else:
-                row = self._known_or_read(wheel, open_once, key, depth)
+                row = self._known_or_read(wheel, read, key, depth)
             yield _for_build(wheel, row, build.backend.tag, platform, depth)
 
     def may_have_code(self, wheel: Wheel) -> bool:
@@ -251,20 +210,17 @@ class Reader(Value):
     def _known_or_read(
         self,
         wheel: Wheel,
-        open_wheel: Callable[[], _OpenWheel],
+        read: Callable[[], LearnedRow],
         key: str,
         depth: Depth,
     ) -> LearnedRow:
-        """Return the known row of a wheel, or read it once in a run.
-
-        After a day, a wheel without a hash is compared with its known row.
-        """
+        """Return the known row of a wheel, or read it once in a run."""
         place = (wheel.url, key, depth)
         if place not in self.rows:
             try:
                 row = self.store.known(wheel, key, depth)
-                if row is None or not holds(row):
-                    row = self._read(open_wheel(), row, depth)
+                if row is None or not is_current(row):
+                    row = self._timed(read)
                     self.store.keep(row, wheel, key)
                 self.rows[place] = row
             except InstallationError as error:
@@ -274,17 +230,10 @@ class Reader(Value):
             raise answer
         return answer
 
-    def _read(
-        self, opened: _OpenWheel, known: LearnedRow | None, depth: Depth
-    ) -> LearnedRow:
-        """Read a wheel to a depth, unless it is still the known one."""
+    def _timed(self, read: Callable[[], LearnedRow]) -> LearnedRow:
+        """Read a row, and report its GPU code."""
         started = monotonic()
-        stamp = opened.ranges.etag
-        size = opened.ranges.size
-        if known and stamp and known.size == size and known.etag == stamp:
-            return replace(known, learned=now())
-        row = next(row for row in opened.rows if row.depth == depth)
-        row = replace(row, etag=stamp)
+        row = read()
         if row.codes or row.package == "torch":
             self.reporter.step("Learned", _learned_text(row), monotonic() - started)
         return row
@@ -292,7 +241,7 @@ class Reader(Value):
     def _open(self, wheel: Wheel) -> WheelReader:
         return WheelReader(self._ranges(wheel))
 
-    def _ranges(self, wheel: Wheel) -> HttpRanges | FileRanges:
+    def _ranges(self, wheel: Wheel) -> Ranges:
         """Return a wheel to be read."""
         if wheel.url.startswith("file:"):
             return FileRanges(Path(file_path(urlsplit(wheel.url).path)))
@@ -328,11 +277,36 @@ def reader_for(session: Session, reporter: Reporter | None = None) -> Reader:
     )
 
 
+def _torch_row(
+    wheel: Wheel, opened: WheelReader, build: Build, default_index: str | None
+) -> LearnedRow:
+    """Read the row of a wheel of torch; raise WheelError."""
+    code = read_torch(opened)
+    toolkit = code.toolkit
+    codes: tuple[LibraryCode, ...] = ()
+    if code.library:
+        codes = (LibraryCode(code.library, code.architectures),)
+    return _row(
+        wheel,
+        _backend(wheel, code),
+        f"{build.os}-{build.arch}",
+        opened,
+        codes=codes,
+        cuda=toolkit.version if toolkit and toolkit.kind == "cuda" else None,
+        requires=_requires(opened.metadata()),
+        pythons=build.pythons,
+        glibc=build.glibc,
+        source=build.listed_at,
+        index=None if build.listed_at else default_index,
+        labelled=build.labelled,
+        depth=Depth.PART,
+    )
+
+
 def _rows_of(
-    wheel: Wheel, ranges: Ranges, backend: Backend, platform: str
+    wheel: Wheel, opened: WheelReader, backend: Backend, platform: str
 ) -> Iterator[LearnedRow]:
     """Yield the rows of a wheel from its tables on; raise WheelError."""
-    opened = WheelReader(ranges)
     metadata = opened.metadata()
     version = _exact(metadata["Version"] or "")
     has_own_version = version not in {"", _exact(wheel.version)}

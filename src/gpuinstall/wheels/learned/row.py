@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from datetime import datetime
 from enum import IntEnum
 
-import tomli
 from packaging.version import Version
 
 from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import parse_json
 from gpuinstall.base.requirement import Requirement, parse_requirement
-from gpuinstall.base.values import Value
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build
 from gpuinstall.catalog.catalog import toolkit_of
 from gpuinstall.wheels.gpu_code import ordered
-from gpuinstall.wheels.needs import TorchNeeds
-from gpuinstall.wheels.package import LibraryCode
+from gpuinstall.wheels.package import WheelFacts
 
-_ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?|gfx[0-9a-f]{3,5}")
 _TORCH = re.compile(r"torch(?![\w.-])")
 _PIN = re.compile(r"([\w.-]+) ?\(?== ?([0-9]+(?:\.[0-9]+){1,3})\)? ?(?:;.*)?", re.ASCII)
 
@@ -46,7 +43,7 @@ class Depth(IntEnum):
     """All of this code, within its limit."""
 
 
-class LearnedRow(Value):
+class LearnedRow(WheelFacts, kw_only=True):
     """A wheel of torch, or of another package for a torch."""
 
     package: str
@@ -62,20 +59,12 @@ class LearnedRow(Value):
     """How many were read."""
     learned: str
     """When, in UTC."""
-    codes: tuple[LibraryCode, ...] = ()
-    """The GPU code, by library; torch lists its own. Empty if unknown."""
     cuda: str | None = None
     """The CUDA that it was built with, ``12.0`` for a package, if known."""
-    is_whole: bool = True
-    """Whether all deciding code was read."""
     sha256: str | None = None
     """As listed on its page: the whole file was not read."""
-    etag: str | None = None
-    """Without a sha256, a changed etag or size means a changed file."""
     requires: tuple[str, ...] = ()
     """The requirements of its METADATA."""
-    glibc: str | None = None
-    """The oldest glibc that torch's tags, or a package's symbols, allow."""
 
     # Only of torch.
     pythons: tuple[str, ...] = ()
@@ -88,20 +77,8 @@ class LearnedRow(Value):
     """Whether its version names the backend."""
 
     # Only of other packages.
-    linked: str | None = None
-    """The largest library that is linked to CUDA's."""
-    needs: tuple[str, ...] = ()
-    """The linked libraries that the wheel does not contain."""
-    opens: tuple[str, ...] = ()
-    """The libraries that only a string names."""
-    cudas: tuple[int, ...] = ()
-    """The CUDA majors that its code is built with, if it shows any."""
-    has_runtime: bool = False
-    """Whether it bundles or links in a CUDA runtime."""
     metadata_version: str | None = None
     """The version in METADATA, if the name of the file says more: 2.8.3 of 2.8.3+cu12torch2.9."""
-    torch: TorchNeeds = TorchNeeds("unknown")
-    """The releases of torch that load its code."""
     lowest: str | None = None
     """The lowest compute capability in its description, ``7.5``, if any."""
     system: str | None = None
@@ -114,28 +91,15 @@ class LearnedRow(Value):
 
     @classmethod
     def parse(cls, text: str) -> LearnedRow:
-        """Parse TOML; raise ValueError if it is invalid or of other rules."""
-        document = tomli.loads(text)
-        if document.get("reading") != READING:
+        """Parse JSON; raise ValueError if it is invalid or of other rules."""
+        row = read_object(cls, parse_json(text))
+        if row.reading != READING:
             raise ValueError("it was read by other rules")
-        row = read_object(cls, document)
-        # Both raise ValueError.
-        Version(row.version)
-        Backend.parse(row.backend)
-        if not all(map(_ARCHITECTURE.fullmatch, row.architectures)):
-            raise ValueError("an unknown architecture")
-        if datetime.fromisoformat(row.learned).tzinfo is None:
-            raise ValueError("a time without a zone")
         return row
 
     def render(self) -> str:
-        """Return it as TOML."""
-        import tomli_w
-
-        document = write_object(self).items()
-        return tomli_w.dumps(
-            {key: value for key, value in document if value not in (None, [])}
-        )
+        """Return it as JSON."""
+        return json.dumps(write_object(self))
 
     @property
     def architectures(self) -> tuple[str, ...]:

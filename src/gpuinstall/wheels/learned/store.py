@@ -1,6 +1,6 @@
 """Cache of rows from previous runs, and the catalog with them.
 
-Each row is a small TOML file in the user's cache.
+Each row is a small file in the user's cache.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class LearnedStore(Value):
     def builds(self) -> Iterator[LearnedRow]:
         """Yield every row of torch."""
         with suppress(OSError):
-            files = (self.folder / "builds").glob("*.toml")
+            files = (self.folder / "builds").glob("*.json")
             for file in sorted(files):
                 row = self._read(file)
                 if row:
@@ -123,11 +123,11 @@ class LearnedStore(Value):
         digest = hashlib.sha256(wheel.url.encode()).hexdigest()
         key = digest[:16]
         folder = "builds" if wheel.package == "torch" else "companions"
-        name = f"{wheel.package}-{wheel.version.public}-{backend}-{depth}-{key}.toml"
+        name = f"{wheel.package}-{wheel.version.public}-{backend}-{depth}-{key}.json"
         return self.folder / folder / name
 
 
-def holds(row: LearnedRow) -> bool:
+def is_current(row: LearnedRow) -> bool:
     """Return whether a row has a hash or is at most a day old."""
     if row.sha256 is not None:
         return True

@@ -92,7 +92,7 @@ class Build(Value):
     """The minimum macOS of its platform tag."""
     on_default_index: bool = False
     """Whether the default index has this build."""
-    labelled: bool = True
+    is_labeled: bool = True
     """Whether the version has a label: ``2.14.1+cu126``."""
     evidence: tuple[str, ...] = ()
     source: WheelSource = ConfiguredIndex.TORCH

@@ -360,7 +360,7 @@ def _from_source(build: Build, source: WheelSource, wheels: Sequence[Wheel]) -> 
         build,
         source=source,
         pythons=_pythons(wheels),
-        labelled=wheels[0].version.local is not None,
+        is_labeled=wheels[0].version.local is not None,
         macos=_macos_floor(wheels) or build.macos,
     )
 
@@ -382,7 +382,7 @@ def _as_listed(
         yield replace(
             build,
             source=DEFAULT_INDEX,
-            labelled=False,
+            is_labeled=False,
         )
     else:
         yield replace(

@@ -110,13 +110,14 @@ class Rows:
         for row in self.table["builds"]:
             yield from self._for_gpus(row, row["torch"])
         for row in self.table["cpu"]:
-            labelled: Collection[str] = ()
-            if row.get("labelled") != "never":
-                labelled = self._between(row.get("labelled"))
+            labeled: Collection[str] = ()
+            first_labeled = row.get("labelled")  # prose: the key of the file
+            if first_labeled != "never":
+                labeled = self._between(first_labeled)
             first = row.get("first")
             last = row.get("last")
             for torch in self._between(first, last):
-                yield self._cpu(row, torch, labelled=torch in labelled)
+                yield self._cpu(row, torch, is_labeled=torch in labeled)
 
     def of_kind(self, kind: str) -> Iterator[Build]:
         """Yield the builds of another kind, for all releases of a minor."""
@@ -169,7 +170,7 @@ class Rows:
             pythons=pythons,
             glibc=glibc,
             on_default_index=release.default.get(platform) == row["tag"],
-            labelled=platform not in unlabelled.split(),
+            is_labeled=platform not in unlabelled.split(),
             evidence=words(evidence),
             source=row.get("source", ConfiguredIndex.TORCH),
             absent=absent,
@@ -180,7 +181,7 @@ class Rows:
         row: _Row,
         torch: str,
         *,
-        labelled: bool,
+        is_labeled: bool,
     ) -> Build:
         platform = row["platform"]
         os, arch = platform.split("_", 1)
@@ -194,7 +195,7 @@ class Rows:
             glibc=self.glibc.get((torch, platform)),
             macos=self.macos.get((torch, platform)),
             on_default_index=row["default_index"] and platform not in release.default,
-            labelled=labelled,
+            is_labeled=is_labeled,
             evidence=(row["evidence"],),
         )
 

@@ -216,6 +216,6 @@ class Companions(Value):
 
 def label_of(build: Build) -> str:
     """Return the label of a build's versions, ``+cu126``, or ""."""
-    if build.source is DEFAULT_INDEX or not build.labelled:
+    if build.source is DEFAULT_INDEX or not build.is_labeled:
         return ""
     return f"+{build.backend}"

@@ -106,7 +106,7 @@ def test_capabilities_are_in_the_gpu_table():
 def test_builds_without_labels_are_known():
     builds = [build for build in load_catalog().builds if build.backend != CPU]
     unlabelled = {
-        (build.name, build.platform) for build in builds if not build.labelled
+        (build.name, build.platform) for build in builds if not build.is_labeled
     }
     assert unlabelled == {
         ("2.5.0+cu124", "linux_aarch64"),

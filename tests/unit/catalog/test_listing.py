@@ -279,7 +279,7 @@ def test_builds_are_limited_to_listed_wheels(builds, wheels, listing, narrowed_t
         narrowed_to
     )
     # Files of the default index have no label.
-    assert all(build.labelled == (build.source != DEFAULT_INDEX) for build in found)
+    assert all(build.is_labeled == (build.source != DEFAULT_INDEX) for build in found)
 
 
 def test_listed_build_keeps_its_facts():

@@ -99,7 +99,7 @@ LISTINGS = {
     "the default index alone": (elsewhere, {"absent": "unreachable"}),
     "its builds without a label": (
         lambda build: build.on_default_index,
-        {"source": DEFAULT_INDEX, "labelled": False},
+        {"source": DEFAULT_INDEX, "is_labeled": False},
     ),
     "the default index and torch 2.13.0+cpu alone": (
         lambda build: elsewhere(build) and build.name != "2.13.0+cpu",

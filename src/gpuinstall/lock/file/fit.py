@@ -258,7 +258,7 @@ def locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None
         if torch.local:
             if build.backend.tag == torch.local:
                 return build
-        elif build.on_default_index or not build.labelled:
+        elif build.on_default_index or not build.is_labeled:
             return replace(build, source=DEFAULT_INDEX)
     return None
 

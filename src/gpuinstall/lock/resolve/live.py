@@ -236,7 +236,7 @@ def _with_rows(
             glibc=build.glibc,
             macos=build.macos,
             source=build.source,
-            labelled=build.labelled,
+            is_labeled=build.is_labeled,
         )
 
     learned = side_by_side(answer, builds, BUILDS_PER_TURN)

@@ -298,7 +298,7 @@ def _torch_row(
         glibc=build.glibc,
         source=build.listed_at,
         index=None if build.listed_at else default_index,
-        labelled=build.labelled,
+        is_labeled=build.is_labeled,
         depth=Depth.PART,
     )
 

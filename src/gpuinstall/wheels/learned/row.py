@@ -73,7 +73,7 @@ class LearnedRow(WheelFacts, kw_only=True):
     """The URL or folder that lists it; empty: the default index."""
     index: str | None = None
     """The default index that lists it, if it is not the usual one."""
-    labelled: bool = False
+    is_labeled: bool = False
     """Whether its version names the backend."""
 
     # Only of other packages.
@@ -156,7 +156,7 @@ class LearnedRow(WheelFacts, kw_only=True):
             pythons=self.pythons,
             glibc=self.glibc,
             on_default_index=not self.source,
-            labelled=self.labelled,
+            is_labeled=self.is_labeled,
             source=self.source or DEFAULT_INDEX,
             learned=self.day,
         )

@@ -36,7 +36,7 @@ ROW = LearnedRow(
     pythons=("3.12",),
     glibc="2.28",
     source="https://index.example/whl/cu140",
-    labelled=True,
+    is_labeled=True,
 )
 
 
@@ -64,7 +64,7 @@ def test_a_row_is_the_build_that_it_describes():
         ROW.architectures,
     )
     assert (build.toolkit, build.libraries) == ((14, 0), (("cudnn", "9.30.1.2"),))
-    assert (build.learned, build.index("https://other.example"), build.labelled) == (
+    assert (build.learned, build.index("https://other.example"), build.is_labeled) == (
         "2026-11-20",
         ROW.source,
         True,

@@ -1,4 +1,4 @@
-"""The selector page in a real browser: answered by its script, from its own document, without a request."""
+"""The selector page in a browser."""
 
 import json
 import random
@@ -53,7 +53,7 @@ def opened(started, place):
 
 
 def address(visit):
-    """Return the part of the page's address that stands for a visit."""
+    """Return the URL fragment of a visit."""
     kind = kinds_of_gpus(frozen_catalog())[visit.kind]
     name = f"{kind.cards[0]} ({kind.code})" if kind.code else kind.cards[0]
     driver = str(visit.driver) if visit.driver else ""
@@ -71,11 +71,11 @@ def shown(page, addresses):
     return page.run(f"({SHOW})({json.dumps(addresses)})")
 
 
-def test_random_machines_are_answered_as_plan_answers_them(opened):
+def test_page_answers_as_plan_does(opened):
     chance = random.Random(16)
     kinds = kinds_of_gpus(frozen_catalog())
     drawn = (any_visit(chance) for _ in range(60))
-    # The page knows Apple's GPUs in Macs alone.
+    # The page lists Apple's GPUs only for Macs.
     visits = [
         visit for visit in drawn if kinds[visit.kind].os in {None, visit.platform.os}
     ]
@@ -99,7 +99,7 @@ def test_random_machines_are_answered_as_plan_answers_them(opened):
     assert wrong == []
 
 
-def test_a_card_is_found_by_the_name_that_people_use(opened):
+def test_gpu_is_found_by_common_names(opened):
     codes = {
         "5090": "sm_120",
         "gb10": "sm_121",
@@ -121,14 +121,14 @@ def test_a_card_is_found_by_the_name_that_people_use(opened):
     assert opened.run("search('frobnicator 9000').length") == 0
 
 
-def test_a_name_of_several_chips_is_never_guessed(opened):
+def test_ambiguous_name_is_not_guessed(opened):
     answer = shown(opened, ["gpu=GeForce+GTX+860M&driver=470.1"])[0]
 
     assert "torch" not in answer["text"]
     assert opened.run("document.querySelectorAll('#others button').length") > 1
 
 
-def test_a_driver_is_read_as_people_write_it(opened):
+def test_driver_is_read_from_common_formats(opened):
     versions = {
         "580": "580",
         "R535": "535",
@@ -143,11 +143,11 @@ def test_a_driver_is_read_as_people_write_it(opened):
     assert dict(zip(versions, read, strict=True)) == versions
 
 
-def test_the_keyboard_alone_suffices_and_the_address_keeps_it(opened, place):
+def test_keyboard_and_url_select_a_gpu(opened, place):
     opened.run("document.getElementById('gpu').focus()")
     opened.type("5090")
     opened.press(*TAB)
-    opened.press(*ENTER)  # the first of the other cards with this name
+    opened.press(*ENTER)  # the first other GPU with this name
     chosen = opened.run("[location.hash, document.getElementById('gpu').value]")
     opened.open(f"{place.as_uri()}{chosen[0]}")
 

@@ -1,4 +1,4 @@
-"""The composite action: its steps are run by bash as a runner would, on this system."""
+"""The GitHub action, run by bash."""
 
 import json
 import os
@@ -63,7 +63,7 @@ SUMMARY = """### gpuinstall sync: success
 HOSTILE = "gpuinstall sync\n```\n<script>\n# big\r# bigger\u2028[a](https://x.example)\u202e\x1b[2K"
 
 
-def test_a_text_from_outside_is_no_markdown_in_the_summary():
+def test_summary_escapes_markdown():
     error = {"code": "stale", "message": f"torch &#x202e; ~~{HOSTILE}", "hint": HOSTILE}
     text = summary(
         {"command": "sync", "status": "error", "errors": [error], "data": None}
@@ -80,7 +80,7 @@ def test_a_text_from_outside_is_no_markdown_in_the_summary():
     assert text.replace("\n", "").isprintable()
 
 
-def test_its_steps_make_the_tool_call_it_with_the_words_apart_and_write_a_summary(
+def test_action_runs_its_command_and_writes_a_summary(
     tmp_path,
 ):
     programs = tmp_path / "bin"
@@ -138,7 +138,7 @@ def test_its_steps_make_the_tool_call_it_with_the_words_apart_and_write_a_summar
     assert page.read_text() == SUMMARY
 
 
-def test_the_summary_of_a_failure_has_its_reason_and_what_to_do():
+def test_summary_of_a_failure_has_reason_and_fix():
     error = {
         "code": "driver-too-old",
         "message": "the driver <b>is</b> too old",

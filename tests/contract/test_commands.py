@@ -1,4 +1,4 @@
-"""What other programs rely on: exit statuses, one document on stdout, the keys of the envelope."""
+"""Exit statuses and the JSON document of commands."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ ENVELOPE = {"gpuinstall", "command", "status", "exit_code", "data", "errors"}
 
 
 def document(*arguments, cwd=None):
-    """Run a command for its document; the document's exit code is the process's."""
+    """Run a command with --json, and return its document."""
     done = gpuinstall(*arguments, "--json", cwd=cwd)
     parsed: dict[str, Any] = json.loads(done.out)
     assert set(parsed) | {"data"} == ENVELOPE
@@ -35,7 +35,7 @@ def document(*arguments, cwd=None):
     return parsed
 
 
-def test_commands_that_resolve_or_install_take_the_same_sourcing():
+def test_resolving_commands_share_source_options():
     names = ("install", "remove", "run", "sync", "plan", "lock")
     # A folder of one machine, and settings.
     others = {"wheels", "extension_sources", "only_binary"}
@@ -50,13 +50,13 @@ def test_commands_that_resolve_or_install_take_the_same_sourcing():
     [["-h"], ["plan", "-h"], ["bootstrap", "-h"], ["bootstrap", "numpy", "-h"]],
     ids=" ".join,
 )
-def test_help_has_a_short_name_wherever_it_is_asked_for(line):
+def test_short_help_option_works_for_every_command(line):
     done = gpuinstall(*line)
 
     assert (done.status, "Usage: gpuinstall" in done.out) == (0, True), done.err
 
 
-def test_a_wrong_option_is_exit_2_in_words_and_as_a_document(
+def test_unknown_option_exits_with_2(
     capsys,
 ):
     wrong = {}
@@ -90,7 +90,7 @@ def test_a_wrong_option_is_exit_2_in_words_and_as_a_document(
         ("RTX 4090", "580.95.05", ["torch=="], 2),
     ],
 )
-def test_a_refusal_has_the_exit_status_of_its_kind(gpu, driver, request_, status):
+def test_refusals_have_their_exit_status(gpu, driver, request_, status):
     parsed = document("plan", *request_, "--gpu", gpu, "--driver", driver)
 
     assert (parsed["status"], parsed["exit_code"]) == ("error", status)
@@ -102,7 +102,7 @@ def test_a_refusal_has_the_exit_status_of_its_kind(gpu, driver, request_, status
 @pytest.mark.parametrize(
     "content", ["", "not JSON", "[]", "{}", '{"schema": "gpuinstall.machine/9"}']
 )
-def test_a_machine_file_that_is_none_is_exit_2(content, tmp_path):
+def test_malformed_machine_file_exits_with_2(content, tmp_path):
     (tmp_path / "machine.json").write_text(content)
 
     assert (
@@ -110,7 +110,7 @@ def test_a_machine_file_that_is_none_is_exit_2(content, tmp_path):
     )
 
 
-def test_what_probe_prints_is_a_machine_that_plan_reads(tmp_path):
+def test_plan_reads_the_output_of_probe(tmp_path):
     (tmp_path / "machine.json").write_text(gpuinstall("probe", "--json").out)
 
     assert document("plan", "--machine", str(tmp_path / "machine.json"))[

@@ -33,7 +33,7 @@ def test_pages_show_the_output_of_their_commands():
     )
 
 
-def test_a_page_does_not_depend_on_its_folder(tmp_path, monkeypatch):
+def test_output_does_not_depend_on_the_folder(tmp_path, monkeypatch):
     command = 'gpuinstall plan --gpu "RTX 5070" --driver 580.95.05'
     shown = output(command)
     (tmp_path / ".python-version").write_text("3.10\n")
@@ -84,7 +84,7 @@ def test_names_in_the_contributors_pages_exist():
     words = {word for text in texts for word in re.findall(r"\w+", text)}
     unknown = []
     for page in ("docs/architecture.md", "docs/extending.md"):
-        # A block may be an example.
+        # A block can be an example.
         text = re.sub(r"(?ms)^```.*?^```", "", (ROOT / page).read_text("utf-8"))
         for name in re.findall(r"`([\w./-]+)(?:\(\))?`", text):
             is_path = any((folder / name).exists() for folder in folders)
@@ -134,7 +134,7 @@ def test_broken_link_is_found(tmp_path):
     assert broken([tmp_path / "a.md"], markdown) == [("a.md", "#b"), ("a.md", "c.md")]
 
 
-def test_the_readme_shows_builds_of_machines():
+def test_readme_shows_builds_of_machines():
     rows = GETS.findall((ROOT / "README.md").read_text("utf-8"))
 
     assert len(rows) == 3
@@ -199,7 +199,7 @@ def test_architecture_page_lists_every_package():
     }
 
 
-def test_the_example_of_a_unit_test_exists():
+def test_unit_test_example_exists():
     page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     [example] = re.findall(r"```python\n.+?\n\n\n(.+?)```", page, re.DOTALL)
 

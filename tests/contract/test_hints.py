@@ -1,4 +1,4 @@
-"""What errors and pages tell people to type is there: the command, and the options that follow it."""
+"""Commands and options in hints and pages exist."""
 
 import ast
 import re
@@ -33,7 +33,7 @@ FILES = [
 
 
 def hints():
-    """The words of each call up to its first option, and each option in it; a program that is run has its own."""
+    """Return each command in hints and pages, with each of its options."""
     return {
         (re.sub(r"\{[^}]*\}", "", call).partition(" -")[0], option)
         for path in FILES
@@ -46,14 +46,14 @@ def hints():
 
 
 def known(words):
-    """The options of the command that ``words`` begin with."""
+    """Return the options of the command in ``words``."""
     while words not in OPTIONS:
         words, space, _ = words.rpartition(" ")
         assert space, words
     return OPTIONS[words]
 
 
-def test_an_option_that_is_told_is_one_of_its_command():
+def test_options_of_commands_in_hints_exist():
     options = hints()
 
     assert {("lock", "--upgrade"), ("install", "--backend")} <= options
@@ -66,12 +66,12 @@ def test_an_option_that_is_told_is_one_of_its_command():
 
 @cache
 def texts(folder=SOURCE):
-    """Each text in the source that is not a docstring, a name in each of its gaps."""
+    """Return all texts in source code, with a word in each placeholder."""
     found = set[str]()
     for path in folder.rglob("*.py"):
         nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
         formatted = [node for node in nodes if isinstance(node, ast.JoinedStr)]
-        # What stands between the gaps of a text is no text of its own.
+        # Parts of a formatted text are not separate texts.
         others = {id(part) for node in formatted for part in ast.walk(node)}
         others |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
         found.update("".join(map(_part, node.values)) for node in formatted)
@@ -85,7 +85,7 @@ def texts(folder=SOURCE):
 
 
 def changes(folder=SOURCE):
-    """Each line in the source that says with which option to run the command again."""
+    """Return all hints to run the command again with an option."""
     return {
         line
         for text in texts(folder)
@@ -93,7 +93,7 @@ def changes(folder=SOURCE):
     }
 
 
-def test_an_option_in_a_sentence_is_one_of_ours():
+def test_options_in_sentences_exist():
     sentences = {
         line
         for text in texts()
@@ -110,14 +110,14 @@ def test_an_option_in_a_sentence_is_one_of_ours():
     assert wrong == {}
 
 
-def test_no_command_stands_behind_words():
+def test_commands_do_not_follow_a_sentence():
     # The whole line is pasted.
     command = "(?:gpuinstall|uv|pip|sudo|export|python3?|conda|docker) "
     behind_words = re.compile(rf"(?m)^[A-Z].*: {command}.*")
     assert {line for text in texts() for line in behind_words.findall(text)} == set()
 
 
-def test_no_command_has_a_word_to_fill_in():
+def test_commands_have_no_placeholder():
     to_fill_in = re.compile(
         r"(?m)^(?:gpuinstall|export|Run it again)(?:(?!   # |: ).)*(?:[ =][A-Z]+(?:$| )|…|/path/to)"
     )
@@ -128,10 +128,10 @@ def _part(part):
     return str(part.value) if isinstance(part, ast.Constant) else "numpy"
 
 
-def test_what_is_advised_in_place_of_a_command_runs_again_is_one_to_install():
+def test_run_again_hints_become_valid_commands():
     options = known("install")
     install = ("gpuinstall", "install")
-    # The doctor and the page give it for "install", whatever command was run.
+    # doctor and the pages print the hint for "install".
     of_plans = changes(SOURCE / "plan")
     assert "Run it again with --backend cpu: the CPU build instead" in of_plans
     assert all(for_command(line, install, options=options) for line in of_plans)
@@ -143,7 +143,7 @@ def test_what_is_advised_in_place_of_a_command_runs_again_is_one_to_install():
     assert {line: fault for line in written if (fault := judged(line))} == {}
 
 
-def test_every_command_is_judged_as_it_is_typed():
+def test_every_command_is_judged_as_typed():
     lines = []
     for words, command in commands():
         needs = [_needed(each) for each in command.params if each.required]
@@ -154,7 +154,7 @@ def test_every_command_is_judged_as_it_is_typed():
 
 
 def _needed(parameter):
-    """The words that give a parameter some value."""
+    """Return words that give a parameter a value."""
     is_choice = isinstance(parameter.type, click.Choice)
     value = parameter.type.choices[0] if is_choice else "needed"
     is_argument = isinstance(parameter, click.Argument)

@@ -1,4 +1,4 @@
-"""The man page: what the commands say, in a form that man reads without a complaint."""
+"""The man page, formatted by man."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from gpuinstall.cli.main import COMMANDS
 
 def formatted(page):
     man = shutil.which("man")
-    # A minimized Ubuntu has a script of that name, which prints a sentence.
+    # A minimized Ubuntu has a placeholder script of that name.
     if not man or not process.run([man, "--version"]).out.startswith("man "):
         pytest.skip("no man here")
     wide = {**os.environ, "MANWIDTH": "100", "LC_ALL": "C.UTF-8"}
@@ -28,7 +28,7 @@ def formatted(page):
     return done.stdout, done.stderr
 
 
-def test_man_reads_it_without_a_warning_and_shows_every_command_and_status():
+def test_man_page_lists_commands_and_statuses():
     text, warnings = formatted(MAN_PAGE)
 
     assert warnings == ""
@@ -42,7 +42,7 @@ def test_man_reads_it_without_a_warning_and_shows_every_command_and_status():
     )
 
 
-def test_nothing_that_is_said_is_taken_for_a_request_of_man(tmp_path):
+def test_man_page_escapes_text(tmp_path):
     said = ".venv\\Scripts it's --here"
     (tmp_path / "page.1").write_text(
         f'.TH PAGE 1 "" "" ""\n.SH NAME\n{roff(said)}\n', "utf-8"

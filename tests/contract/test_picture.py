@@ -1,4 +1,4 @@
-"""docs/terminal.svg, which the README shows."""
+"""docs/terminal.svg in the README."""
 
 import re
 from html import escape
@@ -6,7 +6,7 @@ from html import escape
 from tools.picture import COMMANDS, PICTURE, settled
 
 
-def test_the_picture_shows_an_installation_and_a_refusal_and_loads_nothing():
+def test_picture_shows_commands_and_loads_nothing():
     text = PICTURE.read_text("utf-8")
 
     assert [words for words in COMMANDS if escape(words.split()[-1]) not in text] == []
@@ -17,7 +17,7 @@ def test_the_picture_shows_an_installation_and_a_refusal_and_loads_nothing():
     assert not re.search(r"@import|@font-face|xlink:href|<script|<image", text)
 
 
-def test_what_stays_on_a_screen_is_without_the_bars():
+def test_progress_bars_are_removed_from_the_picture():
     frames = "Download    a ━━   1 MB of 3 MB\n            1 MB/s, 2.0 s left"
     raw = (
         f"before\r\n{frames}\r\x1b[2K\x1b[1A\x1b[2KDownload    a ━━━\r\x1b[2Kafter\r\n"

@@ -1,4 +1,4 @@
-"""``gpuinstall plan`` as a whole process: its document, its words, its exit status."""
+"""``gpuinstall plan`` as a process: imports and machine documents."""
 
 import json
 import subprocess
@@ -25,14 +25,14 @@ A100 = {
 
 
 def plan(*arguments, **kwargs):
-    """The document that ``plan --json`` prints."""
+    """Return the document of ``plan --json``."""
     done = gpuinstall("plan", *arguments, "--json", **kwargs)
     document = json.loads(done.out)
     assert document["exit_code"] == done.status
     return document
 
 
-def test_a_machine_comes_from_a_file_from_stdin_and_out_of_an_envelope(tmp_path):
+def test_machine_is_read_from_file_stdin_and_envelope(tmp_path):
     file = tmp_path / "a100.json"
     file.write_text(json.dumps(A100))
     bare = plan("--machine", str(file))
@@ -84,7 +84,7 @@ HEAVY = {
         ["plan", "--help"],
     ],
 )
-def test_nothing_heavy_is_imported_for_a_plan(tmp_path, arguments):
+def test_plan_imports_no_heavy_modules(tmp_path, arguments):
     code = (
         "import sys; from gpuinstall.cli.main import run_command_line; "
         f"run_command_line({arguments}); "
@@ -101,7 +101,7 @@ def test_nothing_heavy_is_imported_for_a_plan(tmp_path, arguments):
     assert done.stderr == "[]\n"
 
 
-def test_hardly_anything_is_imported_for_a_command_that_run_has_checked(tmp_path):
+def test_started_program_imports_almost_nothing(tmp_path):
     code = (
         "import sys; before = set(sys.modules); import gpuinstall.__main__; "
         "print(*sorted(set(sys.modules) - before))"

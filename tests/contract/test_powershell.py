@@ -1,4 +1,4 @@
-"""What is written for PowerShell: parsed by a grammar of it; nothing here runs it."""
+"""PowerShell text, checked with a grammar."""
 
 import re
 from pathlib import Path
@@ -31,19 +31,19 @@ def texts(tree, kind):
     return [(node.text or b"").decode() for node in nodes(tree, kind)]
 
 
-def test_the_grammar_sees_what_is_wrong():
+def test_grammar_rejects_malformed_scripts():
     assert parsed(SCRIPT.replace("} finally {", "finally {")).root_node.has_error
     assert parsed(SCRIPT.replace("} @args", "@args")).root_node.has_error
 
 
-def test_bootstrap_ps1_parses_and_needs_no_encoding_to_be_read():
+def test_bootstrap_script_is_ascii_powershell():
     assert not parsed(SCRIPT).root_node.has_error
     assert SCRIPT.isascii(), (
         "Windows PowerShell 5.1 reads a file without a mark in the system's old encoding"
     )
 
 
-def test_bootstrap_ps1_calls_only_what_windows_powershell_has_and_a_python():
+def test_bootstrap_script_uses_only_builtin_commands():
     names = set(texts(parsed(SCRIPT), "command_name"))
 
     assert names == {
@@ -56,7 +56,7 @@ def test_bootstrap_ps1_calls_only_what_windows_powershell_has_and_a_python():
     }
 
 
-def test_bootstrap_ps1_hands_on_every_argument_and_closes_no_window():
+def test_bootstrap_script_passes_on_all_arguments():
     calls = [
         text
         for text in texts(parsed(SCRIPT), "command")
@@ -73,7 +73,7 @@ def test_bootstrap_ps1_hands_on_every_argument_and_closes_no_window():
     assert "if ($PSCommandPath) {\n    exit $LASTEXITCODE\n}\n" in SCRIPT
 
 
-def test_bootstrap_ps1_says_in_one_line_that_there_is_no_python_and_how_one_is_had():
+def test_bootstrap_script_suggests_python():
     said = re.findall(r"\[Console\]::Error\.WriteLine\('(.+)'\)", SCRIPT)
 
     assert (
@@ -90,7 +90,7 @@ def test_bootstrap_ps1_says_in_one_line_that_there_is_no_python_and_how_one_is_h
     ]
 
 
-def test_the_one_file_for_windows_carries_bootstrap_py_as_it_is():
+def test_windows_bootstrap_contains_bootstrap_py():
     script = (ROOT / "bootstrap.py").read_text("utf-8")
     tree = parsed(for_windows(script))
 
@@ -98,7 +98,7 @@ def test_the_one_file_for_windows_carries_bootstrap_py_as_it_is():
     assert texts(tree, "verbatim_here_string_characters") == [f"@'\n{script}'@"]
 
 
-def test_a_script_that_would_end_the_text_too_early_is_not_carried():
+def test_unembeddable_script_is_rejected():
     with pytest.raises(SystemExit, match="begins with '@"):
         for_windows("text = '''\n'@\n'''\n")
 
@@ -111,11 +111,11 @@ def test_a_script_that_would_end_the_text_too_early_is_not_carried():
         activation(".venv", "powershell", windows=True),
     ],
 )
-def test_the_lines_that_people_are_given_parse(text):
+def test_printed_powershell_commands_parse(text):
     assert not parsed(text).root_node.has_error
 
 
-def test_the_pages_blocks_parse():
+def test_powershell_blocks_in_pages_parse():
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     blocks = [
         text

@@ -1,4 +1,4 @@
-"""The files that other tools run: they parse, and what they call is there."""
+"""Recipes for other tools: syntax, and commands that they run."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def read(path):
 
 
 def calls(text):
-    """The words of each call of the tool in a text, those of bootstrap.py as it hands them over."""
+    """Return the words of each gpuinstall command in a text."""
     called = re.findall(
         r"(?:^|[\s/`\"(])(gpuinstall|bootstrap\.py) ((?:-|[a-z]+\b)[^`#|)&\n]*)", text
     )
@@ -48,7 +48,7 @@ def everything_called():
     return [words for page in PAGES for words in calls(page.read_text("utf-8"))]
 
 
-def test_what_a_recipe_calls_is_a_command_with_such_options():
+def test_recipes_call_valid_commands():
     called = everything_called()
 
     assert ["lock", "check"] in called
@@ -59,13 +59,13 @@ def test_what_a_recipe_calls_is_a_command_with_such_options():
 
 
 def fault_of(words):
-    """Return what the command line refuses in a call; nothing for one that it takes."""
-    # A folder has to be there.
+    """Return why the command line rejects a call, or None."""
+    # The folder must exist.
     return judged(shlex.join(["gpuinstall", *words]).replace("DIR", "."))
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_no_index_is_asked_for_the_tool(path):
+def test_recipes_do_not_request_gpuinstall_from_an_index(path):
     text = path.read_text("utf-8")
     assert not re.search(
         r"(pip|pipx|uv|uvx|uv tool) (install|run|add)? ?[^\n`]*\bgpuinstall\b(?!-)",
@@ -73,7 +73,7 @@ def test_no_index_is_asked_for_the_tool(path):
     )
 
 
-def test_a_module_puts_a_python_on_path_that_chooses_at_its_start(tmp_path):
+def test_module_provides_a_python_wrapper(tmp_path):
     folder = tmp_path / "project"
     python = folder / "bin" / "python"
     python.parent.mkdir(parents=True)
@@ -90,7 +90,7 @@ def test_a_module_puts_a_python_on_path_that_chooses_at_its_start(tmp_path):
 
 
 def _paths_of_module(folder):
-    """What the Tcl module puts on PATH, for a folder."""
+    """Return what the Tcl module adds to PATH."""
     if shutil.which("tclsh") is None:
         pytest.skip("no tclsh here")
     module = (RECIPES / "module.tcl").read_text("utf-8")
@@ -102,13 +102,13 @@ def _paths_of_module(folder):
     return done.out.strip()
 
 
-def test_what_starts_a_notebook_starts_the_nodes_environment():
+def test_notebook_kernel_runs_a_valid_command():
     kernel = json.loads((RECIPES / "kernel.json").read_text("utf-8"))
 
     assert fault_of(kernel["argv"][1:]) is None
 
 
-def test_the_job_asks_for_a_gpu_and_runs_without_rights():
+def test_kubernetes_job_requests_a_gpu_as_user():
     pod = read(JOB)["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
@@ -127,6 +127,6 @@ def test_pre_commit_accepts_the_hooks():
     assert done.ok, done.out + done.err
 
 
-def test_a_template_sets_the_machine_up_in_one_line():
+def test_skypilot_template_has_one_setup_command():
     lines = (RECIPES / "skypilot.yml").read_text("utf-8").splitlines()
     assert "setup: python3 bootstrap.py sync" in lines

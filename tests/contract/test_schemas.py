@@ -1,4 +1,4 @@
-"""The JSON Schema files: every recorded document is valid by its own, and has no key that it says nothing of."""
+"""JSON schemas of all documents."""
 
 import json
 from collections import defaultdict
@@ -12,16 +12,16 @@ SCHEMAS = schemas_of_documents()
 
 
 def check(*words):
-    """Run check-jsonschema, in this process: it takes a second to start."""
+    """Run check-jsonschema in this process, because it starts slowly."""
     return CliRunner().invoke(main, [str(word) for word in words])
 
 
-def test_they_are_json_schema():
+def test_schemas_are_valid_json_schema():
     done = check("--check-metaschema", *sorted((DOCS / "schemas").glob("*.json")))
     assert done.exit_code == 0, done.output
 
 
-def test_every_recorded_document_is_valid_by_its_schema():
+def test_recorded_documents_are_valid():
     files = defaultdict(list)
     for name, schema in SCHEMAS.items():
         files[schema].append(DOCS / "documents" / f"{name}.json")
@@ -36,7 +36,7 @@ def test_every_recorded_document_is_valid_by_its_schema():
     } == {}
 
 
-def test_every_key_of_a_recorded_document_has_a_meaning():
+def test_every_key_has_a_description():
     found = {
         name: list(unexplained(read(f"documents/{name}.json"), read(schema)))
         for name, schema in SCHEMAS.items()
@@ -45,7 +45,7 @@ def test_every_key_of_a_recorded_document_has_a_meaning():
     assert {name: keys for name, keys in found.items() if keys} == {}
 
 
-def test_a_key_without_a_meaning_is_found():
+def test_key_without_description_is_found():
     gpu = {"index": 0, "colour": "green"}
     document = {
         "data": {"gpus": [gpu], "plan": {}, "environment": {"wsl": False, "moon": True}}
@@ -65,14 +65,14 @@ def test_a_key_without_a_meaning_is_found():
         {"data": []},
     ],
 )
-def test_a_document_that_is_not_ours_is_invalid(tmp_path, change):
+def test_malformed_document_is_invalid(tmp_path, change):
     file = tmp_path / "document.json"
     file.write_text(json.dumps(read("documents/plan.json") | change), "utf-8")
 
     assert check("--schemafile", DOCS / SCHEMAS["plan"], file).exit_code == 1
 
 
-def test_every_event_has_its_line(tmp_path):
+def test_every_event_is_documented(tmp_path):
     schema = DOCS / "schemas" / "events.json"
     file = tmp_path / "event.json"
     file.write_text(json.dumps({"event": "warning", "text": "…"}), "utf-8")

@@ -1,4 +1,4 @@
-"""What ``export`` writes for other tools, and templates for rented GPUs, read by their own parsers and schemas."""
+"""Exports and templates, read by the tools that use them."""
 
 from pathlib import Path
 
@@ -108,7 +108,7 @@ def test_dstack_reads_the_resources_line(tmp_path):
 
 @pytest.mark.network
 @pytest.mark.heavy
-def test_the_schema_of_uv_accepts_what_is_written_for_it(tmp_path):
+def test_uv_schema_accepts_exported_tables(tmp_path):
     locks = [cuda_lock(), cuda_lock("cu130"), cpu_lock()]
     file = tmp_path / "uv.toml"
     file.write_text(uv_tables(locks, "https://index.example/whl"), "utf-8")
@@ -119,7 +119,7 @@ def test_the_schema_of_uv_accepts_what_is_written_for_it(tmp_path):
 
 @pytest.mark.network
 @pytest.mark.heavy
-def test_condas_solver_refuses_an_older_driver_and_an_older_glibc(tmp_path):
+def test_conda_rejects_older_driver_and_glibc(tmp_path):
     file = tmp_path / "environment.yml"
     file.write_text(conda(cuda_lock()), "utf-8")
 
@@ -149,12 +149,12 @@ def test_condas_solver_refuses_an_older_driver_and_an_older_glibc(tmp_path):
     ],
     ids=["skypilot", "dstack", "apptainer"],
 )
-def test_the_tools_own_parser_reads_the_template(package, program, recipe, shown):
+def test_tools_parse_their_templates(package, program, recipe, shown):
     assert shown in ran(program, [package], RECIPES / recipe)
 
 
 def ran(program, packages, *words):
-    """Run a program in an environment of its own that has some packages; return what it printed."""
+    """Run a program in an environment with packages, and return its output."""
     run: list[str | Path] = [
         uv(),
         "run",

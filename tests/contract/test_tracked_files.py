@@ -1,4 +1,4 @@
-"""What no file of the project holds: a registry's host name, a path of the machine it was written on."""
+"""Forbidden names in tracked files, and pinned dependencies."""
 
 import subprocess
 from pathlib import Path
@@ -43,7 +43,7 @@ def project_files():
 
 
 @pytest.mark.parametrize("text", [*REGISTRIES, *MACHINE])
-def test_no_file_names(text):
+def test_files_contain_no_registry_or_machine_path(text):
     found = [
         str(path.relative_to(ROOT))
         for path in project_files()
@@ -53,7 +53,7 @@ def test_no_file_names(text):
     assert found == []
 
 
-def test_the_lockfiles_name_no_index_and_hash_everything():
+def test_lockfiles_contain_hashes_and_no_index():
     for name in (
         "uv.txt",
         "tool.txt",

@@ -1,4 +1,4 @@
-"""The workflows: valid by GitHub's schema, clean by a security linter, and nothing known to them alone."""
+"""GitHub workflows: schema, security, and targets of make."""
 
 import re
 import sys
@@ -40,14 +40,14 @@ def jobs(path):
         ),
     ],
 )
-def test_the_tools_that_judge_such_files_accept_them(program, files):
+def test_linters_accept_workflows(program, files):
     name, *words = program.split()
     done = process.run([Path(sys.executable).with_name(name), *words, *files])
 
     assert done.ok, done.out + done.err
 
 
-def test_each_step_of_the_tests_is_a_target_of_make():
+def test_workflow_steps_are_targets_of_make():
     targets = set(
         re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     )
@@ -67,7 +67,7 @@ def test_each_step_of_the_tests_is_a_target_of_make():
     assert called <= targets
 
 
-def test_what_runs_on_windows_is_powershell():
+def test_windows_steps_are_powershell():
     blocks = []
     for path in WORKFLOWS:
         for job in jobs(path).values():
@@ -82,7 +82,7 @@ def test_what_runs_on_windows_is_powershell():
     assert [block for block in blocks if parsed(block).root_node.has_error] == []
 
 
-def test_the_script_for_windows_has_the_targets_of_make_and_is_powershell():
+def test_make_script_has_the_targets_of_make():
     script = (ROOT / "make.ps1").read_text("utf-8")
     recipe = re.search(
         r"^TESTS := \$\(DEV\) (.+)$",

@@ -1,4 +1,4 @@
-"""Skips the tests of a real GPU in runs that hide it."""
+"""Skips of GPU tests in runs that hide the GPU."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.lab import own_gpus
 
 
 def pytest_collection_modifyitems(items):
-    """Skip what needs the GPU that this run hides."""
+    """Skip tests of a GPU that this run hides."""
     if not own_gpus.is_hidden():
         return
     reason = "the GPUs of this machine are hidden; pytest -m gpu tests them"

@@ -1,4 +1,4 @@
-"""The real driver of this machine, asked and proven."""
+"""Preflight with this machine's driver."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.machine.probe import preflight, read_machine
 
-# Not /dev/nvidiactl: nvidia-smi leaves it where no driver is.
+# /dev/nvidiactl also exists without a driver, because of nvidia-smi.
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(
@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 
-def test_a_kernel_runs_on_every_gpu_of_this_machine():
+def test_kernel_runs_on_every_gpu():
     machine = read_machine()
     result = preflight(machine, Reporter())
     assert machine.gpus

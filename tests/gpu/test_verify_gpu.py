@@ -1,4 +1,4 @@
-"""verify on a real GPU, with the torch of a Python that is not ours (the first on PATH that has a CUDA build)."""
+"""verify on a GPU, with the first Python on PATH that has a CUDA build."""
 
 import os
 import shutil
@@ -68,7 +68,7 @@ def test_cudnn_computes_all_convolutions(verdict):
     assert without == []
 
 
-def test_every_measurement_is_taken_but_what_the_card_cannot_do(machine, python):
+def test_all_supported_measurements_are_taken(machine, python):
     for device in measure(python, machine, Origin(), Reporter()):
         passed = {check.name for check in device.checks if check.status == "passed"}
         assert {

@@ -1,4 +1,4 @@
-"""What a stranger's files are tried on: a folder, a user with a token, and a host of the stranger's."""
+"""Fixtures of hostile inputs: a folder, a user with a token, and a host."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,16 +13,16 @@ TOKEN = "hunter2-hunter3"
 
 @pytest.fixture
 def here(workshop, play):
-    """The folder, on a machine without a GPU."""
+    """Return the workshop on a machine without a GPU."""
     play(NO_GPU)
     return workshop.having(HF_TOKEN=TOKEN)
 
 
 class Stranger(Host):
-    """A host of the stranger's with the same filelock."""
+    """A hostile host with the same filelock."""
 
     def __init__(self, wheel: Path):
-        """Serve it under any path."""
+        """Serve the wheel on any path."""
 
         def respond(path, _headers):
             if path.endswith(wheel.name):
@@ -39,7 +39,7 @@ class Stranger(Host):
 
 @pytest.fixture
 def stranger(stand_in) -> Iterator[Stranger]:
-    """The host."""
+    """Start the host."""
     stranger = Stranger(next((stand_in.folder / "simple").glob("filelock-*.whl")))
     yield stranger
     stranger.close()

@@ -1,4 +1,4 @@
-"""A repository as a stranger would craft it, in the home of somebody who has things to lose."""
+"""A malicious repository in the home of a user."""
 
 import hashlib
 import json
@@ -13,37 +13,40 @@ LOCK = "pylock.cpu.toml"
 
 @dataclass(frozen=True)
 class Repository:
-    """A clone in a home; everything in the home beside the clone is the victim, ``executed`` shows that code ran."""
+    """A clone in a home; files outside the clone are victims.
+
+    The file ``executed`` shows that the repository's code ran.
+    """
 
     home: Path
 
     @property
     def folder(self):
-        """The clone."""
+        """Return the clone's folder."""
         return self.home / "src" / "clone"
 
     @property
     def executed(self):
-        """A file that the stranger's code would write."""
+        """Return the file that the repository's code would write."""
         return self.home / "executed"
 
     @property
     def venv(self):
-        """The environment that the clone brings along."""
+        """Return the environment in the clone."""
         return self.folder / ".venv"
 
     @property
     def work(self):
-        """The folder of transactions that the clone brings along."""
+        """Return the folder of changes in the clone."""
         return self.folder / ".venv.gpuinstall"
 
     @property
     def code(self):
-        """Python that shows that it ran."""
+        """Return code that shows that it ran."""
         return f"open({str(self.executed)!r}, 'w').close()\n"
 
     def prepare(self):
-        """Fill the home: a folder of the person's, and an environment of ours that belongs to another project."""
+        """Create the user's files, and another project's environment."""
         self.folder.mkdir(parents=True)
         thesis = self.home / "thesis"
         thesis.mkdir()
@@ -54,7 +57,7 @@ class Repository:
         make_environment(project / ".venv", "other", version="2.13.0", lock=LOCK)
 
     def victims(self):
-        """What is to stay as it is: every entry outside the clone, with its content or where it leads."""
+        """Return every entry outside the clone, with its content or target."""
         found = {}
         for root, folders, files in os.walk(self.home):
             if Path(root) == self.folder.parent:
@@ -67,22 +70,22 @@ class Repository:
         return found
 
     def write(self, path, text):
-        """Write a file into the clone."""
+        """Write a file in the clone."""
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / path).write_text(text, "utf-8")
 
     def link(self, path, target):
-        """Put a link into the clone."""
+        """Create a link in the clone."""
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / path).symlink_to(target)
 
     def fifo(self, path):
-        """Put a pipe into the clone, on which a reader waits for ever."""
+        """Create a pipe in the clone, which blocks a reader."""
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
         os.mkfifo(self.folder / path)
 
     def environment(self, **marker):
-        """Bring an environment along that has our marker, altered as ``marker`` says, and a replaced one."""
+        """Add an environment with a changed marker, and a replaced one."""
         make_environment(self.venv, "mine", lock=LOCK)
         replaced = self.work / "last" / "environment"
         make_environment(replaced, "before", version="2.13.0", lock=LOCK)
@@ -93,12 +96,12 @@ class Repository:
             )
 
     def begun(self, name):
-        """Bring an environment along, and the folder of a change that somebody is said to have begun."""
+        """Add an environment with an interrupted change."""
         self.environment()
         self.write(f".venv.gpuinstall/{name}/bin/activate", self.code)
 
     def lock(self, address):
-        """Bring a lock along whose torch comes from ``address``."""
+        """Add a lock whose torch has this URL."""
         text = lock_text().replace(
             'url = "https://index.example/torch-2.14.1-cp312-cp312-linux_x86_64.whl"',
             f"url = {address}\n",

@@ -1,4 +1,4 @@
-"""An address of a package that a stranger's file has, in whatever form: named before it is asked, or refused."""
+"""URLs of packages in project files: reported before use, or rejected."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COMMANDS = (
 
 
 def commands(form: str) -> tuple[str, ...]:
-    """Return the commands for a form: all read it in the same way."""
+    """Return the commands to test with a form."""
     return COMMANDS if form == "a lock of the folder" else COMMANDS[:1]
 
 
@@ -50,9 +50,7 @@ def write(folder: Path, files: dict[str, str], address: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_an_address_of_a_file_is_named_first_also_if_nothing_else_is_said(
-    here, stranger, form
-):
+def test_url_in_a_file_is_reported_with_quiet(here, stranger, form):
     write(here.folder, FORMS[form], stranger.wheel)
 
     done = here.run("lock", "-q", "--upgrade", "--target", "cpu")
@@ -62,7 +60,7 @@ def test_an_address_of_a_file_is_named_first_also_if_nothing_else_is_said(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_an_address_of_a_file_is_not_asked_without_trust(here, stranger, form):
+def test_url_in_a_file_requires_trust(here, stranger, form):
     write(here.folder, FORMS[form], stranger.wheel)
     wary = here.having(GPUINSTALL_TRUST_FOLDER="0")
 
@@ -73,7 +71,7 @@ def test_an_address_of_a_file_is_not_asked_without_trust(here, stranger, form):
 
 
 @pytest.mark.parametrize("name", ["torch", "torchvision", "triton"])
-def test_a_constraint_gives_no_address_to_the_family(here, stranger, name):
+def test_constraint_gives_the_family_no_url(here, stranger, name):
     text = "torch\n-c limits.txt\n"
     write(
         here.folder,
@@ -94,7 +92,7 @@ BY_AN_INDEX = (
 
 
 @pytest.mark.parametrize("address", ["{url}/empty", "http://127.0.0.1:9"])
-def test_a_name_that_its_source_does_not_have_ends_the_command(here, stranger, address):
+def test_package_missing_in_its_source_ends_the_command(here, stranger, address):
     files = {"pyproject.toml": PROJECT + BY_AN_INDEX}
     write(here.folder, files, address.format(url=stranger.url))
 

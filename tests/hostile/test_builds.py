@@ -1,4 +1,4 @@
-"""Code that runs while a package is built: what it sees of the user."""
+"""Variables that build code receives."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STATIC = (
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("line", ["./tool", "-e ./tool"])
-def test_a_build_of_an_installation_sees_no_token_and_no_login(here, tmp_path, line):
+def test_build_receives_no_token_or_login(here, tmp_path, line):
     seen = tmp_path / "seen"
     (here.folder / "tool").mkdir()
     (here.folder / "tool" / "pyproject.toml").write_text(STATIC, "utf-8")

@@ -1,4 +1,4 @@
-"""Random project files, read or refused with file, place, and text."""
+"""Random project files are read, or rejected with file, place, and text."""
 
 import random
 import re
@@ -111,7 +111,7 @@ ENVIRONMENT = {"PIP_CONFIG_FILE": "/dev/null", "UV_NO_CONFIG": ""}
 
 
 def damaged(text, chance):
-    """Replace a few values, lines, or marks of a document."""
+    """Replace some values, lines, or characters of a document."""
     for _ in range(chance.randint(1, 3)):
         spans = [one.span() for one in re.finditer(r'"[^"\n]*"|[\w.^>=<-]+|\S', text)]
         start, end = chance.choice(spans)
@@ -143,7 +143,7 @@ def read(folder, name):
 
 
 def is_complete(message, name, text):
-    """Return whether a refusal states file, place, and text."""
+    """Return whether a rejection contains file, place, and text."""
     rest = message.replace(name, "", 1)
     place = (
         r"line \d+|named |names \S+, which|\[[\w.-]+|[\w-]+\.[\w-]+|[\w-]+ = |[\w-]+: "
@@ -159,7 +159,7 @@ def is_complete(message, name, text):
 
 
 def faults(folder, count):
-    """Return documents with another error or an incomplete refusal."""
+    """Return documents with another error or an incomplete rejection."""
     found = []
     for number in range(count):
         chance = random.Random(number)
@@ -179,7 +179,7 @@ def faults(folder, count):
 
 
 @pytest.mark.parametrize("count", [150, pytest.param(5_000, marks=pytest.mark.heavy)])
-def test_random_documents_are_read_or_refused(count, tmp_path):
+def test_random_documents_are_read_or_rejected(count, tmp_path):
     assert faults(tmp_path, count) == []
 
 
@@ -208,7 +208,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("file", "text"), PLACES)
-def test_refusals_name_the_place(tmp_path, file, text):
+def test_rejections_contain_the_place(tmp_path, file, text):
     (tmp_path / file).write_text(text, "utf-8", newline="")
     with pytest.raises(UsageError) as caught:
         Sources().with_settings(read_declaration(tmp_path).listed.settings, tmp_path)

@@ -1,4 +1,4 @@
-"""What a stranger's folder or server opens: nothing is started, loaded or read without end."""
+"""Malicious folders and servers: nothing is started or read without end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
 
 
 def strangers_environment(here) -> Path:
-    """An environment with a marker, whose Python shows that it was started."""
+    """Create a forged environment whose Python shows that it ran."""
     venv = here.folder / ".venv"
     make_environment(venv, "forged", lock="pylock.cpu.toml")
     executed: Path = here.folder.parent / "executed"
@@ -26,7 +26,7 @@ def strangers_environment(here) -> Path:
 @pytest.mark.parametrize(
     "words", ["doctor", "doctor --json", "export needs", "env list"]
 )
-def test_a_forged_marker_starts_nothing(here, words):
+def test_forged_marker_starts_nothing(here, words):
     executed = strangers_environment(here)
 
     here.run(*words.split())
@@ -35,7 +35,7 @@ def test_a_forged_marker_starts_nothing(here, words):
 
 
 @pytest.mark.parametrize("words", ["verify", "run true", "run --any true"])
-def test_an_environment_of_others_is_named_or_refused(here, words):
+def test_foreign_environment_is_reported_or_rejected(here, words):
     executed = strangers_environment(here)
 
     refused = here.having(GPUINSTALL_TRUST_FOLDER="0").run(*words.split())
@@ -71,7 +71,7 @@ WRONG_TYPES = {
 
 
 @pytest.mark.parametrize("form", WRONG_TYPES)
-def test_a_file_of_a_wrong_form_is_no_bug(here, form):
+def test_wrong_types_are_reported(here, form):
     (here.folder / "pyproject.toml").write_text(WRONG_TYPES[form], "utf-8")
 
     for words in ("plan", "lock --target cpu --offline", "doctor"):
@@ -83,7 +83,7 @@ def test_a_file_of_a_wrong_form_is_no_bug(here, form):
     "name",
     ["uv.toml", "pyproject.toml", "requirements.txt", "pylock.cpu.toml", ".venv"],
 )
-def test_a_link_to_itself_is_no_bug(here, name):
+def test_link_to_itself_is_reported(here, name):
     (here.folder / name).symlink_to(name)
 
     for words in ("plan", "lock --target cpu --offline", "doctor", "sync"):
@@ -91,7 +91,7 @@ def test_a_link_to_itself_is_no_bug(here, name):
         assert "a bug in gpuinstall" not in done.err, (words, done.err)
 
 
-def test_a_line_break_in_the_name_of_a_lock_is_written_out(here):
+def test_line_break_in_a_lock_name_is_escaped(here):
     assert here.run("lock", "-q", "--target", "cpu", "torch").status == 0
     lock = here.folder / "pylock.cpu.toml"
     lock.rename(here.folder / "pylock.a\nresources: {}\n.toml")
@@ -101,7 +101,7 @@ def test_a_line_break_in_the_name_of_a_lock_is_written_out(here):
     assert "\nresources" not in done.out
 
 
-def test_a_hook_does_not_overwrite_an_edit_made_meanwhile(here, stand_in, tmp_path):
+def test_hook_does_not_overwrite_a_concurrent_edit(here, stand_in, tmp_path):
     file = tmp_path / "uv.toml"
     respond = stand_in.torch.respond
 

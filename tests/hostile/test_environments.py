@@ -1,4 +1,4 @@
-"""An environment that came with a folder passes for none of ours, whatever it says of itself."""
+"""Environments in a repository are not trusted."""
 
 import json
 import sys
@@ -89,7 +89,7 @@ ANSWERS = {
 
 @pytest.fixture
 def victim(here, tmp_path):
-    """A folder with an environment that another user has made and proven, whose Python shows that it ran."""
+    """Return a folder with another user's environment."""
     here.document("install", "torch==2.14.1")
     here.document("install", "torch==2.13.0")
     write_program(
@@ -100,7 +100,7 @@ def victim(here, tmp_path):
     return replace(mine, caches=tmp_path / "the victims")
 
 
-def test_a_proven_environment_of_a_stranger_is_built_anew_and_not_run(victim, tmp_path):
+def test_foreign_verified_environment_is_rebuilt(victim, tmp_path):
     for words in (("probe",), ("plan",), ("install", "--dry-run"), ("env", "list")):
         victim.document(*words)
     refused = victim.refusal("env", "rollback", exit_code=2)
@@ -113,9 +113,7 @@ def test_a_proven_environment_of_a_stranger_is_built_anew_and_not_run(victim, tm
 
 
 @pytest.mark.heavy
-def test_such_an_environment_is_named_where_it_is_run_and_only_read_by_doctor(
-    victim, tmp_path
-):
+def test_foreign_environment_is_reported_if_started(victim, tmp_path):
     read = victim.run("doctor")
     assert "was not started" in read.out
     assert not (tmp_path / "executed").exists()
@@ -142,9 +140,7 @@ STARTS = {
 
 
 @pytest.mark.parametrize("name", mostly_heavy(STARTS, {"deep"}))
-def test_what_an_environment_of_others_answers_is_checked_and_no_fault_of_ours(
-    name, tmp_path, play
-):
+def test_answers_of_foreign_environments_are_checked(name, tmp_path, play):
     play(NO_GPU)
     variables = Workshop(tmp_path, tmp_path / "caches", {"UV_OFFLINE": "1"}).environment
     process.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "app"])

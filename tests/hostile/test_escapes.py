@@ -1,4 +1,4 @@
-"""What stands on a person's screen, whatever a text from outside holds."""
+"""Terminal output with malicious text."""
 
 import json
 import os
@@ -39,7 +39,7 @@ PAYLOADS = {
 
 
 class Source(NamedTuple):
-    """Where a text comes from: what writes it, and the command that shows it."""
+    """A source of text: its writer, and the command that prints it."""
 
     write: Callable[[Repository, str], object] | None
     """None if the driver says it: it is the name of the GPU."""
@@ -47,7 +47,7 @@ class Source(NamedTuple):
 
 
 def put(path, form):
-    """Write a text into a file, in the place of RAW; for TEXT escaped as in a string of TOML, JSON and YAML."""
+    """Return a writer that inserts text for RAW, or escaped text for TEXT."""
 
     def write(repository, text):
         escaped = json.dumps(text)[1:-1]
@@ -107,7 +107,7 @@ SOURCES = {
 
 
 def seen(source, text, repository, variables, library):
-    """Run the command of a source in a terminal; say what is not as it should be."""
+    """Run a source's command on a terminal, and return the faults."""
     env = {**variables, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
     if source.write:
         source.write(repository, text)
@@ -122,7 +122,7 @@ def seen(source, text, repository, variables, library):
 
 
 def in_a_terminal(words, env, cwd):
-    """Run a program whose output is a terminal; return how it ended, and what it wrote there."""
+    """Run a program on a terminal; return its end and output."""
     with opened(COLUMNS, LINES) as (terminal, raw):
         os.write(terminal, f"{FIRST}\r\n".encode())
         ended = run(words, env, cwd, terminal=terminal)
@@ -131,7 +131,7 @@ def in_a_terminal(words, env, cwd):
 
 
 def faults(screen):
-    """What somebody sees who was deceived."""
+    """Return visible signs of a deception."""
     rows = [row.rstrip() for row in screen.display]
     marks = "".join(
         mark.data for at in range(LINES) for mark in screen.buffer[at].values()
@@ -167,9 +167,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("source", "payload"), CASES)
-def test_a_text_from_outside_forges_and_erases_no_line(
-    source, payload, tmp_path, play, libraries
-):
+def test_printed_text_forges_no_line(source, payload, tmp_path, play, libraries):
     play(NO_GPU)
     repository = Repository(tmp_path / "home")
     repository.prepare()
@@ -181,7 +179,7 @@ def test_a_text_from_outside_forges_and_erases_no_line(
 
 
 @pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
-def test_what_cannot_be_printed_is_written_out(text):
+def test_unprintable_text_is_escaped(text):
     assert visible(text).isprintable()
     assert visible("grün · 東京 2 × GPU\u00a0…") == "grün · 東京 2 × GPU\u00a0…"
     assert visible("a\x1b[2K\n\u202e\ud800") == "a\\x1b[2K\\n\\u202e\\ud800"

@@ -1,4 +1,4 @@
-"""PyTorch's names are bound to their source on every path: a stranger's package of the same name is never asked for."""
+"""PyTorch packages come only from their own sources."""
 
 import sys
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ TORCH, TAG = "2.14.1", "cu126"
 
 @dataclass(frozen=True)
 class Attack:
-    """``index`` serves torch and the stranger's packages; ``mark`` is the file that their code would write."""
+    """An index with malicious packages, and a file that their code writes."""
 
     index: StandInIndex
     mark: Path
 
     def plant(self, names, *, wheels=True):
-        """Put packages of these names on the default index, newer than anything."""
+        """Add newer packages of these names to the default index."""
         folder, code = (
             self.index.folder / "simple",
             f"open({str(self.mark)!r}, 'w').close()\n",
@@ -48,21 +48,21 @@ class Attack:
             make_sdist(folder, name, "99.1", is_silent=True)
 
     def demand(self, names):
-        """Have the torch of the torch index demand them."""
+        """Let torch on its index require them."""
         self._torch(self.index.folder / "whl" / TAG, f"{TORCH}+{TAG}", names)
 
     def demand_at_the_default_index(self, names):
-        """Have the torch of the default index demand them."""
+        """Let torch on the default index require them."""
         self._torch(self.index.folder / "simple", TORCH, names)
 
     def list_own(self, names):
-        """Have the torch index list them, as they should be."""
+        """Add them to the torch index."""
         for name in names:
             if not [*(self.index.folder / "whl" / TAG).glob(f"{name}-*")]:
                 make_wheel(self.index.folder / "whl" / TAG, name, "0.1")
 
     def asked(self, names):
-        """What was asked of the default index for these names."""
+        """Return the requests to the default index for these names."""
         begun = tuple(
             f"{place}{name}" for name in names for place in ("/simple/", "/files/")
         )
@@ -96,14 +96,12 @@ def attack(stand_in, tmp_path):
 
 @pytest.fixture
 def workshop(workshop, attack):
-    """A folder in which code that builds a package writes the mark."""
+    """Return a folder in which build code writes the mark."""
     return workshop.having(LAB_RAN=str(attack.mark))
 
 
 @pytest.mark.heavy
-def test_what_torch_demands_comes_from_the_index_of_torch_whatever_the_default_index_has(
-    attack, workshop
-):
+def test_requirements_of_torch_come_from_its_index(attack, workshop):
     names = (*NAMES, UNKNOWN)
     attack.plant(names)
     attack.demand(names)
@@ -126,9 +124,7 @@ def test_what_torch_demands_comes_from_the_index_of_torch_whatever_the_default_i
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_what_the_index_of_torch_does_not_list_comes_from_nowhere(
-    attack, workshop, name
-):
+def test_package_missing_on_the_torch_index_is_rejected(attack, workshop, name):
     for wheel in (attack.index.folder / "whl" / TAG).glob(f"{name}-*"):
         wheel.unlink()
     attack.plant([name])
@@ -144,9 +140,7 @@ def test_what_the_index_of_torch_does_not_list_comes_from_nowhere(
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_what_a_program_demands_of_pytorch_comes_from_nowhere_else_either(
-    attack, workshop, name
-):
+def test_programs_get_pytorch_packages_from_the_torch_index(attack, workshop, name):
     own = {
         wheel: wheel.read_bytes()
         for wheel in (attack.index.folder / "whl" / TAG).glob(f"{name}-*")
@@ -159,7 +153,7 @@ def test_what_a_program_demands_of_pytorch_comes_from_nowhere_else_either(
     )
     error = workshop.refusal(*LOCK, "some-program", exit_code=4)
     assert error["code"] == "family-unlisted"
-    for wheel, content in own.items():  # torch may demand just this version
+    for wheel, content in own.items():  # torch can require this exact version
         wheel.write_bytes(content)
     attack.list_own([name])
     workshop.document(*LOCK, "some-program")
@@ -168,7 +162,7 @@ def test_what_a_program_demands_of_pytorch_comes_from_nowhere_else_either(
 
 
 @pytest.mark.heavy
-def test_an_index_that_fails_in_the_middle_leads_to_no_other(attack, workshop):
+def test_failing_torch_index_is_not_replaced(attack, workshop):
     attack.plant(["torchdata"])
     attack.demand(["torchdata"])
     attack.list_own(["torchdata"])
@@ -186,9 +180,7 @@ def test_an_index_that_fails_in_the_middle_leads_to_no_other(attack, workshop):
     assert not attack.mark.exists()
 
 
-def test_where_torch_comes_from_the_default_index_nothing_of_the_family_is_built(
-    attack, workshop
-):
+def test_family_packages_are_never_built(attack, workshop):
     attack.plant(["torchdata"], wheels=False)
     attack.demand_at_the_default_index(["torchdata"])
     silent = {**workshop.variables, "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl"}

@@ -1,4 +1,4 @@
-"""Forms in which a stranger's file may hide where packages come from: each is named or refused, none is passed over."""
+"""Sources in project files, in any form: each is reported or rejected."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ Try = Callable[..., Outcome]
 
 @pytest.fixture
 def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Try:
-    """Read a folder as the commands do."""
+    """Return a function that reads a folder as the commands do."""
     folder = tmp_path / "above" / "project"
     folder.mkdir(parents=True)
     monkeypatch.chdir(folder)
@@ -119,7 +119,7 @@ def write(folder: Path, files: Files) -> None:
 
 
 def check(attempt: Try, files: Files, option: str = "") -> None:
-    """Assert that what a file says of a stranger is named with its file, or refused; and refused without trust."""
+    """Check that a source is reported or, without trust, rejected."""
     trusted = attempt(files, option)
     wary = attempt(files, option, trust=False)
 
@@ -267,17 +267,17 @@ LINES = [
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_no_spelling_of_an_address_is_passed_over(attempt: Try, address: str) -> None:
+def test_urls_are_reported_in_any_spelling(attempt: Try, address: str) -> None:
     check(attempt, {"requirements.txt": f"torch\nfilelock @ {address}\n"})
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_no_line_of_a_file_is_passed_over(attempt: Try, line: str) -> None:
+def test_lines_with_sources_are_reported(attempt: Try, line: str) -> None:
     check(attempt, {"requirements.txt": f"torch\n{line}\n"})
 
 
 def read_forms(name: str) -> dict[str, tuple[str, Files]]:
-    """Read a table: what a form is, the option that leads to it (``$``), its files and their links (``->``)."""
+    """Read a table of forms: title, ``$`` option, files, ``->`` links."""
     text = Path(__file__).with_name(name).read_text("utf-8").rstrip()
     forms: dict[str, tuple[str, Files]] = {}
     for paragraph in text.split("\n\n"):
@@ -322,7 +322,7 @@ PLACES: dict[str, tuple[str, Files]] = {
 
 
 @pytest.mark.parametrize("form", PLACES)
-def test_no_place_of_a_source_is_passed_over(attempt: Try, form: str) -> None:
+def test_sources_are_reported_in_any_place(attempt: Try, form: str) -> None:
     option, files = PLACES[form]
     check(attempt, files, option)
 
@@ -350,7 +350,7 @@ SETTINGS = read_forms("variables.txt")
 
 
 @pytest.mark.parametrize("form", SETTINGS)
-def test_no_variable_of_another_setting_is_obeyed(attempt: Try, form: str) -> None:
+def test_variables_in_other_settings_are_rejected(attempt: Try, form: str) -> None:
     _, files = SETTINGS[form]
     outcome = attempt(files)
 
@@ -401,7 +401,7 @@ LOGIN_PLACES: dict[str, Callable[[str], Files]] = {
 
 
 @pytest.mark.parametrize("form", VARIABLES)
-def test_no_variable_in_an_address_is_obeyed(attempt: Try, form: str) -> None:
+def test_variables_in_urls_are_rejected(attempt: Try, form: str) -> None:
     for place in ("requirements.txt", "-c", "uv.toml"):
         outcome = attempt(LOGIN_PLACES[place](VARIABLES[form]))
         assert outcome.is_refused
@@ -409,7 +409,7 @@ def test_no_variable_in_an_address_is_obeyed(attempt: Try, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", LOGINS)
-def test_no_login_leaves_the_file_in_which_it_stands(attempt: Try, form: str) -> None:
+def test_logins_are_never_printed(attempt: Try, form: str) -> None:
     for place, files in LOGIN_PLACES.items():
         outcome = attempt(files(LOGINS[form]))
         assert LOGIN not in str(outcome), place
@@ -429,7 +429,7 @@ LOCKED = {
 
 
 @pytest.mark.parametrize("form", LOCKED)
-def test_no_host_of_a_lock_is_taken_for_another(
+def test_hosts_in_locks_are_parsed_strictly(
     attempt: Try, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     attempt({"requirements.txt": "torch\n"})
@@ -467,7 +467,7 @@ LOADED = [
 
 
 @pytest.mark.parametrize("value", LOADED)
-def test_no_entry_of_the_loader_path_leads_into_the_working_folder(value: str) -> None:
+def test_library_path_excludes_the_working_folder(value: str) -> None:
     done = process.run(
         ["/bin/sh", "-c", 'printf %s "${LD_LIBRARY_PATH-}"'],
         env={"PATH": os.defpath, "LD_LIBRARY_PATH": value},
@@ -482,7 +482,7 @@ def test_no_entry_of_the_loader_path_leads_into_the_working_folder(value: str) -
     "variable",
     ["UV_DEFAULT_INDEX", "HTTPS_PROXY", "HOME", "USER", "PATH", "UV_CACHE_DIR"],
 )
-def test_no_variable_in_what_a_wheel_requires_is_sent(
+def test_variables_in_requirements_of_wheels_are_not_expanded(
     here, stranger, tmp_path, variable
 ):
     required = f"filelock @ {stranger.wheel}?x=${{{variable}}}"
@@ -515,7 +515,7 @@ def test_no_variable_in_what_a_wheel_requires_is_sent(
 
 
 def packed(name: str, files: Files) -> bytes:
-    """Pack files as the ending of a name says."""
+    """Pack files into an archive by its suffix."""
     content = io.BytesIO()
     if name.endswith((".whl", ".zip")):
         with zipfile.ZipFile(content, "w") as archive:
@@ -583,7 +583,7 @@ UNREAD = {"a damaged tar", "a form that is not read", "a tar that is called zip"
 
 @pytest.mark.parametrize("line", ["lib @ ./{}", "./{}", "lib @ file://{folder}/{}"])
 @pytest.mark.parametrize("form", ARCHIVES)
-def test_what_an_archive_in_the_folder_requires_is_named_or_refused(
+def test_archive_requirements_are_reported_or_rejected(
     attempt: Try, form: str, line: str
 ) -> None:
     name, content = ARCHIVES[form]
@@ -613,9 +613,7 @@ OPAQUE = {
 
 
 @pytest.mark.parametrize("form", OPAQUE)
-def test_an_archive_is_named_as_the_source_of_what_it_names(
-    attempt: Try, form: str
-) -> None:
+def test_archive_is_reported_as_a_source(attempt: Try, form: str) -> None:
     files = {
         "requirements.txt": "torch\nlib @ ./lib-1.zip#subdirectory=a\n./lib-1.zip\n",
         "lib-1.zip": packed("lib-1.zip", OPAQUE[form]),

@@ -1,4 +1,4 @@
-"""The readers of a request, given what nobody would write: an answer or a refusal in seconds, and never a traceback."""
+"""Random requests end in an answer or a rejection within seconds."""
 
 import os
 import random
@@ -68,7 +68,7 @@ def table(chance: random.Random) -> str:
 
 
 def write(chance: random.Random, folder: Path) -> None:
-    """Fill a folder with a few files that readers look for."""
+    """Write some random project files."""
     for name in chance.sample((TABLES + TEXTS).split(), chance.randint(1, 4)):
         is_table = name in TABLES.split() and chance.random() < 0.75
         text = table(chance) if is_table else soup(chance)
@@ -81,7 +81,7 @@ def write(chance: random.Random, folder: Path) -> None:
 
 
 def read(folder: Path) -> None:
-    """Give the folder to every reader."""
+    """Read the folder with every reader."""
     for only in (False, True):
         with (
             suppress(GpuInstallError),
@@ -100,9 +100,7 @@ def read(folder: Path) -> None:
     [range(QUICK), pytest.param(range(QUICK, INPUTS), marks=pytest.mark.heavy)],
     ids=["some", "all"],
 )
-def test_no_input_ends_in_a_traceback_or_takes_ten_seconds(
-    tmp_path, monkeypatch, seeds
-):
+def test_random_files_cause_no_traceback_or_delay(tmp_path, monkeypatch, seeds):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("HOME", str(tmp_path))
     slow = []
@@ -168,7 +166,7 @@ COUNT = 3000
 
 
 def edited(chance: random.Random, text: str) -> str:
-    """A valid file with a few parts inserted, removed, or repeated."""
+    """Return a valid file with some edits."""
     for _ in range(chance.randint(1, 3)):
         at = chance.randrange(len(text))
         to = at + chance.choice([0, 0, 1, 1, 5, 40])
@@ -178,7 +176,7 @@ def edited(chance: random.Random, text: str) -> str:
 
 
 def exchanged(chance: random.Random, text: str) -> str:
-    """A valid file with other values, or other lines."""
+    """Return a valid file with other values or lines."""
     if not text.startswith("["):
         lines = text.splitlines()
         lines[chance.randrange(len(lines))] = chance.choice(words(LINES))
@@ -201,7 +199,7 @@ def exchanged(chance: random.Random, text: str) -> str:
 @pytest.mark.parametrize(
     "count", [100, pytest.param(COUNT, marks=pytest.mark.heavy)], ids=["some", "all"]
 )
-def test_fuzzed_files_end_in_no_traceback(tmp_path, monkeypatch, name, count):
+def test_fuzzed_files_cause_no_traceback(tmp_path, monkeypatch, name, count):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "limits.txt").write_text("idna<4\n", "utf-8")
     for folder in ("lib", "wheels"):

@@ -1,4 +1,4 @@
-"""Locks pass the same gate as requirements."""
+"""Locks are checked like requirements."""
 
 import random
 from contextlib import suppress
@@ -35,7 +35,7 @@ CLAIMS = '[tool.gpuinstall]\nunhashed = ["x"]\n'
 
 @pytest.fixture
 def project(tmp_path):
-    """Return a project and a library, with a link out of the repository."""
+    """Create a project and a library, with a link out of the repository."""
     folder = tmp_path / "repository" / "app"
     folder.mkdir(parents=True)
     (folder.parent / ".git").mkdir()
@@ -45,7 +45,7 @@ def project(tmp_path):
 
 
 def lock_with(entry: str, name: str = "x"):
-    """A lock with one package, which claims that the user wanted it so."""
+    """Return a lock with one package, which claims to be requested."""
     written = entry.format(
         commit="a" * 40, hash='hashes = {sha256 = "%s"}' % ("f" * 64)
     )
@@ -58,7 +58,7 @@ def lock_with(entry: str, name: str = "x"):
 
 @pytest.mark.parametrize("trust", ["on", "off"])
 @pytest.mark.parametrize("name", CASES)
-def test_sources_of_a_lock_are_judged(project, name, trust):
+def test_sources_of_a_lock_are_checked(project, name, trust):
     case = CASES[name]
     sources = Sources(policy=Policy(trusts_folder=trust == "on"))
     reasons = LockGate(sources, project).rejections(lock_with(case["entry"]))
@@ -68,7 +68,7 @@ def test_sources_of_a_lock_are_judged(project, name, trust):
 @pytest.mark.parametrize(
     ("required", "allowed"), [((), False), (("-e ../../x",), True)]
 )
-def test_only_own_files_lead_outside(project, required, allowed):
+def test_only_own_requirements_lead_outside(project, required, allowed):
     (project.parents[1] / "x").mkdir()
     lock = lock_with(CASES["folder outside the repository"]["entry"])
     own = parse("pylock.toml", f'{lock.text}inputs = ["-e ../../x"]\n')
@@ -95,7 +95,7 @@ def test_trusted_sources_are_prefixes(project, prefix, allowed):
     assert (not [*gate.rejections(lock)]) == allowed
 
 
-def test_a_repository_by_a_path_is_described():
+def test_repository_by_path_is_described():
     lock = lock_with(CASES["repository by a path inside"]["entry"])
     assert lock.addresses == {"x": f"x @ git+x@{'a' * 40}"}
     [build] = source_builds(tomli.loads(lock.text)["packages"])
@@ -103,7 +103,7 @@ def test_a_repository_by_a_path_is_described():
 
 
 @pytest.mark.parametrize("place", ["", "wheels"])
-def test_locked_wheels_of_torch_need_find_links(project, place):
+def test_locked_torch_wheels_require_find_links(project, place):
     entry = 'wheels = [{{path = "wheels/x-1-py3-none-any.whl", {hash}}}]'
     lock = lock_with(entry.replace("/x-", "/torch-"), "torch")
     found = [("--find-links", str(project / place))] if place else []
@@ -112,14 +112,14 @@ def test_locked_wheels_of_torch_need_find_links(project, place):
     assert bool([*LockGate(sources, project).rejections(lock)]) != bool(place)
 
 
-def test_paths_of_locks_are_short():
+def test_long_paths_in_locks_are_rejected():
     path = "a/" * 3000
     with pytest.raises(LockError, match="too long a path"):
         lock_with(f'directory = {{{{ path = "{path}" }}}}')
 
 
 @pytest.mark.parametrize("end", ["#subdirectory=../x", "?a=1"])
-def test_urls_of_locked_repositories_are_plain(end):
+def test_locked_repository_urls_have_no_query(end):
     entry = CASES["repository"]["entry"]
     with pytest.raises(LockError, match="query or fragment"):
         lock_with(entry.replace("example/x", f"example/x{end}"))
@@ -127,7 +127,7 @@ def test_urls_of_locked_repositories_are_plain(end):
 
 @pytest.mark.parametrize("sign", ["?", "#", ";", "?a=1&", "#sha256=1&", "?a=1;", ";b;"])
 @pytest.mark.parametrize("key", ["token", "X-Amz-Credential", "sig", "api_key", "pwd"])
-def test_tokens_in_urls_are_refused_and_hidden(sign, key):
+def test_tokens_in_urls_are_rejected_and_hidden(sign, key):
     url = f"https://index.example/x-1-py3-none-any.whl{sign}{key}=s3cret"
     with pytest.raises(UsageError) as refused:
         listed([f"x @ {url}"])
@@ -146,7 +146,7 @@ def test_long_lines_are_shortened():
     assert len(visible("x" * 2_000_000)) < 10_000
 
 
-def test_workspace_links_form_no_loop(tmp_path):
+def test_links_in_workspaces_form_no_loop(tmp_path):
     (tmp_path / "member").mkdir()
     (tmp_path / "member" / "pyproject.toml").touch()
     for name in "abc":
@@ -155,7 +155,7 @@ def test_workspace_links_form_no_loop(tmp_path):
     assert workspace_members(table, tmp_path) == ["member"]
 
 
-def test_unlisted_private_packages_are_never_sent_to_the_default_index():
+def test_private_packages_are_not_sought_elsewhere():
     said = "Because there are no versions of internal-pkg, we can conclude"
     conflict = explain_failure(said, ["internal-pkg"])
     assert isinstance(conflict, Conflict)
@@ -201,7 +201,7 @@ KEYS = ("url", "path", "subdirectory", "commit-id", "name", "size", "x")
 
 
 def fuzzed_lock(chance: random.Random) -> str:
-    """A lock whose packages have values that nobody would write."""
+    """Return a lock with random values."""
     packages = []
     for _ in range(chance.randint(1, 3)):
         kind = chance.choice([*SOURCES])
@@ -228,7 +228,7 @@ def fuzzed_lock(chance: random.Random) -> str:
 @pytest.mark.parametrize(
     "count", [100, pytest.param(4000, marks=pytest.mark.heavy)], ids=["some", "all"]
 )
-def test_fuzzed_locks_end_in_no_traceback(project, count):
+def test_fuzzed_locks_cause_no_traceback(project, count):
     passed = 0
     for seed in range(count):
         with suppress(GpuInstallError):
@@ -237,7 +237,7 @@ def test_fuzzed_locks_end_in_no_traceback(project, count):
             source_builds(tomli.loads(lock.text)["packages"])
             assert len(lock.pinned_by) < 100_000
             passed += 1
-    # Most are malformed, and yet not all.
+    # Most are malformed, but not all.
     assert passed > count // 100
 
 
@@ -251,7 +251,7 @@ def test_fuzzed_locks_end_in_no_traceback(project, count):
         ("git", "ssh://git@h.example/x", None),
     ],
 )
-def test_repositories_of_locks_are_git_without_logins(kind, url, code):
+def test_locked_repositories_are_git_without_logins(kind, url, code):
     entry = f'vcs = {{{{ type = "{kind}", url = "{url}", commit-id = "{{commit}}" }}}}'
     found = None
     try:
@@ -262,7 +262,7 @@ def test_repositories_of_locks_are_git_without_logins(kind, url, code):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if CASES[name].get("off")])
-def test_typed_names_request_no_source_of_a_lock(project, name):
+def test_requested_names_allow_no_other_source(project, name):
     policy = Policy(trusts_folder=False, requested=frozenset({"x"}))
     gate = LockGate(Sources(policy=policy), project)
     lock = lock_with(CASES[name]["entry"])

@@ -1,4 +1,4 @@
-"""Each command that reads a lock refuses the same hostile locks."""
+"""Every command that reads a lock rejects the same malicious locks."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_every_command_is_in_the_table():
 
 
 @pytest.mark.parametrize("case", mostly_heavy(CASES, QUICK))
-def test_commands_refuse_hostile_locks(here, stranger, tmp_path, case):
+def test_commands_reject_malicious_locks(here, stranger, tmp_path, case):
     words, _, name = case.partition(": ")
     executed = tmp_path / "executed"
     (here.folder / "requirements.txt").write_text("torch\n", "utf-8")
@@ -94,7 +94,7 @@ def test_commands_refuse_hostile_locks(here, stranger, tmp_path, case):
 
 
 @pytest.mark.heavy
-def test_own_files_allow_a_typed_path_outside(here, tmp_path):
+def test_own_requirement_allows_a_path_outside(here, tmp_path):
     add_project(here.folder.parent, "lib", tmp_path / "executed")
     assert here.run("lock", "torch", "../lib", "--target", "cpu").ok
 

@@ -1,4 +1,4 @@
-"""Locks that were tampered with: ``--check`` sees each kind, and ``sync`` takes none that harms."""
+"""Modified locks: ``lock check`` detects them, and ``sync`` installs none."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -26,7 +26,7 @@ OTHER = "f" * 64
 
 
 def tampered(document, name, *, seal=False):
-    """A copy of a lock, changed; with ``seal`` by somebody who knows how ours are sealed, where it is one still."""
+    """Return a changed copy of a lock, with a valid digest if ``seal``."""
     changed = deepcopy(document)
     KINDS[name](changed)
     return sealed(changed) if seal and "tool" in changed else changed
@@ -68,7 +68,7 @@ def without(document, name):
 
 
 def as_if_meant(document, name):
-    """Take a package from a repository, and say that somebody asked for that."""
+    """Take a package from a repository, as if it was requested."""
     found = package(document, name)
     del found["wheels"]
     found["vcs"] = VCS
@@ -162,7 +162,7 @@ def document(catalog_wheels, tmp_path_factory):
 
 
 def reasons(folder, document):
-    """What ``--check`` says of a lock without a network; the code of the error where it cannot even be read."""
+    """Return the reasons of an offline check, or the code of its error."""
     (folder / LOCK).write_text(tomli_w.dumps(document), "utf-8")
     try:
         checked = check_locks(
@@ -175,16 +175,16 @@ def reasons(folder, document):
     return [reason.code for each in checked for reason in each.reasons]
 
 
-def test_a_lock_as_it_was_made_is_fresh(document, tmp_path):
+def test_new_lock_is_fresh(document, tmp_path):
     assert reasons(tmp_path, document) == []
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_check_sees_a_lock_that_was_tampered_with(document, tmp_path, name):
+def test_check_detects_a_modified_lock(document, tmp_path, name):
     assert reasons(tmp_path, tampered(document, name))
 
 
-def test_torch_is_built_under_no_other_name(document, tmp_path):
+def test_torch_is_not_built_under_another_name(document, tmp_path):
     changed = deepcopy(document)
     hashes = {"sha256": OTHER}
     add(changed, "x", archive={"path": "torch-2.14.1.tar.gz", "hashes": hashes})
@@ -192,7 +192,7 @@ def test_torch_is_built_under_no_other_name(document, tmp_path):
 
 
 @pytest.mark.parametrize("name", mostly_heavy(KINDS, QUICK))
-def test_sync_takes_nothing_that_harms_of_a_lock_sealed_anew(here, play, name):
+def test_sync_installs_nothing_harmful_from_resealed_locks(here, play, name):
     play(A100)
     path = here.folder / LOCK
     original = tomli.loads(here.lock(LOCK))
@@ -204,7 +204,7 @@ def test_sync_takes_nothing_that_harms_of_a_lock_sealed_anew(here, play, name):
 
 
 @pytest.mark.heavy
-def test_sync_judges_the_source_of_a_file_that_its_cache_holds_too(here, play):
+def test_sync_checks_the_source_of_cached_files(here, play):
     play(A100)
     here.document("sync", "--target", "cu126")
     path, original = here.folder / LOCK, tomli.loads(here.lock(LOCK))

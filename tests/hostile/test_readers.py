@@ -1,4 +1,4 @@
-"""Damaged documents, for a moment each; for ``LAB_SECONDS`` if that is set, as ``make torture`` does."""
+"""Damaged documents, for a short time or ``LAB_SECONDS``."""
 
 import os
 import random
@@ -103,7 +103,7 @@ LOG = (
 
 
 def fuzzed(folder, seconds, name):
-    """Have one reader read damaged documents; return what is no error of its own, or took long."""
+    """Read damaged documents; return an unexpected error or a slow one."""
     own = folder / name.replace(" ", "-")
     own.mkdir()
     read, seed, foreseen = known_readers(own)[name]
@@ -114,7 +114,7 @@ def fuzzed(folder, seconds, name):
             read(text)
         except foreseen:
             pass
-        except Exception as error:  # noqa: BLE001  what nobody foresaw is what is looked for
+        except Exception as error:  # noqa: BLE001  an unexpected error is the result
             return f"{name}: {type(error).__name__}: {error} for {text[:200]!r}"
         took = time.process_time() - start
         if took > SECONDS:
@@ -123,7 +123,7 @@ def fuzzed(folder, seconds, name):
 
 
 def read_costly(name):
-    """Have every reader of JSON read a long document."""
+    """Read a long document with every JSON reader."""
     head, unit, tail = COSTLY[name]
     middle = (
         "".join(unit % n for n in range(LONG // 9))
@@ -137,7 +137,7 @@ def read_costly(name):
 
 
 def known_readers(folder):
-    """Each reader, a document that it reads well, and the errors that it may raise."""
+    """Return each reader with a valid document and its expected errors."""
     ours, toml = (GpuInstallError,), (GpuInstallError, ValueError)
     return {
         **{
@@ -205,7 +205,7 @@ def _written(path, read):
 
 
 def _damaged(text, chance):
-    """Damage a document in a few places: something put in, taken out, doubled, moved."""
+    """Return a document with insertions, deletions, and repetitions."""
     for _ in range(chance.randint(1, 6)):
         start = chance.randint(0, len(text))
         end = min(len(text), start + chance.randint(0, 30))
@@ -221,14 +221,14 @@ EACH_S = float(os.environ.get("LAB_SECONDS", "0.1"))
 """How long each reader is fed."""
 
 
-def test_every_reader_takes_a_damaged_document_or_says_why_not(tmp_path):
+def test_damaged_documents_are_read_or_rejected(tmp_path):
     faults = [fuzzed(tmp_path, EACH_S, name) for name in known_readers(tmp_path)]
     assert [fault for fault in faults if fault] == []
 
 
 @pytest.mark.parametrize("costly", mostly_heavy(COSTLY, {"nested lists", "strings"}))
-def test_a_long_json_document_takes_little_memory_and_time(costly):
-    # Seconds of the processor, and kB: of a list of such strings, a GB would be needed.
+def test_long_json_needs_little_memory_and_time(costly):
+    # CPU seconds and kB; a list of these strings would need 1 GB.
     limited = (
         'ulimit -t 15; ulimit -v 700000; exec "$0" -m tests.hostile.test_readers "$1"'
     )
@@ -237,7 +237,7 @@ def test_a_long_json_document_takes_little_memory_and_time(costly):
 
 
 @pytest.mark.heavy
-def test_a_package_of_100_000_files_is_read():
+def test_page_of_100_000_files_is_read():
     page = (
         '{"files": [' + ", ".join([LISTED.replace("HASH", "0" * 64)] * 100_000) + "]}"
     )
@@ -245,7 +245,7 @@ def test_a_package_of_100_000_files_is_read():
     assert len(read) == 100_000
 
 
-def test_a_machine_without_end_is_read_no_further_than_the_longest_document():
+def test_endless_machine_document_is_not_read():
     limited = 'ulimit -v 1000000; exec "$0" -m gpuinstall plan --machine /dev/zero'  # kB, of which a plan needs a tenth
     done = process.run(["sh", "-c", limited, sys.executable], seconds=60)
     assert (done.status, "it is not JSON" in done.err) == (2, True), done.err

@@ -1,4 +1,4 @@
-"""Repositories crafted by a stranger: whatever they hold, nothing outside them is touched and none of it is run."""
+"""Malicious repositories: nothing outside changes, and no code runs."""
 
 import sys
 from collections.abc import Callable
@@ -27,7 +27,7 @@ MODULES = ("sitecustomize", "usercustomize", "json", "typing", "tomli", "uv", "c
 
 
 class Hostile(NamedTuple):
-    """What a repository holds, the commands that somebody runs in it, and what the last one says."""
+    """A repository's contents, commands, and part of the last output."""
 
     craft: Callable[[Repository], None]
     commands: tuple[str, ...]
@@ -37,12 +37,12 @@ class Hostile(NamedTuple):
 
 
 def link(name, target):
-    """Put a link into the clone, to a place in the home."""
+    """Return a writer that links a name to a path in the home."""
     return lambda repository: repository.link(name, repository.home / target)
 
 
 def instead(name, target):
-    """Bring an environment along, and put a link in the place of one of its files; a pipe if it has no target."""
+    """Return a writer that replaces a file with a link or pipe."""
 
     def craft(repository):
         repository.environment()
@@ -64,7 +64,7 @@ def huge_lock(repository):
 
 
 def linked_folder(repository):
-    """A marker that names a file above the repository, by way of a link."""
+    """Add a marker that refers to a file outside, through a link."""
     repository.environment(lock="d/../../bashrc")
     for venv in (repository.venv, repository.work / "last" / "environment"):
         (venv / "d").symlink_to(repository.folder)
@@ -88,7 +88,7 @@ def modules(repository):
 
 
 def fake_python(repository):
-    """An environment as uv finds it where it is not told of another."""
+    """Add an environment that uv would find."""
     repository.write(".venv/pyvenv.cfg", "home = /usr/bin\n")
     write_program(repository.venv / "bin" / "python", f": > {repository.executed}")
 
@@ -200,9 +200,7 @@ def repository(tmp_path):
 
 
 @pytest.mark.parametrize("name", mostly_heavy(REPOSITORIES, QUICK))
-def test_a_strangers_repository_harms_nothing_outside_it_and_runs_nothing(
-    repository, play, name
-):
+def test_malicious_repository_changes_and_runs_nothing(repository, play, name):
     play(NO_GPU)
     hostile = REPOSITORIES[name]
     hostile.craft(repository)
@@ -221,7 +219,7 @@ def test_a_strangers_repository_harms_nothing_outside_it_and_runs_nothing(
 
 
 def clone_of(repository):
-    """The clone, in which commands are run as somebody does whose home it lies in."""
+    """Return a workshop in the clone, with the user's home."""
     caches = repository.home / "caches"
     nothing = dict.fromkeys(
         ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL", "PIP_FIND_LINKS"), ""

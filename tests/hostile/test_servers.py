@@ -1,4 +1,4 @@
-"""Servers that mean ill: every run ends, soon, says who was at fault, and leaves nothing in the folder."""
+"""Malicious servers: every run ends soon, with an error and no leftovers."""
 
 import gzip
 import json
@@ -56,7 +56,7 @@ def _short(body):
 
 
 def altered(change=None, headers=None, **fields):
-    """Return what alters an answer: its body by ``change``, its headers, and its other fields."""
+    """Return a function that changes an answer's body, headers, and fields."""
 
     def alter(answer):
         if change:
@@ -125,7 +125,7 @@ ODD: dict[str, Callable[[Answer], Answer]] = {
 
 
 def spoil(index, place, manner):
-    """Have the index send what lies at ``place`` in that manner; return the host that does."""
+    """Let the index answer in this manner; return the affected host."""
     change = (MANNERS | ODD)[manner]
     name, path = PLACES[place]
     host = next(host for host in index.hosts if host.name == name)
@@ -167,9 +167,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("place", "manner"), CASES)
-def test_a_server_that_means_ill_ends_nothing_but_the_run(
-    stand_in, here, place, manner
-):
+def test_slow_or_endless_server_ends_the_run(stand_in, here, place, manner):
     host = spoil(stand_in, place, manner)
     with within(20):
         done = here.having(**LIMITS).run("install")
@@ -180,7 +178,7 @@ def test_a_server_that_means_ill_ends_nothing_but_the_run(
 
 
 @pytest.mark.heavy
-def test_a_page_without_end_is_given_up_before_the_memory_is(here, stand_in):
+def test_endless_page_is_stopped_before_memory_is_exhausted(here, stand_in):
     spoil(stand_in, "default page", "without end")
 
     done = here.run("lock", "--target", "cpu", "torch")
@@ -191,7 +189,7 @@ def test_a_page_without_end_is_given_up_before_the_memory_is(here, stand_in):
 
 
 @pytest.mark.heavy
-def test_a_page_that_drips_is_given_up(here, stand_in):
+def test_slow_page_is_aborted(here, stand_in):
     spoil(stand_in, "default page", "a byte now and then")
     begin = time.monotonic()
 
@@ -203,7 +201,7 @@ def test_a_page_that_drips_is_given_up(here, stand_in):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("manner", ODD)
-def test_an_odd_answer_leaves_nothing_half_done(
+def test_odd_answer_leaves_no_partial_installation(
     stand_in_folder, tmp_path, play, manner
 ):
     play(NO_GPU)
@@ -229,9 +227,7 @@ def test_an_odd_answer_leaves_nothing_half_done(
 @pytest.mark.parametrize(
     "manner", ["a byte now and then", "half of it and then nothing"]
 )
-def test_parts_of_a_wheel_that_come_too_slowly_end_by_the_same_limits(
-    stand_in, here, manner
-):
+def test_slow_parts_of_wheels_are_aborted(stand_in, here, manner):
     for host in stand_in.hosts:
         host.respond = _slow_parts(host.respond, MANNERS[manner])
     make_new_torch(stand_in.folder, "cu132")

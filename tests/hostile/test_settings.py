@@ -1,4 +1,4 @@
-"""What a stranger's settings choose is named before it is asked, in whatever file and spelling, or refused."""
+"""Sources in project settings are reported before they are requested."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SPELLINGS = {
 
 @dataclass(frozen=True)
 class Evil:
-    """A host with the only torch of a release beside the usual packages, and a folder with the same files."""
+    """A host and a folder with the only torch of a release."""
 
     host: Host
     folder: Path
 
     @classmethod
     def beside(cls, index):
-        """Take torch from an index and put it on a host of the stranger's."""
+        """Move torch from an index to another host."""
         folder = index.folder.parent / "evil"
         folder.mkdir()
         for wheel in (index.folder / "whl" / "cpu").glob(f"torch-{TORCH}*"):
@@ -56,7 +56,7 @@ class Evil:
         return cls(Host("evil", respond), folder)
 
     def choose(self, here, name, spelling="with a slash"):
-        """Write the setting into a file of a project, and return the file."""
+        """Write the setting in a project file, and return the file."""
         port = self.host.url.rpartition(":")[2]
         address = SPELLINGS[spelling].format(
             f"{self.host.url}/whl", f":{port}/whl", self.folder
@@ -80,9 +80,7 @@ def evil(stand_in):
 @pytest.mark.parametrize(
     "spelling", mostly_heavy(SPELLINGS, {"with a login", "of a folder with dots"})
 )
-def test_the_source_of_torch_is_named_with_its_file_also_when_nothing_else_is_said(
-    here, evil, spelling
-):
+def test_source_of_torch_is_reported_with_quiet(here, evil, spelling):
     file = evil.choose(here, "pyproject.toml", spelling)
     done = here.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}")
     said = done.err.splitlines()
@@ -95,7 +93,7 @@ def test_the_source_of_torch_is_named_with_its_file_also_when_nothing_else_is_sa
 
 
 @pytest.mark.heavy
-def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(here, evil):
+def test_lock_does_not_confirm_project_settings(here, evil):
     file = evil.choose(here, "uv.toml")
     assert here.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}").status == 0
     synced = here.run("sync", "-q", "--target", "cpu")
@@ -121,9 +119,7 @@ def test_a_lock_that_matches_the_settings_is_no_word_of_the_persons(here, evil):
         ("probe", "doctor"),
     ],
 )
-def test_every_command_that_asks_sources_names_those_of_a_stranger(
-    here, evil, before, words
-):
+def test_every_command_reports_project_sources(here, evil, before, words):
     (here.folder / "pyproject.toml").write_text(
         '[project]\nname = "x"\nversion = "1"\n', "utf-8"
     )

@@ -1,4 +1,4 @@
-"""Lines that are printed for a shell: whatever a name holds, it is one word of them."""
+"""Printed commands: every name is one word of the shell."""
 
 import json
 import os
@@ -62,7 +62,7 @@ NAMES = (
 
 
 def printed(name, shell):
-    """Yield each line with a name; ``shell`` is None where it is written for no shell in particular."""
+    """Yield each command with a name; ``shell`` is None for any shell."""
     place = name.replace("/", "-")
     yield f"echo {quoted(name, shell)}"
     yield joined(("echo", "--venv", name, name), shell)
@@ -72,7 +72,7 @@ def printed(name, shell):
 
 
 def tried(line, program, folder):
-    """Run a line in a shell, in a folder of its own; say what is not as it should be."""
+    """Run a command in a shell, and return a fault if any."""
     folder.mkdir(parents=True)
     for name in ("gpuinstall", "rm", "uv"):
         write_program(folder / "bin" / name)
@@ -98,7 +98,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="shells as Unix has them
 
 
 @pytest.mark.parametrize("program", HERE)
-def test_no_name_is_run(program, tmp_path):
+def test_names_are_never_executed(program, tmp_path):
     faults = [
         fault
         for at, name in enumerate(NAMES)
@@ -111,7 +111,7 @@ def test_no_name_is_run(program, tmp_path):
 
 
 @pytest.mark.parametrize("program", HERE)
-def test_a_name_is_one_word_and_comes_as_it_is(program):
+def test_quoted_name_is_one_word(program):
     for name in filter(str.isprintable, NAMES):
         done = subprocess.run(
             [program, "-c", f"printf '%s_' {quoted(name, SHELLS[program])}"],
@@ -121,5 +121,5 @@ def test_a_name_is_one_word_and_comes_as_it_is(program):
         assert done.stdout == os.fsencode(name) + b"_"
 
 
-def test_powershell_ends_a_text_at_the_quotation_marks_of_typesetters_too():
+def test_typographic_quotes_are_escaped_for_powershell():
     assert quoted("a’; calc; ‘", "powershell") == "'a’’; calc; ‘‘'"

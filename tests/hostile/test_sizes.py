@@ -1,4 +1,4 @@
-"""Files with more entries than any project has are refused with the number."""
+"""Files with too many entries are rejected."""
 
 import os
 import re
@@ -42,7 +42,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_large_inputs_are_refused_with_the_number(tmp_path, monkeypatch, name):
+def test_large_inputs_are_rejected_with_the_number(tmp_path, monkeypatch, name):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.chdir(tmp_path)
     file, text = FILES[name]
@@ -56,7 +56,7 @@ def test_large_inputs_are_refused_with_the_number(tmp_path, monkeypatch, name):
     assert re.search(r"has \d{5,6} .*; at most 10000 are read$", str(refused.value))
 
 
-def test_a_lock_with_endless_wheels_is_refused():
+def test_lock_with_too_many_wheels_is_rejected():
     wheels = many('{url = "https://h.example/x-1-py3-none-any.whl"},')
     text = f'lock-version = "1.0"\n[[packages]]\nname = "x"\nwheels = [{wheels}]\n'
     with pytest.raises(LockError, match="wheels has 50000 entries"):

@@ -1,4 +1,4 @@
-"""What lies around a run: programs in its folder, caches and homes of others, disks that fill, targets that go away."""
+"""Programs, caches, homes, and disks around a run."""
 
 import json
 import os
@@ -43,19 +43,19 @@ PROGRAMS = (
 
 
 def small_disk(place, size):
-    """Mount a file system of that size."""
+    """Mount a file system of this size."""
     return mounted(place, "-t", "tmpfs", "-o", f"size={size}", "tmpfs")
 
 
 def traces(folder):
-    """The files below a folder that hold the secret."""
+    """Return the files in a folder that contain the secret."""
     files = (
         path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()
     )
     return [str(path) for path in files if SECRET.encode() in path.read_bytes()]
 
 
-def test_programs_and_modules_of_the_working_folder_are_not_run(here, tmp_path):
+def test_programs_in_the_working_folder_are_not_run(here, tmp_path):
     mark = tmp_path / "executed"
     for name in PROGRAMS:
         write_program(here.folder / name, f": > {mark}")
@@ -83,7 +83,7 @@ def test_programs_and_modules_of_the_working_folder_are_not_run(here, tmp_path):
 @pytest.mark.heavy
 @pytest.mark.root
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
-def test_other_users_programs_in_sticky_folders_are_not_run(here, stand_in, tmp_path):
+def test_programs_of_others_in_sticky_folders_are_ignored(here, stand_in, tmp_path):
     for name in (
         "git",
         "keyring",
@@ -122,9 +122,7 @@ def test_other_users_programs_in_sticky_folders_are_not_run(here, stand_in, tmp_
 
 
 @pytest.mark.heavy
-def test_links_that_others_have_put_into_the_temporary_folder_are_not_followed(
-    here, tmp_path
-):
+def test_links_in_temporary_folders_are_not_followed(here, tmp_path):
     temporary, victim = tmp_path / "temporary", tmp_path / "victim"
     temporary.mkdir()
     victim.write_text("mine", "utf-8")
@@ -146,7 +144,7 @@ def test_links_that_others_have_put_into_the_temporary_folder_are_not_followed(
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
-def test_nothing_of_ours_lies_where_others_could_exchange_it(here, tmp_path, mode):
+def test_temporary_files_are_private(here, tmp_path, mode):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     temporary.chmod(mode)
@@ -161,9 +159,7 @@ def test_nothing_of_ours_lies_where_others_could_exchange_it(here, tmp_path, mod
 
 
 @pytest.mark.heavy
-def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written(
-    here, stand_in, tmp_path
-):
+def test_secrets_are_never_printed_or_written(here, stand_in, tmp_path):
     login = f"me:{SECRET}"
     stand_in.habits = Habits(credentials=login, torch_credentials=login)
     netrc = tmp_path / "netrc"
@@ -188,9 +184,7 @@ def test_secrets_of_netrc_and_environment_are_nowhere_in_what_is_said_or_written
         ("project", "100k"),
     ],
 )
-def test_a_disk_that_fills_at_any_place_ends_the_run_and_nothing_else(
-    here, tmp_path, place, size
-):
+def test_full_disk_ends_the_run_cleanly(here, tmp_path, place, size):
     with small_disk(tmp_path / place, size):
         (here.folder / "kept").write_text("mine", "utf-8")
         error = here.refusal("install", exit_code=4)
@@ -198,7 +192,7 @@ def test_a_disk_that_fills_at_any_place_ends_the_run_and_nothing_else(
         assert here.entries() == {"kept"}
 
 
-def test_a_tool_that_cannot_be_removed_is_said_to_be_there(tmp_path):
+def test_unremovable_tool_is_reported(tmp_path):
     home = tmp_path / "disk" / "gpuinstall"
     with small_disk(home.parent, "100k"):
         (home / "bin").mkdir(parents=True)
@@ -214,7 +208,7 @@ def test_a_tool_that_cannot_be_removed_is_said_to_be_there(tmp_path):
         assert [path.name for path in home.iterdir()] == ["notes"]
 
 
-def test_an_environment_can_be_removed_from_a_full_disk(tmp_path, monkeypatch):
+def test_environment_is_removed_from_a_full_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     disk = tmp_path / "disk"
     for name, size in {
@@ -238,7 +232,7 @@ def test_an_environment_can_be_removed_from_a_full_disk(tmp_path, monkeypatch):
 
 
 @pytest.mark.root
-def test_rights_are_asked_before_anything_is_downloaded(here, stand_in):
+def test_permissions_are_checked_before_downloads(here, stand_in):
     records = here.caches / "state" / "gpuinstall"
     places = {"the project": here.folder, "the records": records}
     assert here.run("install", "torch==2.13.0").status == 0
@@ -253,7 +247,7 @@ def test_rights_are_asked_before_anything_is_downloaded(here, stand_in):
 
 
 def fill(disk):
-    """Write to a disk until it takes neither bytes nor files."""
+    """Fill a disk with bytes and files."""
     with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
         while file.write(bytes(4096)):
             pass
@@ -263,12 +257,12 @@ def fill(disk):
 
 
 @pytest.mark.heavy
-def test_a_cache_of_ours_that_cannot_be_written_ends_nothing(here, tmp_path):
+def test_unwritable_cache_is_no_error(here, tmp_path):
     with small_disk(tmp_path / "caches/xdg", "40k"):
         assert here.document("install")["data"]["verdict"]["status"] == "passed"
 
 
-def test_an_environment_that_is_a_mount_point_is_refused(here):
+def test_mount_point_is_no_environment(here):
     with small_disk(here.folder / ".venv", "1m"):
         (here.folder / ".venv" / "kept").write_text("mine", "utf-8")
         assert here.refusal("install", exit_code=2)["code"] == "not-ours"
@@ -278,9 +272,7 @@ def test_an_environment_that_is_a_mount_point_is_refused(here):
 
 
 @pytest.mark.heavy
-def test_an_environment_in_a_lower_layer_changes_in_place_and_is_never_replaced(
-    here, tmp_path
-):
+def test_overlay_environment_changes_in_place(here, tmp_path):
     assert here.run("install", "torch==2.13.0").status == 0
     for name in ("upper", "work", "image"):
         (tmp_path / name).mkdir()
@@ -304,7 +296,7 @@ def test_an_environment_in_a_lower_layer_changes_in_place_and_is_never_replaced(
 
 
 def torch_of(workshop):
-    """Return the version of torch that runs in the environment of a workshop."""
+    """Return the version of torch in a workshop's environment."""
     return workshop.python("import torch; print(torch.__version__)")
 
 
@@ -316,13 +308,13 @@ def torch_of(workshop):
         "Download",
     ],
 )
-def test_a_target_that_goes_away_is_an_error_and_no_fault_of_ours(here, tmp_path, line):
+def test_removed_target_is_an_error(here, tmp_path, line):
     target = tmp_path / "target"
     target.mkdir()
     running = here.start("install", "--venv", str(target / ".venv"))
     assert running.stderr is not None
     next(text for text in running.stderr if line in text)
-    # Nothing of ours goes on before all of it is gone.
+    # gpuinstall must not continue before everything is removed.
     running.send_signal(signal.SIGSTOP)
     shutil.rmtree(target, ignore_errors=True)
     running.send_signal(signal.SIGCONT)
@@ -334,9 +326,7 @@ def test_a_target_that_goes_away_is_an_error_and_no_fault_of_ours(here, tmp_path
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("call", PLACES)
-def test_a_call_of_the_system_that_fails_leaves_the_old_environment_or_the_new(
-    call, here
-):
+def test_failing_system_call_keeps_one_environment(call, here):
     variables = {**here.environment, "PYTHONPATH": str(ROOT)}
 
     def failing(position):

@@ -1,4 +1,4 @@
-"""What a source tree that uv fetches, or an archive in the folder, says of sources by its own pyproject.toml."""
+"""Sources in the pyproject.toml of fetched trees and archives."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ def repository(folder: Path, pyproject: str) -> str:
 
 
 @pytest.mark.parametrize("words", ["lock --target cpu", "lock --dry-run", "install"])
-def test_an_index_that_a_repository_chooses_ends_the_command(
-    here, stranger, tmp_path, words
-):
+def test_index_chosen_by_a_repository_is_rejected(here, stranger, tmp_path, words):
     text = f'{HEAD}dependencies = ["filelock"]\n{INDEX}{SOURCE}'
     tree = repository(tmp_path / "tool", text.replace("{host}", stranger.url))
     (here.folder / "requirements.txt").write_text(f"torch\ntool @ {tree}\n", "utf-8")
@@ -53,9 +51,7 @@ LINES = {
 
 @pytest.mark.parametrize("lines", mostly_heavy(LINES, {"by a constraint"}))
 @pytest.mark.parametrize("kind", ["archive", "repository"])
-def test_what_builds_a_fetched_tree_is_asked_when_its_code_was_announced(
-    here, tmp_path, kind, lines
-):
+def test_fetched_build_code_is_announced_first(here, tmp_path, kind, lines):
     messages = tmp_path / "messages"
     heard = []
 
@@ -94,7 +90,7 @@ def test_what_builds_a_fetched_tree_is_asked_when_its_code_was_announced(
 
 
 @pytest.mark.parametrize("name", ["tool.tar.gz", "tool-1.0-py3-none-any.whl"])
-def test_no_code_is_announced_of_what_cannot_be_fetched(here, stranger, name):
+def test_failed_download_announces_no_code(here, stranger, name):
     line = f"torch\n{stranger.url}/{name}\n"
     (here.folder / "requirements.txt").write_text(line, "utf-8")
 

@@ -1,4 +1,4 @@
-"""Wheels of a stranger that write where they may not: the environment that is there stays as it was."""
+"""Malicious wheels: the existing environment stays unchanged."""
 
 import os
 import stat
@@ -30,7 +30,7 @@ def _write(wheel, files):
 
 
 def adding(name, data=b"evil"):
-    """With a further entry."""
+    """Return a change that adds an entry."""
 
     def craft(wheel):
         with zipfile.ZipFile(wheel, "a", zipfile.ZIP_DEFLATED) as archive:
@@ -40,7 +40,7 @@ def adding(name, data=b"evil"):
 
 
 def changed(name, change):
-    """With one file of its metadata altered."""
+    """Return a change to one metadata file."""
 
     def craft(wheel):
         files = _read(wheel)
@@ -58,13 +58,13 @@ def without(name):
 
 
 def halved(wheel):
-    """With the first half of its bytes."""
+    """Keep the first half of a wheel's bytes."""
     data = wheel.read_bytes()
     wheel.write_bytes(data[: len(data) // 2])
 
 
 def linked(wheel):
-    """With a link that leads out, and a file below it."""
+    """Add a link that leads outside, and a file in it."""
     link = zipfile.ZipInfo("filelock/out")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     adding(link, "../../../../../..")(wheel)
@@ -77,7 +77,7 @@ def bomb(wheel):
 
 KINDS: dict[str, Callable[[Path], None]] = {
     "an entry that leads out": adding("../victim"),
-    "an absolute entry": adding("/tmp/torture-evil"),  # noqa: S108  what a hostile wheel names
+    "an absolute entry": adding("/tmp/torture-evil"),  # noqa: S108  a malicious wheel's entry
     "an entry with backslashes": adding("..\\..\\victim"),
     "an entry of data that leads out": adding("filelock-9.9.data/data/../../../victim"),
     "a script in the place of the interpreter": adding(
@@ -128,7 +128,7 @@ def here(workshop, stand_in_folder):
 
 
 def make_app(here):
-    """Make an environment as uv makes one."""
+    """Create an environment with uv."""
     venv = here.folder / "app"
     words = (uv.uv(), "venv", "--no-project", "--python", sys.executable, venv)
     process.run(words, env=here.environment)
@@ -136,7 +136,7 @@ def make_app(here):
 
 
 @pytest.mark.heavy
-def test_a_wheel_that_writes_where_it_may_not_is_not_installed(here):
+def test_wheel_with_foreign_files_is_not_installed(here):
     here.document("install", "--backend", "cpu", "numpy")
     before = (here.folder / ".venv" / "gpuinstall.json").read_text()
     wrong = {}
@@ -149,7 +149,7 @@ def test_a_wheel_that_writes_where_it_may_not_is_not_installed(here):
 
 
 @pytest.mark.heavy
-def test_nor_is_it_left_in_an_environment_of_others(here):
+def test_foreign_files_are_removed_from_unmanaged_environments(here):
     venv = make_app(here)
     settings = (venv / "pyvenv.cfg").read_text()
     into = ("install", "--into", "--venv", "app", "settings", "--backend", "cpu")
@@ -161,9 +161,7 @@ def test_nor_is_it_left_in_an_environment_of_others(here):
 @pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_hostile_wheel_is_refused_or_stays_within_the_environment(
-    here, stand_in_folder, play, kind
-):
+def test_malicious_wheel_stays_in_the_environment(here, stand_in_folder, play, kind):
     play(NO_GPU)
     KINDS[kind](make_wheel(stand_in_folder / "simple", "filelock", "9.9"))
     victim = here.folder.parent / "victim"
@@ -185,7 +183,7 @@ def test_a_hostile_wheel_is_refused_or_stays_within_the_environment(
 
 
 def names(folder):
-    """Return every file below a folder, but caches, what Python compiles, and uv's own lock of an environment."""
+    """Return all files in a folder except caches, bytecode, and uv's lock."""
     apart = {"__pycache__", ".lock", "caches", "served"}
     found: set[str] = set()
     for place, folders, files in os.walk(folder):

@@ -1,4 +1,4 @@
-"""The API as authors of other programs use it, and the events that they may read instead."""
+"""The Python API, and JSON events."""
 
 import json
 import re
@@ -50,7 +50,7 @@ def run(workshop, code):
 
 
 @pytest.mark.heavy
-def test_the_installer_of_an_application_on_the_page_installs_and_starts_it(
+def test_documented_installer_installs_and_starts_an_application(
     workshop,
 ):
     text = (ROOT / "docs" / "api.md").read_text("utf-8")
@@ -63,7 +63,7 @@ def test_the_installer_of_an_application_on_the_page_installs_and_starts_it(
 
 
 @pytest.mark.heavy
-def test_every_call_does_its_step(workshop):
+def test_every_api_call_works(workshop):
     for name in ("locks", "other"):
         (workshop.folder / name).mkdir()
     done = run(workshop, EACH)
@@ -71,7 +71,7 @@ def test_every_call_does_its_step(workshop):
     assert done.out == ""
 
 
-def test_events_are_lines_and_the_document_is_the_last(workshop):
+def test_events_end_with_the_document(workshop):
     done = workshop.run("install", "--json-events", "-v")
     assert (done.status, done.err) == (0, "")
     events = [json.loads(line) for line in done.out.splitlines()]

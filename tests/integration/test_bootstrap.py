@@ -1,4 +1,4 @@
-"""bootstrap.py as people run it: real Pythons, real pip, real uv, and the packages that run these tests."""
+"""bootstrap.py with real Pythons, pip, and uv."""
 
 import json
 import os
@@ -42,16 +42,14 @@ def one_file(tmp_path_factory, wheelhouse):
 
 
 def bootstrap(person, clone, *words, version="3.12", **settings):
-    """Run bootstrap.py of a clone under a Python."""
+    """Run bootstrap.py of a clone with a Python."""
     python = interpreter(version)
     return person.run(python, clone / "bootstrap.py", *words, **settings)
 
 
 @pytest.mark.network
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.12", "3.13"])
-def test_a_clone_hands_over_under_each_python_with_what_the_default_index_has(
-    version, tmp_path
-):
+def test_clone_installs_the_tool_with_each_python(version, tmp_path):
     (tmp_path / "a home").mkdir()
     person, clone = Person(tmp_path / "a home"), copy_project(tmp_path / "a clone")
     done = bootstrap(person, clone, "--help", version=version, cwd=clone)
@@ -64,7 +62,7 @@ def test_a_clone_hands_over_under_each_python_with_what_the_default_index_has(
         assert f"version_info = {version}." in (tool / "pyvenv.cfg").read_text()
 
 
-def test_the_second_run_is_instant_and_makes_nothing(equipped, clone):
+def test_second_run_installs_nothing(equipped, clone):
     [before] = equipped.tools
 
     with within(3):
@@ -76,9 +74,7 @@ def test_the_second_run_is_instant_and_makes_nothing(equipped, clone):
 
 
 @pytest.mark.heavy
-def test_a_changed_source_tree_takes_effect_and_three_environments_are_kept(
-    equipped, clone, tmp_path
-):
+def test_changed_source_takes_effect(equipped, clone, tmp_path):
     person = equipped.copied(tmp_path / "home")
     version = clone / "src" / "gpuinstall" / "__init__.py"
     for change in range(3):
@@ -97,7 +93,7 @@ def test_a_changed_source_tree_takes_effect_and_three_environments_are_kept(
 
 
 @pytest.mark.heavy
-def test_one_file_from_stdin_hands_over_in_an_empty_folder(person, one_file, tmp_path):
+def test_single_file_runs_from_stdin(person, one_file, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     done = person.run(
@@ -113,7 +109,7 @@ def test_one_file_from_stdin_hands_over_in_an_empty_folder(person, one_file, tmp
     assert list(empty.iterdir()) == []
 
 
-def test_the_plain_file_outside_a_clone_names_the_one_that_works(person, clone):
+def test_plain_file_suggests_make_bootstrap(person, clone):
     done = person.run(
         interpreter("3.12"), "-", stdin=(clone / "bootstrap.py").read_text()
     )
@@ -128,7 +124,7 @@ OF_A_CUT_LINE = ("Syntax", "Indentation", "Name", "Attribute", "ModuleNotFound")
 
 
 @pytest.mark.parametrize("cuts", [6, pytest.param(100, marks=pytest.mark.heavy)])
-def test_a_file_cut_anywhere_does_nothing(person, one_file, cuts):
+def test_truncated_file_does_nothing(person, one_file, cuts):
     whole = one_file.read_text()
     code = whole.index('"""\n', whole.index('PAYLOAD = """') + 20)
     chance = random.Random(2)
@@ -151,9 +147,7 @@ def test_a_file_cut_anywhere_does_nothing(person, one_file, cuts):
     assert list(person.home.iterdir()) == []
 
 
-def test_without_a_network_it_says_the_ways_out_within_seconds_and_leaves_nothing(
-    person, clone
-):
+def test_offline_run_lists_alternatives(person, clone):
     with within(15):
         done = bootstrap(person, clone, settings=UNREACHABLE)
 
@@ -170,7 +164,7 @@ def test_without_a_network_it_says_the_ways_out_within_seconds_and_leaves_nothin
     assert list(person.data.iterdir()) == []
 
 
-def test_a_data_folder_that_cannot_be_is_one_line_and_exit_4(person, clone, tmp_path):
+def test_unusable_data_folder_exits_with_4(person, clone, tmp_path):
     (tmp_path / "file").touch()
     done = bootstrap(
         person,
@@ -185,9 +179,7 @@ def test_a_data_folder_that_cannot_be_is_one_line_and_exit_4(person, clone, tmp_
 
 
 @pytest.mark.parametrize("module", ["json", "zlib"])
-def test_a_python_without_its_standard_library_is_told_in_one_line(
-    module, person, clone, tmp_path
-):
+def test_missing_standard_module_is_reported(module, person, clone, tmp_path):
     settings = {"PYTHONPATH": str(no_module(tmp_path, module))}
     done = bootstrap(person, clone, settings=settings)
 
@@ -197,7 +189,7 @@ def test_a_python_without_its_standard_library_is_told_in_one_line(
 
 
 def no_module(folder, name):
-    """A folder in which a module of the standard library is missing, for who looks there first."""
+    """Create a folder in which a standard module is missing."""
     (folder / "without").mkdir(exist_ok=True)
     said = f"raise ModuleNotFoundError('No module named {name}', name={name!r})\n"
     (folder / "without" / f"{name}.py").write_text(said)
@@ -205,7 +197,7 @@ def no_module(folder, name):
 
 
 @pytest.mark.heavy
-def test_an_archive_with_one_byte_changed_is_refused(person, clone):
+def test_changed_uv_archive_is_rejected(person, clone):
     program = bytearray(uv_program().read_bytes())
     program[-1] ^= 1
     with uv_mirror(bytes(program)) as address:
@@ -218,7 +210,7 @@ def test_an_archive_with_one_byte_changed_is_refused(person, clone):
 
 
 @pytest.mark.heavy
-def test_two_runs_at_once_are_fine(person, clone):
+def test_concurrent_runs_succeed(person, clone):
     with ThreadPoolExecutor(2) as pool:
         running = [pool.submit(bootstrap, person, clone, "--help") for _ in range(2)]
         both = [one.result() for one in running]
@@ -229,7 +221,7 @@ def test_two_runs_at_once_are_fine(person, clone):
 
 
 def started_until(pattern, person, clone):
-    """Start bootstrap.py, and return when a file is there."""
+    """Start bootstrap.py, and return once a file exists."""
     run = subprocess.Popen(
         [interpreter("3.12"), clone / "bootstrap.py", "--help"],
         env=person.environment(),
@@ -244,7 +236,7 @@ def started_until(pattern, person, clone):
 
 
 @pytest.mark.heavy
-def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person, clone):
+def test_next_run_cleans_up_a_killed_one(person, clone):
     run = started_until(".new-*/tool", person, clone)
     os.killpg(run.pid, signal.SIGKILL)
     run.communicate()
@@ -255,7 +247,7 @@ def test_a_killed_run_leaves_nothing_broken_and_the_next_cleans_up(person, clone
 
 
 @pytest.mark.heavy
-def test_an_interrupted_run_leaves_nothing(person, clone):
+def test_interrupted_run_leaves_nothing(person, clone):
     run = started_until(".new-*/lockfiles", person, clone)
     run.send_signal(signal.SIGINT)
     _, said = run.communicate(timeout=60)
@@ -268,7 +260,7 @@ def test_an_interrupted_run_leaves_nothing(person, clone):
 
 
 @pytest.mark.heavy
-def test_an_environment_whose_python_is_gone_is_made_again(equipped, clone, tmp_path):
+def test_tool_without_a_python_is_recreated(equipped, clone, tmp_path):
     person = equipped.copied(tmp_path / "home")
     [tool] = person.tools
     (tool / "bin" / "python").unlink()
@@ -278,7 +270,7 @@ def test_an_environment_whose_python_is_gone_is_made_again(equipped, clone, tmp_
 
 
 @pytest.mark.parametrize("version", ["3.7", "3.6"])
-def test_an_older_python_is_told_in_one_line(version, person, clone):
+def test_old_python_is_rejected(version, person, clone):
     done = bootstrap(person, clone, version=version)
 
     assert done.returncode == 2
@@ -288,7 +280,7 @@ def test_an_older_python_is_told_in_one_line(version, person, clone):
     assert list(person.home.iterdir()) == []
 
 
-def test_the_bundle_is_the_same_for_the_same_tree(one_file):
+def test_bundle_is_reproducible(one_file):
     before = one_file.read_bytes()
     succeed(BUNDLE, cwd=one_file.parent.parent)
 
@@ -297,9 +289,7 @@ def test_the_bundle_is_the_same_for_the_same_tree(one_file):
 
 
 @pytest.mark.heavy
-def test_a_command_of_ours_is_run_and_no_package_of_its_name_is_fetched(
-    equipped, clone
-):
+def test_command_name_is_not_installed_as_a_package(equipped, clone):
     run = partial(bootstrap, equipped, clone, settings=UNREACHABLE)
     probe = run("probe", "--json")
     misplaced = run("torch", "doctor")
@@ -321,7 +311,7 @@ def index(tmp_path_factory):
 
 
 @pytest.mark.parametrize("version", mostly_heavy(["3.8", "3.12"], ["3.8"]))
-def test_it_ends_in_an_environment_and_a_lock_and_git_sees_neither(
+def test_bootstrap_creates_environment_and_lock(
     version, equipped, clone, tmp_path, index
 ):
     person = equipped.copied(tmp_path / "home")
@@ -346,9 +336,7 @@ def uninstall(person, *words):
     return person.run(program, "self", "uninstall", *words, cwd=person.data.parent)
 
 
-def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(
-    equipped, tmp_path
-):
+def test_uninstall_asks_and_keeps_environments(equipped, tmp_path):
     person = equipped.copied(tmp_path / "home")
     (person.home / "project" / ".venv").mkdir(parents=True)
     (person.home / ".cache/gpuinstall/pages/a").mkdir(parents=True)
@@ -366,7 +354,7 @@ def test_it_is_removed_only_when_that_is_confirmed_and_environments_stay(
     assert (person.home / "project" / ".venv").exists()
 
 
-def test_only_what_bootstrap_made_is_removed(equipped, tmp_path):
+def test_uninstall_removes_only_bootstraps_files(equipped, tmp_path):
     person = equipped.copied(tmp_path / "home")
     notes = [
         person.data / name / "mine"

@@ -21,7 +21,7 @@ SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 @pytest.fixture(scope="module")
 def debian(tmp_path_factory):
-    """A root of debootstrap with python3, make, and git, and the project."""
+    """Create a Debian root with python3, make, git, and the project."""
     if os.name != "posix" or os.geteuid() != 0:
         pytest.skip("needs root, for chroot")
     debootstrap = shutil.which("debootstrap", path=f"{os.environ['PATH']}:{SYSTEM}")
@@ -36,7 +36,7 @@ def debian(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory, debian):
-    """Variables of an index on loopback with all packages of both commands."""
+    """Serve all packages of both commands, and return the variables."""
     folder = tmp_path_factory.mktemp("packages")
     python = in_debian(
         debian, {}, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"
@@ -60,12 +60,12 @@ def packages(tmp_path_factory, debian):
 
 
 def program(name):
-    """A program of this machine, wherever PATH of the one inside leads."""
+    """Return the path of a program on this machine."""
     return shutil.which(name, path=SYSTEM) or name
 
 
 def in_debian(root, settings, *argv, user="0:0", seconds=300):
-    """Run a program in a Debian."""
+    """Run a program in Debian."""
     environment = {"HOME": "/root", "PATH": SYSTEM, "LC_ALL": "C.UTF-8", **settings}
     return subprocess.run(
         [program("chroot"), f"--userspec={user}", root, *argv],
@@ -94,7 +94,7 @@ def test_bootstrap_needs_no_pip_path_or_home_contents(debian, packages):
     done = in_debian(debian, theirs, "/bin/sh", "-c", script, user="1000:1000")
 
     assert done.returncode == 0, done.stderr
-    print(done.stderr + done.stdout)  # noqa: T201  what a person sees, for who runs this by hand
+    print(done.stderr + done.stdout)  # noqa: T201  shows the output to a person who runs this test
     for said in ("wheel, from the index", "PATH        export PATH="):
         assert said in done.stderr
     assert "Ready       . .venv/bin/activate" in done.stdout
@@ -108,11 +108,11 @@ def test_bootstrap_needs_no_pip_path_or_home_contents(debian, packages):
     assert python.stdout.endswith("+cpu\n"), python.stderr
 
 
-def test_make_test_needs_no_pip_venv_compiler_or_variable(debian):
+def test_make_test_needs_no_pip_venv_or_compiler(debian):
     home = debian / "home" / "bob"
     words = ("git", "clone", "-q", "--no-hardlinks", ROOT, home / "clone")
     subprocess.run(words, check=True)
-    # These settings of pip must not concern the setup.
+    # These pip settings must not affect the setup.
     pip_file = home / ".config" / "pip" / "pip.conf"
     pip_file.parent.mkdir(parents=True)
     pip_file.write_text("[install]\nuser = true\n")
@@ -130,12 +130,12 @@ def test_make_test_needs_no_pip_venv_compiler_or_variable(debian):
         shell = ("/bin/sh", "-c", script)
         done = in_debian(debian, settings, *shell, user=f"{BOB}:{BOB}", seconds=3000)
 
-    print(done.stdout[-2000:])  # noqa: T201  the last lines of a run are its result
+    print(done.stdout[-2000:])  # noqa: T201  shows the last lines of the result
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def share_network(debian):
-    """Copy this machine's hosts and the certificates that it trusts."""
+    """Copy this machine's hosts and trusted certificates."""
     for name in ("resolv.conf", "hosts"):
         shutil.copyfile(f"/etc/{name}", debian / "etc" / name)
     # A company's certificate may be only in the system's store.

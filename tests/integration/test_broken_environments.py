@@ -43,7 +43,7 @@ BROKEN = (
 
 
 def break_it(what, site):
-    """Break the packages of an environment, whose files are hard links to those of a sound one."""
+    """Damage an environment whose files are hard links to those in a copy."""
     module = next(site.glob("torch/_C.cpython-*.so"))
     for path in [
         path for name in GONE.get(what, ()) for path in sorted(site.glob(name))
@@ -78,7 +78,7 @@ def break_it(what, site):
 
 @pytest.fixture(scope="session")
 def torch_index(tmp_path_factory):
-    """PyTorch's index, with the one wheel that is broken here."""
+    """Serve PyTorch's index with the wheel of the damaged torch."""
     folder = tmp_path_factory.mktemp("torch-index")
     (folder / "whl" / "cpu").mkdir(parents=True)
     for wheel in Path(os.environ.get("PIP_FIND_LINKS", "")).glob(WHEEL):
@@ -94,7 +94,7 @@ def sources(torch_index, tmp_path):
 
 @pytest.fixture
 def examined(sources, tmp_path, monkeypatch):
-    """What is found in an environment that was named."""
+    """Return a function that examines a selected environment."""
     monkeypatch.chdir(tmp_path)
 
     def run(clone):
@@ -114,7 +114,7 @@ def examined(sources, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("what", ["torch/lib/libc10.so", "another Python"])
-def test_damage_of_small_torch_blocks_with_fix(what, linked_torch, examined):
+def test_damage_of_small_torch_has_a_fix(what, linked_torch, examined):
     assert examined(linked_torch) == ()
     break_it(what, packages(linked_torch))
     findings = examined(linked_torch)
@@ -124,13 +124,13 @@ def test_damage_of_small_torch_blocks_with_fix(what, linked_torch, examined):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("what", BROKEN)
-def test_damage_blocks_with_fix(what, torch_copy, examined):
+def test_damage_of_torch_has_a_fix(what, torch_copy, examined):
     break_it(what, packages(torch_copy))
     findings = examined(torch_copy)
-    # torch imports sympy late, and this of it later.
+    # torch imports sympy, and this part of it, late.
     assert findings[0].blocking or what == "mpmath, which sympy needs"
     assert findings[0].fixes
 
 
-def test_nothing_is_wrong_with_the_files_of_a_sound_environment(real_torch):
+def test_intact_environment_has_no_damage(real_torch):
     assert found(venv=real_torch, packages=installed_in(real_torch)) == []

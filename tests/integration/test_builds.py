@@ -1,4 +1,4 @@
-"""Code that runs while a package is built: named before, and that of a real C extension."""
+"""Build code is reported before it runs."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def workshop(workshop, play):
 @pytest.mark.parametrize(
     "command", mostly_heavy(["lock -q", "lock --dry-run"], ["lock --dry-run"])
 )
-def test_each_is_named_before_its_code_runs(
+def test_builds_are_reported_before_they_run(
     workshop, stand_in_folder, tmp_path, command
 ):
     served, ran = stand_in_folder / "simple", tmp_path / "ran"
@@ -38,7 +38,7 @@ def test_each_is_named_before_its_code_runs(
 
 
 def packages_in(file):
-    """Return the packages whose code ran."""
+    """Return the packages whose build code ran."""
     return {line.split()[0] for line in file.read_text("utf-8").splitlines()}
 
 
@@ -59,7 +59,7 @@ PyMODINIT_FUNC PyInit_fast_thing(void) { return PyModule_Create(&module); }
 
 @pytest.mark.network
 @pytest.mark.parametrize("words", [(), ("-e", "."), (".",)], ids=" ".join)
-def test_a_c_extension_is_built_by_the_real_setuptools(workshop, words):
+def test_c_extension_is_built_by_setuptools(workshop, words):
     for name, text in (
         ("setup.py", EXTENSION),
         ("needs.txt", "cowsay\n"),

@@ -1,7 +1,8 @@
-"""``make card``, rehearsed on the machine that the first run is expected on: a sandbox in a cloud, with an H200.
+"""``make card`` on a simulated cloud sandbox with an H200.
 
-Its driver and its torch are played. Python 3.12 and torch lie in an environment outside of home, the driver in a
-read-only folder that the loader does not know by itself, and the sandbox reports an old kernel, as gVisor does.
+Python and torch are in an environment outside the home. The driver is in a
+read-only folder that only LD_LIBRARY_PATH contains. The kernel reports an
+old release, as gVisor does.
 """
 
 import json
@@ -40,9 +41,9 @@ int uname(struct utsname *told) {
 
 
 def image(folder):
-    """An environment with torch, as an image has it; return its Python.
+    """Create an image's environment with torch, and return its Python.
 
-    As the default index has it, torch has a label that its distribution does not.
+    Like torch on the default index, its version has no label in METADATA.
     """
     version, tags = TORCH.partition("+")[0], "cp312-cp312-manylinux_2_28_x86_64"
     wheel = make_wheel(folder, "torch", version, tags, modules=modules(TORCH, "cu130"))
@@ -55,7 +56,7 @@ def image(folder):
 
 
 def lay_out(folder, libraries, monkeypatch):
-    """Put the driver where only LD_LIBRARY_PATH leads, and have the kernel say that it is old."""
+    """Put the driver in LD_LIBRARY_PATH, and simulate an old kernel."""
     driver = folder / "driver" / "580.159.03"
     driver.mkdir(parents=True)
     for library in libraries.glob("*/*.so.1"):
@@ -91,20 +92,20 @@ def command(
     budget=540,
     copies=True,
 ):
-    """Return the command that is ``make card`` with its evidence below a folder."""
+    """Return the command of ``make card`` with its evidence in a folder."""
     settings = map(str, (folder, python, limit, budget, copies))
     return [sys.executable, "-c", RUN, *settings]
 
 
 def started(words):
-    """Start a command, whose output can be read as it comes."""
+    """Start a command with readable output."""
     return subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
 
 
 def evidence(folder):
-    """Return the exit of each step on the page, and what its file says."""
+    """Return the exit status and output of each step."""
     page = (folder / "evidence" / "card.md").read_text("utf-8")
     return {
         name: (status, (folder / "evidence" / file).read_text("utf-8"))
@@ -121,7 +122,7 @@ def python(tmp_path, play, libraries, monkeypatch):
 
 
 @pytest.mark.heavy
-def test_after_each_step_the_evidence_so_far_is_whole(tmp_path, python):
+def test_evidence_is_complete_after_each_step(tmp_path, python):
     folder = tmp_path / "card"
     steps = 0
     with started(command(folder, python)) as run:
@@ -143,17 +144,17 @@ def test_after_each_step_the_evidence_so_far_is_whole(tmp_path, python):
     assert shown["--into, undone"][0] == "5", page
     assert shown["what is there"] == ("0", f"torch {TORCH} note 1.0\n"), page
     assert explained["causes"][0]["id"] == "F15"
-    # The small torch computes nothing: test_verify_cpu.py has a kernel that is wrong.
+    # The small torch computes nothing; test_verify_cpu.py has a failing kernel.
     assert "a wrong kernel" in shown
     assert list(shown)[:3] == ["probe", "nvidia-smi", "preflight"]
 
 
 @pytest.mark.heavy
-def test_a_step_that_hangs_is_ended_with_its_children(
+def test_hanging_step_is_stopped_with_its_children(
     tmp_path, python, play_kernels, monkeypatch
 ):
     play_kernels({"*": {"hang": True}})
-    monkeypatch.setenv("PATH", str(tmp_path))  # neither cp nor du, cc or nvidia-smi
+    monkeypatch.setenv("PATH", str(tmp_path))  # contains no cp, du, cc, or nvidia-smi
 
     run = started(command(tmp_path / "card", python, limit=20, budget=60))
     output, _ = run.communicate()
@@ -166,7 +167,7 @@ def test_a_step_that_hangs_is_ended_with_its_children(
 
 
 @pytest.mark.heavy
-def test_a_step_that_ran_out_of_time_keeps_what_it_said(tmp_path, monkeypatch):
+def test_stopped_step_keeps_its_output(tmp_path, monkeypatch):
     monkeypatch.setattr(card, "FOLDER", tmp_path)
     monkeypatch.setattr(card, "LIMIT_S", 2)
     for folder in ("evidence", "work"):
@@ -176,7 +177,7 @@ def test_a_step_that_ran_out_of_time_keeps_what_it_said(tmp_path, monkeypatch):
     assert (step.status, step.output) == (None, "on GPU 3\nno end after 2 s")
 
 
-def test_a_warning_ends_no_run(monkeypatch):
+def test_warning_does_not_stop_the_run(monkeypatch):
     class ReachedError(Exception):
         """The step after the copy."""
 
@@ -191,7 +192,7 @@ def test_a_warning_ends_no_run(monkeypatch):
 
 
 @pytest.mark.heavy
-def test_the_systems_python_is_not_copied(tmp_path):
+def test_system_python_is_not_copied(tmp_path):
     python = Path(sys.base_prefix, "bin", "python3")
     done = process.run([python, "-I", "-c", card.COPY, tmp_path / "copy"])
     assert done.status == 1
@@ -200,7 +201,7 @@ def test_the_systems_python_is_not_copied(tmp_path):
 
 
 @pytest.mark.heavy
-def test_a_run_that_is_ended_takes_its_children_along(tmp_path, python):
+def test_stopped_run_stops_its_children(tmp_path, python):
     with started(command(tmp_path / "card", python)) as run:
         assert run.stdout is not None
         run.stdout.readline()

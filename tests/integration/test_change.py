@@ -1,4 +1,4 @@
-"""The everyday of an environment that others change too: nothing of theirs is lost, and nothing of it stops anything."""
+"""Changes of an environment that other tools change too."""
 
 import shutil
 from dataclasses import replace
@@ -15,7 +15,7 @@ from tests.lab.wheels import make_wheel
 
 @pytest.fixture
 def project(workshop, stand_in_folder, play):
-    """A folder with torch and alpha 1.0 in its environment; there is an alpha 2.0, where a file is a folder, and a beta."""
+    """Create an environment with torch and alpha 1.0, and more wheels."""
     play(NO_GPU)
     for version, data in (("1.0", "alpha/data"), ("2.0", "alpha/data/x.json")):
         files = {"alpha/__init__.py": version, f"alpha/only-{version}.py": "", data: ""}
@@ -34,7 +34,7 @@ def site(project):
 
 
 def with_uv(project, *words):
-    """What a person does with uv in the environment."""
+    """Run uv pip in the environment."""
     succeed(
         [uv.uv(), "pip", *words, "--python", venv(project) / "bin" / "python"],
         env={
@@ -45,7 +45,7 @@ def with_uv(project, *words):
 
 
 def holds(project):
-    """The packages of the environment but torch's own, by name."""
+    """Return the installed test packages with their versions."""
     names = {"alpha", "beta", "cowsay", "numpy"}
     installed = [path.stem.split("-") for path in site(project).glob("*.dist-info")]
     return {name: version for name, version in installed if name in names}
@@ -57,14 +57,14 @@ def said_by(project, *words):
 
 
 def wait_until_asked(stand_in, running, ending=""):
-    """Wait until a command has asked the index for cowsay."""
+    """Wait until a command has requested cowsay from the index."""
     paths: list[str] = []
     while not any("cowsay" in path and path.endswith(ending) for path in paths):
         paths = [asked.path for asked in stand_in.log]
         assert running.poll() is None, running.communicate()
 
 
-def test_no_server_is_asked_for_the_torch_that_stays(project, stand_in):
+def test_unchanged_torch_is_not_requested(project, stand_in):
     stand_in.forget()
     project.succeed("install", "cowsay")
     project.succeed("remove", "cowsay")
@@ -74,7 +74,7 @@ def test_no_server_is_asked_for_the_torch_that_stays(project, stand_in):
 
 
 @pytest.mark.heavy
-def test_what_pip_changes_while_we_fetch_is_seen(project, stand_in):
+def test_concurrent_pip_change_is_detected(project, stand_in):
     stand_in.default.pace = 0.3
     running = project.start("install", "cowsay", "alpha==2.0")
     wait_until_asked(stand_in, running, ".whl")
@@ -88,7 +88,7 @@ def test_what_pip_changes_while_we_fetch_is_seen(project, stand_in):
     assert (venv(project) / "saved.ipynb").exists()
 
 
-def test_run_starts_in_an_environment_that_was_moved(project):
+def test_run_repairs_a_moved_environment(project):
     there = replace(project, folder=project.folder.with_name("elsewhere"))
     project.folder.rename(there.folder)
     said = said_by(there, "run", "python", "-c", "print('started')")
@@ -99,7 +99,7 @@ def test_run_starts_in_an_environment_that_was_moved(project):
 
 
 @pytest.mark.parametrize("word", mostly_heavy(["Moved", "Copied"], {"Copied"}))
-def test_a_moved_or_copied_environment_is_made_right(project, stand_in, word):
+def test_sync_repairs_a_moved_or_copied_environment(project, stand_in, word):
     there = replace(project, folder=project.folder.with_name("elsewhere"))
     with_uv(project, "install", "cowsay")
     if word == "Moved":
@@ -122,7 +122,7 @@ def test_a_moved_or_copied_environment_is_made_right(project, stand_in, word):
 
 @pytest.mark.heavy
 @pytest.mark.root
-def test_what_is_mounted_in_an_environment_outlives_every_change(project, tmp_path):
+def test_mounted_folders_survive_every_change(project, tmp_path):
     mine = tmp_path / "data" / "mine.txt"
     mine.parent.mkdir()
     mine.write_text("mine")
@@ -141,7 +141,7 @@ def test_what_is_mounted_in_an_environment_outlives_every_change(project, tmp_pa
 
 
 @pytest.mark.heavy
-def test_a_command_that_waited_knows_what_the_other_has_done(project, stand_in):
+def test_waiting_command_sees_the_other_change(project, stand_in):
     stand_in.default.pace = 1.0
     first = project.start("install", "cowsay")
     wait_until_asked(stand_in, first)
@@ -153,7 +153,7 @@ def test_a_command_that_waited_knows_what_the_other_has_done(project, stand_in):
     assert 'name = "cowsay"' in project.lock("pylock.cpu.toml")
 
 
-def test_a_command_that_waited_reads_the_files_of_the_folder_anew(project, stand_in):
+def test_waiting_command_reads_project_files_again(project, stand_in):
     stand_in.default.pace = 60.0
     first = project.start("install", "cowsay")
     wait_until_asked(stand_in, first)
@@ -178,7 +178,7 @@ AT_ONCE = (
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
-def test_commands_at_once_lose_nothing_of_one_another(project, count):
+def test_concurrent_commands_lose_no_change(project, count):
     project.succeed("install", "cowsay")
     running = [project.start(*words) for words in AT_ONCE[:count]]
     outputs = [one.communicate(timeout=300) for one in running]

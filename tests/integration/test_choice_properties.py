@@ -1,4 +1,4 @@
-"""What has to be true of every choice of programs, over an index with programs of each kind and the whole catalogue."""
+"""Properties of every resolution, with an index of unusual programs."""
 
 import os
 from itertools import pairwise
@@ -48,7 +48,7 @@ INDEX = Path(__file__).parent.parent / "data" / "choice_index.txt"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """Five releases of torch, and programs of each kind."""
+    """Create five torch releases and unusual programs."""
     releases = ["2.2.2", "2.7.1", "2.10.0", "2.13.0", "2.15.0"]
     folder = catalog_index(
         tmp_path_factory.mktemp("choices"), releases, platforms=["linux-x86_64"]
@@ -86,7 +86,7 @@ def session(
 
 
 def version_of(words, gpus, driver, session):
-    """The versions that some words come to; None: refused."""
+    """Return the resolved versions, or None for a rejection."""
     request = LockRequest(
         machine_in_words(gpus, driver), Request((words,), python="3.12"), load_catalog()
     )
@@ -94,7 +94,7 @@ def version_of(words, gpus, driver, session):
         return resolve_locks([request], session)[0].versions
     except (NoBuildError, MachineError):
         return None
-    except InstallationError as error:  # the index lists no xformers for a backend
+    except InstallationError as error:  # the index has no xformers for a backend
         if error.code != FAMILY_UNLISTED:
             raise
         return None
@@ -102,9 +102,7 @@ def version_of(words, gpus, driver, session):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("card", CARDS)
-def test_a_newer_driver_never_gives_an_older_program_or_a_refusal_and_one_more_gpu_changes_nothing(
-    session, card
-):
+def test_newer_driver_never_selects_older_programs(session, card):
     for words in PROGRAMS:
         answers = [
             version_of(words, (card,), driver, session) for driver in CARDS[card]

@@ -1,4 +1,4 @@
-"""docs/cluster.md on the real thing: its lines on a Slurm cluster and on a Ray cluster of this machine."""
+"""Commands of docs/cluster.md on Slurm and Ray clusters on this machine."""
 
 import json
 import os
@@ -31,7 +31,7 @@ NODES = {
 
 
 def block(section, language):
-    """Return the first block of code in a section of the page."""
+    """Return the first code block of a section."""
     page = (ROOT / "docs" / "cluster.md").read_text("utf-8")
     text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     found = re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)
@@ -40,7 +40,7 @@ def block(section, language):
 
 
 def check_report(screen, failed_command):
-    """Check what ``report`` prints of the nodes."""
+    """Check the report of the nodes."""
     assert [
         line
         for line in screen.splitlines()
@@ -65,7 +65,7 @@ def wheels(tmp_path_factory):
 
 
 @needs_slurm
-def test_the_lines_of_the_page_on_slurm(wheels):
+def test_slurm_commands_of_the_page_work(wheels):
     job = f"salloc --quiet --nodes=3 sh -c {shlex.quote(block('Slurm', 'sh'))}\n"
     done = run_on_slurm(NODES, wheels, job)
 
@@ -93,7 +93,7 @@ cluster.shutdown()
 
 @pytest.fixture
 def ray_nodes(wheels, libraries, tmp_path):
-    """The folder that the nodes of a running cluster share, with a lock for all of them."""
+    """Create the shared folder of a running cluster, with a lock."""
     played = {
         name: environment(driver or HEALTHY, libraries, tmp_path)
         for name, driver in NODES.items()
@@ -133,7 +133,7 @@ def ray_nodes(wheels, libraries, tmp_path):
 
 @pytest.mark.heavy
 @pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: lockfiles/heavy.txt")
-def test_the_lines_of_the_page_on_ray(ray_nodes):
+def test_ray_code_of_the_page_works(ray_nodes):
     code = block("Ray", "python")
     succeed(
         [sys.executable, "-c", code], env=ray_nodes.environment, cwd=ray_nodes.folder

@@ -1,4 +1,4 @@
-"""Extensions compiled here against torch's own headers: read before the download, and linked on the disk alone."""
+"""Extensions compiled with torch's headers: inspected, then linked."""
 
 import subprocess
 import time
@@ -38,7 +38,7 @@ STABLE_TORCH_LIBRARY_IMPL(example, CPU, m) { m.impl("same", &boxed); }
 
 @pytest.fixture
 def site(tmp_path, real_torch):
-    """A folder of packages with the real torch 2.13.0 for the CPU."""
+    """Create a site folder with the real torch 2.13.0 for the CPU."""
     site = tmp_path / "site"
     site.mkdir()
     for entry in packages(real_torch).iterdir():
@@ -47,7 +47,7 @@ def site(tmp_path, real_torch):
 
 
 def put(site, library):
-    """Install a library as a package of its own."""
+    """Install a library as a separate package."""
     (site / "example").mkdir()
     (site / "example" / "_C.so").write_bytes(library.read_bytes())
     (site / "example-1.0.dist-info").mkdir()
@@ -56,7 +56,7 @@ def put(site, library):
 
 
 def on_disk(site):
-    """What the check of a staged environment says of the package, with the reader of wheels switched off."""
+    """Return the link faults of the installed package."""
     found = link_faults(read_libraries(site), system_libraries())
     return [
         (fault.reason.code, fault.name)
@@ -66,7 +66,7 @@ def on_disk(site):
 
 
 def before(library):
-    """What is read of it in its wheel, before the download."""
+    """Return the package's requirements, read from its wheel."""
     wheel = WheelReader(Bytes(archive({"example/_C.so": library.read_bytes()})))
     return read_needs(Tables(wheel), wheel.members).torch
 
@@ -86,14 +86,14 @@ LIES: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_what_a_name_hides_is_found_on_the_disk_alone(site, tmp_path, lie):
+def test_wrong_library_is_detected_after_installation(site, tmp_path, lie):
     how, code = LIES[lie]
     library = native_library(tmp_path / "_C.so", **{"needs": CPU, **how})  # type: ignore[arg-type]
 
     assert code in {found for found, _ in on_disk(put(site, library))}
 
 
-def test_a_good_library_is_linked_to_the_real_torch_in_two_seconds(site, tmp_path):
+def test_correct_library_is_linked_quickly(site, tmp_path):
     put(
         site,
         native_library(tmp_path / "_C.so", undefined=[FROM_2_9, STABLE], needs=CPU),
@@ -106,7 +106,7 @@ def test_a_good_library_is_linked_to_the_real_torch_in_two_seconds(site, tmp_pat
 
 
 def compiled(folder, include, code=ORDINARY):
-    """Compile against torch's headers, with its symbols left open."""
+    """Compile with torch's headers, and leave its symbols undefined."""
     library = folder / "_C.so"
     flags = [
         "-std=c++20",
@@ -139,9 +139,7 @@ def compiled(folder, include, code=ORDINARY):
 @pytest.mark.parametrize(
     ("code", "kind"), [(ORDINARY, "ordinary"), (STABLE_CODE, "stable")]
 )
-def test_what_is_compiled_against_the_real_torch_fits_it_before_and_after(
-    site, tmp_path, code, kind
-):
+def test_compiled_code_matches_the_real_torch(site, tmp_path, code, kind):
     library = compiled(tmp_path, site / "torch" / "include", code)
 
     needs = before(library)

@@ -1,4 +1,4 @@
-"""Indexes that ask for a password: it comes from the address or the keyring, and is seen nowhere."""
+"""Indexes that require a password from the URL or keyring."""
 
 import os
 from dataclasses import replace
@@ -10,9 +10,7 @@ from tests.lab.index import Habits, StandInIndex
 from tests.lab.workshop import Workshop
 
 
-def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(
-    stand_in_folder, tmp_path
-):
+def test_torch_index_login_is_used_and_hidden(stand_in_folder, tmp_path):
     habits = Habits(absolute=False, torch_credentials="me:s3cr3t")
     with StandInIndex(stand_in_folder, habits) as index:
         here = Workshop.made(tmp_path, index.environment())
@@ -42,9 +40,7 @@ def test_credentials_of_a_torch_index_open_it_and_stay_out_of_sight(
 
 
 @pytest.mark.heavy
-def test_a_password_that_only_the_keyring_has_opens_the_index(
-    stand_in_folder, play, tmp_path
-):
+def test_keyring_password_is_used(stand_in_folder, play, tmp_path):
     play(RTX_4090)
     keyring = tmp_path / "bin" / "keyring"
     keyring.parent.mkdir()

@@ -1,4 +1,4 @@
-"""What commands print with ``--json`` is what docs/documents.md describes."""
+"""JSON documents of commands match their schemas."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from tools.documents import (
 
 
 @pytest.mark.heavy
-def test_every_key_that_a_command_prints_has_a_meaning_in_the_docs(tmp_path):
+def test_printed_documents_match_their_schemas(tmp_path):
     if shutil.which("cc") is None:
         pytest.skip("no C compiler (cc) to build the fake NVIDIA libraries")
     schemas = {name: read(file) for name, file in schemas_of_documents().items()}

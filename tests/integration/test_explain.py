@@ -1,4 +1,4 @@
-"""``gpuinstall explain`` as a person and a program meet it."""
+"""``gpuinstall explain`` on a terminal."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ NO_KERNEL = (
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")
-def test_a_paste_in_a_terminal_is_read_to_its_end():
+def test_pasted_text_is_read_to_its_end():
     import pty
 
     ours, theirs = pty.openpty()
@@ -37,7 +37,7 @@ def test_a_paste_in_a_terminal_is_read_to_its_end():
 CPU_BUILD = "AssertionError: Torch not compiled with CUDA enabled"
 
 
-def test_no_command_is_one_of_a_uv_that_is_not_on_the_path(workshop, play):
+def test_hint_contains_the_path_of_uv(workshop, play):
     play(NO_GPU)
     for path, name in (
         ("/usr/bin:/bin", str(uv.uv())),

@@ -1,4 +1,4 @@
-"""What is exported, given to the tools that it is for: real pip and uv against the stand-in index."""
+"""Exports read by real pip and uv."""
 
 import shutil
 import sys
@@ -16,14 +16,14 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 @pytest.fixture(scope="module")
 def index(catalog_wheels):
-    """A stand-in index that every test here shares."""
+    """Serve an index for all tests."""
     with StandInIndex(catalog_wheels) as index:
         yield index
 
 
 @pytest.fixture(scope="module")
 def locked(index, tmp_path_factory):
-    """A folder with locks for cu126 on Linux and for the CPU."""
+    """Create a folder with locks for cu126 and the CPU."""
     workshop = Workshop.made(tmp_path_factory.mktemp("export"), index.environment())
     gpu = ("--gpu", "RTX 4090", "--driver", "550.90")
     workshop.document("lock", "torch", "torchvision", "--python", PYTHON, *gpu)
@@ -33,7 +33,7 @@ def locked(index, tmp_path_factory):
 
 @pytest.fixture
 def workshop(locked, tmp_path):
-    """The same locks in a folder for one test alone."""
+    """Copy the locks to a test's own folder."""
     return replace(locked, folder=shutil.copytree(locked.folder, tmp_path / "project"))
 
 
@@ -61,7 +61,7 @@ def pip_install(workshop, file):
 
 
 @pytest.mark.heavy
-def test_pip_takes_condas_pip_section_as_conda_hands_it_over(workshop):
+def test_pip_accepts_the_pip_section_of_conda(workshop):
     document = yaml.safe_load(
         export(workshop, "conda", "--lock", "pylock.cu126.toml")["text"]
     )

@@ -1,4 +1,4 @@
-"""Sixty moments at which a change is hindered: signals, a full disk, no inodes, small files, a disk for reading alone."""
+"""Sixty interruptions of a change: signals, full disks, and file limits."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ pytestmark = [
 
 @pytest.fixture
 def project(workshop, stand_in_folder, play):
-    """A folder on a small disk of its own with an environment, and files of the user's in it."""
+    """Create an environment with user files on a small disk."""
     play(NO_GPU)
     publish_big(stand_in_folder / "simple", FILES)
     options = "size=100m,nr_inodes=20000"
@@ -52,7 +52,7 @@ def project(workshop, stand_in_folder, play):
 
 
 class Hindrance(NamedTuple):
-    """What hinders a command."""
+    """An interruption of a command."""
 
     what: str
     before: Callable[[], object] = bool
@@ -68,7 +68,7 @@ class Hindrance(NamedTuple):
 
 
 def hindrances(folder, seconds):
-    """Yield all, for commands that take so many seconds in a folder."""
+    """Yield all interruptions of commands with this duration."""
     moments = [seconds * (part + 0.5) / PARTS for part in range(PARTS)]
     for name in SIGNALS:
         number = getattr(signal, name)
@@ -88,7 +88,7 @@ def hindrances(folder, seconds):
         yield Hindrance(what, at=at, then=then, is_put_back=False)
 
 
-def test_a_hindered_change_leaves_the_old_environment_or_the_new(project, capsys):
+def test_interrupted_change_leaves_one_complete_environment(project, capsys):
     folder, venv = project.folder, project.folder / ".venv"
     began = time.monotonic()
     started(project, CHANGES[-1]).wait()
@@ -117,13 +117,13 @@ def test_a_hindered_change_leaves_the_old_environment_or_the_new(project, capsys
 
 
 def end_group(number, process_id):
-    """Send a signal to a process and all that it has started."""
+    """Send a signal to a process group."""
     with suppress(ProcessLookupError):
         os.killpg(process_id, number)
 
 
 def fill(folder, kilobytes):
-    """Leave so many kB on the disk of a folder."""
+    """Leave this number of kB on a disk."""
     status = os.statvfs(folder)
     free = status.f_bavail * status.f_frsize - kilobytes * 1024
     with (folder / "filler").open("wb") as file:
@@ -131,12 +131,12 @@ def fill(folder, kilobytes):
 
 
 def use_up_inodes(folder, count):
-    """Leave so many inodes on the disk of a folder."""
+    """Leave this number of inodes on a disk."""
     for number in range(os.statvfs(folder).f_favail - count):
         (folder / f"filler{number}").touch()
 
 
 def make_read_only(folder, _process_id):
-    """Let a disk be read alone, from when no file of it is being written."""
+    """Remount a disk read-only once no file is open for writing."""
     while not process.run(["mount", "-o", "remount,ro", folder]).ok:
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Which pages of the indexes a lock reads."""
+"""Index pages that a lock requests."""
 
 from tests.lab.index import StandInIndex
 from tests.lab.releases import LINUX, catalog_index

@@ -1,4 +1,4 @@
-"""The whole pipeline as a user runs it: real uv, real HTTP to a stand-in index, a compiled driver, real bindings."""
+"""Installation with real uv, HTTP, and a compiled driver."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from tests.lab.pace import within
 
 
 def leftovers(workshop):
-    """What lies beside an environment although nobody works on it."""
+    """Return files that an ended run has left."""
     work = workshop.folder / ".venv.gpuinstall"
     expected = {"last", "lock", ".gitignore"}
     return (
@@ -32,9 +32,7 @@ def leftovers(workshop):
 
 
 @pytest.mark.heavy
-def test_a_uv_that_outlives_its_killed_run_writes_nothing_into_the_next_one(
-    workshop, play
-):
+def test_abandoned_uv_does_not_affect_the_next_run(workshop, play):
     play(RTX_4090)
     running = workshop.start("install", "torch==2.13.0")
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
@@ -61,7 +59,7 @@ def test_a_uv_that_outlives_its_killed_run_writes_nothing_into_the_next_one(
 
 
 def fills_an_environment(child):
-    """Whether this process is uv at work on the packages of an environment that is being made."""
+    """Return whether a process is uv installing into a staged environment."""
     try:
         words = Path(f"/proc/{child}/cmdline").read_bytes()
     except OSError:
@@ -70,9 +68,7 @@ def fills_an_environment(child):
 
 
 @pytest.mark.heavy
-def test_a_mirror_without_cache_headers_sends_each_file_once(
-    workshop, stand_in, monkeypatch
-):
+def test_mirror_without_cache_headers_sends_files_once(workshop, stand_in, monkeypatch):
     monkeypatch.setattr("tests.lab.index._PAGE", {})
     monkeypatch.setattr("tests.lab.index._FILE", {})
     workshop.succeed("install", "torchvision")
@@ -86,7 +82,7 @@ def test_a_mirror_without_cache_headers_sends_each_file_once(
     sys.platform != "linux",
     reason="only Linux has a file system that not even root may write",
 )
-def test_a_folder_that_may_not_be_written_is_one_clear_line(workshop, stand_in, play):
+def test_unwritable_folder_is_reported(workshop, stand_in, play):
     play(RTX_4090)
     done = workshop.run("install", "--venv", "/sys/here/.venv")
     assert done.status == 4
@@ -98,7 +94,7 @@ def test_a_folder_that_may_not_be_written_is_one_clear_line(workshop, stand_in, 
 @pytest.mark.parametrize(
     "name", mostly_heavy(["SIGINT", "SIGTERM", "SIGHUP"], ["SIGINT"])
 )
-def test_an_interrupted_run_leaves_nothing_behind(workshop, stand_in, play, name):
+def test_interrupted_install_leaves_nothing(workshop, stand_in, play, name):
     play(RTX_4090)
     stand_in.r2.pace = 2.0
     running = workshop.start("install")
@@ -114,7 +110,7 @@ def test_an_interrupted_run_leaves_nothing_behind(workshop, stand_in, play, name
 
 @pytest.fixture
 def dropping():
-    """A host that lets every connection hang, as a firewall does."""
+    """Serve a host on which every connection hangs."""
     with (
         closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as full,
         ExitStack() as waiting,
@@ -127,9 +123,7 @@ def dropping():
 
 
 @pytest.mark.heavy
-def test_an_interrupt_does_not_wait_for_a_host_that_does_not_answer(
-    workshop, play, dropping
-):
+def test_interrupt_does_not_wait_for_a_hanging_host(workshop, play, dropping):
     play(RTX_4090)
     deaf = workshop.having(GPUINSTALL_TORCH_INDEX=f"{dropping}/whl")
     running = deaf.start("install", "--json")
@@ -154,13 +148,13 @@ def test_an_interrupt_does_not_wait_for_a_host_that_does_not_answer(
         pytest.param("dropping", ("UV_DEFAULT_INDEX",), marks=pytest.mark.heavy),
     ],
 )
-def test_a_silent_default_index_is_found_out_before_uv_asks_it_and_said_once(
+def test_unreachable_default_index_is_reported_once(
     workshop, play, dropping, host, silent
 ):
     play(RTX_4090)
     address = dropping if host == "dropping" else host
     deaf = workshop.having(**dict.fromkeys(silent, f"{address}/simple"))
-    with within(8):  # uv alone would be patient for 45 s
+    with within(8):  # uv would wait for 45 s
         done = deaf.run("install")
     assert done.status == 4, done.err
     assert done.err.count(address.removeprefix("http://")) == 1
@@ -169,12 +163,12 @@ def test_a_silent_default_index_is_found_out_before_uv_asks_it_and_said_once(
 
 
 def asked_wheels(stand_in):
-    """The packages of whose wheels something was sent."""
+    """Return the packages whose wheels were sent."""
     return {name.partition("-")[0] for name in stand_in.sent()}
 
 
 def in_pieces(host, sign, pieces):
-    """Let a host send the wheels whose addresses hold ``sign`` in their own time."""
+    """Let a host send matching wheels in pieces."""
     respond = host.respond
 
     def answer(path, headers):
@@ -190,7 +184,7 @@ def in_pieces(host, sign, pieces):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_transfer_that_is_ended_leaves_the_old_environment_and_the_next_fetches_only_what_is_missing(
+def test_interrupted_download_continues_with_missing_files(
     workshop, stand_in, play, number
 ):
     play(RTX_4090)
@@ -231,7 +225,7 @@ def test_a_transfer_that_is_ended_leaves_the_old_environment_and_the_next_fetche
 
 @pytest.fixture
 def proxy():
-    """A proxy that fetches for others, and logs what."""
+    """Serve a logging proxy."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def forward(address, headers):
@@ -261,9 +255,7 @@ def proxy():
 
 
 @pytest.mark.heavy
-def test_behind_a_proxy_files_come_through_it_and_the_relay_does_not(
-    workshop, stand_in, proxy, play
-):
+def test_proxy_transfers_index_files(workshop, stand_in, proxy, play):
     play(RTX_4090)
     named = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), proxy.url)
     nowhere = dict.fromkeys(("NO_PROXY", "no_proxy"), "intranet.example")
@@ -279,16 +271,14 @@ def test_behind_a_proxy_files_come_through_it_and_the_relay_does_not(
 
 
 @pytest.mark.heavy
-def test_over_tls_with_a_certificate_of_ones_own_files_come_to_the_relay_alone(
-    workshop, stand_in, play, tmp_path
-):
+def test_custom_certificate_serves_index_files(workshop, stand_in, play, tmp_path):
     play(RTX_4090)
     certificate = tmp_path / "loopback.pem"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=loopback -addext subjectAltName=IP:127.0.0.1"
     leaf = [
         "-addext",
         "basicConstraints=critical,CA:FALSE",
-    ]  # uv takes no authority for a server
+    ]  # uv accepts no CA certificate as a server certificate
     process.run(
         [*command.split(), *leaf, "-keyout", certificate, "-out", tmp_path / "made.crt"]
     )

@@ -1,4 +1,4 @@
-"""The real thing: torch's CPU build from find-links, the rest from the default index, real kernels, real pip and uv."""
+"""Installation of the real torch CPU build."""
 
 import os
 import re
@@ -20,7 +20,7 @@ WHEEL = "torch-2.13.0+cpu-cp311-*linux*_x86_64.whl"
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A folder in which the CPU build was installed once."""
+    """Install the CPU build once."""
     find_links = os.environ.get("PIP_FIND_LINKS", "")
     if not any(Path(find_links).glob(WHEEL)):
         pytest.skip(
@@ -38,7 +38,7 @@ def project(tmp_path_factory):
     return workshop
 
 
-def test_the_environment_runs_and_its_scripts_start(project):
+def test_installed_torch_and_its_scripts_run(project):
     assert project.python(
         "import torch; print(torch.__version__, (torch.ones(2, 2) @ torch.ones(2, 2)).sum().item())"
     ) == ("2.13.0+cpu 8.0")
@@ -46,7 +46,7 @@ def test_the_environment_runs_and_its_scripts_start(project):
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash", "zsh"])
-def test_activating_it_gives_its_python(project, shell):
+def test_activated_environment_uses_its_python(project, shell):
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
     done = process.run(
@@ -55,14 +55,14 @@ def test_activating_it_gives_its_python(project, shell):
     assert done.out.strip() == str(project.folder / ".venv" / "bin" / "python")
 
 
-def test_a_second_run_leaves_it_alone(project):
+def test_second_install_changes_nothing(project):
     data = project.document("install", "--backend", "cpu", "torch==2.13.0")["data"]
     assert (data["environment"]["status"], data["bytes"]) == ("none", 0)
     assert data["seconds"] < slowness()
 
 
-def test_plain_pip_and_uv_add_to_it_and_keep_torch(project):
-    """The torch index may not be there: then a package of the family is refused, and never the default index's."""
+def test_pip_and_uv_keep_the_installed_torch(project):
+    """Without a torch index, family packages are rejected, not replaced."""
     constrained = {
         **project.environment,
         "UV_CONSTRAINT": (project.folder / ".venv" / "constraints.txt").as_uri(),
@@ -93,26 +93,26 @@ def test_plain_pip_and_uv_add_to_it_and_keep_torch(project):
 
 
 def installed(python):
-    """What is there beside pip, which is no part of a lock."""
+    """Return installed packages except pip, which is not locked."""
     listed = succeed([uv.uv(), "pip", "freeze", "--exclude", "pip", "--python", python])
     return set(listed.out.splitlines())
 
 
 @pytest.fixture
 def empty(tmp_path, project):
-    """The interpreter of an empty environment."""
+    """Return the interpreter of an empty environment."""
     base = (project.folder / ".venv" / "bin" / "python").resolve()
     succeed([base, "-m", "venv", "--without-pip", tmp_path / "empty"])
     return tmp_path / "empty" / "bin" / "python"
 
 
-def test_plain_uv_installs_the_same_from_the_lock(project, empty):
+def test_plain_uv_installs_the_lock(project, empty):
     lock = project.folder / "pylock.cpu.toml"
     succeed([uv.uv(), "pip", "sync", "--python", empty, lock], env=project.environment)
     assert installed(empty) == installed(project.folder / ".venv" / "bin" / "python")
 
 
-def test_plain_pip_installs_the_same_from_the_lock(project, empty):
+def test_plain_pip_installs_the_lock(project, empty):
     lock = project.folder / "pylock.cpu.toml"
     succeed(
         [sys.executable, "-m", "pip", "--python", empty, "install", "-q", "-r", lock]
@@ -127,9 +127,7 @@ def test_plain_pip_installs_the_same_from_the_lock(project, empty):
         ('requires-python = "==3.11.*"', 'requires-python = "==3.9.*"'),
     ],
 )
-def test_plain_uv_and_pip_refuse_a_lock_for_another_machine(
-    project, empty, tmp_path, edit
-):
+def test_plain_tools_reject_another_machines_lock(project, empty, tmp_path, edit):
     lock = tmp_path / "pylock.cpu.toml"
     lock.write_text(project.lock("pylock.cpu.toml").replace(*edit), "utf-8")
     by_uv = process.run(

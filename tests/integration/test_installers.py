@@ -1,4 +1,4 @@
-"""docs/api.md: its programs in other languages, run or read by their own tools, and the schemas read by Node."""
+"""Programs of docs/api.md in other languages."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def program(language):
 
 
 def node_finds(*pairs):
-    """What a Node program finds wrong in documents, each by its schema."""
+    """Return faults of documents, found by a Node program."""
     orders = [
         {"schema": read(schema), "document": document} for schema, document in pairs
     ]
@@ -36,7 +36,7 @@ def node_finds(*pairs):
 
 @pytest.mark.heavy
 @needs_node
-def test_a_node_program_plans_and_installs(workshop, play):
+def test_node_program_plans_and_installs(workshop, play):
     folder = workshop.folder
     (folder / "installer.mjs").write_text(
         program("js").replace(
@@ -68,7 +68,7 @@ def test_a_node_program_plans_and_installs(workshop, play):
 
 
 @needs_node
-def test_node_finds_every_recorded_document_valid_and_a_wrong_one_not():
+def test_node_validates_recorded_documents():
     documents = [
         (schema, read(f"documents/{name}.json"))
         for name, schema in schemas_of_documents().items()
@@ -81,7 +81,7 @@ def test_node_finds_every_recorded_document_valid_and_a_wrong_one_not():
     ]
 
 
-def test_the_powershell_program_is_powershell():
+def test_powershell_program_parses():
     tree = parsed(program("powershell"))
     assert not tree.root_node.has_error
     assert len(nodes(tree, "function_statement")) == 2

@@ -1,4 +1,4 @@
-"""torch put into environments that others made: real uv, a stand-in index, a played driver."""
+"""torch in unmanaged environments, with real uv."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ proof.check_import = struck
 
 
 def plain_venv(workshop):
-    """An application's own environment, with an older torch and a package that nobody else knows."""
+    """Create an application's own environment."""
     venv = workshop.folder / "app"
     succeed(
         [uv.uv(), "venv", "--no-project", "--python", sys.executable, venv],
@@ -43,7 +43,7 @@ def plain_venv(workshop):
 
 
 def conda_like(workshop):
-    """A prefix of Python's own layout with ``conda-meta``: no pyvenv.cfg, its packages in its own library."""
+    """Create a prefix with ``conda-meta`` and without pyvenv.cfg."""
     prefix = workshop.folder / "miniconda"
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     (prefix / "bin").mkdir(parents=True)
@@ -68,7 +68,7 @@ def conda_like(workshop):
 
 
 def fill(workshop, environment):
-    """Put the application and an older torch into an environment; return what is in it."""
+    """Install an application and an older torch; return all files."""
     python, site = (
         environment / "bin" / "python",
         next(environment.glob("lib/python*/site-packages")),
@@ -83,7 +83,7 @@ def fill(workshop, environment):
 
 
 def files(environment):
-    """Every file of the environment's packages and commands, but what Python compiles and what an undo needs."""
+    """Return files of packages and commands, without undo data."""
     folders = [*environment.glob("lib/python*/site-packages"), environment / "bin"]
     found = (
         path
@@ -98,9 +98,7 @@ def files(environment):
     }
 
 
-def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it(
-    workshop, play, play_kernels
-):
+def test_failing_kernel_undoes_into(workshop, play, play_kernels):
     play(RTX_4090)
     environment = conda_like(workshop)
     before = fill(workshop, environment)
@@ -124,7 +122,7 @@ def test_torch_goes_into_an_environment_of_others_and_a_failing_kernel_undoes_it
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("make", [plain_venv, conda_like])
-def test_a_killed_change_is_put_back_and_a_whole_one_undone(workshop, play, make):
+def test_killed_into_is_rolled_back(workshop, play, make):
     play(RTX_4090)
     environment = make(workshop)
     before = fill(workshop, environment)
@@ -148,9 +146,7 @@ def test_a_killed_change_is_put_back_and_a_whole_one_undone(workshop, play, make
 
 
 @pytest.mark.heavy
-def test_a_torch_that_runs_here_keeps_its_version_and_its_build_unless_asked(
-    workshop, play
-):
+def test_working_torch_is_kept_with_into(workshop, play):
     play(RTX_4090)
     environment = plain_venv(workshop)
     fill(workshop, environment)
@@ -168,7 +164,7 @@ def test_a_torch_that_runs_here_keeps_its_version_and_its_build_unless_asked(
 
 
 def struck(workshop, *arguments):
-    """Run until the moment when the packages are in and nothing is proven, and die there."""
+    """Run a command that is killed after the installation."""
     run = "from gpuinstall.cli.main import run_command_line; run_command_line(__import__('sys').argv[1:])"
     words = [sys.executable, "-c", f"{KILLED}{run}", *arguments]
     return process.run(
@@ -178,7 +174,7 @@ def struck(workshop, *arguments):
     )
 
 
-def test_the_systems_python_is_never_touched(workshop, play):
+def test_system_python_is_never_changed(workshop, play):
     play(RTX_4090)
     system = conda_like(workshop)
     into = ("install", "--into", "--venv", str(system))
@@ -210,12 +206,12 @@ class Application(NamedTuple):
 
     @property
     def python(self):
-        """The interpreter of its environment."""
+        """Return the environment's interpreter."""
         embedded = self.environment / "python.exe"
         return embedded if embedded.exists() else self.environment / "bin" / "python"
 
     def manager(self, installer, *words, past=False):
-        """Run an installer in the folder of the node, as a manager does for a line of its requirements.
+        """Run an installer in the node's folder.
 
         Args:
             installer: The words after ``python -m``.
@@ -223,7 +219,7 @@ class Application(NamedTuple):
             past: Whether the installer reads no settings.
         """
         variables = {**self.workshop.environment, "PIP_INDEX_URL": self.default_index}
-        # With the settings of no user, pip reads none at all.
+        # Without a user configuration, pip reads no file.
         variables["PIP_CONFIG_FILE"] = os.devnull if past else ""
         if past:
             variables["UV_NO_CONFIG"] = "1"
@@ -239,16 +235,16 @@ class Application(NamedTuple):
         return process.run(list(map(str, command)), env=variables, cwd=self.node)
 
     def succeed(self, *words):
-        """Run a command for its environment."""
+        """Run a command for the environment."""
         self.workshop.succeed(*words, "--into", "--python", str(self.python))
 
     def torch(self):
-        """The version of torch that runs."""
+        """Return the version of torch."""
         code = "import torch; print(torch.__version__)"
         return process.run([self.python, "-s", "-c", code]).out.strip()
 
     def contents(self, passed=()):
-        """Every file of the application, but what Python compiles, an undo keeps, and belongs to some packages."""
+        """Return the application's files, without bytecode and undo data."""
         contents = {}
         for path in self.workshop.folder.rglob("*"):
             name = str(path.relative_to(self.workshop.folder))
@@ -261,7 +257,7 @@ class Application(NamedTuple):
 
 @pytest.fixture
 def application(stand_in, play, tmp_path, request):
-    """A clone with its environment, a node beside a prefix of conda's, or the portable one of Windows; with pip and uv."""
+    """Create a clone, conda, or portable application with pip and uv."""
     play(RTX_4090)
     folder = tmp_path / "project"
     variables = stand_in.environment()
@@ -296,7 +292,7 @@ def application(stand_in, play, tmp_path, request):
 
 
 def embedded_like(workshop):
-    """An embedded Python with the names of Windows: python.exe, its ._pth, Scripts and Lib beside those of Linux."""
+    """Create an embedded Python with the names of Windows."""
     prefix = conda_like(workshop).rename(workshop.folder / "python_embeded")
     (prefix / "conda-meta").rmdir()
     shutil.copy2(prefix / "bin" / "python", prefix / "python.exe")
@@ -308,7 +304,7 @@ def embedded_like(workshop):
     return prefix
 
 
-def test_verify_names_the_damage_of_a_portable_python(workshop, play):
+def test_verify_reports_damage_of_a_portable_python(workshop, play):
     play(NO_GPU)
     environment = embedded_like(workshop)
     site = next(environment.glob("lib/python*/site-packages"))
@@ -320,12 +316,12 @@ def test_verify_names_the_damage_of_a_portable_python(workshop, play):
 
 
 def look_for_pip_ini(site):
-    """Let a pip look for its settings by the name that they have on Windows."""
+    """Let pip read its settings by their Windows name."""
     file = site / "pip" / "_internal" / "configuration.py"
     text = file.read_text("utf-8")
     line = 'CONFIG_BASENAME = "pip.ini" if WINDOWS else "pip.conf"'
     assert line in text
-    # It is a link to the file in uv's cache.
+    # The file is a link into uv's cache.
     file.unlink()
     file.write_text(text.replace(line, 'CONFIG_BASENAME = "pip.ini"'), "utf-8")
 
@@ -344,9 +340,7 @@ MANAGERS = pytest.mark.parametrize(
 
 @pytest.mark.heavy
 @MANAGERS
-def test_lines_of_a_node_keep_the_build_and_its_guard_is_undone_to_the_byte(
-    application, installer
-):
+def test_custom_nodes_keep_the_build(application, installer):
     before = application.contents()
     application.succeed("install", "torch==2.13.0")
 
@@ -364,9 +358,7 @@ def test_lines_of_a_node_keep_the_build_and_its_guard_is_undone_to_the_byte(
 
 @pytest.mark.heavy
 @MANAGERS
-def test_a_build_that_was_replaced_past_the_guard_is_repaired_and_the_repair_undone_to_the_byte(
-    application, installer
-):
+def test_replaced_build_is_repaired(application, installer):
     application.succeed("install", "torch==2.13.0")
     replaced = application.manager(installer, "torch!=2.13.0", "cowsay", past=True)
     assert replaced.ok, replaced.out + replaced.err

@@ -1,7 +1,7 @@
-"""Commands that are killed: ours and uv together, ours alone, uv alone; most of them while files change.
+"""Killed commands: gpuinstall and uv together, or one of them.
 
-Before our next command parts of the old and of the new may lie there, and are counted; after it the environment is the
-old one or the new one, and the user's files are where they were.
+Before the next command, files of both versions may exist. After it, the
+environment is one version, and user files are at their places.
 """
 
 import json
@@ -46,7 +46,7 @@ WORDS = (
 
 @pytest.fixture
 def project(workshop, stand_in_folder, play):
-    """A folder with an environment of ours and one that uv made, and files of the user's in both."""
+    """Create a managed and an unmanaged environment with user files."""
     play(NO_GPU)
     publish_big(stand_in_folder / "simple", FILES)
     app = make_application(workshop)
@@ -64,7 +64,7 @@ def changing(project, words):
 
 
 def kill(project, words, seconds, who):
-    """Start a command and kill it so many seconds after its journal has its name; return whether files were changing."""
+    """Kill a command; return whether files were changing."""
     journal = changing(project, words)
     running = started(project, words)
     while not journal.exists() and running.poll() is None:
@@ -85,7 +85,7 @@ def end_group(running):
 
 
 def kill_uv(project, words, seconds):
-    """Start a command and kill the uv that it runs so many seconds after that has started; return whether it was killed."""
+    """Kill the uv of a command; return whether it was running."""
     running = started(project, words)
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
     while running.poll() is None:
@@ -109,7 +109,7 @@ def read(file):
 
 
 @pytest.mark.heavy
-def test_the_next_command_makes_whole_what_was_killed(project, capsys):
+def test_next_command_repairs_a_killed_change(project, capsys):
     chance = random.Random(0)
     counts = Counter[str]()
     before = Counter[str]()
@@ -150,14 +150,14 @@ def test_the_next_command_makes_whole_what_was_killed(project, capsys):
 
 
 def in_container(name):
-    """What starts a command in a container called so, which shares the disk and sees no process of others."""
+    """Return the command for a container without other processes."""
     unshare = ("unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
     return (*unshare, "sh", "-c", f'hostname {name}; exec "$@"', "sh")
 
 
 @pytest.mark.heavy
 @pytest.mark.root
-def test_containers_on_one_volume_undo_nothing_of_one_another(project):
+def test_containers_share_a_volume_without_conflicts(project):
     other = in_container("other")
     journal = changing(project, ())
 

@@ -1,4 +1,4 @@
-"""Locks against the real default index, installed by us, by plain uv and by plain pip, with the real torch."""
+"""Locks of the default index, installed by gpuinstall, uv, and pip."""
 
 import sys
 from pathlib import Path
@@ -33,7 +33,7 @@ def empty(base, folder):
 
 
 def locked_and_installed_by_three(folder, variables, words, play):
-    """Lock, then install the lock by uv, by pip and by us, and multiply in each; return the version of torch."""
+    """Lock, install with three tools, and return the version of torch."""
     base = find_python(PYTHON)
     if base is None:
         pytest.skip(f"no Python {PYTHON} here")
@@ -65,7 +65,7 @@ def locked_and_installed_by_three(folder, variables, words, play):
 
 
 @pytest.mark.heavy
-def test_torch_torchvision_and_numpy_of_the_default_indexs_cuda_build(tmp_path, play):
+def test_cuda_build_of_the_default_index_is_locked(tmp_path, play):
     variables = {
         "PIP_FIND_LINKS": "",
         "GPUINSTALL_TORCH_INDEX": "http://127.0.0.1:9/whl",

@@ -1,4 +1,4 @@
-"""Real wheels of the default index, read by range: what their native code needs, beside what was measured of them."""
+"""Requirements of real wheels, read by range."""
 
 import re
 import sys
@@ -16,7 +16,10 @@ pytestmark = [pytest.mark.heavy, pytest.mark.network]
 
 
 class Measured(NamedTuple):
-    """A wheel and what it needs; ``torch`` is as ``>=2.13`` (stable), ``2.8 2.9`` (ordinary), ``-`` (none) or ``?``."""
+    """A wheel and its requirements.
+
+    ``torch`` is ``>=2.13`` (stable), ``2.8 2.9`` (ordinary), ``-``, or ``?``.
+    """
 
     package: str
     version: str
@@ -52,7 +55,7 @@ WHEELS = [
     WHEELS,
     ids=lambda wheel: f"{wheel.package}-{wheel.version}-{wheel.platform}",
 )
-def test_what_a_wheel_needs_is_read_of_a_part_of_it(
+def test_wheel_requirements_are_read_by_range(
     index,  # noqa: F811
     wheel,
     capsys,
@@ -83,7 +86,7 @@ def test_what_a_wheel_needs_is_read_of_a_part_of_it(
 
 
 def spoken(torch):
-    """Which torch a wheel fits, as the table above writes it."""
+    """Return the compatible torch versions in the format of the table."""
     said = {
         "stable": f">={torch.oldest}",
         "ordinary": " ".join(torch.fits),

@@ -1,4 +1,4 @@
-"""Which older version is taken where the newest does not run: the newest that does, whatever the list of versions."""
+"""Selection of older versions that run."""
 
 import os
 from random import Random
@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def libraries(folder):
-    """The library of each kind of version."""
+    """Compile the library of each kind of version."""
     made = folder / "made"
     codes = {
         RUNS: (["libcudart.so.12"], SERVED),
@@ -77,7 +77,7 @@ def session(folder, tmp_path, monkeypatch):
 
 
 def make_history(folder, libraries, name, kinds, tags=TAGS):
-    """Make a version of each kind, the oldest first."""
+    """Create a version of each kind, oldest first."""
     for number, kind in enumerate(kinds, 1):
         torch = {UNKNOWN_TORCH: "torch==9.0", RUNS_BESIDE_OLDER_TORCH: "torch==2.7.1"}
         modules: dict[str, str | bytes] = {
@@ -101,7 +101,7 @@ def publish(folder, name, version, *requires):
 
 
 def resolve(words, session, gpu="V100", driver="535.183.01"):
-    """Resolve for a V100 whose driver runs CUDA 12, and compiles its PTX as far as it is known."""
+    """Resolve for a V100 with a driver for CUDA 12."""
     machine = machine_in_words((gpu,), driver, glibc="2.35")
     request = LockRequest(
         machine, Request(tuple(words.split()), python="3.12"), load_catalog()
@@ -110,7 +110,7 @@ def resolve(words, session, gpu="V100", driver="535.183.01"):
 
 
 def resolve_if_possible(words, session):
-    """Resolve; None: refused."""
+    """Resolve, or return None for a rejection."""
     try:
         return resolve(words, session)
     except NoBuildError:
@@ -146,7 +146,7 @@ def warnings_of(answer, words):
     return [one.message for one in answer.plan.warnings if words in one.message]
 
 
-def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
+def test_partially_read_version_is_not_selected(
     folder, libraries, session, monkeypatch
 ):
     large = libraries[OTHER_GPUS] + Random(0).randbytes(12 << 20)
@@ -171,9 +171,7 @@ def test_what_may_not_be_read_to_its_end_is_no_answer_and_is_named(
 
 
 @pytest.mark.heavy
-def test_what_is_beyond_the_budget_of_a_lock_is_not_read_and_is_named(
-    folder, libraries, session, monkeypatch
-):
+def test_lock_budget_limits_inspection(folder, libraries, session, monkeypatch):
     large = libraries[OTHER_GPUS] + Random(0).randbytes(12 << 20)
     make_history(
         folder, {**libraries, OTHER_GPUS: large}, "costly", [RUNS, *OTHER_GPUS * 4]
@@ -190,9 +188,7 @@ def test_what_is_beyond_the_budget_of_a_lock_is_not_read_and_is_named(
     )
 
 
-def test_a_dependency_for_an_older_cuda_takes_its_torch_and_its_older_versions_are_not_read(
-    folder, libraries, session
-):
+def test_dependency_for_older_cuda_selects_its_torch(folder, libraries, session):
     make_history(folder, libraries, "vllm", RUNS * 6)
     publish(folder, "listener", "1", "vllm")
 
@@ -204,9 +200,7 @@ def test_a_dependency_for_an_older_cuda_takes_its_torch_and_its_older_versions_a
     assert read == {"6"}
 
 
-def test_where_torch_stays_at_a_newer_cuda_the_newest_version_of_a_dependency_without_one_is_taken(
-    folder, libraries, session
-):
+def test_dependency_without_cuda_is_selected(folder, libraries, session):
     make_history(folder, libraries, "vllm", [WITHOUT_GPU_CODE, *RUNS * 5])
     publish(folder, "listener", "1", "vllm")
 
@@ -215,9 +209,7 @@ def test_where_torch_stays_at_a_newer_cuda_the_newest_version_of_a_dependency_wi
     assert answer.versions["vllm"] == "1"
 
 
-def test_a_dependency_that_came_before_torch_is_not_required_where_a_program_does_without_it(
-    folder, libraries, session
-):
+def test_optional_dependency_is_avoided(folder, libraries, session):
     make_history(folder, libraries, "vllm", RUNS * 3)
     make_history(folder, libraries, "modern", NEWER_CUDA)
     publish(folder, "speaker", "1")
@@ -231,7 +223,7 @@ def test_a_dependency_that_came_before_torch_is_not_required_where_a_program_doe
 
 @pytest.fixture
 def questions(monkeypatch):
-    """What uv is asked."""
+    """Record the projects that uv resolves."""
     questions = []
 
     def counted(project, session):
@@ -244,9 +236,7 @@ def questions(monkeypatch):
     return questions
 
 
-def test_nothing_newer_is_looked_for_than_what_the_newest_program_pins_allows(
-    folder, session, questions
-):
+def test_program_pins_limit_other_packages(folder, session, questions):
     publish(folder, "suite", "1", "suite-core==1")
     publish(folder, "suite-core", "1", "plain<2")
     for version in ("1", "2"):
@@ -258,9 +248,7 @@ def test_nothing_newer_is_looked_for_than_what_the_newest_program_pins_allows(
     assert len(questions) == 1
 
 
-def test_the_newest_torch_comes_before_the_newest_of_what_it_pins(
-    folder, session, questions
-):
+def test_newest_torch_precedes_its_pinned_packages(folder, session, questions):
     make_wheel(folder / "simple", "nvidia-cudnn-cu12", "99", TAGS)
 
     answer = resolve("nvidia-cudnn-cu12", session)
@@ -285,9 +273,7 @@ def test_pure_file_replaces_a_rejected_native_one(folder, libraries, session):
     ]
 
 
-def test_pure_release_is_not_an_older_version_of_a_compiled_one(
-    folder, libraries, session
-):
+def test_pure_release_replaces_no_compiled_one(folder, libraries, session):
     make_history(folder, libraries, "quellserve", [NEWER_CUDA, NEWER_CUDA])
     publish(folder, "quellserve", "0.1")
 

@@ -1,4 +1,4 @@
-"""Drivers that answer less than ours does, or otherwise: old ones, minimal ones, ones that talk."""
+"""Old, minimal, and unusual drivers."""
 
 import pytest
 
@@ -67,16 +67,14 @@ FUNCTIONS = (
     "lacking",
     mostly_heavy(FUNCTIONS, {"cuDeviceGetUuid_v2", "cuDeviceTotalMem_v2"}),
 )
-def test_a_function_that_is_not_there_takes_nothing_from_a_healthy_machine(
-    play, lacking
-):
+def test_missing_function_is_no_fault(play, lacking):
     machine = play(lacking)
     assert machine.problems == ()
     assert described(machine) == WHOLE
     assert preflight(machine, Reporter()).with_outcome("proven") == (0, 1)
 
 
-def test_nvml_and_cuda_may_count_in_different_orders(play):
+def test_nvml_and_cuda_order_may_differ(play):
     backwards = """
     nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
         return hidden_nvmlDeviceGetHandleByIndex_v2(lab_gpus() - 1 - index, device);
@@ -96,7 +94,7 @@ LEAVES = "#include <stdlib.h>\n__attribute__((constructor)) static void leave(vo
 
 
 @pytest.mark.heavy
-def test_what_a_library_prints_is_no_answer(play):
+def test_printed_text_of_libraries_is_ignored(play):
     machine = play(nvml=CHATTER, cuda=CHATTER)
     assert (machine.problems, described(machine)) == ((), WHOLE)
     assert preflight(machine, Reporter()).with_outcome("proven") == (0, 1)
@@ -110,7 +108,7 @@ def test_library_that_ends_its_process_is_a_note(play, death):
         assert found == {("driver-not-asked", False)}
 
 
-def test_a_cuda_that_identifies_nothing_leaves_the_hidden_card_to_the_preflight(
+def test_hidden_gpu_is_found_by_preflight(
     play,
 ):
     nameless = ("cuDeviceGetUuid", "cuDeviceGetUuid_v2", "cuDeviceGetPCIBusId")
@@ -124,7 +122,7 @@ def test_a_cuda_that_identifies_nothing_leaves_the_hidden_card_to_the_preflight(
     ]
 
 
-def test_the_least_nvml_that_lists_cards_is_enough(play):
+def test_minimal_nvml_is_sufficient(play):
     least = (
         "nvmlDeviceGetUUID",
         "nvmlDeviceGetMemoryInfo",

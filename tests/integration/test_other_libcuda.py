@@ -1,4 +1,4 @@
-"""A libcuda that loads before the driver's own, such as cuda-compat's."""
+"""A libcuda that loads before the driver's, such as cuda-compat's."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ def workshop(workshop, play):
 
 @pytest.fixture
 def load(monkeypatch):
-    """Let every child process load a libcuda first."""
+    """Return a function that loads a libcuda first in child processes."""
 
     def start(libcuda):
         path = f"{libcuda.parent}:{os.environ['LD_LIBRARY_PATH']}"
@@ -34,7 +34,7 @@ def statuses(workshop):
     return [workshop.run(*words).status for words in COMMANDS]
 
 
-def test_a_libcuda_that_starts_counts_as_driver(workshop, load, tmp_path):
+def test_working_libcuda_counts_as_driver(workshop, load, tmp_path):
     libcuda = make_libcuda(tmp_path)
     load(libcuda)
 
@@ -51,7 +51,7 @@ def test_a_libcuda_that_starts_counts_as_driver(workshop, load, tmp_path):
 
 
 @pytest.mark.parametrize("error", [803, 804])
-def test_a_libcuda_that_fails_is_refused(workshop, load, tmp_path, error):
+def test_failing_libcuda_is_rejected(workshop, load, tmp_path, error):
     load(make_libcuda(tmp_path, init=error))
 
     document = workshop.document("probe", exit_code=8)
@@ -61,7 +61,7 @@ def test_a_libcuda_that_fails_is_refused(workshop, load, tmp_path, error):
 
 
 @pytest.mark.heavy
-def test_a_libcuda_that_no_longer_loads_exits_8(workshop, load, play, tmp_path):
+def test_libcuda_that_no_longer_loads_exits_with_8(workshop, load, play, tmp_path):
     libcuda = make_libcuda(tmp_path)
     load(libcuda)
     workshop.succeed("install")
@@ -74,13 +74,13 @@ def test_a_libcuda_that_no_longer_loads_exits_8(workshop, load, play, tmp_path):
     assert str(libcuda) in error["message"]
     assert f"export LD_LIBRARY_PATH={libcuda.parent}" in error["hint"]
     assert statuses(workshop) == [8, 8, 8]
-    # A driver that supports this CUDA by itself needs no other libcuda.
+    # A driver that supports this CUDA needs no other libcuda.
     play(UPDATED)
     assert statuses(workshop) == [0, 0, 0]
 
 
 @pytest.mark.heavy
-def test_a_removed_libcuda_exits_8_until_install(workshop, load, tmp_path):
+def test_removed_libcuda_exits_with_8_until_install(workshop, load, tmp_path):
     libcuda = make_libcuda(tmp_path)
     load(libcuda)
     workshop.succeed("install")

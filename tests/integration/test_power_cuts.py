@@ -1,7 +1,7 @@
-"""Power cuts on an ext4 of its own: before the change is committed, and after "Ready".
+"""Power cuts on an ext4 file system, during and after changes.
 
-The file system is shut down as xfstests does it: nothing more reaches the disk, not even its log. What the disk has then
-is what a machine finds that starts again.
+Like xfstests, the test shuts the file system down: nothing more is written,
+not even the log.
 """
 
 import fcntl
@@ -43,7 +43,7 @@ pytestmark = [
 
 
 class Disk:
-    """An image with an ext4, and where it is mounted."""
+    """An ext4 image and its mount point."""
 
     def __init__(self, image, place):
         self.image, self.place = image, place
@@ -60,7 +60,7 @@ class Disk:
             self.unmount()
 
     def unmount(self):
-        """Unmount it; a process that was killed, and namespaces that another test has made, hold it for a moment."""
+        """Unmount; killed processes may use the file system for a moment."""
         for _ in range(100):
             if self.place.is_mount():
                 process.run(["umount", self.place])
@@ -89,7 +89,7 @@ def disk(tmp_path):
 
 @pytest.fixture
 def project(workshop, stand_in_folder, disk, play):
-    """A folder on the disk with an environment, and with uv's cache and our records."""
+    """Create an environment, uv's cache, and records on the disk."""
     play(NO_GPU)
     publish_big(stand_in_folder / "simple", FILES)
     with disk.mounted():
@@ -104,9 +104,7 @@ def project(workshop, stand_in_folder, disk, play):
     return project
 
 
-def test_what_a_power_cut_leaves_is_made_whole_and_what_is_ready_stays(
-    project, disk, tmp_path, capsys
-):
+def test_power_cut_leaves_a_repairable_environment(project, disk, tmp_path, capsys):
     found = Counter[str]()
     wrong = []
     moments = [("during", at) for at in DURING] + [("after", at) for at in AFTER]
@@ -135,7 +133,7 @@ def test_what_a_power_cut_leaves_is_made_whole_and_what_is_ready_stays(
 
 
 def until_the_cut(project, words, when, at, disk):
-    """Run a command until the power is cut; return its exit code, if it came to its end."""
+    """Run a command until the power cut, and return its exit status."""
     running = started(project, words)
     changing = project.folder / ".venv.gpuinstall" / "changing"
     if when == "after":
@@ -151,13 +149,13 @@ def until_the_cut(project, words, when, at, disk):
 
 
 def versions_missing(venv, words):
-    """Return what a command has brought and is not there."""
+    """Return installed versions that are missing."""
     names = [word.replace("==", "-") for word in words[1:] if "==" in word]
     return [name for name in names if not [*packages(venv).glob(f"{name}*.dist-info")]]
 
 
 def healed(project):
-    """Return what is wrong after the next commands; they may say that uv's cache has to be cleaned first."""
+    """Yield faults after the next commands."""
     for words in (("sync",), ("install", "big==2.0", "alpha==2.0")):
         for _ in range(5):
             done = project.run(*words)

@@ -1,4 +1,4 @@
-"""The probe against the compiled fakes, loaded by the real bindings through the real loader."""
+"""The probe with compiled libraries and real bindings."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ RTX_4090 = FakeGpu()
 
 @pytest.fixture(autouse=True)
 def _no_notes_about_this_machine(monkeypatch):
-    """The fake driver is under test, not the disk or the variables of the machine that runs the tests."""
+    """Ignore this machine's variables."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
@@ -40,7 +40,7 @@ def probe_command(environment, *words):
     return done.status, json.loads(done.out)
 
 
-def test_an_nvml_that_hangs_is_ended_and_reported(play, monkeypatch):
+def test_hanging_nvml_is_stopped_and_reported(play, monkeypatch):
     monkeypatch.setattr("gpuinstall.machine.source.DRIVER_SECONDS", 1.0)
     monkeypatch.setattr("gpuinstall.machine.children.NOTICE_AFTER", 0.3)
     play(FakeDriver((RTX_4090, A100), more=(("nvml_hang_at", 1),)))
@@ -54,7 +54,7 @@ def test_an_nvml_that_hangs_is_ended_and_reported(play, monkeypatch):
     assert machine.gpus[0].name == RTX_4090.name
 
 
-def test_a_slow_start_without_persistence_is_waited_for(play, monkeypatch):
+def test_slow_driver_start_is_awaited(play, monkeypatch):
     monkeypatch.setattr("gpuinstall.machine.children.NOTICE_AFTER", 0.3)
     play(FakeDriver((RTX_4090,), nvml_hang_s=1))
     listener = Listener()
@@ -62,7 +62,7 @@ def test_a_slow_start_without_persistence_is_waited_for(play, monkeypatch):
     assert "waiting for NVML and libcuda, up to 60 s" in listener.waits
 
 
-def test_an_empty_driver_version_is_unknown(play):
+def test_empty_driver_version_is_unknown(play):
     play(FakeDriver((RTX_4090,), driver=""))
 
     driver = read_machine(Reporter()).driver
@@ -74,7 +74,7 @@ def test_an_empty_driver_version_is_unknown(play):
 @pytest.mark.parametrize(
     "driver", [FakeDriver((RTX_4090,)), FakeDriver((RTX_4090,), cu_init=803)]
 )
-def test_a_record_is_written_whatever_the_outcome(play, tmp_path, driver):
+def test_record_is_written_for_any_outcome(play, tmp_path, driver):
     environment = play(driver) | {"GPUINSTALL_NODE": "n1"}
     status, document = probe_command(environment, "--record", str(tmp_path / "records"))
 
@@ -84,7 +84,7 @@ def test_a_record_is_written_whatever_the_outcome(play, tmp_path, driver):
     assert record["machine"] == document["data"]
 
 
-def test_a_command_that_is_killed_has_left_a_record(play, tmp_path):
+def test_killed_command_leaves_a_record(play, tmp_path):
     environment = play(FakeDriver((RTX_4090,), nvml_hang_s=60)) | {
         "GPUINSTALL_NODE": "n1"
     }
@@ -102,7 +102,7 @@ def test_a_command_that_is_killed_has_left_a_record(play, tmp_path):
 @pytest.mark.skipif(
     shutil.which("unshare") is None, reason="needs unshare to put every privilege down"
 )
-def test_nothing_needs_a_privilege_and_nothing_is_changed(play, tmp_path):
+def test_probe_needs_no_privileges(play, tmp_path):
     folder = tmp_path / "home"
     folder.mkdir()
     environment = {
@@ -122,7 +122,7 @@ def test_nothing_needs_a_privilege_and_nothing_is_changed(play, tmp_path):
     assert list(folder.iterdir()) == []
 
 
-def test_an_output_without_unicode_is_still_written(play):
+def test_ascii_output_is_written(play):
     environment = {
         **play(FakeDriver((RTX_4090, RTX_4090), cu_init=802)),
         "PYTHONIOENCODING": "ascii",
@@ -161,7 +161,7 @@ ANSWERS = (
 """What NVML may answer to a question about one card; all but these are of the whole library."""
 
 
-def test_one_refused_fact_condemns_a_card_only_if_the_card_itself_is_gone(play):
+def test_failing_query_is_a_fault_of_lost_gpus(play):
     states = [(question, answer) for question in QUESTIONS for answer in ANSWERS]
     cards = [
         replace(RTX_4090, more=((f"nvml_{question}", answer),))
@@ -196,21 +196,19 @@ def test_one_refused_fact_condemns_a_card_only_if_the_card_itself_is_gone(play):
         ({"fabric": 3}, "nvidia-smi conf-compute -f"),
     ],
 )
-def test_what_nvml_knows_of_802_is_asked(play, facts, fix):
+def test_fabric_state_explains_error_802(play, facts, fix):
     more = tuple(facts.items())
     play(FakeDriver((replace(H200, more=more),), cu_init=802, more=more))
     (problem,) = read_machine().problems
     assert fix in (problem.fix or "")
 
 
-def test_a_driver_that_has_no_room_for_its_name_is_still_a_driver(play):
+def test_long_driver_name_is_no_fault(play):
     play(FakeDriver((RTX_4090,), more=(("driver_bytes", 4096),)))
     assert read_machine().problems == ()
 
 
-def test_an_older_binding_in_the_same_environment_changes_nothing(
-    play, tmp_path, monkeypatch
-):
+def test_older_nvml_binding_is_harmless(play, tmp_path, monkeypatch):
     (tmp_path / "pynvml").mkdir()
     (tmp_path / "pynvml" / "__init__.py").write_text("raise OSError", "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
@@ -223,7 +221,7 @@ ALL = tuple(range(8))
 
 
 def machine(driver):
-    """What a probe makes of the fake driver."""
+    """Return the machine of a fake driver."""
     gpus = tuple(
         Gpu(
             index,
@@ -253,14 +251,12 @@ def run(play, driver):
 
 
 def one(result):
-    """The only problem: its code, its entry in the failure catalogue, whether it blocks, its GPUs."""
+    """Return code, entry, blocking, and GPUs of the only problem."""
     (problem,) = result.problems
     return problem.code, problem.id, problem.blocking, problem.gpus
 
 
-def test_a_card_that_hangs_is_ended_and_reported_and_the_others_are_proven(
-    play, monkeypatch
-):
+def test_hanging_gpu_is_reported_and_others_verified(play, monkeypatch):
     monkeypatch.setattr("gpuinstall.machine.nvidia.preflight.DRIVER_SECONDS", 2.0)
     with within(5):
         result = run(play, FakeDriver((H200, replace(H200, cuda_hang_s=60))))
@@ -268,7 +264,7 @@ def test_a_card_that_hangs_is_ended_and_reported_and_the_others_are_proven(
     assert result.with_outcome("proven") == (0,)
 
 
-def test_after_three_seconds_it_says_once_what_it_waits_for(play, monkeypatch):
+def test_preflight_reports_a_wait_once(play, monkeypatch):
     monkeypatch.setattr("gpuinstall.machine.nvidia.preflight.DRIVER_SECONDS", 3.5)
     driver, reporter = FakeDriver((H200, H200), cu_hang_s=60), Listener()
     play(driver)
@@ -277,7 +273,7 @@ def test_after_three_seconds_it_says_once_what_it_waits_for(play, monkeypatch):
     assert len(reporter.waits) == 1
 
 
-def test_a_jetson_is_proven_though_nvml_names_it_otherwise(play):
+def test_jetson_is_verified_despite_another_uuid(play):
     bare = "54d0709b-558d-5a59-8e3a-0123456789ab"
     nvml = (("nvml_pci", 3), ("nvml_memory", 3))
     play(
@@ -295,6 +291,6 @@ def test_a_jetson_is_proven_though_nvml_names_it_otherwise(play):
 
 
 @pytest.mark.parametrize("start_ms", [300])
-def test_cards_that_start_for_the_first_process_are_proven(play, start_ms):
+def test_slowly_starting_gpus_are_verified(play, start_ms):
     driver = FakeDriver((H200,) * 8, more=(("start_ms", start_ms),))
     assert run(play, driver).with_outcome("proven") == ALL

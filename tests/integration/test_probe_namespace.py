@@ -1,4 +1,4 @@
-"""The real readers in a mount namespace whose /proc, /sys and /dev show other hardware than this machine has."""
+"""The probe in a mount namespace with other hardware."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tests.lab.driver import FakeDriver
 from tests.lab.recorded import GTX_1080, H200, RTX_4090, card, module
 
 COVERED = ("/sys/bus/pci/devices", "/sys/module", "/proc/driver")
-# What a machine shows in folders that others need too is put in anew.
+# Shared folders are mounted again with other contents.
 MOUNTS = f"""set -e
 for covered in {" ".join(COVERED)}; do mount --bind "$1$covered" "$covered"; done
 nodes=$(ls "$1/dev")
@@ -39,7 +39,7 @@ pytestmark = [
 
 
 def probed(folder, files, environment):
-    """Lay the files over this machine's, for one child and its children, and probe there."""
+    """Mount the files over this machine's, and probe."""
     for covered in (*COVERED, "/dev"):
         (folder / covered.lstrip("/")).mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
@@ -58,7 +58,7 @@ def probed(folder, files, environment):
     return json.loads(done.out)
 
 
-def test_a_card_without_a_driver_is_found_on_the_bus(tmp_path):
+def test_gpu_without_driver_is_found_on_the_bus(tmp_path):
     document = probed(tmp_path, card(1, RTX_4090, driver=None), {})
     assert document["exit_code"] == 8
     assert [
@@ -70,7 +70,7 @@ def test_a_card_without_a_driver_is_found_on_the_bus(tmp_path):
     ] == [("driver-missing", "F01")]
 
 
-def test_the_loaded_module_is_found_below_proc(tmp_path):
+def test_loaded_module_is_found_in_proc(tmp_path):
     files = card(1, GTX_1080) | module("595.58.03", open_flavour=True)
     document = probed(tmp_path, files, {})
     assert document["data"]["driver"] == {
@@ -83,7 +83,7 @@ def test_the_loaded_module_is_found_below_proc(tmp_path):
     ]
 
 
-def test_a_pod_with_one_of_eight_is_healthy(tmp_path, play):
+def test_pod_with_one_of_eight_gpus_is_healthy(tmp_path, play):
     files = {
         path: text
         for number in range(1, 9)

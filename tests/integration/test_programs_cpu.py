@@ -1,4 +1,4 @@
-"""Real programs of the default index on the CPU: installed, locked, and the lock installed by plain uv and pip."""
+"""Programs of the default index on the CPU."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from tests.lab.processes import succeed
 pytestmark = [pytest.mark.network, pytest.mark.heavy]
 
 OPTIONS = ("torch==2.13.0", "--backend", "cpu", "--python", "3.11")
-#: What users ask for, and what is run of each in a fresh process; none needs torchvision or torchaudio.
+#: Common programs, and code to run for each; none requires torchvision.
 PROGRAMS = {
     "transformers": "from transformers import BertConfig, BertModel; BertModel(BertConfig(num_hidden_layers=1))",
     "accelerate": "import torch; from accelerate import Accelerator; Accelerator().prepare(torch.nn.Linear(2, 2))",
@@ -26,13 +26,13 @@ PROGRAMS = {
 
 @pytest.fixture(autouse=True)
 def torch():
-    """Skip if there is no real torch."""
+    """Skip without a wheel of the real torch."""
     wheels = Path(os.environ.get("PIP_FIND_LINKS", ""))
     if not any(wheels.glob("torch-2.13.0+cpu-cp311-*linux*_x86_64.whl")):
         pytest.skip("no wheel of torch 2.13.0+cpu in PIP_FIND_LINKS")
 
 
-def test_programs_run_however_their_lock_is_installed(tmp_path):
+def test_programs_run_with_every_installer(tmp_path):
     caches = {
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
         "UV_CACHE_DIR": str(tmp_path / "uv-cache"),

@@ -1,4 +1,4 @@
-"""Real programs of the real default index, and torch from wherever it can be had: PyTorch's own index or the default one."""
+"""Programs of the default index, with torch from any source."""
 
 import sys
 
@@ -15,10 +15,10 @@ PYTHON = "3.12"
 
 
 class ShippedWorkshop(Workshop):
-    """One whose commands choose from the shipped catalogue, which has every torch that programs ask for."""
+    """A workshop with the shipped catalog."""
 
     def run(self, *arguments):
-        """Run ``gpuinstall`` with ``arguments``."""
+        """Run ``gpuinstall``."""
         return process.run(
             [sys.executable, "-m", "gpuinstall", *arguments],
             env=self.environment,
@@ -31,7 +31,7 @@ def workshop(tmp_path):
     return ShippedWorkshop.made(tmp_path, {"PIP_FIND_LINKS": ""})
 
 
-def test_a_project_that_needs_a_program_gets_one_version_set_for_two_targets(
+def test_program_has_one_version_for_two_targets(
     workshop,
 ):
     (workshop.folder / "pyproject.toml").write_text(
@@ -62,7 +62,7 @@ def test_a_project_that_needs_a_program_gets_one_version_set_for_two_targets(
     ("words", "name"),
     [(("vllm",), "vllm"), (("torch", "vllm"), "vllm"), (("sglang",), "sglang")],
 )
-def test_a_program_is_as_new_beside_torch_as_uv_alone_takes_it(workshop, words, name):
+def test_program_is_as_new_as_with_uv(workshop, words, name):
     machine = ("--gpu", "H100", "--driver", "580.95.05", "--python", PYTHON)
     workshop.document("lock", *words, *machine)
     (lock,) = workshop.folder.glob("pylock.*.toml")
@@ -75,7 +75,7 @@ def test_a_program_is_as_new_beside_torch_as_uv_alone_takes_it(workshop, words, 
     )
 
 
-def test_a_member_of_the_family_on_the_default_index_is_taken_as_old_as_its_code_for_the_gpu(
+def test_family_package_matches_the_gpu(
     workshop,
 ):
     workshop.document(

@@ -1,4 +1,4 @@
-"""One run is the same whoever begins it: the command line and the API over every kind of folder."""
+"""The API and the command line give the same results."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ PYPROJECT = '[project]\nname = "thing"\nversion = "1"\n'
 
 @dataclass(frozen=True)
 class Kind:
-    """A folder with ``files`` in which ``before`` was run; ``{index}`` and ``{torch}`` are addresses in the lab."""
+    """A folder with files and commands that ran in it."""
 
     files: Mapping[str, str]
     before: tuple[tuple[str, ...], ...] = ()
@@ -68,7 +68,7 @@ QUICK = {"requirements of ours", "a damaged lock"}
 
 
 @pytest.mark.parametrize("name", mostly_heavy(KINDS, QUICK))
-def test_the_api_and_the_command_line_give_the_same(name, stand_in, tmp_path, play):
+def test_api_and_command_line_are_equivalent(name, stand_in, tmp_path, play):
     kind = KINDS[name]
     play(kind.driver)
     command_line, api = (
@@ -81,13 +81,13 @@ def test_the_api_and_the_command_line_give_the_same(name, stand_in, tmp_path, pl
 
 
 def prepared(kind, folder, index):
-    """A folder of a kind, with caches of its own."""
+    """Create a folder of a kind, with its own caches."""
     variables = {
         name: text
         for name, text in index.environment().items()
         if name not in kind.unset
     }
-    # The API's own: what changes what a Python loads ends a proof.
+    # A different module path would end a verification.
     variables["PYTHONPATH"] = str(ROOT)
     workshop = Workshop.made(folder, variables)
     for name, text in kind.files.items():
@@ -101,7 +101,7 @@ def prepared(kind, folder, index):
 
 
 def by_command(workshop):
-    """What an installation and then a lock come to, by the command line."""
+    """Return the results of install and lock by the command line."""
     results = [
         json.loads(workshop.run(step, "--json").out) for step in ("install", "lock")
     ]
@@ -113,7 +113,7 @@ def by_command(workshop):
 
 
 def by_api(workshop):
-    """The same by the API."""
+    """Return the results by the API."""
     command = [sys.executable, "-W", "error", "-c", BY_THE_API]
     done = succeed(command, env=workshop.environment, cwd=workshop.folder)
     errors, documents = json.loads(done.out)
@@ -121,7 +121,7 @@ def by_api(workshop):
 
 
 def plain(errors, documents, folder):
-    """Results without what differs from run to run: paths, sizes, times."""
+    """Return results without paths, sizes, and times."""
     installed, locked = json.loads(json.dumps(documents).replace(str(folder), "."))
     for key in ("seconds", "verdict", "rollback"):
         (installed or {}).pop(key, None)

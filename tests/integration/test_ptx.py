@@ -1,4 +1,4 @@
-"""The preflight's kernel: assembled by NVIDIA's own ptxas for every chip, and read instruction by instruction."""
+"""The preflight's PTX kernel, assembled and interpreted."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ from gpuinstall.machine.nvidia.libcuda_child import (
 )
 from gpuinstall.machine.nvidia.preflight import KERNEL as PTX
 
-# CUDA 12.9 is the last that knows Maxwell, Pascal and Volta; 13 brings sm_88 and sm_110.
+# CUDA 12.9 is the last for Maxwell, Pascal, and Volta; 13 adds sm_88 and sm_110.
 TARGETS = {
     "nvidia-cuda-nvcc-cu12==12.9.*": (
         50,
@@ -43,7 +43,7 @@ TARGETS = {
 
 
 def ptxas_of(requirement, folder):
-    """Fetch one wheel of the compiler (40 MB, kept in uv's cache) and find the assembler in it."""
+    """Download NVIDIA's assembler (40 MB), and return its path."""
     command = [
         sys.executable,
         "-m",
@@ -65,7 +65,7 @@ def ptxas_of(requirement, folder):
     sys.platform != "linux", reason="NVIDIA's ptxas is taken from its Linux wheels"
 )
 @pytest.mark.parametrize("requirement", TARGETS)
-def test_ptxas_assembles_the_kernel_for_every_target_it_knows(requirement, tmp_path):
+def test_ptxas_assembles_the_kernel_for_every_target(requirement, tmp_path):
     ptxas = ptxas_of(requirement, tmp_path / "nvcc")
     usage = subprocess.run(
         [ptxas, "--help"], capture_output=True, text=True, check=True
@@ -78,7 +78,7 @@ def test_ptxas_assembles_the_kernel_for_every_target_it_knows(requirement, tmp_p
         assert cubin.read_bytes().startswith(b"\x7fELF")
 
 
-def test_the_kernel_is_ptx_that_the_oldest_driver_in_use_reads():
+def test_kernel_is_readable_by_the_oldest_driver():
     text = PTX.read_text(encoding="ascii")
     assert ".version 3.2\n.target sm_30\n.address_size 64\n" in text
     assert f".entry {KERNEL.decode()}(" in text
@@ -98,7 +98,7 @@ def test_threads_beyond_the_data_write_nothing():
 
 
 def execute(memory, block, thread):
-    """Run one thread of the kernel over ``memory``, word by address, its data beginning at 0."""
+    """Run one thread of the kernel on ``memory``, starting at 0."""
     values = {
         "%ctaid.x": block,
         "%ntid.x": BLOCK,

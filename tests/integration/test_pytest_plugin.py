@@ -1,4 +1,4 @@
-"""``pytest --require-gpu``: what is green without a GPU fails; in a pytest of its own, with a torch that counts."""
+"""``pytest --require-gpu`` with a fake torch."""
 
 import os
 import re
@@ -48,7 +48,7 @@ def test_of_anything_else():
 
 
 def run(folder, tests, *words):
-    """Run pytest in a process of its own."""
+    """Run pytest in a separate process."""
     (folder / "torch.py").write_text(TORCH)
     (folder / "test_it.py").write_text(tests)
     (folder / "pytest.ini").write_text(
@@ -75,7 +75,7 @@ def summary(done):
     }
 
 
-def test_what_is_marked_fails_where_it_was_skipped_or_ran_on_the_cpu(tmp_path):
+def test_skipped_and_cpu_tests_fail(tmp_path):
     done = run(tmp_path, TESTS, "--require-gpu")
     assert done.status == 1
     assert "gpu_required: it was skipped (test_it.py::test_skipped)" in done.out
@@ -91,7 +91,7 @@ def test_what_is_marked_fails_where_it_was_skipped_or_ran_on_the_cpu(tmp_path):
     ), done.out
 
 
-def test_a_run_in_which_nothing_used_a_gpu_fails(tmp_path):
+def test_run_without_a_gpu_test_fails(tmp_path):
     green = "def test_green():\n    pass\n"
     done = run(tmp_path, green, "--require-gpu")
     assert done.status == 1
@@ -108,7 +108,7 @@ def test_a_run_in_which_nothing_used_a_gpu_fails(tmp_path):
 
 
 @pytest.mark.heavy
-def test_the_processes_of_xdist_say_what_they_used(tmp_path):
+def test_xdist_processes_report_their_gpu_use(tmp_path):
     used = "import torch\ndef test_used():\n    torch.ones()\ndef test_other():\n    pass\n"
     assert run(tmp_path, used, "--require-gpu", "-p", "xdist", "-n", "2").status == 0
     assert (
@@ -125,7 +125,7 @@ def test_the_processes_of_xdist_say_what_they_used(tmp_path):
     )
 
 
-def test_without_the_option_it_does_nothing_and_imports_nothing(tmp_path):
+def test_plugin_does_nothing_without_its_option(tmp_path):
     code = """
 import sys
 def test_light():
@@ -138,7 +138,7 @@ def test_light():
     assert summary(done)["skipped"] == 1
 
 
-def test_pytest_finds_it_where_the_tool_is_installed():
+def test_plugin_is_registered():
     project = tomli.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["entry-points"]["pytest11"] == {
         "gpuinstall": "gpuinstall.verify.pytest_plugin"

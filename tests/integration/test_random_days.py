@@ -1,7 +1,7 @@
-"""Random days: acts of a user, of other tools and of ours, in any order; every file of the user's is where it was, or named.
+"""Random actions of a user and tools: no user file is lost.
 
-A file of the user's is known by what is in it. After each of our commands it lies where it lay, or the command has
-named the dated folder or the journal that it lies in now.
+User files are identified by content. After each command, a file is at its
+place, or the command has printed the folder where it is now.
 """
 
 import os
@@ -46,9 +46,9 @@ KEPT = re.compile(
 
 
 class Days(RuleBasedStateMachine):
-    """One folder with an environment of ours, from its first day on.
+    """A folder with a managed environment.
 
-    No rule has a precondition: whether a kill came in time is not the same twice, and what is drawn has to be.
+    Rules have no preconditions, because a kill is not reproducible.
     """
 
     make: Callable[[], Workshop]
@@ -79,7 +79,7 @@ class Days(RuleBasedStateMachine):
     def site(self):
         return next(self.venv.glob("lib/python*/site-packages"))
 
-    # Ours
+    # gpuinstall
 
     @rule(specifier=SPECIFIERS)
     def install(self, specifier):
@@ -110,7 +110,7 @@ class Days(RuleBasedStateMachine):
         specifier=SPECIFIERS,
     )
     def mount_and_install(self, place, specifier):
-        """Install while a folder of the user's is mounted in the environment, be it in the place of a package."""
+        """Install with a mounted folder in the environment."""
         source = self.folder / "mounted"
         if not (source / "data.txt").exists():
             self.put("mounted/data.txt", next(self.numbers))
@@ -141,13 +141,13 @@ class Days(RuleBasedStateMachine):
         self.said += out + err
 
     def ours(self, *words):
-        """Run a command, which may be refused: by a link, by what is not in a lock."""
+        """Run a command, which may reject links and unlocked packages."""
         done = self.workshop.run(*words)
         self.days.append(f"{' '.join(words)} -> {done.status}")
         assert done.status in {0, 2, 3, 4, 6}, self.told(done.out + done.err)
         assert "Traceback" not in done.err, self.told(done.err)
         self.said += done.out + done.err
-        # A refusal may come before what was killed is put back.
+        # A rejection can precede the rollback.
         self.is_killed &= (self.folder / ".venv.gpuinstall" / "changing").exists()
 
     # Other tools
@@ -161,12 +161,12 @@ class Days(RuleBasedStateMachine):
     @rule(words=st.sampled_from(["install alpha==1.0", "uninstall -y beta"]))
     def use_pip(self, words):
         python = self.venv / "bin" / "python"
-        # It may be lost, and what would bring it back refused, as a package is a link.
+        # A lost interpreter cannot be restored while a package is a link.
         if python.exists():
             self.theirs([python, "-m", "pip", *words.split(), "--quiet"])
 
     def theirs(self, command):
-        """Run what another tool does; what it deletes of an edited package is not ours to keep."""
+        """Run another tool, which may delete edited packages."""
         index = self.workshop.environment["UV_DEFAULT_INDEX"]
         variables = {"UV_INDEX_URL": index, "PIP_INDEX_URL": index, "UV_OFFLINE": ""}
         process.run(command, env={**self.workshop.environment, **variables})
@@ -207,7 +207,7 @@ class Days(RuleBasedStateMachine):
 
     @rule(name=EDITED, goes=st.booleans())
     def edit_and_change(self, name, goes):
-        """Edit a package that then goes, or is replaced."""
+        """Edit a package, then remove or replace it."""
         other = self.other_alpha(".venv")
         self.edit(name)
         self.ours(*(("remove", "alpha") if goes else ("install", other)))
@@ -222,18 +222,18 @@ class Days(RuleBasedStateMachine):
         self.ours("install", *INTO, other)
 
     def other_alpha(self, environment):
-        """Return the version of alpha that is not in an environment."""
+        """Return the version of alpha that is not installed."""
         site = self.placed(f"{environment}/{{site}}")
         is_old = any(site.glob("alpha-1.0.dist-info"))
         return "alpha==2.0" if is_old else "alpha==1.0"
 
     def placed(self, name):
-        """Return the path of a file, in the packages of either environment if its name says so."""
+        """Return the path of a file in either environment."""
         return self.folder / name.format(site=self.site.relative_to(self.venv))
 
     def put(self, name, number):
         path = self.placed(name)
-        # A checkout that is linked into the packages lies in the folder too.
+        # A linked checkout is in the folder too.
         folder = self.folder.resolve()
         path = path.parent.resolve() / path.name
         if path.is_relative_to(folder):
@@ -246,7 +246,7 @@ class Days(RuleBasedStateMachine):
 
     @rule()
     def link(self):
-        """Work on a package in a checkout, as vLLM's and Ray's scripts set it up; or take the link away again."""
+        """Link a package to a checkout, or remove the link."""
         path = self.site / "alpha"
         if not path.is_dir():
             return
@@ -267,7 +267,7 @@ class Days(RuleBasedStateMachine):
 
     @rule()
     def move(self):
-        """Move the folder, unless it holds a change that was killed."""
+        """Move the folder, unless it has an interrupted change."""
         if self.is_killed:
             return
         there = self.folder.with_name(f"project-{next(self.numbers)}")
@@ -284,14 +284,14 @@ class Days(RuleBasedStateMachine):
 
     @rule()
     def lose_the_python(self):
-        """Lose the interpreter: the next command makes the environment anew."""
+        """Remove the interpreter, so that the next command rebuilds."""
         if self.is_killed:
             return
         (self.venv / "bin" / "python").unlink(missing_ok=True)
         self.days.append("remove bin/python")
         self.ours("sync")
 
-    # What holds
+    # Invariants
 
     def holds(self, path):
         file = self.folder / path
@@ -324,7 +324,7 @@ class Days(RuleBasedStateMachine):
             self.said = ""
 
     def is_known(self, name, text, said):
-        """Whether a file has come back to a place of its own, or was named in another."""
+        """Return whether a file is at a known or printed place."""
         place = KEPT.match(name)
         return name in self.places.get(text, ()) or (place and place[0] in said)
 
@@ -333,7 +333,7 @@ class Days(RuleBasedStateMachine):
 
 
 def children(process_id):
-    """The processes that a process has started."""
+    """Return child processes."""
     with suppress(OSError):
         file = Path(f"/proc/{process_id}/task/{process_id}/children")
         return list(map(int, file.read_text("ascii").split()))
@@ -342,7 +342,7 @@ def children(process_id):
 
 @pytest.fixture
 def make(stand_in, play, tmp_path):
-    """Makes workshops, each with torch and alpha 1.0 in its environment; there are an alpha 2.0 and a beta."""
+    """Return a function that creates workshops with torch and alpha."""
     play(NO_GPU)
     simple = stand_in.folder / "simple"
     for version in ("1.0", "2.0"):
@@ -367,23 +367,23 @@ def make(stand_in, play, tmp_path):
 
 
 def live(make, seed=None, **counts):
-    """Live days that a seed draws; without one they are others each time."""
+    """Run random actions from a seed, or new ones."""
     machine = type("Days", (Days,), {"make": staticmethod(make)})
     if seed is not None:
         machine = hypothesis.seed(seed)(machine)
     run_state_machine_as_test(
         machine,
-        # To find the shortest of such days takes hours.
+        # Shrinking would take hours.
         settings=settings(**counts, phases=[Phase.generate]),
     )
 
 
 @pytest.mark.parametrize("day", mostly_heavy(range(4), {2}))
-def test_every_file_of_the_users_is_in_its_place_or_named(make, day):
+def test_user_files_are_kept_or_reported(make, day):
     live(make, day, max_examples=1, stateful_step_count=25)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("_week", range(8))
-def test_new_days_lose_no_file_of_the_users(make, _week):
+def test_new_random_days_lose_no_file(make, _week):
     live(make, max_examples=5, stateful_step_count=50)

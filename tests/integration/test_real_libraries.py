@@ -1,6 +1,7 @@
-"""NVIDIA's own libraries, of the branches that Debian has, where no kernel module is: downloaded and unpacked, never installed.
+"""NVIDIA's libraries from Debian without a kernel module.
 
-They run in a mount namespace with a /dev of its own: as root they make a node there.
+They are unpacked, not installed, and run in a mount namespace with its own
+/dev, because they create a device node.
 """
 
 import json
@@ -66,7 +67,7 @@ main()
 
 
 def mirror():
-    """The address of the archive that this machine's apt uses, and its key."""
+    """Return the URL and key of this machine's apt archive."""
     for path in Path("/etc/apt/sources.list.d").glob("debian*"):
         text = path.read_text("utf-8")
         address = re.search(r"^URIs: (\S+)", text, re.MULTILINE)
@@ -78,7 +79,7 @@ def mirror():
 
 @pytest.fixture(scope="module", params=BRANCHES)
 def libraries(request, tmp_path_factory):
-    """The release of Debian, the driver's, and the folder with what was unpacked."""
+    """Unpack the libraries; yield Debian's and the driver's release."""
     if os.geteuid() != 0 or not shutil.which("unshare"):
         pytest.skip("needs root, for a /dev of its own")
     address, key = mirror()
@@ -102,7 +103,7 @@ def libraries(request, tmp_path_factory):
 
 
 def run(root, tmp_path, *command):
-    """Run a program with the unpacked libraries, in a namespace whose /dev goes with it."""
+    """Run a program with the libraries and a temporary /dev."""
     private = tmp_path / "dev"
     private.mkdir(exist_ok=True)
     found = sorted(root.glob("usr/lib/*/nvidia/current"))
@@ -120,13 +121,13 @@ def probed(root, tmp_path, *parts):
     return json.loads(done.out)
 
 
-def test_libraries_without_a_card_are_a_machine_without_a_gpu(libraries, tmp_path):
+def test_libraries_without_a_gpu_are_healthy(libraries, tmp_path):
     _, _, root = libraries
     machine, _ = probed(root, tmp_path)
     assert (machine["gpus"], machine["driver"], machine["problems"]) == ([], None, [])
 
 
-def test_libraries_beside_a_card_lack_their_module(libraries, tmp_path):
+def test_libraries_with_a_gpu_lack_their_module(libraries, tmp_path):
     debian, driver, root = libraries
     names = f'NAME="Debian GNU/Linux"\nVERSION_ID="{debian}"\nID=debian\n'
     backlight = "kernel/drivers/platform/x86/nvidia-wmi-ec-backlight.ko.xz:\n"
@@ -153,7 +154,7 @@ def test_libraries_beside_a_card_lack_their_module(libraries, tmp_path):
     assert "the NVIDIA kernel module is not loaded" in refused.err
 
 
-def test_install_and_doctor_name_the_module_and_write_nothing(libraries, tmp_path):
+def test_install_and_doctor_report_the_missing_module(libraries, tmp_path):
     debian, _, root = libraries
     names = f'NAME="Debian GNU/Linux"\nVERSION_ID="{debian}"\nID=debian\n'
     recording(
@@ -184,7 +185,7 @@ def test_install_and_doctor_name_the_module_and_write_nothing(libraries, tmp_pat
     assert list(project.iterdir()) == []
 
 
-def test_what_nvidia_smi_itself_says_is_explained(libraries, tmp_path):
+def test_output_of_nvidia_smi_is_explained(libraries, tmp_path):
     debian, _, root = libraries
     program = root / "usr/lib/nvidia/current/nvidia-smi"
     said = run(root, tmp_path, program)
@@ -193,7 +194,7 @@ def test_what_nvidia_smi_itself_says_is_explained(libraries, tmp_path):
     assert [cause.id for cause in causes][:1] == ["F04"], said.out
 
 
-def test_nothing_is_left_in_dev(libraries, tmp_path):
+def test_probe_leaves_nothing_in_dev(libraries, tmp_path):
     before = set(Path("/dev").iterdir())
     probed(libraries[2], tmp_path)
     assert set(Path("/dev").iterdir()) == before

@@ -1,4 +1,4 @@
-"""``--relax`` on the real default index: a short file of 2022 for a card of 2025."""
+"""``--relax`` with old pins on a new GPU."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def workshop(tmp_path):
     return made
 
 
-def test_a_file_of_2022_is_locked_for_a_new_card(workshop):
+def test_old_pins_are_relaxed_for_a_new_gpu(workshop):
     lock = workshop.document("lock", *MACHINE, "--relax")["data"]["locks"][0]
 
     document = tomli.loads(Path(lock["path"]).read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""The steps of the workflow that renews locks, run one after the other in a repository of git, as GitHub's runner does."""
+"""The workflow that updates locks, run as on GitHub."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ GH = '#!/bin/sh\necho "$@" >> "$RUNNER_TEMP/gh"\n'
 
 @dataclass(frozen=True)
 class Runner:
-    """A runner with a clone of a project, whose ``origin`` is a repository beside it."""
+    """A runner with a clone and its origin."""
 
     folder: Path
     variables: dict[str, str]
@@ -41,7 +41,7 @@ class Runner:
         return done.out
 
     def run_job(self):
-        """Run every step that is a script."""
+        """Run all scripts of the workflow."""
         job = yaml.safe_load(WORKFLOW.read_text("utf-8"))["jobs"]["renew"]
         scripts = [step["run"] for step in job["steps"] if "run" in step]
         assert len(scripts) == 3
@@ -60,7 +60,7 @@ def index(tmp_path):
 
 @pytest.fixture
 def runner(index, tmp_path):
-    """A project with a lock of torch 2.13.0, and programs in the places in which the workflow has them."""
+    """Create a project with a lock, and programs of the workflow."""
     home = tmp_path / "home"
     tool = home / ".local" / "share" / "gpuinstall" / "bin" / "gpuinstall"
     gh = tmp_path / "bin" / "gh"
@@ -84,7 +84,7 @@ def runner(index, tmp_path):
     runner = Runner(tmp_path, variables)
     runner.temporary.mkdir()
     runner.clone.mkdir()
-    # bootstrap.py hands a command of the tool over to it.
+    # bootstrap.py passes commands to the tool.
     handover = (
         f"import os, sys\nos.execv({str(tool)!r}, ['gpuinstall', *sys.argv[1:]])\n"
     )
@@ -104,9 +104,9 @@ def runner(index, tmp_path):
 
 
 @pytest.mark.heavy
-def test_a_newer_torch_is_a_branch_and_a_request_that_lists_what_changes(runner, index):
+def test_newer_torch_becomes_a_pull_request(runner, index):
     catalog_index(index.folder, ["2.14.1"], platforms=[LINUX], pythons=[PYTHON])
-    # A runner is fresh.
+    # A runner has empty caches.
     fresh = {
         "XDG_CACHE_HOME": str(runner.folder / "b"),
         "UV_CACHE_DIR": str(runner.folder / "uv"),
@@ -132,7 +132,7 @@ def test_a_newer_torch_is_a_branch_and_a_request_that_lists_what_changes(runner,
 
 
 @pytest.mark.heavy
-def test_without_news_there_is_no_request(runner):
+def test_unchanged_lock_creates_no_pull_request(runner):
     runner.run_job()
 
     assert not (runner.temporary / "gh").exists()

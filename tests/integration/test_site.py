@@ -1,4 +1,4 @@
-"""The documentation site, built from a fresh clone by one command, and opened from disk as people open it."""
+"""The documentation site, built from a clone."""
 
 import os
 import re
@@ -28,7 +28,7 @@ ENDED = """new Promise((done) => { const look = () =>
 
 
 def clone(folder):
-    """Copy what a fresh clone has, and build the site in it."""
+    """Copy tracked files, and build the site."""
     for file in project_files():
         place = folder / file.relative_to(ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def shown(tmp_path):
         yield running
 
 
-def test_every_failure_has_its_address(site):
+def test_every_failure_has_a_page(site):
     pages = {
         identity: (site / "failures" / f"{identity}.html").read_text("utf-8")
         for identity in load_failures()
@@ -59,11 +59,11 @@ def test_every_failure_has_its_address(site):
     ] == []
 
 
-def test_every_link_goes_to_something_that_is_there(site):
+def test_every_link_has_a_target(site):
     assert broken(sorted(site.resolve().rglob("*.html")), html) == []
 
 
-def test_nothing_is_loaded_from_another_host(site):
+def test_nothing_is_loaded_from_other_hosts(site):
     loads = re.compile(
         r"""<(?:script|img|iframe)[^>]*src=["']?(?:https?:)?//|<link[^>]*href=["']?(?:https?:)?//"""
     )
@@ -78,7 +78,7 @@ def test_nothing_is_loaded_from_another_host(site):
 
 
 @seen
-def test_the_words_of_an_error_are_found_without_a_network(site, shown):
+def test_error_messages_are_found_offline(site, shown):
     shown.open(f"{site.as_uri()}/search.html?q=no+kernel+image")
     shown.run(ENDED)
 

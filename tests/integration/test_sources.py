@@ -1,4 +1,4 @@
-"""Real uv with the variables that the sources give it."""
+"""uv with the variables of gpuinstall's sources."""
 
 import os
 import sys
@@ -38,7 +38,7 @@ def _environ(index, tmp_path):
     }
 
 
-def test_uv_logs_in_at_the_default_index_with_what_the_environment_carries(tmp_path):
+def test_uv_receives_the_login_of_the_default_index(tmp_path):
     make_wheel(tmp_path / "served" / "simple", "cowsay", "6.1")
     with StandInIndex(tmp_path / "served", Habits(credentials="me:s@cret")) as index:
         done = _resolve("cowsay", _environ(index, tmp_path), tmp_path)
@@ -46,7 +46,7 @@ def test_uv_logs_in_at_the_default_index_with_what_the_environment_carries(tmp_p
     assert "cret" not in done.err
 
 
-def test_uv_asks_no_extra_index_however_it_is_configured(tmp_path):
+def test_uv_uses_no_configured_extra_index(tmp_path):
     make_wheel(tmp_path / "good" / "simple", "cowsay", "6.1")
     make_wheel(tmp_path / "evil" / "simple", "cowsay", "99")
     with (

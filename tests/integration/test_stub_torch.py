@@ -1,6 +1,6 @@
-"""The small torch of the stand-ins says what the real one does, about everything that needs no GPU.
+"""The fake torch behaves like the real one without a GPU.
 
-Both run on the same played drivers. The CUDA runtime of the real one goes as far as cuInit there.
+Both run with the same fake drivers. The real CUDA runtime only calls cuInit.
 """
 
 import json
@@ -26,7 +26,7 @@ DRIVERS = {
     "no cards": FakeDriver(),
 }
 VISIBLE = {"hidden": "-1", "hidden, too": ""}
-# torch is imported once: each machine is met by a process that is forked from there.
+# torch is imported once, and each case is a forked process.
 QUESTIONS = """
 import json, os, sys, warnings
 import torch
@@ -63,15 +63,13 @@ for name, variables in json.loads(sys.argv[1]).items():
 
 
 def asked(python, driver, cases):
-    """Return what a torch answers in each case."""
+    """Return the answers of a torch in each case."""
     words = [str(python), "-c", QUESTIONS, json.dumps(cases)]
     done = succeed(words, env=driver)
     return dict(map(json.loads, done.out.splitlines()))
 
 
-def test_the_small_torch_answers_as_the_real_one_without_a_gpu(
-    tmp_path, tmp_path_factory, libraries
-):
+def test_fake_torch_equals_the_real_one(tmp_path, tmp_path_factory, libraries):
     python = cuda_torch(tmp_path_factory) / "bin" / "python"
     played = {
         name: environment(driver, libraries, tmp_path)

@@ -1,4 +1,4 @@
-"""How soon a command starts that finds nothing to do."""
+"""Imports of a command with nothing to do."""
 
 import re
 import sys
@@ -28,12 +28,12 @@ HEAVY = {
 }
 
 
-def test_nothing_heavy_is_imported_if_nothing_is_to_do(workshop, play):
+def test_sync_imports_no_heavy_modules(workshop, play):
     play(FakeDriver((A100,)))
     workshop.document("lock", "torch==2.10.0", "--target", "cu130", "--target", "cpu")
     workshop.document("sync")
     heavy = {}
-    # With --venv a start is checked in full each time.
+    # With --venv, the start is checked completely.
     for words in (("sync",), ("install",), ("run", "--venv", ".venv", "true")):
         program = [sys.executable, "-X", "importtime", str(FOLDER)]
         done = succeed(

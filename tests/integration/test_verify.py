@@ -1,4 +1,4 @@
-"""The runner, with the small torch that answers for GPUs this machine does not have: real processes, played kernels."""
+"""Verification with the fake torch in real processes."""
 
 import signal
 
@@ -24,14 +24,14 @@ NONE = Machine("linux", "x86_64")
 
 
 def environment(folder, backend):
-    """Make an environment with the small torch; return its interpreter."""
+    """Create an environment with the fake torch; return its interpreter."""
     small_torch(folder, backend)
     return folder / "bin" / "python"
 
 
 @pytest.fixture(scope="module")
 def builds(tmp_path_factory):
-    """The interpreter of an environment with each build."""
+    """Create an environment for each build."""
     folder = tmp_path_factory.mktemp("builds")
     names = ("cu126", "cpu", "rocm6.4")
     return {name: environment(folder / name, name) for name in names}
@@ -58,7 +58,7 @@ def the_fault(device):
     return faults[0].name, faults[0].message, faults[0].id
 
 
-def test_every_gpu_that_runs_its_kernels_passes(verify):
+def test_all_gpus_with_working_kernels_pass(verify):
     verdict = verify({"*": {"architecture": "sm_89"}})
     assert verdict.status == "passed"
     assert [(device.index, device.name) for device in verdict.devices] == [
@@ -79,9 +79,7 @@ def test_every_gpu_that_runs_its_kernels_passes(verify):
         (signal.SIGKILL, "killed by SIGKILL: the system does that when memory"),
     ],
 )
-def test_a_crash_names_the_check_it_happened_in_and_the_rest_go_on(
-    verify, number, message
-):
+def test_crash_fails_its_check_alone(verify, number, message):
     verdict = verify({"GPU-0": {"crash": int(number), "at": "convolution"}})
     assert statuses(verdict) == ["failed", "passed"]
     name, said, _ = the_fault(verdict.devices[0])
@@ -90,14 +88,14 @@ def test_a_crash_names_the_check_it_happened_in_and_the_rest_go_on(
     assert said.startswith(message)
 
 
-def test_a_hang_ends_with_the_time_limit_and_names_the_check(verify, monkeypatch):
+def test_hanging_check_is_stopped(verify, monkeypatch):
     monkeypatch.setitem(KERNEL_SECONDS, "quick", 2.0)
     verdict = verify({"GPU-1": {"hang": True, "at": "linear"}})
     assert statuses(verdict) == ["passed", "failed"]
     assert the_fault(verdict.devices[1])[:2] == ("linear", "not finished after 2 s")
 
 
-def test_a_torch_in_the_working_folder_is_found_out(verify, tmp_path, monkeypatch):
+def test_torch_in_the_working_folder_is_detected(verify, tmp_path, monkeypatch):
     other = tmp_path / "torch.py"
     other.write_text("raise SystemExit('not the real one')")
     monkeypatch.chdir(tmp_path)
@@ -113,7 +111,7 @@ def test_a_torch_in_the_working_folder_is_found_out(verify, tmp_path, monkeypatc
     )
 
 
-def test_a_cuda_build_that_was_planned_for_the_cpu_is_proven_on_it(verify):
+def test_cuda_build_for_the_cpu_is_verified_there(verify):
     verdict = verify({}, NONE, origin=Origin(for_cpu=True))
     assert [(device.name, device.status) for device in verdict.devices] == [
         ("CPU", "passed")
@@ -135,9 +133,7 @@ INTEL = Gpu(0, "Intel Arc B580", vendor="intel", architecture="xe 20.1.4")
         ("cu126", "cu126", (INTEL,), "F116"),
     ],
 )
-def test_a_build_that_leaves_gpus_idle_fails_with_the_entry_of_their_maker(
-    verify, backend, kind, gpus, entry
-):
+def test_build_without_gpu_support_fails(verify, backend, kind, gpus, entry):
     machine = Machine("linux", "x86_64", gpus=gpus)
     verdict = verify({}, machine, backend=backend)
     assert [the_fault(device) for device in verdict.devices] == [
@@ -146,7 +142,7 @@ def test_a_build_that_leaves_gpus_idle_fails_with_the_entry_of_their_maker(
     ]
 
 
-def test_a_cpu_build_fails_too_where_the_driver_hides_the_gpu(verify):
+def test_cpu_build_fails_if_a_gpu_is_hidden(verify):
     hidden = replace(
         NONE,
         problems=(
@@ -165,14 +161,14 @@ def test_a_cpu_build_fails_too_where_the_driver_hides_the_gpu(verify):
     )
 
 
-def test_a_build_for_other_makers_cards_is_not_proven_without_a_gpu(verify):
+def test_build_for_another_vendor_is_unproven_without_gpu(verify):
     assert verify({}, NONE, backend="rocm6.4").status == "unproven"
 
 
 @pytest.mark.parametrize(
     "line", ["print('{hello}')", "import atexit; atexit.register(print, [1])"]
 )
-def test_what_a_start_up_file_prints_is_no_answer(verify, tmp_path, line):
+def test_output_of_startup_files_is_ignored(verify, tmp_path, line):
     python = environment(tmp_path / "env", "cu126")
     (packages(tmp_path / "env") / "sitecustomize.py").write_text(line)
     assert verify({}, python=python).status == "passed"

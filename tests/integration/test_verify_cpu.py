@@ -1,4 +1,4 @@
-"""verify with a real torch on the CPU: sound, and broken in every way that can be made here."""
+"""Verification with the real torch on the CPU."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def the_fault(verdict):
     return fault
 
 
-def test_a_sound_environment_passes_quickly(real_torch):
+def test_intact_environment_passes_quickly(real_torch):
     verdict = verify(real_torch)
     assert verdict.status == "passed"
     assert (verdict.environment.torch, verdict.environment.backend) == (VERSION, "cpu")
@@ -58,7 +58,7 @@ def test_a_sound_environment_passes_quickly(real_torch):
 
 
 @pytest.mark.heavy
-def test_the_deep_checks_pass_too_and_say_what_compiling_lacks(real_torch, monkeypatch):
+def test_deep_checks_pass_without_a_compiler(real_torch, monkeypatch):
     monkeypatch.setenv("PATH", "")
     verdict = verify(real_torch, deep=True)
     checks = {check.name: check for check in verdict.devices[0].checks}
@@ -72,7 +72,7 @@ def test_the_deep_checks_pass_too_and_say_what_compiling_lacks(real_torch, monke
 
 
 @pytest.mark.heavy
-def test_every_measurement_of_the_cpu_is_taken(real_torch):
+def test_all_cpu_measurements_are_taken(real_torch):
     argv = [
         sys.executable,
         "-m",
@@ -99,7 +99,7 @@ def test_every_measurement_of_the_cpu_is_taken(real_torch):
 
 
 @pytest.mark.heavy
-def test_processes_sum_over_all_of_them(real_torch):
+def test_processes_compute_a_common_sum(real_torch):
     program = (
         f"import sys, torch; sys.path.insert(0, {str(KERNELS.parent)!r})\n"
         "from kernels.context import CheckContext\n"
@@ -109,7 +109,7 @@ def test_processes_sum_over_all_of_them(real_torch):
     succeed([real_torch / "bin" / "python", "-c", program], seconds=120)
 
 
-def test_a_file_that_torch_lost_is_named(linked_torch):
+def test_missing_torch_file_is_reported(linked_torch):
     (packages(linked_torch) / "torch" / "lib" / "libc10.so").unlink()
     fault = the_fault(verify(linked_torch))
     assert fault.name == "import"
@@ -117,7 +117,7 @@ def test_a_file_that_torch_lost_is_named(linked_torch):
     assert fault.id == "F167"
 
 
-def test_a_file_of_torch_that_is_damaged_fails_the_import(linked_torch):
+def test_damaged_torch_file_fails_the_import(linked_torch):
     rewrite(packages(linked_torch) / "torch" / "version.py", "__version__ = (")
     fault = the_fault(verify(linked_torch))
     assert fault.name == "import"
@@ -143,7 +143,9 @@ SURROUNDINGS = {
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", SURROUNDINGS)
-def test_what_surrounds_a_python_is_found_out(real_torch, tmp_path, monkeypatch, name):
+def test_variables_and_modules_around_python_are_checked(
+    real_torch, tmp_path, monkeypatch, name
+):
     variables, files, message, command = SURROUNDINGS[name]
     for path, text in files.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +165,7 @@ def test_what_surrounds_a_python_is_found_out(real_torch, tmp_path, monkeypatch,
 
 
 @pytest.mark.heavy
-def test_a_kernel_that_computes_wrongly_fails_by_its_tolerance(torch_copy):
+def test_wrong_kernel_exceeds_its_tolerance(torch_copy):
     init = packages(torch_copy) / "torch" / "__init__.py"
     rewrite(
         init,
@@ -226,14 +228,14 @@ print(is_seen("matmul-bfloat16", Losing))
 
 
 @pytest.mark.heavy
-def test_a_wrong_gradient_and_one_lost_term_are_seen(real_torch):
+def test_wrong_gradient_and_lost_term_are_detected(real_torch):
     python = real_torch / "bin" / "python"
     done = process.run([python, "-c", BROKEN_KERNELS, KERNELS.parent], seconds=120)
     assert done.out == "True\nTrue\nTrue\nTrue True\nTrue\n", done.err
 
 
 @pytest.mark.heavy
-def test_what_would_not_be_compiled_is_named(real_torch, monkeypatch):
+def test_triton_interpret_is_removed_with_a_warning(real_torch, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     listener = Listener()
     verify_environment(real_torch / "bin" / "python", HERE, reporter=listener)
@@ -241,7 +243,7 @@ def test_what_would_not_be_compiled_is_named(real_torch, monkeypatch):
 
 
 @pytest.mark.heavy
-def test_a_numpy_of_another_abi_is_named(torch_copy):
+def test_numpy_of_another_abi_is_reported(torch_copy):
     numpy = packages(torch_copy) / "numpy"
     for module in (
         "__init__.py",
@@ -262,7 +264,7 @@ def test_a_numpy_of_another_abi_is_named(torch_copy):
 
 
 @pytest.mark.network
-def test_a_numpy_that_cannot_be_loaded_is_named(torch_copy):
+def test_damaged_numpy_is_reported(torch_copy):
     python = torch_copy / "bin" / "python"
     succeed(
         [uv.find_uv_bin(), "pip", "install", "-q", "--python", python, "numpy==2.3.*"]
@@ -278,7 +280,7 @@ def test_a_numpy_that_cannot_be_loaded_is_named(torch_copy):
     )
 
 
-def test_an_interpreter_that_is_killed_is_not_our_end(linked_torch):
+def test_killed_interpreter_is_reported(linked_torch):
     init = packages(linked_torch) / "torch" / "__init__.py"
     rewrite(init, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     fault = the_fault(verify(linked_torch))
@@ -292,9 +294,7 @@ def test_an_interpreter_that_is_killed_is_not_our_end(linked_torch):
 @pytest.mark.skipif(
     shutil.which("cc") is None, reason="no C compiler (cc) to build an old libstdc++"
 )
-def test_an_older_libstdcxx_is_blamed_on_the_variable_that_brings_it(
-    real_torch, tmp_path, monkeypatch
-):
+def test_older_libstdcxx_blames_its_variable(real_torch, tmp_path, monkeypatch):
     (tmp_path / "old.map").write_text(OLD_LIBSTDCXX)
     (tmp_path / "old.c").write_text("int old;")
     library, script = (

@@ -1,4 +1,4 @@
-"""The programs beside torch, with the small torch: real packages, really imported; what they compute is played."""
+"""Verification of programs with the fake torch."""
 
 import sys
 
@@ -40,7 +40,7 @@ def verify(site, tmp_path, play_kernels, monkeypatch):
 
 
 def programs(device):
-    """The checks of programs, by their names."""
+    """Return the checks of programs by name."""
     known = {
         name
         for row in PROGRAMS
@@ -53,7 +53,7 @@ def statuses(device):
     return {name: check.status for name, check in programs(device).items()}
 
 
-def test_every_program_is_proven_on_every_gpu(verify):
+def test_every_program_is_verified_on_every_gpu(verify):
     verdict = verify(
         TWO,
         {"torchvision": "", "bitsandbytes": "", "flash-attn": "", "requests": CRASH},
@@ -67,7 +67,7 @@ def test_every_program_is_proven_on_every_gpu(verify):
         }
 
 
-def test_a_torchaudio_of_another_cuda_minor_fails_with_its_entry(verify):
+def test_torchaudio_for_another_cuda_fails(verify):
     verdict = verify(TWO, {"torchaudio": OTHER_MINOR, "torchvision": ""})
     assert verdict.status == "failed"
     for device in verdict.devices:
@@ -81,7 +81,7 @@ def test_a_torchaudio_of_another_cuda_minor_fails_with_its_entry(verify):
         assert programs(device)["torchvision-nms"].status == "passed"
 
 
-def test_a_program_that_crashes_hides_no_other(verify):
+def test_crashing_program_hides_no_other(verify):
     (device,) = verify(
         NONE,
         {"bitsandbytes": CRASH, "torchvision": "", "xformers": OTHER_MINOR},
@@ -99,7 +99,7 @@ def test_a_program_that_crashes_hides_no_other(verify):
 @pytest.mark.skipif(
     sys.platform == "win32", reason="Windows has no groups of processes"
 )
-def test_a_program_that_hangs_ends_with_its_compilers(verify, tmp_path, monkeypatch):
+def test_hanging_program_is_stopped_with_its_children(verify, tmp_path, monkeypatch):
     monkeypatch.setitem(KERNEL_SECONDS, "quick", 3.0)
     started = f"import pathlib, subprocess\nchild = subprocess.Popen(['sleep', '600'])\nfile = {str(tmp_path / 'pid')!r}\n"
     hang = f"{started}pathlib.Path(file).write_text(str(child.pid))\n{HANG}"
@@ -113,7 +113,7 @@ def test_a_program_that_hangs_ends_with_its_compilers(verify, tmp_path, monkeypa
     assert has_ended((tmp_path / "pid").read_text())
 
 
-def test_without_a_gpu_programs_are_imported(verify):
+def test_programs_are_imported_without_a_gpu(verify):
     wants_a_gpu = "raise ImportError('libcuda.so.1: cannot open shared object file: No such file or directory')"
     verdict = verify(
         NONE, {"torchaudio": OTHER_MINOR, "vllm": "", "flash-attn": wants_a_gpu}
@@ -132,7 +132,7 @@ def test_without_a_gpu_programs_are_imported(verify):
     assert verdict.status == "failed"
 
 
-def test_a_program_that_requires_a_package_called_as_our_kernels_gets_that_package(
+def test_package_named_kernels_is_importable(
     verify,
 ):
     (device,) = verify(
@@ -145,7 +145,7 @@ def test_a_program_that_requires_a_package_called_as_our_kernels_gets_that_packa
     assert statuses(device) == {"torchvision-import": "passed"}, device.checks
 
 
-def test_a_package_that_was_compiled_beside_a_torch_is_imported(verify, site):
+def test_extensions_of_torch_are_imported(verify, site):
     symbol = "raise ImportError('torch_scatter/_scatter_cuda.so: undefined symbol: _ZN3c106detail14torchCheckFail')"
     compiled = ("torch_scatter/_scatter_cuda.so",)
     small_package(site, "torch-scatter", symbol, requires="torch>=2.0", files=compiled)
@@ -159,7 +159,7 @@ def test_a_package_that_was_compiled_beside_a_torch_is_imported(verify, site):
     assert " torch torch-scatter " in str(fault.fixes[0])
 
 
-def test_programs_are_not_tried_where_torch_itself_fails(verify):
+def test_programs_are_skipped_if_torch_fails(verify):
     verdict = verify(
         TWO,
         {"torchvision": ""},
@@ -169,7 +169,7 @@ def test_programs_are_not_tried_where_torch_itself_fails(verify):
     assert statuses(verdict.devices[1]) == {"torchvision-nms": "passed"}
 
 
-def test_beside_a_gpu_that_others_use_programs_are_imported(verify):
+def test_programs_are_imported_on_a_busy_gpu(verify):
     busy = {
         "GPU-0": {
             "unproven": "CUDA error: all CUDA-capable devices are busy or unavailable"

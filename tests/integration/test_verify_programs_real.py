@@ -1,4 +1,4 @@
-"""The programs beside a real torch on the CPU: packages that compute rightly and wrongly, and those of the index."""
+"""Verification of programs with the real torch on the CPU."""
 
 import shutil
 
@@ -62,14 +62,14 @@ def checks(environment):
 
 
 def tried(environment, site, device, *modules):
-    """What the checks of some programs come to."""
+    """Return the results of program checks."""
     words = ["-c", PROVE, device, KERNELS.parent, site, *modules]
     done = succeed([environment / "bin" / "python", *words], seconds=120)
     return done.out.splitlines()
 
 
 @pytest.mark.heavy
-def test_a_wrong_answer_of_a_program_is_found_out(real_torch, tmp_path):
+def test_wrong_result_of_a_program_is_detected(real_torch, tmp_path):
     small_package(tmp_path, "torchvision", ALL_BOXES)
     small_package(tmp_path, "bitsandbytes", SHIFTED)
     assert tried(real_torch, tmp_path, "cpu", "torchvision", "bitsandbytes") == [
@@ -79,9 +79,7 @@ def test_a_wrong_answer_of_a_program_is_found_out(real_torch, tmp_path):
 
 
 @pytest.mark.heavy
-def test_a_library_that_would_serve_from_the_cpu_in_place_of_the_gpu_fails(
-    real_torch, tmp_path
-):
+def test_program_on_the_cpu_instead_of_gpu_fails(real_torch, tmp_path):
     small_package(tmp_path, "onnxruntime", ON_THE_CPU)
     small_package(
         tmp_path,
@@ -96,7 +94,7 @@ def test_a_library_that_would_serve_from_the_cpu_in_place_of_the_gpu_fails(
 
 @pytest.mark.network
 @pytest.mark.heavy
-def test_what_the_index_has_is_proven_where_it_runs_on_the_cpu_and_found_out_where_it_was_built_for_gpus(
+def test_programs_of_the_index_are_verified(
     torch_copy,
 ):
     install(
@@ -124,7 +122,7 @@ def test_what_the_index_has_is_proven_where_it_runs_on_the_cpu_and_found_out_whe
 @pytest.mark.network
 @pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler (cc) for Triton")
-def test_the_kernel_in_tritons_language_compiles_for_a_gpu_that_is_not_here(
+def test_triton_kernel_compiles_for_another_gpu(
     torch_copy,
 ):
     install(torch_copy, "triton")
@@ -134,7 +132,7 @@ def test_the_kernel_in_tritons_language_compiles_for_a_gpu_that_is_not_here(
 
 
 def install(environment, *names):
-    """Install packages beside the torch that is there, without what they demand of another."""
+    """Install packages without dependencies that replace torch."""
     into = ["--no-deps", "--python", str(environment / "bin" / "python")]
     succeed(
         [

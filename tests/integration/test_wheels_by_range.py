@@ -1,4 +1,4 @@
-"""Real wheels of the default index, read by range: what they say is what the catalogue says."""
+"""Real wheels, read by range and compared with the catalog."""
 
 import os
 import re
@@ -29,7 +29,7 @@ from tests.lab.cases import mostly_heavy
 
 
 class Companion(NamedTuple):
-    """A wheel, and what it has code for as its libraries were read whole."""
+    """A wheel, and the code in its libraries."""
 
     package: str
     version: str
@@ -89,7 +89,7 @@ NEWEST = max(
 
 @dataclass(frozen=True)
 class Index:
-    """The default index, as pip and uv are configured here."""
+    """The default index of pip and uv."""
 
     client: Client
     session: requests.Session
@@ -113,7 +113,7 @@ class Index:
         ]
         first = min(
             those, key=lambda wheel: wheel.filename
-        )  # a page has no order, and Pythons' wheels differ
+        )  # a page has no order, and wheels of Pythons differ
         return HttpRanges(self._ask, first.url, patience=Patience(75))
 
     def _ask(self, url, headers, *, login):
@@ -143,7 +143,7 @@ def index():
 
 @pytest.fixture
 def show(capsys):
-    """Print a line of the table: name, bytes, requests, seconds, architectures."""
+    """Print a row: name, bytes, requests, seconds, architectures."""
 
     def line(name, wheel, started, code):
         with capsys.disabled():
@@ -175,7 +175,7 @@ def _learn(index, name, show):
 
 
 @pytest.mark.parametrize("name", mostly_heavy([NEWEST, WITH_TRAP], [NEWEST]))
-def test_a_wheel_of_torch_says_what_the_catalogue_says(index, name, show):
+def test_torch_wheel_matches_the_catalog(index, name, show):
     try:
         _learn(index, name, show)
     except WheelError as error:
@@ -187,7 +187,7 @@ def test_a_wheel_of_torch_says_what_the_catalogue_says(index, name, show):
 @pytest.mark.heavy
 @pytest.mark.network
 @pytest.mark.parametrize("name", sorted(set(BUILDS) - {NEWEST, WITH_TRAP}))
-def test_every_other_wheel_of_torch_says_so_too(index, name, show):
+def test_all_torch_wheels_match_the_catalog(index, name, show):
     _learn(index, name, show)
 
 
@@ -198,7 +198,7 @@ def test_every_other_wheel_of_torch_says_so_too(index, name, show):
     COMPANIONS,
     ids=lambda one: f"{one.package}-{one.version}-{one.platform}-{one.cuda}",
 )
-def test_the_code_of_a_companion(index, one, show):
+def test_companion_code_matches_its_wheel(index, one, show):
     started = time.monotonic()
     wheel = index.wheel(one.package, one.version, one.platform)
     package = PackageReader(wheel, one.package, may_have_code=True, cuda=one.cuda)

@@ -1,4 +1,4 @@
-"""Whole commands under the rules of Windows for files, and with its names of folders and programs."""
+"""Commands with Windows' rules for files, folders, and programs."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ def workshop(stand_in, play, tmp_path):
 
 @contextmanager
 def running(program, folder):
-    """A Python that has begun and does not end."""
+    """Start a Python that does not end."""
     command = [str(program), "-c", SLEEP]
     with subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
@@ -48,7 +48,7 @@ def error(workshop, *arguments):
     return workshop.refusal(*arguments, exit_code=4)
 
 
-def test_install_upgrade_rollback_and_run_leave_nothing_behind(workshop):
+def test_install_upgrade_and_rollback_leave_no_files(workshop):
     workshop.document("install", "torch==2.13.0")
     assert workshop.entries() == {".venv", "pylock.cu126.toml"}
     assert (workshop.folder / ".venv" / "pip.ini").is_file()
@@ -66,7 +66,7 @@ def test_install_upgrade_rollback_and_run_leave_nothing_behind(workshop):
 
 
 @pytest.mark.heavy
-def test_an_environment_in_use_is_changed_beside_what_is_open_and_removed_only_afterwards(
+def test_environment_in_use_is_changed(
     workshop,
 ):
     workshop.document("install", "torch==2.13.0")
@@ -83,13 +83,13 @@ def test_an_environment_in_use_is_changed_beside_what_is_open_and_removed_only_a
 
 
 @pytest.mark.heavy
-def test_a_file_in_use_is_not_replaced_and_the_change_is_put_back(workshop):
+def test_file_in_use_is_not_replaced(workshop):
     workshop.document("install", "torch==2.13.0")
     site = next((workshop.folder / ".venv").glob("lib/python*/site-packages"))
     with (site / "torch" / "__init__.py").open():
         refused = error(workshop, "install", "torch==2.14.1")
         assert "The process cannot access the file" in refused["message"]
-        # What does not name it goes on.
+        # Commands that do not change this file continue.
         workshop.document("install", "numpy")
     assert torch_in(workshop) == "2.13.0"
     workshop.document("install", "torch==2.14.1")
@@ -97,7 +97,7 @@ def test_a_file_in_use_is_not_replaced_and_the_change_is_put_back(workshop):
 
 
 @pytest.mark.heavy
-def test_lock_sync_and_remove_leave_no_file(workshop):
+def test_lock_sync_and_remove_leave_no_files(workshop):
     workshop.document("lock", "torch==2.13.0", "numpy")
     workshop.document("sync")
     assert (
@@ -117,7 +117,7 @@ def refused(rules, event, *arguments):
     return None
 
 
-def test_the_rules_are_those_of_windows(tmp_path):
+def test_simulated_rules_are_those_of_windows(tmp_path):
     rules = windows.Windows(tmp_path)
     file, folder = tmp_path / "work" / "file", tmp_path / "work"
     folder.mkdir()

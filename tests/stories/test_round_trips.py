@@ -1,4 +1,4 @@
-"""A lock is a fixed point: made again, checked, installed, synced and upgraded on one machine and index, it stays."""
+"""Repeated commands with an unchanged index leave a lock unchanged."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def prepare(stage, kind):
 
 
 @pytest.mark.parametrize("kind", mostly_heavy(REQUESTS, QUICK))
-def test_a_lock_is_a_fixed_point(stage, kind):
+def test_repeated_commands_keep_a_lock(stage, kind):
     made = prepare(stage, kind)
     locks = locks_of(stage)
     assert locks
@@ -62,7 +62,7 @@ PLAIN = (
 
 
 @pytest.mark.parametrize("kind", mostly_heavy(PLAIN, {"a range"}))
-def test_a_lock_stays_while_the_index_gets_newer_files_and_yanks_its_own(stage, kind):
+def test_new_and_yanked_files_keep_a_lock(stage, kind):
     made = prepare(stage, kind)
     locks = locks_of(stage)
     news = (

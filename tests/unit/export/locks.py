@@ -1,4 +1,4 @@
-"""Locks for the tests of this room."""
+"""Locks for tests of exports."""
 
 import tomli_w
 

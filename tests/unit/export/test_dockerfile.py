@@ -21,7 +21,7 @@ BUILT = cuda_lock("cu126", source("flash-attn", "2.9"))
 
 
 @pytest.mark.heavy
-def test_the_linter_for_dockerfiles_finds_nothing(tmp_path):
+def test_dockerfile_linter_finds_nothing(tmp_path):
     texts = {
         "cuda": dockerfile(cuda_lock()),
         "cpu": dockerfile(cpu_lock()),
@@ -39,11 +39,11 @@ def test_the_linter_for_dockerfiles_finds_nothing(tmp_path):
     assert (done.out, done.err) == ("", "")
 
 
-def test_an_image_has_the_installed_uv():
+def test_image_contains_the_installed_uv():
     assert f"FROM astral/uv:{version('uv')} AS uv" in dockerfile(cpu_lock())
 
 
-def test_an_image_has_the_locks_of_one_platform():
+def test_image_contains_locks_of_one_platform():
     arm = cuda_lock("cu130-linux-aarch64")
     assert locks_of_image([*LOCKS, WINDOWS, arm]) == LOCKS
     assert "build --platform linux/arm64" in any_dockerfile(locks_of_image([arm]))
@@ -51,9 +51,7 @@ def test_an_image_has_the_locks_of_one_platform():
         locks_of_image([WINDOWS])
 
 
-def test_the_command_writes_it_and_refuses_what_belongs_to_it_alone(
-    tmp_path, monkeypatch, capsys
-):
+def test_dockerfile_command_writes_or_rejects(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for one in (*LOCKS, WINDOWS):
         (tmp_path / one.name).write_text(one.text, "utf-8")

@@ -1,6 +1,6 @@
-"""Every format as a whole, read by eye once; a change shows in the diff of these files.
+"""Complete output of every format.
 
-To write them again: ``python -m tests.unit.export.test_golden``.
+To rewrite the files: ``python -m tests.unit.export.test_golden``.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ WITH_JUPYTER = [
 
 
 def written():
-    """Return the text of every format, by the name of its file."""
+    """Return the text of every format, by file name."""
     return {
         "requirements.txt": requirements(cuda_lock()),
         "environment.yml": conda(cuda_lock()),
@@ -34,7 +34,7 @@ def written():
     }
 
 
-def test_the_formats_are_what_was_read_by_eye():
+def test_exports_equal_the_golden_files():
     read = {path.name: path.read_text("utf-8") for path in GOLDEN.iterdir()}
     assert read == written()
 

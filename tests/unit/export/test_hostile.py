@@ -1,4 +1,4 @@
-"""Locks of a stranger's: what a format cannot quote is refused, and nothing in it begins a line or moves a cursor."""
+"""Exports of malicious locks: text cannot start a line or leave its quotes."""
 
 import pytest
 import tomli
@@ -61,7 +61,7 @@ REFUSED = {
 
 
 def hostile(place, text):
-    """The sound lock with a text in one place; raise LockError where the lock is none."""
+    """Return the sound lock with a text in one place."""
     document = tomli.loads(SOUND.text)
     packages = {package["name"]: package for package in document["packages"]}
     extra, file = packages["extra"], packages["torch"]["wheels"][0]
@@ -91,7 +91,7 @@ def hostile(place, text):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_no_text_of_a_lock_begins_a_line_or_leaves_its_quotes(name):
+def test_lock_text_cannot_escape_its_quotes(name):
     write = FORMATS[name]
     sound = write(SOUND).count("\n")
     faults = []

@@ -19,20 +19,20 @@ def needs_of(locked):
     return needs
 
 
-def test_windows_has_drivers_of_its_own():
+def test_windows_has_separate_drivers():
     torch = wheel("torch", "2.14.1+cu126", "cp312-cp312-win_amd64")
     needs = needs_of(lock("cu126-windows-x86_64", torch))
     assert {str(gpus.driver) for gpus in needs.gpus} == {"528.33"}
 
 
-def test_gpus_of_another_maker_need_no_driver():
+def test_gpus_of_other_vendors_need_no_driver():
     needs = needs_of(ROCM)
     assert needs.maker == "amd"
     assert "gfx942" in needs.gpus[0].codes
     assert {gpus.driver for gpus in needs.gpus} == {None}
 
 
-def test_the_newest_glibc_of_any_package_is_needed():
+def test_highest_glibc_of_any_package_counts():
     old_or_new = wheel(
         "pandas", "2.3.4", "cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64"
     )
@@ -40,12 +40,12 @@ def test_the_newest_glibc_of_any_package_is_needed():
     assert needs_of(cuda_lock("cu126", old_or_new, new)).glibc == "2.35"
 
 
-def test_a_lock_of_an_unknown_torch_is_refused():
+def test_unknown_torch_is_rejected():
     with pytest.raises(UsageError, match=r"runs on no known machine: .* no torch 9\.9"):
         needs_of(cuda_lock("cu126", torch="9.9"))
 
 
-def test_a_document_has_the_needs_of_each_lock(tmp_path, monkeypatch, capsys):
+def test_document_contains_the_needs_of_each_lock(tmp_path, monkeypatch, capsys):
     for locked in (cuda_lock("cu126"), cpu_lock()):
         (tmp_path / locked.name).write_text(locked.text, "utf-8")
     monkeypatch.chdir(tmp_path)

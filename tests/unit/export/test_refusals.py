@@ -1,4 +1,4 @@
-"""What a format cannot have is refused by its name, and never left out in silence."""
+"""Unsupported parts of a lock are rejected."""
 
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ OF_ANY_PYTHON = parse(
 )
 
 
-def test_what_a_format_cannot_have_is_refused_by_name():
+def test_unsupported_lock_is_rejected_with_its_part():
     image = partial(any_dockerfile, extras=["jupyter"])
     tables = partial(uv_tables, torch_index="https://index.example/whl")
     project = {"name": "mine", "directory": {"path": "../mine"}}
@@ -60,6 +60,6 @@ def test_what_a_format_cannot_have_is_refused_by_name():
     assert wrong == []
 
 
-def test_the_backend_is_said_by_torchs_label_or_else_by_the_name_of_the_lock():
+def test_backend_is_read_from_torch_or_lock_name():
     assert backend_of(parse("pylock.toml", cuda_lock().text)).tag == "cu126"
     assert backend_of(UNLABELLED).tag == "cu130"

@@ -8,25 +8,25 @@ NUMPY = f"numpy==2.3.4 --hash=sha256:{digest('numpy')}"
 
 
 def lines(*packages):
-    """The lines of a lock's requirements: the comments, and the pins each on a line of its own."""
+    """Return the comments and pins of a lock's requirements."""
     text = requirements(lock("cpu", *packages)).replace(" \\\n   ", "")
     _head, *rest = text.splitlines()
     return rest
 
 
-def test_a_marker_of_the_lock_stays():
+def test_marker_of_a_package_is_kept():
     [line] = lines(wheel("numpy", "2.3.4", marker="sys_platform == 'linux'"))
     assert line.startswith('numpy==2.3.4 ; sys_platform == "linux" --hash')
 
 
-def test_of_several_wheels_any_may_serve():
+def test_all_wheels_of_a_package_are_allowed():
     numpy = wheel("numpy", "2.3.4")
     address = f"{INDEX}/numpy-2.3.4-cp312-cp312-win_amd64.whl"
     numpy["wheels"].append({"url": address, "hashes": {"sha256": "f" * 64}})
     assert lines(numpy) == [f"{NUMPY} --hash=sha256:{'f' * 64}"]
 
 
-def test_a_project_and_a_repository_are_left_out_and_named():
+def test_projects_and_repositories_are_omitted_with_a_command():
     repository = {"type": "git", "url": f"{INDEX}/git", "commit-id": "0" * 40}
     packages = (
         wheel("numpy", "2.3.4"),
@@ -42,7 +42,7 @@ def test_a_project_and_a_repository_are_left_out_and_named():
     ]
 
 
-def test_what_was_asked_for_by_address_is_taken_from_there():
+def test_requirement_by_url_keeps_its_url():
     address = f"{INDEX}/mine-1.tar.gz"
     hashes = {"sha256": digest("mine")}
     archive = {"url": address, "hashes": hashes, "subdirectory": "python"}
@@ -51,12 +51,12 @@ def test_what_was_asked_for_by_address_is_taken_from_there():
     ]
 
 
-def test_conda_needs_a_driver_for_gpus_alone():
+def test_conda_requires_a_driver_only_for_gpus():
     assert "CONDA_OVERRIDE_CUDA=12.0 conda env create" in conda(cuda_lock())
     assert "CUDA" not in conda(cpu_lock())
 
 
-def test_a_lock_of_somebody_elses_may_serve_several_pythons():
+def test_lock_of_another_tool_may_allow_several_pythons():
     text = cuda_lock().text.replace('"==3.12.*"', '">=3.10,<3.13"')
     read = yaml.safe_load(conda(parse("pylock.toml", text)))
     assert read["dependencies"][0] == "python<3.13,>=3.10"

@@ -52,7 +52,7 @@ def test_sdist_is_locked_without_wheels():
     assert package["sdist"] == {**SDIST, "hashes": {"sha256": "1" * 64}}
 
 
-def test_a_file_without_a_hash_is_never_written():
+def test_file_without_hash_is_never_written():
     with pytest.raises(KeyError):
         locked(NUMPY, {})
 

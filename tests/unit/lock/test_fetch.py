@@ -22,7 +22,7 @@ TRITON = "/triton-3.8.0-cp312-cp312-linux_x86_64.whl"
 
 
 class Shop:
-    """A host of two wheels, and runs that hash them."""
+    """A host with two wheels, and their hashes."""
 
     def __init__(self, folder):
         self.bodies = {TORCH: b"torch" * 1000, TRITON: b"triton" * 1000}
@@ -37,7 +37,7 @@ class Shop:
         return [LockedFile("one", self.host.url + path, sha256) for path in paths]
 
     def hashed(self, files, **options):
-        """Return the hashes of files in their order, fetched if they are not known."""
+        """Return the hashes of files in order; fetch unknown ones."""
         with Client(**options) as client:
             python = Path(sys.executable)
             folder = self.cache.folder
@@ -68,7 +68,7 @@ def test_wheel_without_hash_is_downloaded_once(shop):
     assert sorted(sent) == [TORCH, TRITON]
     kept = shop.cache.folder.rglob("*.json")
     assert max(path.stat().st_size for path in kept) < 200
-    # It serves too when its host is silent.
+    # The cache also serves if its host does not answer.
     assert shop.hashed(shop.files(), offline=True) == hashes
 
 
@@ -78,7 +78,7 @@ def test_replaced_wheel_is_downloaded_again(shop):
     assert shop.hashed(shop.files()) == sha256(b"another", shop.bodies[TRITON])
 
 
-def test_a_hash_of_the_index_costs_no_request(shop):
+def test_hash_of_the_index_needs_no_request(shop):
     assert shop.hashed(shop.files(sha256="1" * 64)) == ["1" * 64] * 2
     assert shop.host.log == []
 
@@ -102,20 +102,20 @@ def test_changed_local_file_is_hashed_again(tmp_path, shop):
 
     wheel.write_bytes(b"other")
     os.utime(wheel, ns=(written.st_atime_ns, written.st_mtime_ns))
-    # Of the same size, time and inode: it is not read.
+    # It is not read, because size, time, and inode are equal.
     assert shop.hashed(files) == sha256(b"local")
     os.utime(wheel, ns=(written.st_atime_ns, written.st_mtime_ns + 1))
     assert shop.hashed(files) == sha256(b"other")
 
 
-def test_one_failure_ends_the_other_transfers(shop):
+def test_failed_transfer_ends_the_others(shop):
     with pytest.raises(InstallationError) as caught:
         shop.hashed(shop.files("/gone-1-py3-none-any.whl", TORCH, TRITON))
     assert "gone-1" in caught.value.message
     assert threading.active_count() < 20
 
 
-# The copy of a lock that uv fetches from.
+# The copy of a lock that uv installs from.
 
 TEXT = lock_text("2.14.1+cu126").replace("+cu126-cp", "%2Bcu126-cp")
 WHEEL = "torch-2.14.1+cu126-cp312-cp312-linux_x86_64.whl"
@@ -129,7 +129,7 @@ def elsewhere(file):
 
 
 def copied(text, folder, wheels=None, torch=None, default=None):
-    """The package as uv reads it."""
+    """Return the package as uv reads it."""
     lock = parse("pylock.cu126.toml", text)
     private = folder / "private"
     transfer = Transfer(lock, folder, lock.names, torch, private, wheels=wheels)
@@ -153,7 +153,7 @@ def test_private_lock_has_path_of_local_wheel(tmp_path):
     (tmp_path / WHEEL).touch()
     entry = {"path": str(tmp_path / WHEEL), "hashes": HASHES}
     assert copied(TEXT, tmp_path, wheels=tmp_path)["wheels"] == [entry]
-    # In the lock it begins in the lock's folder.
+    # Relative paths start in the lock's folder.
     relative = TEXT.replace("url = ", "path = ").replace("https://index.example/", "")
     assert copied(relative.replace("%2B", "+"), tmp_path)["wheels"] == [entry]
 
@@ -167,6 +167,6 @@ def test_private_lock_has_path_of_local_wheel(tmp_path):
         (None, None, None),
     ],
 )
-def test_the_family_has_an_index_of_its_own(tmp_path, index, default, found):
+def test_family_packages_have_a_separate_index(tmp_path, index, default, found):
     package = copied(TEXT, tmp_path, torch=index, default=default)
     assert package.get("index") == found

@@ -50,16 +50,16 @@ def test_each_machine_selects_its_compatible_lock():
     assert wrong == []
 
 
-def test_a_lock_fits_or_the_reason_is_named():
+def test_lock_fits_or_the_reason_is_returned():
     old = replace(A100, glibc="2.17")
     on_windows = Request(("Torch>=2.14", 'winonly; sys_platform == "win32"'))
-    # What the table of a tool claims decides nothing.
+    # A tool's table decides nothing.
     claiming = parse(CU126.name, f'{CU130.text}backend = "cu126"\n')
     rows = (
         (CU126, A100, Request(python="3.12.1"), "cu126"),
         (WINDOWS, A100, Request(), "other-platform"),
         (CU126, old, Request(), "other-platform"),
-        # A build for GPUs serves a machine without any only if it is requested, or the default index has no other.
+        # A GPU build on a machine without GPU must be requested, unless the default index has no other.
         (CU126, WITHOUT_GPU, Request(), "gpu-build"),
         (CU130, WITHOUT_GPU, Request(), "gpu-build"),
         (CU126, WITHOUT_GPU, Request(backend="cu126"), "cu126"),

@@ -34,7 +34,7 @@ created-by = "gpuinstall"
 
 
 def read(old="", new=""):
-    """The lock with a text in place of another."""
+    """Return the lock with one text replaced."""
     assert old in LOCK
     return parse("pylock.cu126.toml", LOCK.replace(old, new))
 
@@ -92,13 +92,13 @@ def test_lock_for_several_pythons_has_no_python(pythons):
         ),
     ],
 )
-def test_a_lock_that_cannot_be_trusted_is_refused(old, new, code, caplog):
+def test_untrustworthy_lock_is_rejected(old, new, code, caplog):
     with pytest.raises(LockError) as caught:
         read(old, new)
     assert caught.value.code == code
     assert "pylock.cu126.toml" in caught.value.message
     assert caught.value.hint
-    # In our own words alone.
+    # The parser logs nothing of its own.
     assert caplog.records == []
 
 
@@ -119,7 +119,7 @@ def test_a_lock_that_cannot_be_trusted_is_refused(old, new, code, caplog):
         ),
     ],
 )
-def test_packages_that_no_hash_can_pin_are_known(source, address, only_here):
+def test_packages_without_hashes_are_known(source, address, only_here):
     parsed = read(WHEEL, source)
     assert parsed.addresses == {"torch": address}
     assert parsed.pinned_by == f"every file hashed except {address}"
@@ -141,7 +141,7 @@ def test_missing_and_unreadable_locks_have_different_codes(tmp_path, kind):
     assert (f"mv {path} " in caught.value.hint) is (kind == "folder")
 
 
-# What it was made from.
+# Its request.
 
 REQUEST = Request(
     ("torch >=2", "NumPy"), constraints=("rich<15",), preferred=("numpy==2.3.4",)
@@ -149,13 +149,13 @@ REQUEST = Request(
 
 
 def record_in(table):
-    """The record of a lock with a table of ours."""
+    """Return the record of a lock with a gpuinstall table."""
     head = {"lock-version": "1.0", "created-by": "gpuinstall", "packages": []}
     text = tomli_w.dumps({**head, "tool": {"gpuinstall": table}})
     return parse("pylock.cpu.toml", text).record
 
 
-def test_a_record_is_read_as_it_was_written():
+def test_record_survives_a_round_trip():
     record = replace(
         Record.of(REQUEST),
         floors={"driver": "525.60.13"},
@@ -174,7 +174,7 @@ def test_a_record_is_read_as_it_was_written():
     }
 
 
-def test_what_changed_of_a_request_is_named():
+def test_changes_of_a_request_are_listed():
     other_hashes = ("--hash of 2 files: 0",)
     other_versions = ["other versions in the project's own lock"]
     rows: tuple[Any, ...] = (
@@ -215,7 +215,7 @@ def test_malformed_record_is_rejected(table):
     assert raised.value.code == "lock-malformed"
 
 
-# What differs from another.
+# Differences between locks.
 
 
 def locked(target, **versions):

@@ -21,7 +21,7 @@ NUMPY = "https://default.example/numpy-2.3.4-py3-none-any.whl"
 
 
 def strays(package, url):
-    """Whether a file is refused beside a page of torch."""
+    """Return whether a file is rejected with a page of torch."""
     try:
         check_provenance([LockedFile(package, url)], {"torch": (TORCH,)})
     except InstallationError as error:
@@ -100,7 +100,7 @@ def test_locked_files_have_no_placeholder_hash():
             "name": "torch",
             "wheels": [{"url": TORCH.url, "hashes": {"sha256": stand_in}}],
         },
-        # No hash can pin them.
+        # No hash can pin these.
         {"name": "mine", "vcs": {"path": "."}},
         {"name": "ours", "directory": {"path": "."}},
     ]

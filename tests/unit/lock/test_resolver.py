@@ -29,7 +29,7 @@ def test_written_page_reads_back_as_its_wheels():
         (second, "a" * 64, None),
         (third, placeholder_hash(third), None),
     ]
-    # What stands for a hash is each file's own.
+    # Each file has its own placeholder hash.
     assert placeholder_hash(first) != placeholder_hash(third)
     assert len(placeholder_hash(first)) == 64
     assert is_placeholder(placeholder_hash(first))
@@ -48,7 +48,7 @@ def test_settings_have_metadata_and_no_project_sources():
     assert settings["index"] == []
 
 
-def test_odd_preference_is_refused_before_uv(tmp_path):
+def test_odd_preference_is_rejected_before_uv(tmp_path):
     preferred = {"numpy": ["2.0\n-r /etc/passwd"]}
     project = replace(resolver_project("torch"), preferred=preferred)
     with pytest.raises(InvalidVersion):
@@ -57,7 +57,7 @@ def test_odd_preference_is_refused_before_uv(tmp_path):
     assert not any("/etc/passwd" in path.read_text("utf-8") for path in files)
 
 
-def test_further_indexes_precede_the_default_index(tmp_path):
+def test_extra_indexes_precede_the_default_index(tmp_path):
     sources = naming(
         ("extra-index-url", "https://corp.example/simple"),
         ("exclude-newer", "2026-01-01"),
@@ -71,7 +71,7 @@ def test_further_indexes_precede_the_default_index(tmp_path):
         {
             "url": "https://index.example/simple",
             "default": True,
-            # For a mirror that says nothing of it: uv runs several times for one lock.
+            # uv runs several times for one lock, and mirrors may not set a lifetime.
             "cache-control": {"api": "max-age=600", "files": "max-age=600"},
         },
     ]

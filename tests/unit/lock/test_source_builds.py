@@ -25,7 +25,7 @@ CPU, CU128, CU130 = map(Backend.parse, ("cpu", "cu128", "cu130"))
 
 @pytest.fixture
 def site(tmp_path):
-    """A machine with g++ and nvcc 12.6."""
+    """Create a machine with g++ and nvcc 12.6."""
     for name, said in (("g++", ""), ("nvcc", "release 12.6, V12.6.1")):
         (tmp_path / name).write_text(
             f"#!/bin/sh\n[ \"$*\" = --version ] && echo '{said}'\n", "utf-8"
@@ -61,16 +61,16 @@ def test_package_without_wheel_is_built_from_source():
     }
 
 
-def test_what_cannot_be_built_here_is_refused(site):
+def test_builds_without_tools_are_rejected(site):
     bare = {"environ": {"PATH": "/nowhere", "CUDA_HOME": "/nowhere"}}
     rows: tuple[Any, ...] = (
         (FLASH, {}, None),
-        # Another minor of CUDA serves.
+        # Another minor version of CUDA is compatible.
         (FLASH, {"backend": CU128}, None),
         (FLASH, {"backend": CU130}, "toolkit-differs"),
         (FLASH, {"backend": CPU}, "build-needs-gpu"),
         (FLASH, bare, "toolkit-missing"),
-        # What compiles for both is built for the CPU without a toolkit.
+        # A package for both is built for the CPU without a toolkit.
         (SCATTER, {"backend": CPU}, None),
         (SCATTER, {"backend": CPU, **bare}, "compiler-missing"),
     )
@@ -87,7 +87,7 @@ def test_what_cannot_be_built_here_is_refused(site):
     assert wrong == []
 
 
-def test_compilers_of_another_machine_are_not_judged(site):
+def test_compilers_of_other_machines_are_not_checked(site):
     elsewhere = site._replace(backend=CU130)
     check_builds(source_builds([FLASH]), elsewhere, here=False)
 

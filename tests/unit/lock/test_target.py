@@ -14,7 +14,7 @@ TARGETS = {
     "cu130-windows-x86_64": WINDOWS,
     "cu130-linux-aarch64": ARM,
     "cpu-macos-arm64": MACOS,
-    # The standard forbids further dots in the name.
+    # The standard forbids other dots in the name.
     "rocm7-2": Target("rocm7.2"),
     "rocm7-2-linux-aarch64": Target("rocm7.2", "linux", "aarch64"),
 }
@@ -40,7 +40,7 @@ def test_lock_name_parses_to_its_target():
         "../cpu",
     ],
 )
-def test_anything_else_is_no_target(text):
+def test_malformed_target_is_rejected(text):
     with pytest.raises(UsageError) as caught:
         Target.parse(text)
     assert caught.value.code == "target-malformed"

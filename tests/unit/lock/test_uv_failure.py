@@ -1,4 +1,4 @@
-"""What uv writes, and the error that it is."""
+"""Errors for uv's messages."""
 
 from typing import Any
 
@@ -117,7 +117,7 @@ def test_uvs_error_has_code_and_hint(explain, text, code, part):
             GIT,
             "fatal: unable to access 'https://git.example/mcubes.git/': Could not resolve host: git.example",
         ),
-        # What came before the failure is no cause.
+        # Earlier lines are not the cause.
         ("Downloaded torch\nerror: the sky is falling", "the sky is falling"),
     ],
 )
@@ -125,7 +125,7 @@ def test_reason_of_uv_is_one_line_without_arrows(message, why):
     assert resolving(message).why == why
 
 
-def test_of_a_long_account_the_end_is_told():
+def test_long_reasons_keep_their_end():
     why = resolving(f"No solution found: {LONG}. And because you require a, no").why
     assert why.startswith("… because a")
     assert why.endswith("because you require a, no")
@@ -147,7 +147,7 @@ def test_failed_build_ends_with_its_cause(explain):
     error = explain(COMPILER)
     assert (error.code, error.exit_code) == ("build-failed", 4)
     assert "fastlib==1.0" in error.message
-    # They look like no line of gpuinstall.
+    # They cannot be confused with lines of gpuinstall.
     lines = [line.removeprefix("| ") for line in error.evidence.splitlines()]
     assert error.evidence.splitlines() == [f"| {line}" for line in lines]
     assert "running build_ext" in lines
@@ -166,7 +166,7 @@ def test_traceback_ends_with_error_without_password():
     assert "secret" not in error.evidence
 
 
-def test_quoted_lines_of_files_are_left_out():
+def test_quoted_lines_of_files_are_omitted():
     message = (
         "error: Failed to parse metadata from built wheel\n"
         "  cause: Invalid `pyproject.toml`\n"

@@ -1,4 +1,4 @@
-"""Wheels as an index lists them, and what uv is given, for the tests of this room."""
+"""Wheels on an index, and resolver projects, for tests of locks."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def torch(version="2.14.1+cu126", tag="cp312-cp312-manylinux_2_28_x86_64", **mor
 
 
 def resolver_project(*requirements, **fields):
-    """What uv is to resolve, for a target of its own and Python 3.12."""
+    """Return a project for the resolver with Python 3.12."""
     given: dict[str, Any] = {
         "pages": {},
         "constraints": (),

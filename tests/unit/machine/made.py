@@ -1,4 +1,4 @@
-"""Machines of other makers than NVIDIA: read from made files, and planned for."""
+"""Machines with GPUs of other vendors, and their plans."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ DOCKER = {
 
 
 class Made(NamedTuple):
-    """A machine by its files; the code of its GPUs, the build that is chosen (or the first reason), the source."""
+    """A machine's files, architectures, plan or reason, and source."""
 
     files: Mapping[str, str]
     chips: tuple[str, ...]
@@ -26,22 +26,22 @@ class Made(NamedTuple):
 
 
 def variables(**values):
-    """Return the variables of a machine, as its recording has them."""
+    """Return the variables of a machine in the format of recordings."""
     return {"environment.json": json.dumps(values)}
 
 
 def read(folder, *files, **variables):
-    """Return the machine that these files show, one without a driver of NVIDIA's unless they have it."""
+    """Return the machine with these files."""
     return read_machine(
         source=recording(folder, no_nvml(), no_libcuda(), *files, **variables)
     )
 
 
 def planned(machine, backend=None, requirements=("torch",)):
-    """Return the plan for a machine, on the catalogue that stands still."""
+    """Return the plan for a machine with the frozen catalog."""
     return choose(machine, Request(requirements, backend=backend), frozen_catalog())
 
 
 def outcome(plan):
-    """Return the build that a plan chooses, or the code of its first reason."""
+    """Return the build that a plan selects, or its first reason's code."""
     return plan.choice.build.name if plan.choice else plan.reasons[0].code

@@ -25,7 +25,7 @@ def nothing():
     raise AssertionError("nothing was to be waited for")
 
 
-def test_children_run_at_once_and_answer_in_the_order_of_their_commands():
+def test_children_run_in_parallel_and_answer_in_order():
     commands = [
         python(f"import time; time.sleep(0.5); print({number})") for number in range(4)
     ]
@@ -40,7 +40,7 @@ def test_children_run_at_once_and_answer_in_the_order_of_their_commands():
         ]
 
 
-def test_a_child_that_outlives_its_time_is_ended_and_the_others_keep_their_answers():
+def test_slow_child_is_stopped_alone():
     late, done = run_children(
         [python("import time; time.sleep(60)"), python("print(1)")], 1, nothing
     )
@@ -48,7 +48,7 @@ def test_a_child_that_outlives_its_time_is_ended_and_the_others_keep_their_answe
     assert done.out == "1\n"
 
 
-def test_a_child_that_no_signal_ends_is_left_behind(monkeypatch):
+def test_unkillable_child_is_abandoned(monkeypatch):
     woken = Event()
 
     def asleep_in_the_kernel(*_, **__):
@@ -64,7 +64,7 @@ def test_a_child_that_no_signal_ends_is_left_behind(monkeypatch):
     assert seconds < 5
 
 
-def test_a_program_that_cannot_be_started_is_an_answer(tmp_path):
+def test_program_that_cannot_start_is_an_answer(tmp_path):
     program = tmp_path / "nvidia-smi"
     program.write_bytes(b"\x00not a program")
     program.chmod(0o755)
@@ -79,7 +79,7 @@ BY_SYSTEM = "the system does that when memory runs out, also at a job's limit"
     ("status", "err", "fault", "is_late", "message"),
     [
         (None, "", "timeout", True, "not finished after 180 s"),
-        # By its own faulthandler, whose words others may use.
+        # By its own faulthandler, whose words other programs can print.
         (
             1,
             "Timeout (0:03:00)!\nThread\n",
@@ -105,7 +105,7 @@ BY_SYSTEM = "the system does that when memory runs out, also at a job's limit"
             "killed by SIGILL: this processor lacks an instruction that the build uses",
         ),
         (0xC0000005, "", "unasked", False, "ended by Windows exception 0xC0000005"),
-        # By the system that has no memory left, a job's limit, a person.
+        # By the system without memory, a job's limit, or a person.
         (-9, "", "unasked", False, f"killed by SIGKILL: {BY_SYSTEM}"),
         (-15, "", "unasked", False, "killed by SIGTERM"),
         (-64, "", "unasked", False, "killed by SIGRTMAX"),
@@ -127,13 +127,13 @@ BY_SYSTEM = "the system does that when memory runs out, also at a job's limit"
         ),
     ],
 )
-def test_how_a_child_ended_is_said_in_a_line(status, err, fault, is_late, message):
+def test_end_of_a_child_is_described(status, err, fault, is_late, message):
     finished = Finished((), status, "", err)
     assert how_it_ended(finished, 180) == message
     assert (fault_of(finished), is_timeout(finished)) == (fault, is_late)
 
 
-def test_a_system_without_room_for_a_process_is_no_answer(monkeypatch):
+def test_full_process_table_is_an_error(monkeypatch):
     def refuse(*_, **__):
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 

@@ -1,4 +1,4 @@
-"""Builds for AMD's and Intel's chips against the lists of their makers, written down here a second time."""
+"""Builds for AMD and Intel GPUs, checked against their vendors' lists."""
 
 from typing import NamedTuple
 
@@ -19,8 +19,8 @@ CODES = {
 }
 """The chips that several builds have code for, by the name of such a list in others."""
 
-# The minors of torch, the tags of their builds, the system, and the chips: of AMD those that the builds on the index have code
-# for, of Intel those that the documentation of a release, or its makers, name.
+# torch minor versions, tags of builds, system, and architectures.
+# # For AMD, the code of builds on the index; for Intel, the documentation.
 TABLE = """
 2.0                           | rocm5.3 rocm5.4.2   | linux   |
 2.1                           | rocm5.5 rocm5.6     | linux   |
@@ -49,7 +49,7 @@ STRANGERS = {"rocm": "1031 1036 803", "xpu": "12.2 12.10 12.70"}
 
 
 class Listed(NamedTuple):
-    """A minor of torch with a tag, for a system, and the chips that it is for."""
+    """Architectures of a torch minor version, tag, and system."""
 
     minor: str
     tag: str
@@ -90,7 +90,7 @@ CHIPS = {
 
 
 def machine_with(kind, chip, os="linux", kernel=None):
-    """A machine with one GPU of AMD's or Intel's."""
+    """Return a machine with one AMD or Intel GPU."""
     gpu = Gpu(0, vendor="amd", architecture=f"gfx{chip}")
     if kind == "xpu":
         gpu = Gpu(0, vendor="intel", architecture=f"xe {chip}.0")
@@ -103,7 +103,7 @@ def minor_of(torch):
 
 
 @pytest.mark.parametrize(("kind", "chip"), sorted(CHIPS))
-def test_plan_takes_every_build_that_is_for_the_chip_and_no_other(kind, chip):
+def test_plan_selects_exactly_the_builds_for_a_chip(kind, chip):
     wrong = []
     for minor, tag, os, chips in (one for one in LISTED if one.kind == kind):
         machine = machine_with(kind, chip, os)
@@ -124,9 +124,7 @@ def test_plan_takes_every_build_that_is_for_the_chip_and_no_other(kind, chip):
         ("xpu", {"linux_x86_64", "windows_x86_64"}, set()),
     ],
 )
-def test_the_catalogue_has_the_builds_of_the_table_and_those_in_packages(
-    kind, platforms, split
-):
+def test_catalog_contains_the_builds_of_the_table(kind, platforms, split):
     builds = [
         build
         for build in frozen_catalog().serving(kind).builds
@@ -139,13 +137,13 @@ def test_the_catalogue_has_the_builds_of_the_table_and_those_in_packages(
     assert {build.platform for build in builds} == platforms
 
 
-def test_a_build_in_separate_packages_one_of_them_code_is_refused_by_name():
+def test_build_in_separate_packages_is_rejected():
     plan = planned(machine_with("rocm", "1100"), "rocm7.14")
 
     assert (plan.status, outcome(plan)) == ("refused", "split")
 
 
-def test_a_chip_is_never_served_by_the_code_of_its_relatives():
+def test_chip_is_not_served_by_related_code():
     plan = planned(machine_with("rocm", "1031"))
 
     assert (plan.exit_code, outcome(plan)) == (3, "no-build-ever")
@@ -157,13 +155,13 @@ def test_a_chip_is_never_served_by_the_code_of_its_relatives():
     assert cpu == "Run it again with --backend cpu: the CPU build instead"
 
 
-def test_a_chip_that_torch_is_not_for_is_refused_by_name():
+def test_unsupported_chip_is_rejected():
     plan = planned(machine_with("xpu", "12.2"), "xpu")
 
     assert (plan.exit_code, outcome(plan)) == (3, "no-build-ever")
 
 
-def test_a_kernel_far_from_the_rocm_is_a_warning_and_prefers_an_older_one():
+def test_kernel_far_from_rocm_is_a_warning():
     near = planned(machine_with("rocm", "1100", kernel="6.17.0-5"))
     far = planned(machine_with("rocm", "1100", kernel="6.8.0-45"))
 
@@ -175,9 +173,9 @@ def test_a_kernel_far_from_the_rocm_is_a_warning_and_prefers_an_older_one():
     assert "682 days apart" in far.warnings[1].message
 
 
-# Of 6.12 the older ROCm is the closer one, and crashes.
+# The older ROCm is closer to 6.12, and crashes.
 @pytest.mark.parametrize("kernel", ["6.11.0", "6.12.0"])
-def test_what_people_reported_of_a_chip_is_said_and_comes_before_the_kernel(kernel):
+def test_reports_about_a_chip_precede_the_kernel(kernel):
     machine = machine_with("rocm", "1151", kernel=kernel)
     plan = planned(machine, None, ("torch==2.11.0",))
 
@@ -188,7 +186,7 @@ def test_what_people_reported_of_a_chip_is_said_and_comes_before_the_kernel(kern
     )
 
 
-def test_windows_is_refused_with_amds_own_command_and_guide():
+def test_windows_suggests_the_vendor_packages():
     plan = planned(machine_with("rocm", "1201", "windows"))
 
     assert (plan.exit_code, outcome(plan)) == (3, "amd-elsewhere")

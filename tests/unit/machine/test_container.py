@@ -1,4 +1,4 @@
-"""What a process was put into, by the traces that each engine leaves."""
+"""Detection of containers, jobs, and image builds."""
 
 import pytest
 
@@ -41,15 +41,15 @@ DOCKERENV = {"/.dockerenv": ""}
             "lxc",
         ),
         ({"/run/systemd/container": "systemd-nspawn\n"}, "lxc"),
-        # A virtual machine that was made of an image keeps its marks.
+        # A virtual machine created from an image keeps these files.
         (DOCKERENV | mounts(DISK), None),
     ],
 )
-def test_an_engine_is_known_by_its_traces(tmp_path, files, container):
+def test_container_engine_is_detected(tmp_path, files, container):
     assert read_container(recording(tmp_path, files)).engine == container
 
 
-def test_other_peoples_containers_on_a_host_say_nothing_of_this_process():
+def test_containers_of_the_host_are_ignored():
     theirs = "90 27 0:61 / /var/lib/docker/overlay2/x/merged rw - overlay overlay rw,lowerdir=/var/lib/docker/overlay2/l/A\n"
     assert own_mounts(DISK + theirs).splitlines() == DISK.splitlines()
 
@@ -57,12 +57,12 @@ def test_other_peoples_containers_on_a_host_say_nothing_of_this_process():
 @pytest.mark.parametrize(
     "variable", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"]
 )
-def test_a_job_shares_the_bus(tmp_path, variable):
+def test_job_shares_the_bus(tmp_path, variable):
     info = read_container(recording(tmp_path, **{variable: "4711"}))
     assert (info.job, info.shares_the_bus) == (variable, True)
 
 
-def test_a_builder_is_known_by_its_signs(tmp_path):
+def test_ci_and_login_nodes_are_detected(tmp_path):
     assert read_container(recording(tmp_path / "ci", CI="true")).signs == (
         "a CI runner",
     )

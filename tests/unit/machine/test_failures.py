@@ -51,7 +51,7 @@ ARC = card(3, "8086:e20b", "xe") | {
 LEVEL_ZERO = {"/usr/lib/x86_64-linux-gnu/libze_loader.so.1": ""}
 
 
-# What is shown: the entry of the failures, if it has one, "note" if it stops nothing, the code, and whose it is.
+# Failure entry if any, "note" if it does not block, code, and affected GPUs.
 MADE = [
     ("F01 driver-missing", card(1, driver=None) | NO_DRIVER),
     ("F01 driver-libraries-missing", card(1) | module() | nodes(1) | NO_DRIVER),
@@ -238,7 +238,7 @@ def probed(folder, files):
 
 
 @pytest.mark.parametrize(("shown", "files"), MADE)
-def test_a_failure_is_recognised_and_said_once(tmp_path, shown, files):
+def test_failure_is_detected_once(tmp_path, shown, files):
     problems = probed(tmp_path, files).problems
 
     assert [line(one) for one in problems].count(shown) == 1, problems
@@ -264,13 +264,13 @@ def test_each_blocking_state_has_one_simulated_machine():
 
 
 def line(problem):
-    """A problem in a line, as the table has it."""
+    """Return a problem as a line of the table."""
     gpus = f" of GPU {', '.join(map(str, problem.gpus))}" if problem.gpus else ""
     parts = (problem.id, None if problem.blocking else "note", problem.code + gpus)
     return " ".join(filter(None, parts))
 
 
-def test_a_healthy_machine_shows_no_failure(tmp_path):
+def test_healthy_machine_shows_no_failure(tmp_path):
     machines = {name: probed(tmp_path / name, HEALTHY[name]) for name in HEALTHY}
 
     assert {
@@ -278,7 +278,7 @@ def test_a_healthy_machine_shows_no_failure(tmp_path):
     } == {}
 
 
-def test_cards_without_a_name_are_told_apart_by_their_order(tmp_path):
+def test_unnamed_gpus_are_matched_by_order(tmp_path):
     nameless = {"uuid": None, "bus_id": None, "compute_capability": None}
     machine = probed(tmp_path, healthy(2) | nvml(nameless, nameless))
     assert [str(gpu.compute_capability) for gpu in machine.gpus] == ["8.9", "8.9"]

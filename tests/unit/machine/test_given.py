@@ -1,4 +1,4 @@
-"""Which cards a process was given: sysfs shows all of them to every container and every job."""
+"""GPUs assigned to a container or job, of all in sysfs."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def denied(*numbers):
     return {f"/dev/nvidia{number}": "denied\n" for number in numbers}
 
 
-# The files, the GPUs that are listed, and the one problem that is shown, with some of its words.
+# The files, the listed GPUs, and the one problem with some of its words.
 MACHINES = {
     "a pod with one of eight": (
         one_of_eight() | POD,
@@ -95,7 +95,7 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_the_cards_that_were_given_are_listed_and_the_others_noted(name, tmp_path):
+def test_assigned_gpus_are_listed_and_others_noted(name, tmp_path):
     files, listed, shown = MACHINES[name]
     machine = read_machine(source=recording(tmp_path, files))
 
@@ -107,14 +107,14 @@ def test_the_cards_that_were_given_are_listed_and_the_others_noted(name, tmp_pat
         assert problem.blocking is (problem.code == "gpu-lost")
 
 
-def test_a_lost_gpu_is_named_by_the_bus_when_only_one_card_is_left(tmp_path):
+def test_lost_gpu_is_identified_by_its_bus_address(tmp_path):
     files = healthy(2) | nvml({}, {**UNKNOWN, "error": 15}) | libcuda(1)
     machine = read_machine(source=recording(tmp_path, files, card(2, H200)))
     lost = machine.gpus[1]
     assert (lost.index, lost.pci_id, str(lost.compute_capability)) == (1, H200, "9.0")
 
 
-def test_the_capability_of_an_unknown_chip_is_not_guessed(tmp_path):
+def test_capability_of_unknown_gpu_is_not_guessed(tmp_path):
     files = card(1, "10de:3340", None) | NO_DRIVER
     machine = read_machine(source=recording(tmp_path, files))
     assert machine.gpus[0].compute_capability is None

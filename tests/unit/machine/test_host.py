@@ -1,4 +1,4 @@
-"""The host: distribution and package manager, architecture, C library."""
+"""Distribution, package manager, architecture, and C library of the host."""
 
 import pytest
 
@@ -42,10 +42,10 @@ from tests.lab.recorded import platform, recording
         ("", None, None),
     ],
 )
-def test_a_distribution_is_named_with_its_package_manager(text, name, manager):
+def test_distribution_and_package_manager_are_read(text, name, manager):
     names = parse_os_release(text)
     assert host.distribution(names) == name
-    # Before the key of the system that of the manager, if the distribution is known.
+    # The package manager's key precedes the system's, if the distribution is known.
     assert (None, *own_keys("system", name))[-2] == manager
 
 
@@ -63,7 +63,7 @@ def test_a_distribution_is_named_with_its_package_manager(text, name, manager):
         ("x86_64", "Darwin", "", "0", "x86_64"),
     ],
 )
-def test_the_architecture_is_the_machines_not_an_emulated_pythons(
+def test_architecture_is_the_machines_in_emulation(
     machine, system, processor, translated, architecture
 ):
     assert true_architecture(machine, system, processor, translated) == architecture
@@ -78,13 +78,13 @@ MUSL = {"/lib/ld-musl-x86_64.so.1": ""}
     [
         ({}, "glibc", "2.35"),
         (NO_GLIBC | MUSL, "musl", None),
-        # A Python for musl on a host with glibc.
+        # A musl Python on a host with glibc.
         (NO_GLIBC | MUSL | {"/lib64/ld-linux-x86-64.so.2": ""}, "glibc", None),
         ({"platform.json": platform("Windows", "AMD64")}, None, None),
         ({"platform.json": platform("Darwin", "arm64")}, None, None),
     ],
 )
-def test_the_c_library_is_the_hosts(tmp_path, files, libc, glibc):
+def test_c_library_is_the_hosts(tmp_path, files, libc, glibc):
     facts = read_host(recording(tmp_path, files))
     assert (facts.libc, facts.glibc) == (libc, glibc)
 
@@ -98,11 +98,11 @@ def test_the_c_library_is_the_hosts(tmp_path, files, libc, glibc):
         ("", None),
     ],
 )
-def test_avx_is_read_from_the_flags(text, avx):
+def test_avx_is_read_from_cpu_flags(text, avx):
     assert parse_avx(text) is avx
 
 
-def test_this_machine_is_read_for_real():
+def test_this_machine_is_read():
     from gpuinstall.machine.source import Source
 
     facts = read_host(Source())

@@ -1,4 +1,4 @@
-"""Recorded machines: the raw outputs of real ones, each with its source and the Machine that it is."""
+"""Recorded machines, each with its source and expected document."""
 
 import json
 from pathlib import Path
@@ -12,13 +12,13 @@ FOLDERS = sorted(folder for folder in MACHINES.iterdir() if folder.is_dir())
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_recorded_machine_is_read_as_what_it_is(folder):
+def test_recorded_machine_is_read(folder):
     expected = json.loads((folder / "machine.json").read_text("utf-8"))
     assert read_recording(folder).to_dict() == expected
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_recorded_machine_names_its_source(folder):
+def test_recorded_machine_has_a_source(folder):
     source = (folder / "SOURCE").read_text("utf-8")
     assert source.startswith(
         ("https://github.com/", "Recorded by gpuinstall", "Measured for this project")

@@ -1,7 +1,8 @@
-"""Machines of other makers than NVIDIA: what their systems show, read and planned for. No card was at hand.
+"""Machines with GPUs of other vendors, and plans for them.
 
-Each row names where it is from. ``recorded``: the numbers stand in a public recording; ``documented``: in a public
-description of the chip; ``made``: the numbers of the chip are documented, the machine around them is made up here.
+No such GPU was available. The source of a row is ``recorded`` (a public
+recording), ``documented`` (a public description), or ``made`` (a documented
+GPU in an invented machine).
 """
 
 import json
@@ -24,10 +25,10 @@ MI300X = Node(90402, 0x74A1, 192)
 RX_7900_XTX = Node(110000, 0x744C, 24)
 RAPHAEL = Node(100306, 0x164E)
 STRIX_HALO = Node(110501, 5510, 2)
-# Its open driver lists NVIDIA's card there too.
+# AMD's driver also lists NVIDIA's GPU.
 BESIDE_NVIDIA = topology(Node(0, 0x2684, 24, vendor=4318), RX_7900_XTX)
 
-# ROCm/k8s-device-plugin testdata/topo-mi210-xgmi-pcie/nodes/2/properties, the lines that are read.
+# The relevant lines of ROCm/k8s-device-plugin testdata/topo-mi210-xgmi-pcie/nodes/2/properties.
 MI210 = {
     f"{NODES}/2/properties": (
         "cpu_cores_count 0\nsimd_count 416\nmem_banks_count 1\ngfx_target_version 90010\nvendor_id 4098\n"
@@ -41,7 +42,7 @@ LEVEL_ZERO = {"/usr/lib/x86_64-linux-gnu/libze_loader.so.1": ""}
 
 
 def arc(number, device, driver="xe", node="open"):
-    """A GPU of Intel's on the bus, with its render node."""
+    """Return an Intel GPU on the bus, with its render node."""
     files = card(number, f"8086:{device}", driver)
     if node is None:
         return files
@@ -53,7 +54,7 @@ def arc(number, device, driver="xe", node="open"):
 
 
 def mac(chip, macos, machine="arm64", virtual=0, translated="0"):
-    """The answers of a Mac; platform.machine() and sysctl.proc_translated are as Apple documents them."""
+    """Return a Mac's answers, as documented by Apple."""
     return {
         "platform.json": platform("Darwin", machine, "24.5.0", translated),
         "sysctl.txt": f"kern.osproductversion: {macos}\nmachdep.cpu.brand_string: {chip}\n"
@@ -170,7 +171,7 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_a_machine_is_read_and_planned_for(name, tmp_path):
+def test_machine_is_read_and_planned(name, tmp_path):
     made = MACHINES[name]
     machine = read(tmp_path, made.files)
     plan = planned(machine)
@@ -179,7 +180,7 @@ def test_a_machine_is_read_and_planned_for(name, tmp_path):
     assert [gpu.index for gpu in machine.gpus] == list(range(len(machine.gpus)))
     assert Machine.from_dict(machine.to_dict()) == machine
     assert outcome(plan) == made.comes_to
-    # The build without CUDA serves the GPU of a Mac.
+    # The build without CUDA uses a Mac's GPU.
     is_for_cpu = made.comes_to.endswith("+cpu") and not made.chips
     assert (plan.status == "cpu") is is_for_cpu
 
@@ -197,13 +198,13 @@ def test_a_machine_is_read_and_planned_for(name, tmp_path):
                 ("AMD Navi 31", "1002:744c", 24 << 10),
             ],
         ),
-        # The memory of a processor's graphics is the machine's.
+        # Integrated graphics use the machine's memory.
         (topology(STRIX_HALO), [("AMD Strix Halo", "1002:1586", None)]),
         (arc(3, "e20b"), [("Intel Battlemage", "8086:e20b", None)]),
         (mac("Apple M3", "14.5"), [("Apple M3", None, None)]),
     ],
 )
-def test_a_gpu_has_the_name_and_the_memory_that_its_system_tells(files, gpus, tmp_path):
+def test_gpu_has_name_and_memory(files, gpus, tmp_path):
     machine = read(tmp_path, files)
     assert [(gpu.name, gpu.pci_id, gpu.memory_mib) for gpu in machine.gpus] == gpus
 
@@ -218,7 +219,7 @@ def test_a_gpu_has_the_name_and_the_memory_that_its_system_tells(files, gpus, tm
         (mac("Apple M3", "14.5"), {"apple": {"macos": "14.5"}}),
     ],
 )
-def test_facts_of_the_system_stand_under_the_makers_name(files, facts, tmp_path):
+def test_system_facts_are_stored_by_vendor(files, facts, tmp_path):
     assert read(tmp_path, files).makers == facts
 
 
@@ -239,9 +240,7 @@ def test_facts_of_the_system_stand_under_the_makers_name(files, facts, tmp_path)
         ),
     ],
 )
-def test_nvidia_is_served_first_and_another_maker_where_it_is_asked_for(
-    name, backend, gpu, other, tmp_path
-):
+def test_nvidia_is_preferred_to_other_vendors(name, backend, gpu, other, tmp_path):
     machine = read(tmp_path, MACHINES[name].files)
     plan = planned(machine)
     asked = planned(machine, backend)
@@ -256,7 +255,7 @@ def test_nvidia_is_served_first_and_another_maker_where_it_is_asked_for(
     ]
 
 
-def test_cards_of_two_makers_in_words_are_a_mixed_machine():
+def test_described_gpus_may_be_from_two_vendors():
     machine = machine_in_words(("RTX 4090", "RX 7900 XTX"), "580")
 
     assert outcome(planned(machine)).endswith("+cu130")
@@ -272,7 +271,7 @@ def test_cards_of_two_makers_in_words_are_a_mixed_machine():
         ("Intel(R) Arc(TM) B580", "8086&DEV_E20B", ("xe 20.1",), "2.15.0+xpu"),
     ],
 )
-def test_windows_tells_cards_by_the_number_of_intels_and_the_name_of_amds(
+def test_windows_identifies_gpus_by_number_or_name(
     name, device, chips, comes_to, tmp_path
 ):
     adapter = {"Name": name, "PNPDeviceID": f"PCI\\VEN_{device}&SUBSYS_24141458"}
@@ -290,7 +289,7 @@ def test_windows_tells_cards_by_the_number_of_intels_and_the_name_of_amds(
     assert ("rocm.docs.amd.com" in (plan.fix or "")) is is_refused
 
 
-def test_the_processors_graphics_stay_out_beside_a_card(tmp_path):
+def test_integrated_graphics_are_skipped_beside_a_gpu(tmp_path):
     plan = planned(read(tmp_path, topology(RAPHAEL, RX_7900_XTX)))
 
     assert plan.status == "partial"
@@ -299,14 +298,14 @@ def test_the_processors_graphics_stay_out_beside_a_card(tmp_path):
     assert "is the processor's own and is not used with GPU 1" in message
 
 
-def test_a_loader_of_level_zero_in_a_folder_of_the_users_counts(tmp_path):
+def test_level_zero_in_ld_library_path_counts(tmp_path):
     files = arc(3, "e20b") | {"/opt/intel/lib/libze_loader.so.1": ""}
     machine = read(tmp_path, files, LD_LIBRARY_PATH="/opt/other:/opt/intel/lib")
 
     assert machine.problems == ()
 
 
-def test_a_missing_level_zero_names_its_packages_and_the_way_to_the_cpu(tmp_path):
+def test_missing_level_zero_suggests_its_packages(tmp_path):
     plan = planned(read(tmp_path, arc(3, "e20b")))
 
     assert plan.exit_code == 8
@@ -315,7 +314,7 @@ def test_a_missing_level_zero_names_its_packages_and_the_way_to_the_cpu(tmp_path
     assert last.endswith(": the CPU build instead")
 
 
-def test_the_build_of_a_mac_is_the_one_of_macos_without_a_label(tmp_path):
+def test_mac_build_has_no_label(tmp_path):
     machine = read(tmp_path, mac("Apple M3", "14.5"))
     document = planned(machine, requirements=("torch", "torchvision")).to_dict()
 
@@ -325,7 +324,7 @@ def test_the_build_of_a_mac_is_the_one_of_macos_without_a_label(tmp_path):
     assert [warning["code"] for warning in document["warnings"]] == ["not-proven"]
 
 
-def test_the_floor_of_macos_is_the_wheels_and_keeps_newer_torches_away(tmp_path):
+def test_macos_floor_excludes_newer_torch(tmp_path):
     machine = read(tmp_path, mac("Apple M1", "13.7.2"))
     asked = planned(machine, requirements=("torch==2.15.0",))
 
@@ -339,9 +338,7 @@ def test_the_floor_of_macos_is_the_wheels_and_keeps_newer_torches_away(tmp_path)
     ("torch", "oldest"),
     [("2.15.0", "14.0"), ("2.9.1", "14.0"), ("2.8.0", "13.0"), ("2.4.1", "12.3")],
 )
-def test_torchs_own_use_of_metal_may_ask_for_a_newer_macos_than_its_wheel(
-    torch, oldest
-):
+def test_metal_may_require_newer_macos_than_the_wheel(torch, oldest):
     for macos, comes_to in (
         (oldest, f"{torch}+cpu"),
         (f"{int(oldest[:2]) - 1}.0", "macos-too-old"),
@@ -355,13 +352,13 @@ def test_mps_is_no_backend():
         planned(machine_in_words(("M3 Max",)), "mps")
 
 
-def test_the_shipped_rows_have_a_floor_for_every_build_of_macos():
+def test_every_macos_build_has_a_floor():
     builds = load_catalog().builds_for("macos", "arm64")
 
     assert {build.macos for build in builds} == {"11.0", "14.0"}
 
 
-def test_the_proof_of_gpus_that_may_be_used_is_left_to_the_kernels():
+def test_preflight_skips_usable_amd_gpus():
     closed = Finding("kfd-not-permitted", "may not be opened", gpus=(0,))
     machine = machine_in_words(("MI300X", "MI300X")).with_problems([closed])
 

@@ -1,4 +1,4 @@
-"""Which code of a build a chip runs, or why it runs none."""
+"""GPU code of a build that a GPU runs, or the reason why it runs none."""
 
 import pytest
 from packaging.version import Version
@@ -12,7 +12,7 @@ from gpuinstall.machine.protocol import Code
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
-# The code of a build ("+" is PTX), its toolkit and its cuDNN, the driver's CUDA, the chip, and what it runs.
+# Code ("+" is PTX), toolkit, cuDNN, the driver's CUDA, GPU, and result.
 TABLE = """
 80 86              | 13.0 |          | 13.0 | 8.9  | sm_86
 80 86              | 13.0 |          | 13.0 | 8.0  | sm_80
@@ -26,7 +26,7 @@ TABLE = """
 103f               | 13.0 |          | 13.0 | 10.0 | no-code
 120f               | 13.0 |          | 13.0 | 12.1 | sm_120f
 100 120            | 13.0 |          | 13.0 | 12.1 | sm_120
-# A Tegra chip runs no code of its relatives on cards.
+# Tegra does not run code for other GPUs of its generation.
 50 60 70 80 86     | 12.6 |          | 13.0 | 5.3  | no-code
 50 60 70 80 86     | 12.6 |          | 13.0 | 6.2  | no-code
 50 60 70 80 86     | 12.6 |          | 13.0 | 7.2  | no-code
@@ -35,17 +35,17 @@ TABLE = """
 53 62 72 87        | 12.6 |          | 13.0 | 6.2  | sm_62
 53 62 72 87        | 12.6 |          | 13.0 | 7.2  | sm_72
 53 62 72 87        | 12.6 |          | 13.0 | 8.7  | sm_87
-# But Orin, from the toolkit on that unified them.
+# Orin does, since the toolkit that unified them.
 80                 | 13.0 |          | 13.0 | 8.7  | no-code
 80                 | 13.2 |          | 13.0 | 8.7  | sm_80
-# PTX runs on anything newer, if the driver compiles it; SASS is taken before it.
+# PTX runs on anything newer if the driver compiles it; SASS takes precedence.
 80 +90             | 12.9 |          | 13.0 | 12.0 | compute_90
 80 +90             | 12.9 |          | 12.9 | 12.0 | compute_90
 80 +90             | 12.9 |          | 12.8 | 12.0 | driver-too-old-for-ptx
 80 +90             | 12.9 |          |      | 12.0 | driver-too-old-for-ptx
 80 +90             | 12.9 |          | 13.0 | 7.5  | no-code
 90 120 +90         | 13.0 |          | 13.0 | 12.0 | sm_120
-# A library in the wheel without code for the chip counts as the wheel.
+# A bundled library without code for the GPU excludes the wheel.
 37 50              | 13.0 | 9.1.0.70 | 13.0 | 3.7  | no-cudnn-code
 37 50              | 13.0 | 8.7.0.84 | 13.0 | 3.7  | sm_37
 50                 | 13.0 | 9.1.0.70 | 13.0 | 3.7  | no-code
@@ -54,7 +54,7 @@ ROWS = [line for line in TABLE.splitlines() if "|" in line]
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_a_chip_runs_the_code_that_is_for_it(row):
+def test_gpu_runs_compatible_code(row):
     code, toolkit, cudnn, cuda, chip, found = map(str.strip, row.split("|"))
     build = Build(
         Version("2.9.0"),
@@ -82,7 +82,7 @@ def test_a_chip_runs_the_code_that_is_for_it(row):
         (("GTX 1080", "RTX 5090"), False),
     ],
 )
-def test_a_driver_that_drops_a_gpu_says_so(cards, dropped):
+def test_driver_fault_mentions_dropped_gpus(cards, dropped):
     there = machine(*cards, driver=None)
     finding = NvidiaRules(there, frozen_catalog()).driver_fault(there.gpus)
     assert finding is not None

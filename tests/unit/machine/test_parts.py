@@ -1,4 +1,4 @@
-"""Which GPUs, and which slices of them, kernels can be tried on: those without a fault, and in a job its own."""
+"""GPUs and slices to run kernels on: without a fault, and assigned."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def usable(machine, **environ):
         ("MIG-2", ["MIG-2"]),
         ("GPU-bb", ["MIG-1", "MIG-2"]),
         ("GPU-aaaa,MIG-2", ["GPU-aaaa", "MIG-2"]),
-        # An ordinal is no beginning of another, and the list ends with what can name no card.
+        # An ordinal is no prefix, and an invalid entry ends the list.
         ("11", []),
         ("", []),
         ("-1,1", []),
@@ -39,18 +39,18 @@ def usable(machine, **environ):
         (",1", []),
     ],
 )
-def test_a_job_has_the_cards_and_slices_of_its_list(given, parts):
+def test_job_uses_listed_gpus_and_slices(given, parts):
     assert usable(machine(), SLURM_JOB_ID="42", CUDA_VISIBLE_DEVICES=given) == parts
 
 
 @pytest.mark.parametrize("scheduler", JOBS)
-def test_only_a_schedulers_job_narrows_its_cards(scheduler):
+def test_visible_devices_count_only_in_jobs(scheduler):
     assert usable(machine(), CUDA_VISIBLE_DEVICES="1", **{scheduler: "42"}) != EVERY
     assert usable(machine(), CUDA_VISIBLE_DEVICES="1", **{scheduler: ""}) == EVERY
     assert usable(machine(), **{scheduler: "42"}) == EVERY
 
 
-def test_cuda_counts_the_cards_from_0_whatever_nvml_calls_them():
+def test_cuda_numbers_gpus_from_zero():
     other = Gpu(2, pci_id="1af4:1050")
     gpus = machine(other, Gpu(3), Gpu(5, uuid="GPU-ffff"))
     assert usable(gpus) == ["0", "GPU-ffff"]
@@ -58,7 +58,7 @@ def test_cuda_counts_the_cards_from_0_whatever_nvml_calls_them():
     assert usable(gpus, SLURM_JOB_ID="42", CUDA_VISIBLE_DEVICES="3") == []
 
 
-def test_a_fault_of_a_gpu_is_said_before_what_its_job_has():
+def test_gpu_fault_precedes_job_assignment():
     lost = Finding("gpu-lost", "GPU 0 is lost", gpus=(0,))
     slow = Finding("slow", "slow", blocking=False, gpus=(1,))
     parts = NvidiaProber().parts(
@@ -72,6 +72,6 @@ def test_a_fault_of_a_gpu_is_said_before_what_its_job_has():
     ]
 
 
-def test_nothing_is_tried_on_a_machine_that_has_a_fault_as_a_whole():
+def test_faulty_machine_has_no_usable_gpus():
     broken = machine().with_problems([Finding("no-driver", "no driver")])
     assert NvidiaProber().usable_parts(broken) == []

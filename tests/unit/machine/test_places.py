@@ -1,4 +1,4 @@
-"""Jetson, WSL, Windows, the bus and the folders: the smaller readers."""
+"""Detection of Jetson, WSL, Windows adapters, and the PCI bus."""
 
 import json
 
@@ -36,7 +36,7 @@ def release(text):
         (release("R32 (release), REVISION: 7.1"), "4.9.253", "32.7.1", "None"),
     ],
 )
-def test_a_jetson_is_known_by_its_chip_and_its_release(
+def test_jetson_is_detected_by_chip_and_release(
     tmp_path, files, kernel, l4t, capability
 ):
     jetson = read_jetson(recording(tmp_path, files), f"{kernel}-tegra")
@@ -45,7 +45,7 @@ def test_a_jetson_is_known_by_its_chip_and_its_release(
     assert str(jetson.chip and jetson.chip.capability) == capability
 
 
-def test_a_jetson_without_nvml_is_healthy_and_its_memory_is_the_machines(tmp_path):
+def test_jetson_without_nvml_is_healthy(tmp_path):
     orin = {
         "name": "Orin",
         "uuid": None,
@@ -64,7 +64,7 @@ def test_a_jetson_without_nvml_is_healthy_and_its_memory_is_the_machines(tmp_pat
     ]
 
 
-def test_a_jetsons_refusing_nvml_is_no_fault_beside_a_libcuda_that_works(tmp_path):
+def test_jetson_with_failing_nvml_is_healthy(tmp_path):
     source = recording(tmp_path, ORIN, nvml(init=9), libcuda(1))
     assert read_machine(source=source).problems == ()
 
@@ -74,18 +74,16 @@ def test_a_jetsons_refusing_nvml_is_no_fault_beside_a_libcuda_that_works(tmp_pat
     [
         ({}, "6.8.0-45-generic", None),
         ({}, "5.15.153.1-microsoft-standard-WSL2", False),
-        # A container's kernel is the host's.
+        # A container has the host's kernel.
         ({"/dev/dxg": "open\n"}, "6.8.0-45-generic", True),
     ],
 )
-def test_wsl_is_known_by_its_kernel_or_by_the_device_that_windows_lends(
-    tmp_path, files, kernel, lends_gpu
-):
+def test_wsl_is_detected_by_kernel_or_device(tmp_path, files, kernel, lends_gpu):
     wsl = read_wsl(recording(tmp_path, files), kernel)
     assert (wsl and wsl.gpu) is lends_gpu
 
 
-def test_only_display_controllers_are_taken_from_the_bus(tmp_path):
+def test_only_display_controllers_are_listed(tmp_path):
     audio = card(1, "10de:22bc", "snd_hda_intel", "0x040300")
     bridge = card(2, "8086:1901", None, "0x060400")
     compute = card(3, "10de:2335", kind="0x030200")
@@ -107,7 +105,7 @@ def test_only_display_controllers_are_taken_from_the_bus(tmp_path):
         ("x", "x"),
     ],
 )
-def test_an_address_is_written_as_sysfs_does(text, address):
+def test_bus_address_has_the_format_of_sysfs(text, address):
     assert normal_address(text) == address
 
 
@@ -122,7 +120,7 @@ ADAPTER = {
 @pytest.mark.parametrize(
     "said", [ADAPTER, [ADAPTER], [{"PNPDeviceID": "ROOT\\BASICDISPLAY\\0000"}, ADAPTER]]
 )
-def test_windows_adapters_are_read_alone_and_in_a_list(said):
+def test_windows_adapters_are_read_from_object_or_list(said):
     (adapter,) = parse_adapters(json.dumps(said))
     assert (adapter.id, adapter.is_display, BusCard(adapter).holder) == (
         "10de:2684",
@@ -131,7 +129,7 @@ def test_windows_adapters_are_read_alone_and_in_a_list(said):
     )
 
 
-def test_a_windows_adapter_that_its_driver_does_not_answer_for_is_a_fault(tmp_path):
+def test_failing_windows_adapter_is_a_fault(tmp_path):
     broken = {
         "platform.json": platform("Windows", "AMD64", "10"),
         "adapters.json": json.dumps({**ADAPTER, "ConfigManagerErrorCode": 43}),

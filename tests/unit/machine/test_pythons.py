@@ -25,7 +25,7 @@ from tests.lab.nobody import open_folder, said_to_nobody
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """An empty home folder, and an empty PATH."""
+    """Create an empty home folder and an empty PATH."""
     for name in ("PYENV_ROOT", "UV_PYTHON_INSTALL_DIR", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -44,7 +44,7 @@ def found(home):
     return set(read_pythons(Source())) - {platform.python_version()}
 
 
-def test_every_manager_is_looked_at(home):
+def test_pythons_of_all_managers_are_found(home):
     program(home / ".pyenv/versions/3.9.18/bin/python3")
     program(home / ".local/share/uv/python/cpython-3.13.1-linux-x86_64-gnu/bin/python3")
     program(home / "bin/python3.10")
@@ -72,7 +72,7 @@ def shim(home, version, command):
     path.write_text(f'#!/bin/sh\necho "$0" >> {home}/started\n{command}\n', "utf-8")
 
 
-def test_a_shim_counts_only_if_it_starts(home, monkeypatch):
+def test_shim_counts_only_if_it_starts(home, monkeypatch):
     monkeypatch.setenv("PATH", str(home / ".asdf/shims"))
     answer = json.dumps(
         {"implementation": "cpython", "version": "3.99.2", "level": "final"}
@@ -87,7 +87,7 @@ def test_a_shim_counts_only_if_it_starts(home, monkeypatch):
     assert len((home / "started").read_text("utf-8").splitlines()) == 3
 
 
-def test_a_shim_of_a_found_version_stays_unstarted(home, monkeypatch):
+def test_shim_of_a_found_version_is_not_started(home, monkeypatch):
     monkeypatch.setenv("PATH", str(home / ".asdf/shims"))
     program(home / ".asdf/versions/3.13.1/bin/python3")
     shim(home, "3.13", "exit 1")
@@ -95,7 +95,7 @@ def test_a_shim_of_a_found_version_stays_unstarted(home, monkeypatch):
     assert not (home / "started").exists()
 
 
-def test_an_interpreter_that_fails_is_not_selected(home):
+def test_failing_interpreter_is_not_selected(home):
     program(home / "bin/python3.10")
     assert "3.10" in found(home)
     assert find_python("3.10") is None
@@ -109,7 +109,7 @@ def test_an_interpreter_that_fails_is_not_selected(home):
         ("while :; do :; done", "not finished after 0 s"),
     ],
 )
-def test_start_reports_why_it_failed(home, monkeypatch, command, reason):
+def test_failed_start_has_a_reason(home, monkeypatch, command, reason):
     if "while" in command:
         monkeypatch.setattr(pythons, "_START_SECONDS", 0.2)
     shim(home, "3.9", command)
@@ -126,12 +126,12 @@ def test_start_reads_version_and_base():
 
 
 @pytest.mark.parametrize("text", ["3.12", "python3.12", "cpython@3.12"])
-def test_a_version_selects_no_base(text):
+def test_version_selects_no_base(text):
     request, base = select_base(Request(python=text))
     assert (request.python, base) == ("3.12", None)
 
 
-def test_a_path_selects_version_and_base():
+def test_path_selects_version_and_base():
     request, base = select_base(Request(python=sys.executable))
     version = ".".join(platform.python_version_tuple()[:2])
     assert (request.python, request.preferred_pythons) == (version, (version,))
@@ -140,7 +140,7 @@ def test_a_path_selects_version_and_base():
     assert base.exists()
 
 
-def test_a_link_is_followed_to_its_manager(home):
+def test_link_to_a_managed_python_is_followed(home):
     program(home / "tools/versions/3.12.9/bin/python3.12")
     (home / "bin").mkdir()
     (home / "bin/python3").symlink_to(home / "tools/versions/3.12.9/bin/python3.12")
@@ -161,5 +161,5 @@ def test_only_final_releases_count(home):
         ([], ()),
     ],
 )
-def test_a_bare_minor_gives_way_to_a_full_version(versions, pythons):
+def test_full_version_replaces_a_minor_version(versions, pythons):
     assert newest_patches(versions) == pythons

@@ -1,4 +1,4 @@
-"""The rows of ``symptoms.toml``: each name in them is known, or a row would never hold, or fail where it does."""
+"""Consistency of the rows in ``symptoms.toml``."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ ROWS = [row for rows in TABLE.values() for row in rows]
 
 
 def computed_names():
-    """Return a pattern for the names of circumstances in the code; ``nvml-{fault}`` is any name that begins so."""
+    """Return a pattern of circumstances; ``nvml-{fault}`` is a prefix."""
     patterns = []
     for path in ROOM.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -34,7 +34,7 @@ def names_of(row):
     yield from re.findall(r"{([\w-]+)}", row.get("message", "") + row.get("why", ""))
 
 
-def test_every_circumstance_of_a_row_is_one_that_the_code_computes():
+def test_circumstances_of_rows_are_computed_by_code():
     known = computed_names()
 
     assert [
@@ -42,7 +42,7 @@ def test_every_circumstance_of_a_row_is_one_that_the_code_computes():
     ] == []
 
 
-def test_every_code_of_a_row_is_in_the_table_of_failures():
+def test_codes_of_rows_are_known_failures():
     codes = {row.get(key, row["code"]) for row in ROWS for key in ("code", "like")}
 
     assert codes - load_problems().keys() == set()

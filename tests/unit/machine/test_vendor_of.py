@@ -1,4 +1,4 @@
-"""Whose GPU it is, and what follows for a machine whose GPUs no build is chosen for."""
+"""Vendor of a GPU, and plans for unknown GPUs."""
 
 import pytest
 
@@ -30,9 +30,7 @@ def with_gpu(driver=None, **facts):
         ({"name": "AMD Radeon RX 7900 XTX"}, None),
     ],
 )
-def test_a_gpu_is_its_vendors_else_its_pci_ids_else_of_who_has_capabilities(
-    facts, vendor
-):
+def test_vendor_is_read_from_field_id_or_capability(facts, vendor):
     machine = with_gpu(**facts)
 
     assert vendor_of(machine.gpus[0], machine) == vendor
@@ -46,16 +44,14 @@ DRIVER = {"version": "610.43.02", "cuda": "13.3"}
     [
         ({"name": "B200"}, DRIVER, "refused", "unknown-gpu"),
         ({"vendor": "nvidia", "architecture": "sm_89"}, DRIVER, "ok", None),
-        # Nobody is told to install NVIDIA's driver for these.
+        # NVIDIA's driver is not suggested for these.
         ({"name": "AMD Radeon RX 7900 XTX"}, None, "cpu", "gpu-not-supported"),
         ({"vendor": "amd"}, None, "cpu", "gpu-not-supported"),
         ({"pci_id": "1002:744c"}, None, "cpu", "gpu-not-supported"),
         ({}, None, "cpu", "gpu-not-supported"),
     ],
 )
-def test_a_gpu_that_tells_little_is_planned_for_refused_or_passed_over(
-    facts, driver, status, code
-):
+def test_gpu_with_few_facts_is_planned_or_skipped(facts, driver, status, code):
     plan = choose(with_gpu(driver=driver, **facts), Request(), frozen_catalog())
     findings = plan.reasons if status == "refused" else plan.warnings
 

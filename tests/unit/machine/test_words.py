@@ -1,4 +1,4 @@
-"""A machine in words."""
+"""Machines described by options."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def refused(*gpus, driver):
     return caught.value
 
 
-def test_a_machine_has_what_was_said_and_nothing_else():
+def test_described_machine_has_only_given_facts():
     made = machine_in_words(("RTX 5090", "sm_70"), "570.86", "windows")
 
     assert (made.os, made.arch) == ("windows", "x86_64")
@@ -28,19 +28,19 @@ def test_a_machine_has_what_was_said_and_nothing_else():
     [
         ("535.183.01", "535.183.01"),
         ("570", "570"),
-        # As Windows writes it.
+        # The format of Windows.
         ("31.0.15.3623", "536.23"),
     ],
 )
-def test_a_driver_is_read(said, driver):
+def test_driver_version_is_read(said, driver):
     assert str(driver_in_words(said)) == driver
 
 
-# Versions of CUDA and of vGPU software, and no versions.
+# Versions of CUDA and vGPU software, and malformed versions.
 @pytest.mark.parametrize(
     "said", ["12.4", "cu124", "12.4.1", "vGPU 17.3", "banana", "-", "580.", "12.4.x.y"]
 )
-def test_what_is_no_driver_says_what_to_give(said):
+def test_malformed_driver_has_a_hint(said):
     error = refused("RTX 4090", driver=said)
 
     assert (error.code, error.exit_code) == ("driver-malformed", 2)
@@ -48,13 +48,13 @@ def test_what_is_no_driver_says_what_to_give(said):
     assert "--driver 580" in (error.hint or "")
 
 
-def test_a_glibc_may_be_given_where_there_is_one():
+def test_glibc_is_accepted_only_on_linux():
     assert machine_in_words(("A100",), "580", glibc="2.35").glibc == "2.35"
     with pytest.raises(UsageError, match="not a glibc version for windows"):
         machine_in_words(("A100",), "580", "windows", glibc="2.35")
 
 
-def test_without_a_driver_the_answer_is_the_plan_of_each_card():
+def test_missing_driver_suggests_a_plan_for_each_gpu():
     error = refused("RTX 5090", "V100", driver=None)
 
     assert (error.code, error.exit_code) == ("driver-missing", 2)
@@ -82,15 +82,13 @@ def test_without_a_driver_the_answer_is_the_plan_of_each_card():
         ("M3", None, None, None, "macos arm64"),
     ],
 )
-def test_the_platform_is_what_was_said_or_what_the_gpu_and_the_driver_s_number_have(
-    gpu, driver, os, arch, platform
-):
+def test_platform_is_given_or_implied(gpu, driver, os, arch, platform):
     made = machine_in_words((gpu, gpu), driver, os, arch)
 
     assert f"{made.os} {made.arch}" == platform
 
 
-def test_every_product_of_another_maker_is_found_by_its_name_with_its_brand():
+def test_products_of_other_vendors_are_found_by_name():
     wrong = []
     for chip in other_chips():
         for name in chip.products:
@@ -101,7 +99,7 @@ def test_every_product_of_another_maker_is_found_by_its_name_with_its_brand():
     assert wrong == []
 
 
-def test_a_name_that_is_nvidias_and_apples_is_not_guessed():
+def test_ambiguous_name_of_two_vendors_is_rejected():
     error = refused("M4", driver="535")
 
     assert error.code == "gpu-ambiguous"

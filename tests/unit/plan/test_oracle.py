@@ -1,4 +1,4 @@
-"""The choice against a second opinion: the rules of the facts, applied one build after the other, over a grid."""
+"""The selected build, checked by a second implementation of the rules."""
 
 import random
 import re
@@ -34,7 +34,7 @@ Minor = int
 
 
 class RequestCase(NamedTuple):
-    """Requirements, the companions among them, and what they say of torch: for a Python, and for an ``os``."""
+    """Requirements, their companions, and allowed torch versions."""
 
     requirements: tuple[str, ...]
     companions: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ ASKED = (
 
 
 class Point(NamedTuple):
-    """One machine of the grid, the Python that is asked for, and the rest of what is."""
+    """A machine, Python, and request of the grid."""
 
     cards: tuple[str, ...]
     branch: int
@@ -103,7 +103,7 @@ class Point(NamedTuple):
 
     @property
     def is_windows(self):
-        """Whether its driver is Windows'."""
+        """Return whether Windows has the driver."""
         return self.system[0] in {"windows", "wsl"}
 
     def machine(self):
@@ -139,7 +139,7 @@ def driver_cuda():
 
 
 def driven(capability, point):
-    """A branch named alone is its newest release: one that has the number of the first driver knows the chip."""
+    """Return whether a driver branch supports a GPU."""
     last = 470 if capability < 4 else 580 if capability < 7.5 else 999
     first = facts()["first_driver"].get(str(capability), {})
     system = "windows" if point.is_windows else "linux"
@@ -159,7 +159,7 @@ def fits(torch, build, point):
 
 
 def installs(torch, build, point, python):
-    """Whether the build and its companions have wheels for a Python, and are what is asked for with it."""
+    """Return whether a build and its companions have wheels for a Python."""
     asked = ASKED[point.asked]
     os = "aarch64" if point.system[1] == "aarch64" else point.system[0]
     companions = [
@@ -175,7 +175,7 @@ def installs(torch, build, point, python):
 
 
 def serves(tags, python):
-    """``cp312+ (abi3)`` is that Python and newer, ``py3`` is any."""
+    """Return whether tags include a Python; ``py3`` includes all."""
     plain = {tag.split(" ")[0].removesuffix("m") for tag in tags}
     return (
         f"cp3{python}" in plain
@@ -225,7 +225,7 @@ def runs(build, card, branch):
 
 
 def order(build, point, served):
-    """Of builds of one torch: SASS alone, compilers that know the chips, the newest toolkit that is not too new."""
+    """Return the sort key of a build of one torch version."""
     chips = {GPUS[point.cards[place]] for place in served}
     toolkit = float(".".join(build["cuda_toolkit"].split(".")[:2]))
     above = toolkit > driver_cuda().get(point.branch, 99)
@@ -239,7 +239,7 @@ def order(build, point, served):
 
 
 class Best(NamedTuple):
-    """What the rules come to."""
+    """The result of the rules."""
 
     gpus: tuple[int, ...]
     """Those to serve, by place."""
@@ -249,7 +249,7 @@ class Best(NamedTuple):
 
 @cache
 def expected(point):
-    """The GPUs to serve, and the newest torch for them with its best build; None where nothing runs."""
+    """Return the served GPUs and the best build, or None if nothing runs."""
     usable = [
         place for place, card in enumerate(point.cards) if driven(GPUS[card], point)
     ]
@@ -294,7 +294,7 @@ def answers():
 
 
 def chosen(plan):
-    """What a plan comes to, as the rules do."""
+    """Return the result of a plan."""
     if plan.choice is None:
         return None
     running = tuple(run.index for run in plan.gpus if run.how != "none")
@@ -302,7 +302,7 @@ def chosen(plan):
     return Best(running, build.torch.release, build.backend.tag)
 
 
-def test_what_is_chosen_runs_and_is_the_newest_torch_in_its_best_build():
+def test_plan_selects_newest_torch_and_best_build():
     wrong = [
         (point, found)
         for point, plan in answers()
@@ -312,7 +312,7 @@ def test_what_is_chosen_runs_and_is_the_newest_torch_in_its_best_build():
     assert wrong[:3] == []
 
 
-def test_the_status_says_whether_every_gpu_runs():
+def test_status_depends_on_running_gpus():
     for point, plan in answers():
         best = expected(point)
         status = "refused"
@@ -324,7 +324,7 @@ def test_the_status_says_whether_every_gpu_runs():
 
 
 @pytest.mark.parametrize("card", sorted(GPUS))
-def test_the_grid_has_machines_on_which_the_card_runs(card):
+def test_grid_contains_every_supported_gpu(card):
     assert card == "GT 710" or any(
         card in point.cards and expected(point) for point in grid()
     )

@@ -24,7 +24,7 @@ FILE = b"wheel" * CHUNK
 
 @pytest.fixture
 def host():
-    """A host with a page, a file, and paths that answer badly."""
+    """Serve a page, a file, and paths with bad answers."""
 
     def respond(path, headers):
         match path:
@@ -50,7 +50,7 @@ def host():
 
 @pytest.fixture
 def client(tmp_path):
-    """A client with a cache of its own."""
+    """Create a client with its own cache."""
     with Client(cache=tmp_path / "cache") as client:
         yield client
 
@@ -188,7 +188,7 @@ def test_one_connection_serves_all_heads(host, client):
     assert host.connections == 1
 
 
-def test_head_tells_size_and_mark_without_fetching(host, client):
+def test_head_has_size_and_etag_without_a_body(host, client):
     head = client.head(f"{host.url}/file.whl")
     assert (head.size, bool(head.etag)) == (len(FILE), True)
     assert client.head(f"{host.url}/nothing.whl") == Head()
@@ -203,7 +203,7 @@ def test_truncated_file_is_an_error(client):
     host.close()
 
 
-def test_host_that_refuses_is_asked_once(client):
+def test_refusing_host_is_requested_once(client):
     url = _nobody()
     with pytest.raises(UnreachableError, match="cannot be reached") as caught:
         client.page(f"{url}/page/")
@@ -216,7 +216,7 @@ def test_host_that_refuses_is_asked_once(client):
 
 @pytest.mark.parametrize("is_quick", [False, True])
 def test_only_quick_hosts_must_answer_within_seconds(tmp_path, is_quick):
-    # 8 of the usual 30 seconds.
+    # 8 of the default 30 seconds.
     patience = Patience(silence=1.5 * slowness())
 
     def respond(_path, _headers):
@@ -267,7 +267,7 @@ def test_only_given_certificates_are_trusted(certificate, tmp_path):
     assert "SSL_CERT_FILE" in (caught.value.hint or "")
 
 
-def test_host_in_trouble_counts_as_unreachable(host, client):
+def test_host_with_server_error_is_unreachable(host, client):
     with pytest.raises(UnreachableError) as caught:
         client.page(f"{host.url}/broken")
     assert caught.value.why == "it answered 503"
@@ -295,7 +295,7 @@ def test_reset_connection_is_retried_three_times(client):
     assert page.text == "hi"
 
 
-def test_cache_that_was_damaged_is_read_again(host, tmp_path):
+def test_damaged_cache_is_replaced(host, tmp_path):
     with Client(cache=tmp_path) as client:
         before = client.page(f"{host.url}/page/")
         for kept in (tmp_path / "pages").iterdir():
@@ -306,7 +306,7 @@ def test_cache_that_was_damaged_is_read_again(host, tmp_path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")
 @pytest.mark.parametrize("kind", ["pipe", "link without end", "too deep"])
-def test_an_odd_file_among_kept_answers_is_none(tmp_path, kind):
+def test_special_files_in_the_cache_are_ignored(tmp_path, kind):
     cache = AnswerCache(tmp_path, FileHash)
     cache.keep("https://index.example/", FileHash("0" * 64, None))
     [answer] = tmp_path.iterdir()

@@ -1,4 +1,4 @@
-"""The one gate for whatever a request says: no address, login or variable comes to uv by another way."""
+"""All URLs, logins, and variables of a request reach uv through one check."""
 
 import ast
 import os
@@ -34,7 +34,7 @@ CALLS = {
 
 
 def calls(tree: ast.Module) -> Iterator[str]:
-    """Yield the names of what a module calls with arguments."""
+    """Yield the names of functions called with arguments."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and (node.args or node.keywords):
             function = node.func
@@ -44,7 +44,7 @@ def calls(tree: ast.Module) -> Iterator[str]:
                 yield function.id
 
 
-def test_nothing_reaches_uv_but_through_the_gate():
+def test_only_checked_requests_reach_uv():
     doors = set[str]().union(*CALLS.values())
     found = {}
     for path in SOURCE.rglob("*.py"):
@@ -105,16 +105,16 @@ def test_login_is_removed_from_a_read_address(tmp_path, text):
         ("x", "x"),
     ],
 )
-def test_the_users_own_login_may_be_a_variable(text, expected):
+def test_login_of_the_user_may_be_a_variable(text, expected):
     assert with_variables(text, {"A": "a/b"}) == expected
 
 
-def test_a_variable_that_is_not_set_is_named():
+def test_unset_variable_is_reported():
     with pytest.raises(UsageError, match="A is not set"):
         with_variables("https://${A}@h.example/x", {})
 
 
-def test_address_of_the_user_is_not_the_folders():
+def test_url_of_the_user_is_not_the_projects():
     (own,) = address_settings(required(f"x @ {URL}"))
     listed = RequirementsFile.of(required(f"x @ {URL}", f"y @ {GIT}"))
 
@@ -125,7 +125,7 @@ def test_address_of_the_user_is_not_the_folders():
     assert [choice.value for choice in sources.chosen] == [GIT]
 
 
-def test_uv_resolves_without_what_tells_of_the_user(tmp_path):
+def test_uv_resolves_without_variables_of_the_user(tmp_path):
     home = tmp_path / "home"
     kept = {"https_proxy": "p", "LANG": "C", "UV_OFFLINE": "1"}
     places = {"HOME": str(home), "USERPROFILE": str(home), "PATH": ""}
@@ -254,7 +254,7 @@ def test_git_has_settings_and_logins_from_a_file(tmp_path, key, value):
     assert (tmp_path / "gitconfig").stat().st_mode & 0o077 == 0
 
 
-def test_constraints_of_the_users_own_uv_toml_hold(tmp_path):
+def test_constraints_in_the_users_uv_toml_apply(tmp_path):
     environ = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "x")}
     file = tmp_path / "uv" / "uv.toml"
     file.parent.mkdir()

@@ -1,4 +1,4 @@
-"""What files of pip say about indexes."""
+"""Indexes in pip's configuration files."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +15,7 @@ PIP_FILE = FOLDER / "pip.conf"
 
 
 def written(settings):
-    """The settings as their tool writes them."""
+    """Return settings as their tool writes them."""
     return [(setting.row.key, setting.value) for setting in settings]
 
 
@@ -42,13 +42,13 @@ cert = /ca.pem
     assert {setting.file for setting in settings} == {PIP_FILE}
 
 
-def test_pip_section_install_beats_global():
+def test_pip_section_install_precedes_global():
     text = "[install]\nindex-url = https://install.example\n[global]\nindex-url = https://global.example\n"
     settings = parse_pip_file(text, PIP_FILE, FOLDER)
     assert written(settings) == [("--index-url", "https://install.example")]
 
 
 @given(st.text())
-def test_any_pip_file_is_read_or_refused(text):
+def test_any_pip_file_is_parsed_or_rejected(text):
     with suppress(ValueError):
         assert isinstance(parse_pip_file(text, PIP_FILE, FOLDER), list)

@@ -1,4 +1,4 @@
-"""The client against hosts on loopback that mean ill; of each test one limit is little, and no other."""
+"""The client with slow and malicious hosts."""
 
 import socket
 import time
@@ -18,19 +18,19 @@ FILE = b"wheel" * 1000
 
 
 class ShortWindow(Patience):
-    """The usual patience, with a short time to measure a transfer."""
+    """Default limits with a short measuring window."""
 
     window = 0.8
 
 
 class ShortAnswer(Patience):
-    """The usual patience with a short time until the answer."""
+    """Default limits with a short time until the answer."""
 
     answer = 0.8
 
 
 class ShortPage(Patience):
-    """The usual patience, but for the time that a page may take in all."""
+    """Default limits with a short time for a whole page."""
 
     page = 0.5
 
@@ -65,9 +65,9 @@ def host(respond):
 
 
 def given_up(respond, patience, cache):
-    """Return why a page is given up.
+    """Return why a page is abandoned.
 
-    A busy machine may have the host begin too late for little patience; it is then asked by another client.
+    On a busy machine, a host may start too late, so up to nine clients try.
     """
     for _ in range(9):
         with (
@@ -109,7 +109,7 @@ def test_slow_page_is_aborted(tmp_path, pieces, patience, said):
     assert "GPUINSTALL_SILENCE" in (error.hint or "")
 
 
-def test_a_page_without_end_is_given_up(client, monkeypatch):
+def test_endless_page_is_aborted(client, monkeypatch):
     monkeypatch.setattr("gpuinstall.sources.web.PAGE_BYTES", 1_000_000)
     with (
         host(sending(endless, 10**12)) as served,

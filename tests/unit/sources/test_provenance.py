@@ -1,4 +1,4 @@
-"""Every setting of the table is read from a file as its tool writes it, and obeyed, answered or refused as it says."""
+"""Every setting of the table is read, and obeyed, reported, or rejected."""
 
 import re
 from collections.abc import Callable
@@ -124,7 +124,7 @@ def environ(tmp_path):
 WITHOUT_EXAMPLE = {Effect.HARMLESS, Effect.REQUEST, Effect.UNRELATED}
 
 
-def test_every_setting_has_its_example():
+def test_every_setting_has_an_example():
     rules = {
         place
         for place, rule in load_rules().items()
@@ -139,7 +139,7 @@ def test_every_setting_has_its_example():
 
 
 @pytest.mark.parametrize("start", ["", "[pip]\n"])
-def test_the_table_has_every_key_of_uv(tmp_path, start):
+def test_table_contains_every_key_of_uv(tmp_path, start):
     (tmp_path / "uv.toml").write_text(f"{start}zzz = 1\n", "utf-8")
     answer = run([uv.uv(), "pip", "list"], cwd=tmp_path)
     [listed] = re.findall("expected one of (.*)", " ".join(answer.err.split()))
@@ -151,7 +151,7 @@ def test_the_table_has_every_key_of_uv(tmp_path, start):
 COMMANDS = ("lock", "sync", "add", "run", "build", "venv", "publish", "pip compile")
 
 
-def test_the_table_has_every_variable_of_uv(tmp_path):
+def test_table_contains_every_variable_of_uv(tmp_path):
     names = set()
     for command in COMMANDS:
         answer = run([uv.uv(), "help", "--no-pager", *command.split()], cwd=tmp_path)
@@ -185,7 +185,7 @@ VARIABLES = {
 }
 
 
-def test_no_variable_is_dropped(tmp_path, environ):
+def test_every_variable_is_used_or_reported(tmp_path, environ):
     wrong = {}
     for text, expected in VARIABLES.items():
         name, _, value = text.partition("=")
@@ -205,7 +205,7 @@ def test_no_variable_is_dropped(tmp_path, environ):
     assert wrong == {}
 
 
-def test_an_unknown_setting_is_refused_without_trust(tmp_path, environ):
+def test_unknown_setting_is_rejected_without_trust(tmp_path, environ):
     (tmp_path / "uv.toml").write_text('zzz = "1"\n', "utf-8")
     with pytest.raises(UsageError, match=r"uv\.toml: zzz cannot be obeyed"):
         read_sources(None, {**environ, TRUST_FOLDER: "0"}, tmp_path)
@@ -213,7 +213,7 @@ def test_an_unknown_setting_is_refused_without_trust(tmp_path, environ):
     assert setting.effect is Effect.UNKNOWN
 
 
-def test_a_setting_is_obeyed_answered_or_refused(tmp_path, environ):
+def test_settings_are_obeyed_reported_or_rejected(tmp_path, environ):
     wrong = []
     (tmp_path / "outside.txt").write_text("mine\n", "utf-8")
     for number, rule in enumerate(load_rules().values()):
@@ -226,7 +226,7 @@ def test_a_setting_is_obeyed_answered_or_refused(tmp_path, environ):
 
 
 def is_kept(rule, folder, environ):
-    """Whether a setting in a file has the effect of its rule."""
+    """Return whether a setting has the effect of its rule."""
     name, text = EXAMPLES[rule.tool, rule.key]
     effect = rule.declared_effect
     try:
@@ -249,7 +249,7 @@ def is_kept(rule, folder, environ):
     return bool(effect is not Effect.REFUSED and DOES[effect](sources))
 
 
-def test_pytorchs_own_index_is_answered_in_every_spelling(tmp_path):
+def test_pytorch_index_is_known_in_every_spelling(tmp_path):
     obeyed = []
     for address in (
         "https://download.pytorch.org/whl/cu118",
@@ -271,7 +271,7 @@ def test_pytorchs_own_index_is_answered_in_every_spelling(tmp_path):
     assert Sources().with_settings(strange).chosen
 
 
-def test_malformed_source_is_refused_with_its_line(tmp_path):
+def test_malformed_source_is_rejected_with_its_line(tmp_path):
     accepted = []
     for line in (
         "--extra-index-url corp",
@@ -420,7 +420,7 @@ def test_paths_are_relative_to_their_pyproject(tmp_path, monkeypatch):
     assert written(listed.requirements) == (f"mine @ {ADDRESS}",)
 
 
-def test_two_default_indexes_are_refused(tmp_path, environ):
+def test_two_default_indexes_are_rejected(tmp_path, environ):
     default, other = (
         f'[[tool.uv.index]]\nurl = "{INDEX}"\ndefault = true\n',
         "https://other.example/simple",

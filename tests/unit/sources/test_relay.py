@@ -1,4 +1,4 @@
-"""The relay between hosts on loopback and whoever fetches from it: the bytes are the file's, or none of them count."""
+"""The relay between uv and hosts: only complete files count."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ LARGE = os.urandom(2_000_000)
 
 
 class Passed:
-    """A relay before a host, and what was counted of the file."""
+    """A relay to a host, with counted bytes."""
 
     def __init__(self, client, respond):
         self.counted: Counter[str] = Counter()
@@ -34,7 +34,7 @@ class Passed:
         self.counted[part] += size
 
     def fetch(self, size=None, *, hashed=False, times=1):
-        """Fetch the file as uv does: again where it breaks off; fail where it cannot be had."""
+        """Fetch the file as uv does, with retries."""
         address = self.relay.address(
             f"{self.host.url}/{NAME}", NAME, size, hashed=hashed
         )
@@ -90,7 +90,7 @@ def test_file_with_known_hash_is_not_hashed(passed):
     assert way.hashes == {}
 
 
-def test_a_transfer_that_breaks_off_is_made_again(passed):
+def test_interrupted_transfer_is_retried(passed):
     whole = iter([False, True])
 
     def once(body):
@@ -171,7 +171,7 @@ def closed_after(seconds, way):
     timer.join()
 
 
-def test_a_relay_that_is_closed_ends_its_transfers(passed):
+def test_closed_relay_ends_its_transfers(passed):
     def steadily(body):
         for start in range(0, len(body), 1000):
             yield body[start : start + 1000]

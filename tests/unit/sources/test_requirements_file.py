@@ -21,7 +21,7 @@ from tests.lab.parsed import constrained, required, written
 
 @pytest.fixture
 def read(tmp_path):
-    """Read a file of requirements with a text."""
+    """Return a function that reads a requirements file with a text."""
 
     def read(text):
         (tmp_path / "in.txt").write_text(text, "utf-8")
@@ -95,7 +95,7 @@ ADVICE = {
 """What is no file of requirements, or has what is not read, with what to do."""
 
 
-def test_unsupported_file_is_refused_with_a_hint(tmp_path, monkeypatch):
+def test_unsupported_file_is_rejected_with_a_hint(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("variable.txt").write_text("torch\n-e ${HERE}\n")
     Path("included.txt").write_text("-c https://index.example/in.txt\n")
@@ -134,7 +134,7 @@ def test_repeatedly_included_file_is_read_once(tmp_path):
     )
 
 
-def test_files_that_include_one_another_end(read, tmp_path):
+def test_circular_includes_are_read_once(read, tmp_path):
     (tmp_path / "other.txt").write_text("torch\n-c in.txt\n")
     listed = read("numpy\n-r in.txt\n-r other.txt\n")
     assert written(listed.requirements) == ("numpy", "torch")
@@ -144,7 +144,7 @@ def test_files_that_include_one_another_end(read, tmp_path):
     "line",
     ["torch{}x", "torch ;{}1", "-r{}x", "-e{}./x", "torch{}--hash", "-{}-x", "x {}#"],
 )
-def test_a_line_of_blanks_costs_no_time(tmp_path, line):
+def test_lines_of_blanks_are_parsed_quickly(tmp_path, line):
     blanks = line.format(" " * 90_000)
     (tmp_path / "in.txt").write_text(blanks)
     (tmp_path / "in.yml").write_text(f"dependencies:\n  - pip:\n    - {blanks}\n")
@@ -158,7 +158,7 @@ def test_a_line_of_blanks_costs_no_time(tmp_path, line):
 @pytest.mark.skipif(
     sys.platform == "win32", reason="owners, links and pipes as Unix has them"
 )
-def test_included_file_outside_is_never_shown(tmp_path):
+def test_included_file_outside_is_never_printed(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
     (tmp_path / "base.txt").write_text("numpy\n")
@@ -219,7 +219,7 @@ def test_malformed_line_has_file_and_number(read):
     assert raised.value.hint == "Write numpy==2 instead of numpy=2"
 
 
-def test_a_path_may_have_blanks_and_be_quoted(read):
+def test_paths_may_contain_blanks_and_quotes(read):
     lines = [
         '-e "./my lib"',
         "-e './an x lib' -C a=b",
@@ -237,7 +237,7 @@ def test_a_path_may_have_blanks_and_be_quoted(read):
     assert addresses == ["./my lib", "./an x lib", "./a lib", "./one more"]
 
 
-def test_deeply_nested_includes_are_refused(tmp_path):
+def test_deeply_nested_includes_are_rejected(tmp_path):
     for number in range(1000):
         (tmp_path / f"{number}.txt").write_text(f"-r {number + 1}.txt\n")
 

@@ -1,4 +1,4 @@
-"""Where packages come from, read from the user's wishes, the environment and real configuration files."""
+"""Sources from options, environment, and configuration files."""
 
 from itertools import product
 
@@ -17,7 +17,7 @@ from tests.lab.listener import Listener
 
 @pytest.fixture
 def environ(tmp_path):
-    """An environment whose home and system folders are the test's own."""
+    """Return variables with the test's own home and system folders."""
     return {
         "HOME": str(tmp_path / "home"),
         "XDG_CONFIG_DIRS": str(tmp_path / "xdg"),
@@ -28,7 +28,7 @@ def environ(tmp_path):
 
 @pytest.fixture
 def read(environ, tmp_path):
-    """Read the sources that count in the test's own folder."""
+    """Return a function that reads the sources of the test's folder."""
     return lambda: read_sources(None, environ, tmp_path)
 
 
@@ -43,7 +43,7 @@ CONFIGURATIONS = (ROOT / "tests/data/configuration.txt").read_text("utf-8").rstr
 
 
 def lines_of(sources):
-    """Return a line for each thing that a configuration says."""
+    """Return a line for each configured value."""
     variables = {**sources.environment(), **sources.uv_settings()}
     indexes = variables.pop("index")
     return [
@@ -62,7 +62,7 @@ def title(paragraph):
 
 
 @pytest.mark.parametrize("text", CONFIGURATIONS.split("\n\n"), ids=title)
-def test_what_a_configuration_says_counts_by_its_place(environ, tmp_path, text):
+def test_configuration_precedence_depends_on_place(environ, tmp_path, text):
     _, *steps, (_, expected) = steps_of(text.replace("<here>", str(tmp_path)))
     for line, below in steps:
         name, is_variable, value = line.partition("=")
@@ -74,11 +74,11 @@ def test_what_a_configuration_says_counts_by_its_place(environ, tmp_path, text):
     assert lines_of(sources) == expected
 
 
-def test_without_any_configuration_the_official_index_serves(read):
+def test_official_index_is_the_default(read):
     assert read() == Sources(torch_index=OFFICIAL)
 
 
-def test_named_index_replaces_the_official_one(environ, tmp_path):
+def test_requested_index_replaces_the_official_one(environ, tmp_path):
     sources = read_sources("https://index.example/whl/", environ, tmp_path)
     assert (sources.torch_index, sources.is_torch_index_requested) == (
         "https://index.example/whl",
@@ -89,12 +89,12 @@ def test_named_index_replaces_the_official_one(environ, tmp_path):
 @pytest.mark.parametrize(
     "named", ["cu126", "/mnt/whl", "ftp://index.example/whl", "https://"]
 )
-def test_named_index_must_be_an_address(named, environ, tmp_path):
+def test_requested_index_must_be_a_url(named, environ, tmp_path):
     with pytest.raises(UsageError, match="is not a URL"):
         read_sources(named, environ, tmp_path)
 
 
-def test_pip_files_count_the_nearer_before_the_farther(read, environ, tmp_path):
+def test_nearer_pip_files_take_precedence(read, environ, tmp_path):
     del environ["PIP_CONFIG_FILE"]
     environ["VIRTUAL_ENV"] = str(tmp_path / "venv")
     _write(
@@ -111,7 +111,7 @@ def test_pip_files_count_the_nearer_before_the_farther(read, environ, tmp_path):
     assert sources.find_links[:2] == ("/user", "/system")
 
 
-def test_malformed_index_is_refused_with_its_file(read, tmp_path):
+def test_malformed_index_is_rejected_with_its_file(read, tmp_path):
     for text in (
         '[[index]]\nurl = "simple"',
         'extra-index-url = ["index.example/simple"]',
@@ -134,7 +134,7 @@ def test_malformed_index_is_refused_with_its_file(read, tmp_path):
         ("pyproject.toml", "[tool"),
     ],
 )
-def test_malformed_file_is_named(read, name, text, tmp_path):
+def test_malformed_file_is_reported(read, name, text, tmp_path):
     path = _write(tmp_path / name, text)
     with pytest.raises(UsageError, match=f"{path} is malformed"):
         read()
@@ -278,7 +278,7 @@ def test_sources_of_the_folder_have_their_file(environ, tmp_path, table):
     assert wrong == []
 
 
-def test_sources_of_the_user_are_not_the_folders(environ, tmp_path):
+def test_sources_of_the_user_are_not_the_projects(environ, tmp_path):
     folder = tmp_path / "project"
     _write(
         folder / "uv.toml",

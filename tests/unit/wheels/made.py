@@ -1,4 +1,4 @@
-"""Small wheels with GPU code in them, as bytes, and the ways to read them."""
+"""Small wheels with GPU code in memory, and ways to read them."""
 
 import io
 import random
@@ -26,7 +26,7 @@ _WORDS = [f"_ZN2at{number:x}E".encode() for number in range(7000, 11000)]
 
 @cache
 def filler(size, seed=0):
-    """Bytes that pack about as well as a library."""
+    """Return bytes that compress like a library."""
     dice = random.Random(seed)
     text = b"\0".join(
         dice.choice(_WORDS) + dice.randbytes(3) for _ in range(size // 14)
@@ -35,13 +35,16 @@ def filler(size, seed=0):
 
 
 def library(string=b"\0" + FLAGS + b"\0", size=400_000, at=0.6):
-    """A library that holds ``string`` at a fraction of its size."""
+    """Return a library with ``string`` at a fraction of its size."""
     before = filler(int(size * at))
     return before + string + filler(size - len(before), seed=1)
 
 
 def fatbin(words):
-    """A container of programs as words, ``sm_90a compute_90 isa 8.2``: ``link`` is still to be linked, ``other`` nothing."""
+    """Return a fatbin of ``sm_90a compute_90 isa 8.2``.
+
+    ``link`` marks unlinked code, and ``other`` an unknown kind.
+    """
     names, _, isa = words.partition(" isa ")
     major, minor = map(int, (isa or "0.0").split("."))
     programs = b""
@@ -54,7 +57,7 @@ def fatbin(words):
 
 
 def archive(files, method=zipfile.ZIP_DEFLATED):
-    """A zip file."""
+    """Return a zip file."""
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w", method) as packed:
         for name, data in files.items():
@@ -63,7 +66,7 @@ def archive(files, method=zipfile.ZIP_DEFLATED):
 
 
 def version_py(cuda="13.0"):
-    """torch/version.py as it has been since 2.10."""
+    """Return torch/version.py in the format since 2.10."""
     return (
         "from typing import Optional\n\n__version__ = '2.16.0+cu130'\ndebug = False\n"
         f"cuda: Optional[str] = {cuda!r}\ngit_version = 'd0f2af8b'\nhip: Optional[str] = None\n"
@@ -71,7 +74,7 @@ def version_py(cuda="13.0"):
 
 
 def torch_files(**more):
-    """The files of a wheel of torch that matter; ``more`` by the ends of their names."""
+    """Return the relevant files of a torch wheel; ``more`` overrides them."""
     metadata = b"Metadata-Version: 2.4\nName: torch\nVersion: 2.16.0\nRequires-Dist: triton==3.9.0\n\nTensors\n"
     return {
         "torch/_C.so": filler(2000),
@@ -106,7 +109,7 @@ RECORDS = re.compile(rb"\x7fELF|PK[\1\3\5]")
 
 
 def changed(dice, data):
-    """Bytes with one thing wrong: a number, a bit, some gone, added or doubled, their end, their zeros, all of them."""
+    """Return bytes with one random damage."""
     places = [match.start() for match in RECORDS.finditer(data)]
     field = dice.choice(places or [0]) + dice.randrange(64)
     at = min(dice.choice([field, dice.randrange(len(data))]), len(data) - 1)
@@ -132,20 +135,20 @@ def changed(dice, data):
 
 @contextmanager
 def server(respond):
-    """A host on loopback."""
+    """Serve HTTP on loopback."""
     host = Host("wheels", respond)
     yield host
     host.close()
 
 
 def serving(data, **headers):
-    """Answer every address with ``data``."""
+    """Answer every request with ``data``."""
     return lambda _path, _asked: Answer(body=data, headers=headers)
 
 
 @contextmanager
 def over_http(url, *, hosts=(), seconds=20.0, certificates=None):
-    """Open a file at an address; credentials go along as ``me:secret`` where they may."""
+    """Open a remote file; the login ``me:secret`` is sent where allowed."""
     with requests.Session() as session:
 
         def ask(url, headers, *, login):

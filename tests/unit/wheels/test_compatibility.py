@@ -51,14 +51,14 @@ READING = LearnedRow(
 
 
 def gpus(*names, driver="570.86.15"):
-    """GPUs by name, with the rules of a machine that has them."""
+    """Return GPUs with the rules of a machine that has them."""
     machine = machine_in_words(names, driver)
     rules = rules_for(machine, load_catalog(), {"cuda"})
     return tuple((rules, gpu) for gpu in machine.gpus)
 
 
 def inspector_for(*names, driver="570.86.15"):
-    """An inspector for one build."""
+    """Return an inspector for one build."""
     build = "2.14.1+cu126"
     return Inspector({build: build_named(build)}, gpus(*names, driver=driver), counts)
 
@@ -73,7 +73,10 @@ def compatibility(wheel, **fields):
 
 
 def reading(**fields):
-    """A reading that differs in some fields; its codes are written as ``large sm_70, second sm_80 compute_80``."""
+    """Return an inspected wheel with some other fields.
+
+    Codes are written as ``large sm_70, second sm_80 compute_80``.
+    """
     codes = []
     for text in fields.pop("codes", "").split(", "):
         name, *words = text.split() or [""]
@@ -83,7 +86,7 @@ def reading(**fields):
 
 
 def build_named(name):
-    """The build of the catalogue for Linux and x86-64."""
+    """Return the catalog's build for Linux on x86-64."""
     [build] = [
         build
         for build in load_catalog().builds_for("linux", "x86_64")
@@ -109,14 +112,14 @@ JUDGED = [
         {"codes": "a sm_90a"},
         "has no code for V100: some/a.so is compiled for sm_90a",
     ),
-    # PTX runs on what is newer, whatever its own minor.
+    # PTX runs on newer GPUs, whatever its minor version.
     ("V100", {"codes": "a sm_60 compute_60"}, ""),
     (
         "V100",
         {"codes": "a sm_80 compute_80"},
         "has no code for V100: some/a.so is compiled for sm_80 compute_80",
     ),
-    # Most of the libraries have to lack it; where as many have it a warning says so. The one at fault is named.
+    # Most libraries must lack code. If half have it, a warning contains the library without it.
     ("V100", {"codes": "a sm_70, b sm_70, c sm_90a"}, ""),
     (
         "V100",
@@ -128,14 +131,14 @@ JUDGED = [
         {"codes": "large sm_70, second sm_80, third sm_80 sm_90"},
         "has no code for V100: some/second.so is compiled for sm_80",
     ),
-    # Those that are one for each CUDA count as one.
+    # Libraries for each CUDA count as one.
     ("H100", {"codes": FOR_EACH_CUDA}, ""),
     (
         "P40",
         {"codes": FOR_EACH_CUDA},
         "has no code for Tesla P40: some/c_cu124.so is compiled for sm_80",
     ),
-    # A part that a package does without speaks for a GPU alone, unless the package is named after it.
+    # An optional part can only add GPUs, unless the package is named after it.
     ("RTX 4090", {"codes": WITH_FAST_WAY}, ""),
     (
         "H100",
@@ -152,7 +155,7 @@ JUDGED = [
         {"package": "flash-attn-3", "codes": "flash_attn_3 sm_90a"},
         "has no code for GeForce RTX 4090: some/flash_attn_3.so is compiled for sm_90a",
     ),
-    # Code for single chips may stand beside that of another package.
+    # Code for one architecture can supplement another package's.
     (
         "RTX 4090",
         {"codes": "a sm_90a sm_100a"},
@@ -176,7 +179,7 @@ JUDGED = [
         "doubt: was read only up to the limit, and its GPU code is unknown",
     ),
     ("V100", {"codes": "a sm_70", "is_whole": False}, ""),
-    # Where no code tells a chip, its description does.
+    # Without code for a GPU, the description counts.
     (
         "V100",
         {"lowest": "7.5"},
@@ -184,7 +187,7 @@ JUDGED = [
     ),
     ("RTX 4090", {"lowest": "7.5"}, ""),
     ("V100", {"lowest": "7.5", "codes": "a sm_70"}, ""),
-    # A chip in a name speaks for those of its major.
+    # An architecture in a name counts for its major version.
     ("A100", {"package": "some-cuda12-sm80"}, ""),
     ("RTX 4090", {"package": "some-cuda12-sm80"}, ""),
     (
@@ -192,14 +195,14 @@ JUDGED = [
         {"package": "some-cuda12-sm80"},
         "doubt: may not run on H100: its name says sm_80",
     ),
-    # Of libraries for two CUDAs a driver has to run one.
+    # A driver must run one of two CUDA versions.
     ("RTX 3090", {"cudas": (12, 13)}, ""),
     (
         "RTX 3090, driver 470.256.02",
         {"cudas": (12, 13)},
         "does not run on driver 470.256.02: it is for CUDA 12 and 13, and CUDA 12.x needs driver 525.60.13 or newer",
     ),
-    # The CUDA of a name, a label or METADATA is certain: the driver does not run it, or it has no code for the chip.
+    # The CUDA in a name, label, or METADATA is certain.
     (
         "RTX 4090",
         {"cuda": "13.0", **UNREAD},
@@ -224,7 +227,7 @@ JUDGED = [
         "has no code for Tesla K80: it is for CUDA 12, which has none below sm_50",
     ),
     ("V100, driver 470.256.02", UNREAD, ""),
-    # Families of libraries start at a chip, known without a byte of them.
+    # Families of libraries require a capability, which needs no download.
     (
         "GTX 1080, driver 580.95.05",
         {"package": "nvidia-cudnn-cu12", "version": "9.11.0.98", **UNREAD},
@@ -242,7 +245,7 @@ JUDGED = [
     ),
     ("V100", {"package": "libcudf-cu12", "version": "25.10.0", **UNREAD}, ""),
     ("GTX 1080", {"package": "cudf-cu12", "version": "25.10.0", **UNREAD}, ""),
-    # Libraries for Windows alone run nowhere else.
+    # Libraries for Windows run nowhere else.
     (
         "RTX 4090",
         {"system": "windows", **UNREAD},
@@ -257,7 +260,7 @@ JUDGED = [
 
 
 @pytest.mark.parametrize(("there", "fields", "why"), JUDGED)
-def test_what_a_reading_means_for_a_gpu(there, fields, why):
+def test_inspected_wheel_is_compatible_or_rejected(there, fields, why):
     gpu, _, driver = there.partition(", driver ")
     row = reading(**fields)
     answer = gpu_verdict(row, gpus(gpu, driver=driver or "570.86.15"))
@@ -266,7 +269,7 @@ def test_what_a_reading_means_for_a_gpu(there, fields, why):
     if answer.warning:
         found = f"doubt: {answer.warning.message}"
     assert found == why
-    # What is certain is settled before a byte is read.
+    # A certain rejection needs no download.
     if row.depth == Depth.METADATA:
         assert answer.is_settled == bool(why)
 
@@ -278,14 +281,12 @@ UNBROUGHT = [
 
 
 @pytest.mark.parametrize(("needs", "unbrought"), UNBROUGHT)
-def test_a_library_that_no_package_of_a_lock_has_is_named_with_its_package(
-    needs, unbrought
-):
+def test_missing_library_is_reported_with_its_package(needs, unbrought):
     row = reading(cuda="13.0", needs=needs)
     versions = {"nvidia-cuda-runtime": "13.0.96", "nvidia-cublas": "13.1.0.3"}
 
     assert missing_libraries(row, versions) == unbrought
-    # torch has them in its own wheel, as far as is known.
+    # torch bundles them, unless it declares them.
     assert missing_libraries(row, {"torch": "2.9.0"}) == []
 
 
@@ -302,14 +303,14 @@ def test_a_library_that_no_package_of_a_lock_has_is_named_with_its_package(
         ({"requires": ("torchmetrics",)}, True),
         ({"requires": ("torch>=2",), "depth": Depth.WHOLE}, True),
         ({"requires": ("torch>=2",), "torch": TorchNeeds("none")}, True),
-        # A GPU that has no code.
+        # A GPU without code.
         ({"codes": "a sm_80", "is_whole": False}, False),
         ({"codes": "a sm_80", "is_whole": False, "depth": Depth.WHOLE}, True),
         ({"codes": "a sm_70, b sm_80", "is_whole": False}, False),
         ({"codes": "a sm_70, b sm_80", "depth": Depth.WHOLE}, True),
     ],
 )
-def test_where_the_tables_of_code_are_unread_more_is_read(fields, is_settled):
+def test_unread_code_requires_more_reading(fields, is_settled):
     row = reading(**{"depth": Depth.PART, **fields})
 
     assert gpu_verdict(row, gpus("V100")).is_settled is is_settled
@@ -319,7 +320,7 @@ def test_where_the_tables_of_code_are_unread_more_is_read(fields, is_settled):
     ("cuda", "deepest"),
     [("13.0", Depth.METADATA), ("12.0", Depth.PART), (None, Depth.PART)],
 )
-def test_reading_stops_once_it_is_settled(cuda, deepest):
+def test_reading_stops_once_settled(cuda, deepest):
     depths = []
 
     def readings(_build):
@@ -348,7 +349,7 @@ def test_reading_stops_at_the_limit():
     assert verdict.warning.code == "no-code"
 
 
-def test_a_rejection_is_a_value():
+def test_rejection_is_a_value():
     row = reading(torch=TorchNeeds("ordinary", None, ("2.9",), MINORS))
     found = inspector_for("RTX 4090").assess(WHEEL, {"2.14.1+cu126": row}, Context())
 
@@ -370,7 +371,7 @@ def test_a_rejection_is_a_value():
         ("any", True, (), None),
     ],
 )
-def test_a_release_without_libraries_replaces_no_compiled_one(
+def test_release_without_libraries_replaces_no_compiled_one(
     system, is_native, requires, code
 ):
     older = compatibility(
@@ -390,7 +391,7 @@ def test_a_release_without_libraries_replaces_no_compiled_one(
         (True, ("torch",), "placeholder"),
     ],
 )
-def test_a_placeholder_replaces_nothing(is_native, requires, code):
+def test_placeholder_replaces_nothing(is_native, requires, code):
     older = compatibility(WHEEL if is_native else PURE, requires=requires)
     newer = compatibility(PURE)
 
@@ -398,7 +399,7 @@ def test_a_placeholder_replaces_nothing(is_native, requires, code):
     assert (found and found.code) == code
 
 
-def test_an_unread_release_is_no_release_without_libraries():
+def test_uninspected_release_is_not_pure():
     older = compatibility(PURE, depth=Depth.METADATA)
 
     assert missing_compiled_code(older, compatibility(WHEEL, system="any")) is None
@@ -412,7 +413,7 @@ def test_an_unread_release_is_no_release_without_libraries():
         ("nvidia-cublas-cu12", False),
     ],
 )
-def test_a_requirement_of_torch_is_known(requirement, is_required):
+def test_requirement_of_torch_is_known(requirement, is_required):
     name = "nvidia_cufft_cu12-11.3.0.4-py3-none-manylinux_2_17_x86_64.whl"
     wheel = listed(name)
 
@@ -426,7 +427,7 @@ def test_only_requested_and_core_packages_are_read():
     assert deepest_for("vllm", is_requested=False) == Depth.WHOLE
 
 
-def test_files_of_one_version_are_assessed_each():
+def test_files_of_one_version_are_assessed_separately():
     inspector = inspector_for("RTX 3090", driver="550.54.15")
     native = reading(needs=("libcudart.so.13",), cudas=(13,), cuda="13.0")
     rows = dict.fromkeys(inspector.builds, native)
@@ -450,16 +451,16 @@ def test_another_cuda_without_torch_is_a_warning():
 
 
 OF_PROCESS = [
-    # What it is linked to, or opens as its runtime.
+    # A linked or opened runtime.
     ({"needs": ("libcudart.so.12",)}, 12),
     ({"needs": ("libcublas.so.13", "libcudart.so.13")}, 13),
     ({"opens": ("libcudart.so.12",)}, 12),
     ({"opens": ("cudart64_13.dll",)}, 13),
-    # Another string alone, or two answers.
+    # Another string, or two runtimes.
     ({"opens": ("libcublas.so.12",)}, None),
     ({"needs": ("libcudart.so.12", "libcublas.so.13")}, None),
     ({"opens": ("libcudart.so.12", "libcudart.so.13")}, None),
-    # A runtime of its own frees a package only if it was found.
+    # A bundled runtime counts only if it was found.
     ({"cuda": "12.0"}, None),
     ({"package": "spconv-cu118", "has_runtime": True, "torch": TorchNeeds()}, None),
     ({"package": "spconv-cu118", "has_runtime": True}, None),
@@ -476,7 +477,7 @@ OF_PROCESS = [
         },
         11,
     ),
-    # Two majors in one wheel.
+    # Two major versions in one wheel.
     ({"package": "some-cu12", "cudas": (12, 13)}, None),
     (
         {
@@ -487,19 +488,19 @@ OF_PROCESS = [
         },
         12,
     ),
-    # A name, a label, a maker's statement.
+    # A name, a label, a vendor's statement.
     ({"package": "some-cu13"}, 13),
     ({"package": "cupy-cuda12x"}, 12),
     ({"file": "some-1.0+cu128torch2.9-cp312-cp312-linux_x86_64.whl"}, 12),
     ({"package": "ctranslate2", "version": "4.8.5"}, 12),
-    # One library for each CUDA: that of torch needs nothing more.
+    # One library for each CUDA: torch's CUDA suffices.
     ({"package": "bitsandbytes", "needs": ("libcublas.so.12",)}, None),
     ({"package": "bitsandbytes", "needs": ("libcublas.so.11",)}, 11),
 ]
 
 
 @pytest.mark.parametrize(("fields", "cuda"), OF_PROCESS)
-def test_the_cuda_that_a_process_has_to_have(fields, cuda):
+def test_required_cuda_of_a_process(fields, cuda):
     assert required_cuda(reading(**fields)) == cuda
 
 
@@ -520,7 +521,7 @@ def test_the_cuda_that_a_process_has_to_have(fields, cuda):
         (None, None),
     ],
 )
-def test_the_cuda_of_a_label(label, cuda):
+def test_cuda_is_read_from_a_label(label, cuda):
     assert label_cuda(label) == cuda
 
 
@@ -536,7 +537,7 @@ def test_the_cuda_of_a_label(label, cuda):
         (["nvidia-nccl-cu13; not a marker"], None),
     ],
 )
-def test_the_cuda_that_metadata_requires(requires, cuda):
+def test_cuda_is_read_from_metadata(requires, cuda):
     assert pinned_cuda(requires, "linux-x86_64") == cuda
 
 
@@ -548,9 +549,7 @@ def test_the_cuda_that_metadata_requires(requires, cuda):
         ("2.6.0+cu126", False, None),
     ],
 )
-def test_the_build_with_newer_strings_does_not_load_code_with_older_ones(
-    build, is_older_abi, loads
-):
+def test_newer_abi_does_not_load_older_code(build, is_older_abi, loads):
     minors = ("2.5", "2.6")
     needs = TorchNeeds("ordinary", None, minors, minors, is_older_abi)
 
@@ -568,7 +567,7 @@ def test_the_build_with_newer_strings_does_not_load_code_with_older_ones(
         ),
     ],
 )
-def test_what_comes_for_each_cuda_is_chosen_when_it_is_loaded(others, why):
+def test_packages_for_each_cuda_are_accepted(others, why):
     build = build_named("2.14.1+cu130")
     row = reading(package="some-libs-cu12", cuda="12.0")
 

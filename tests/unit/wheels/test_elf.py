@@ -1,4 +1,4 @@
-"""The tables by which a library is linked, read of the file or of its beginning."""
+"""Link tables of a library, read from the file or its beginning."""
 
 import re
 import shutil
@@ -32,7 +32,7 @@ def library(tmp_path_factory):
 
 
 def made(symbols, *, count=None, strings=b"\0name\0", end=0):
-    """A library of its header, its dynamic entries, its symbols, their names, and where these are."""
+    """Return a library with a header, dynamic entries, symbols, and names."""
     first = 64 + 16
     row = struct.pack("<IBBHQQ", 1, 0x12, 0, 0, 0, 0)
     table = bytes(24) + row * (symbols - 1)
@@ -51,7 +51,7 @@ def made(symbols, *, count=None, strings=b"\0name\0", end=0):
 
 
 @pytest.mark.skipif(shutil.which("readelf") is None, reason="no readelf here")
-def test_a_library_says_what_readelf_says_of_it(library):
+def test_library_tables_equal_readelf(library):
     elf = read_elf(library.read_bytes(), whole=True)
 
     assert elf is not None
@@ -68,7 +68,7 @@ def test_a_library_says_what_readelf_says_of_it(library):
     assert elf.glibc() == (2, 99)
 
 
-def test_the_beginning_of_a_library_says_the_same(library):
+def test_beginning_of_a_library_suffices(library):
     skip_without_gnu_layout()
     data = library.read_bytes()
     elf = read_elf(data[: len(data) * 3 // 5], whole=False)
@@ -79,14 +79,14 @@ def test_the_beginning_of_a_library_says_the_same(library):
     assert elf.glibc() == (2, 99)
 
 
-def test_a_beginning_that_ends_among_the_names_says_nothing(library):
+def test_beginning_that_ends_among_names_is_rejected(library):
     data = library.read_bytes()
     names = data.index(UNDEFINED[20].encode())
 
     assert read_elf(data[:names], whole=False) is None
 
 
-def test_every_part_of_a_library_says_nothing_or_the_same(library):
+def test_truncated_libraries_give_nothing_or_the_same(library):
     data = library.read_bytes()
     right = {*UNDEFINED, "newest_of_libm"}
     answers = [
@@ -100,7 +100,7 @@ def test_every_part_of_a_library_says_nothing_or_the_same(library):
     } == {frozenset(right)}
 
 
-def test_a_library_that_was_patched_has_its_names_at_the_end():
+def test_patched_library_has_names_at_its_end():
     strings = b"\0name\0" + b"X" * 5 + b"\0"
 
     elf = read_elf(made(30, strings=strings), whole=True)
@@ -125,12 +125,12 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_library_says_nothing_at_once(name):
+def test_hostile_library_is_rejected_quickly(name):
     tracemalloc.start()
     started = time.process_time()
 
     assert read_elf(HOSTILE[name], whole=True) is None
-    # Of the beginning the sections say nothing.
+    # Sections say nothing about the beginning.
     beginning = read_elf(HOSTILE[name], whole=False)
     assert beginning is None or beginning.undefined() == {b"name"}
 

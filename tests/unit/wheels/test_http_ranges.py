@@ -1,4 +1,4 @@
-"""What servers do to those who ask for parts of files."""
+"""Range requests to unusual servers."""
 
 import socket
 import threading
@@ -35,7 +35,7 @@ def _partial(body, span, **headers):
     return Answer(206, body, headers={"Content-Range": span} | headers)
 
 
-def test_a_server_without_ranges_sends_no_whole_file():
+def test_server_without_ranges_sends_no_whole_file():
     big = b"x" * (64 << 20)
     with server(serving(big, **{"Accept-Ranges": "none"})) as host:
         assert _failure(host.url).code == "no-ranges"
@@ -64,19 +64,19 @@ def test_a_server_without_ranges_sends_no_whole_file():
         (Answer(206, b"P", "multipart/byteranges; boundary=x"), "wrong-range"),
     ],
 )
-def test_an_answer_that_is_not_the_part(answer, code):
+def test_wrong_range_is_rejected(answer, code):
     with server(lambda *_: answer) as host:
         assert _failure(host.url).code == code
         assert len(host.log) == 1
 
 
-def test_a_file_that_changes_while_it_is_read():
+def test_file_that_changes_during_reading_is_rejected():
     versions = iter([TORCH_WHEEL, TORCH_WHEEL, TORCH_WHEEL + b"x"])
     with server(lambda *_: Answer(body=next(versions))) as host:
         assert _failure(host.url).code == "wrong-range"
 
 
-def test_an_error_names_no_credentials_nor_the_address_that_may_hold_them():
+def test_error_contains_no_credentials_or_url():
     with server(serving(TORCH_WHEEL, **{"Accept-Ranges": "none"})) as host:
         error = _failure(
             f"{host.url}/a.whl?signature=geheim".replace("//", "//me:geheim@")
@@ -84,7 +84,7 @@ def test_an_error_names_no_credentials_nor_the_address_that_may_hold_them():
     assert "geheim" not in f"{error.message} {error.evidence} {error.why} {error.hint}"
 
 
-def test_a_redirect_to_a_known_host_is_followed_once_and_without_credentials():
+def test_redirect_to_known_host_loses_credentials():
     with server(serving(TORCH_WHEEL)) as there:
         there_host = there.url.partition("//")[2]
         moved = Answer(302, headers={"Location": f"{there.url}/b.whl"})
@@ -107,12 +107,12 @@ def test_a_redirect_to_a_known_host_is_followed_once_and_without_credentials():
         "//127.0.0.1/a",
     ],
 )
-def test_a_redirect_to_another_scheme_host_or_port_is_refused(location):
+def test_redirect_to_another_origin_is_rejected(location):
     with server(lambda *_: Answer(301, headers={"Location": location})) as host:
         assert _failure(host.url).code == "foreign-redirect"
 
 
-def test_a_second_redirect_is_refused():
+def test_second_redirect_is_rejected():
     with server(lambda path, _: Answer(302, headers={"Location": f"{path}a"})) as host:
         assert _failure(f"{host.url}/a").code == "foreign-redirect"
         assert len(host.log) == 2
@@ -120,7 +120,7 @@ def test_a_second_redirect_is_refused():
 
 @contextmanager
 def _raw(reply):
-    """A server that answers every connection with whatever ``reply`` sends, until it or the client ends."""
+    """Serve TCP connections with ``reply``."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def serve(connection):
@@ -146,7 +146,7 @@ def _raw(reply):
 
 
 def _sending(head, drop=b"", pause=0.0):
-    """Send a beginning, then drops without end if there is one."""
+    """Send a head, then endless pieces if there are any."""
 
     def reply(connection):
         connection.sendall(head)
@@ -164,7 +164,7 @@ _PIECE = b"P" * 0x8000
 @pytest.mark.parametrize(
     ("reply", "seconds", "codes"),
     [
-        # Headers that never end.
+        # Endless headers.
         (
             _sending(b"HTTP/1.1 206 OK\r\n", b"X-A: b\r\n", 0.1),
             1.0,
@@ -176,7 +176,7 @@ _PIECE = b"P" * 0x8000
             "too-slow transfer",
         ),
         (lambda _connection: time.sleep(20), 1.0, "too-slow transfer"),
-        # A body without end.
+        # An endless body.
         (_sending(_HEAD + b"\r\n", _PIECE), 5.0, "wrong-range wheel-malformed"),
         (
             _sending(
@@ -186,7 +186,7 @@ _PIECE = b"P" * 0x8000
             5.0,
             "wrong-range wheel-malformed",
         ),
-        # A connection that breaks off.
+        # An interrupted connection.
         (_sending(b""), 5.0, "transfer"),
         (_sending(b"nonsense\r\n\r\n"), 5.0, "transfer wrong-range"),
         (_sending(_HEAD), 5.0, "transfer wrong-range"),
@@ -197,14 +197,14 @@ _PIECE = b"P" * 0x8000
         ),
     ],
 )
-def test_an_answer_without_end_or_cut_off_is_an_error_soon(reply, seconds, codes):
+def test_endless_or_truncated_answer_fails_soon(reply, seconds, codes):
     started = time.monotonic()
     with _raw(reply) as url:
         assert _failure(url, seconds=seconds).code in codes.split()
     assert time.monotonic() - started < 10
 
 
-def test_a_body_that_dribbles():
+def test_slow_body_is_aborted():
     first = _HEAD + b"Content-Length: 1\r\nConnection: close\r\n\r\nP"
     head = b"HTTP/1.1 206 OK\r\nContent-Range: bytes 0-65535/65536\r\nContent-Length: 65536\r\n\r\n"
     replies = iter([_sending(first), _sending(head, b"P", 0.1)])

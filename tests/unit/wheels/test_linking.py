@@ -1,4 +1,4 @@
-"""The libraries of an environment, linked without loading any: compiled here, laid out as packages are installed."""
+"""Linked libraries of an environment, without loading them."""
 
 import pytest
 
@@ -12,7 +12,7 @@ TORCH = ("libtorch_cpu.so", "libc10.so")
 
 
 def place(site, package, path, **how):
-    """Put a library of a package into a folder of packages."""
+    """Install a library of a package."""
     native_library(site / path, **how)
     record = site / f"{package.replace('-', '_')}-1.0.dist-info" / "RECORD"
     record.parent.mkdir(exist_ok=True)
@@ -21,7 +21,7 @@ def place(site, package, path, **how):
 
 @pytest.fixture
 def site(tmp_path):
-    """A torch of CUDA 12 with what it needs."""
+    """Create torch for CUDA 12 with its libraries."""
     place(
         tmp_path,
         "nvidia-cuda-runtime-cu12",
@@ -43,7 +43,7 @@ def faults(site):
     return [(fault.reason.code, fault.name, fault.provider) for fault in found]
 
 
-def test_the_loaders_cache_is_read_whatever_bytes_its_table_has(tmp_path, monkeypatch):
+def test_loader_cache_with_binary_data_is_read(tmp_path, monkeypatch):
     cache = tmp_path / "ld.so.cache"
     cache.write_bytes(
         b"glibc-ld.so.cache1.1\0/\x98\xff\0\0/lib/x86_64-linux-gnu/libz.so.1\0libz.so.1\0/opt/a b/liba.so\0"
@@ -53,7 +53,7 @@ def test_the_loaders_cache_is_read_whatever_bytes_its_table_has(tmp_path, monkey
     assert {"libz.so.1", "liba.so"} <= system_libraries()
 
 
-def test_libraries_that_are_all_there_lack_nothing(site):
+def test_complete_libraries_have_no_fault(site):
     own = {
         "needs": [*TORCH, "libown-12345678.so.1", "libcuda.so.1", "libc.so.6"],
         "undefined": [EXPORTED, "_ZN2at3ownEv"],
@@ -64,7 +64,7 @@ def test_libraries_that_are_all_there_lack_nothing(site):
     assert faults(site) == []
 
 
-def test_a_missing_library_names_the_package_that_has_it(site):
+def test_missing_library_is_reported_with_its_package(site):
     place(site, "some", "some/_C.so", needs=["libcublas.so.12", "libcudart.so.12"])
 
     assert faults(site) == [
@@ -72,7 +72,7 @@ def test_a_missing_library_names_the_package_that_has_it(site):
     ]
 
 
-def test_a_library_that_is_opened_by_its_name_is_missed_where_nothing_runs_without_it(
+def test_opened_library_is_reported_if_essential(
     site,
 ):
     strings = ["libcublas.so.12", "libnccl.so.2"]
@@ -88,7 +88,7 @@ def test_a_library_that_is_opened_by_its_name_is_missed_where_nothing_runs_witho
     ]
 
 
-def test_what_a_carried_library_lacks_matters_only_if_another_asks_for_it(site):
+def test_unused_bundled_library_may_lack_others(site):
     carried = "torch/lib/libgfortran.so.5"
     place(site, "torch", carried, needs=["libquadmath.so.0"], soname="libgfortran.so.5")
 
@@ -99,7 +99,7 @@ def test_what_a_carried_library_lacks_matters_only_if_another_asks_for_it(site):
     assert faults(site) == [("missing-library", "libquadmath.so.0", None)]
 
 
-def test_a_cudnn_of_another_major_is_missed_although_one_is_there(site):
+def test_cudnn_of_another_major_is_missing(site):
     place(
         site,
         "nvidia-cudnn-cu12",
@@ -111,7 +111,7 @@ def test_a_cudnn_of_another_major_is_missed_although_one_is_there(site):
     assert faults(site) == [("missing-library", "libcudnn.so.8", "nvidia-cudnn-cu12")]
 
 
-def test_a_library_is_found_in_the_folder_of_another_package(site):
+def test_library_in_another_package_is_found(site):
     place(
         site,
         "nvidia-cudnn-cu12",
@@ -123,14 +123,14 @@ def test_a_library_is_found_in_the_folder_of_another_package(site):
     assert faults(site) == []
 
 
-def test_a_library_in_a_folder_that_nobody_looks_in_is_missing(site):
+def test_library_outside_the_search_path_is_missing(site):
     place(site, "other", "other/libown.so.1")
     place(site, "some", "some/_C.so", needs=["libown.so.1"], rpath="$ORIGIN/elsewhere")
 
     assert faults(site) == [("missing-library", "libown.so.1", None)]
 
 
-def test_the_other_major_is_seen_even_where_both_are_there(site):
+def test_other_cuda_is_reported_if_both_exist(site):
     place(
         site,
         "nvidia-cuda-runtime",
@@ -147,7 +147,7 @@ def test_the_other_major_is_seen_even_where_both_are_there(site):
     assert faults(site) == [("other-cuda", "13, and torch with 12", None)]
 
 
-def test_of_two_cudas_that_a_library_needs_the_one_that_is_not_torchs_is_named(site):
+def test_second_cuda_of_a_library_is_reported(site):
     place(
         site,
         "some",
@@ -158,7 +158,7 @@ def test_of_two_cudas_that_a_library_needs_the_one_that_is_not_torchs_is_named(s
     assert ("other-cuda", "11, and torch with 12", None) in faults(site)
 
 
-def test_a_symbol_that_this_torch_lacks_is_named(site):
+def test_symbol_missing_in_torch_is_reported(site):
     place(site, "some", "some/_C.so", needs=TORCH, undefined=[EXPORTED, UNTIL_2_8])
 
     found = link_faults(read_libraries(site), {"libc.so.6"})
@@ -168,7 +168,7 @@ def test_a_symbol_that_this_torch_lacks_is_named(site):
     ]
 
 
-def test_a_file_that_is_no_library_and_one_that_is_gone_are_passed_over(site):
+def test_text_files_and_missing_files_are_ignored(site):
     (site / "some-1.0.dist-info").mkdir()
     (site / "some-1.0.dist-info" / "RECORD").write_text(
         "some/gone.so,,\nsome/text.so,,\n../../evil.so,,\n"

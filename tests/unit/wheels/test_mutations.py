@@ -1,4 +1,4 @@
-"""Five hundred wheels with one thing wrong: each ends in one clear error, or in the right row."""
+"""Five hundred damaged wheels: each is an error, or read correctly."""
 
 import random
 import time
@@ -26,7 +26,7 @@ COMPANION = archive({"some/_C.so": filler(60_000) + fatbin("sm_75 sm_80 sm_90") 
 
 @dataclass
 class Mutated:
-    """Serves one of the parts that are asked for changed; ``size`` may lie."""
+    """A file that serves one damaged part; ``size`` may be wrong."""
 
     inner: Bytes
     dice: random.Random
@@ -42,7 +42,7 @@ class Mutated:
 
 
 def _outcome(ranges, companion=False):
-    """The row, None where there is an error."""
+    """Return the architectures, or None for an error."""
     try:
         wheel = WheelReader(ranges)
         if not companion:
@@ -55,7 +55,7 @@ def _outcome(ranges, companion=False):
 
 
 @pytest.mark.parametrize("companion", [False, True])
-def test_a_mutated_wheel_gives_no_wrong_row(companion):
+def test_damaged_wheel_is_never_misread(companion):
     whole = COMPANION if companion else TORCH_WHEEL
     outcomes = set()
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""What the native code of a wheel needs: libraries compiled here, in wheels that are read by range."""
+"""Requirements of native code in wheels."""
 
 import random
 import time
@@ -49,7 +49,7 @@ def read_all(wheel):
 
 
 def torch_needs(folder, *libraries):
-    """What libraries need of torch, each linked to it and with these symbols, by its name."""
+    """Return what libraries with these symbols require of torch."""
     files = []
     for library in libraries:
         name, *undefined = library.split()
@@ -64,28 +64,28 @@ MINORS = ("2.1", "2.8", "2.9", "2.10", "2.11", "2.12", "2.13", "2.14", "9.9")
 @pytest.mark.parametrize(
     ("libraries", "kind", "verdicts"),
     [
-        # Ordinary code loads beside the minors that have all its names.
+        # Ordinary code is compatible with minor versions that have all its symbols.
         ([f"_C.so {FROM_2_10} {UNTIL_2_11}"], "ordinary", "---++---?"),
         ([f"_C.so {UNTIL_2_8} {FROM_2_9}"], "ordinary", "--------?"),
         ([f"_C.so {GONE}"], "ordinary", "--------?"),
-        # Of libraries that are one for each torch one has to fit.
+        # One of several libraries for different torch versions must fit.
         (
             [f"pg_2_8.so {UNTIL_2_8}", f"pg_2_11.so {FROM_2_10} {UNTIL_2_11}"],
             "ordinary",
             "++-++---?",
         ),
-        # Stable code loads beside every torch from a minimum, the highest of its libraries.
+        # Stable code is compatible with every torch from a minimum.
         ([f"_C.so {STABLE}"], "stable", "--+++++++"),
         ([f"_C.so {STABLE} {STABLE_FROM_2_10}"], "stable", "---++++++"),
         ([f"_C.so {STABLE} {STABLE_FROM_2_13}"], "stable", "------+++"),
         ([f"_a.so {STABLE}", f"_b.so {STABLE_FROM_2_13}"], "stable", "------+++"),
-        # A name that is newer than the table gives a lower bound alone.
+        # An unknown stable symbol only sets a minimum.
         ([f"_C.so {STABLE} torch_that_will_come"], "stable", "--------?"),
-        # What links to torch without a name that is known may need any.
+        # Code linked to torch without known symbols may need any torch.
         (["_C.so"], "unknown", "?????????"),
     ],
 )
-def test_which_torch_code_loads_beside(tmp_path, libraries, kind, verdicts):
+def test_code_is_compatible_with_torch_versions(tmp_path, libraries, kind, verdicts):
     torch = torch_needs(tmp_path, *libraries)
     signs = {True: "+", False: "-", None: "?"}
 
@@ -93,13 +93,13 @@ def test_which_torch_code_loads_beside(tmp_path, libraries, kind, verdicts):
     assert "".join(signs[torch.verdict(minor)] for minor in MINORS) == verdicts
 
 
-def test_code_without_torch_needs_none(tmp_path):
+def test_code_without_torch_requires_none(tmp_path):
     library = native_library(tmp_path / "plain.so", needs=["libcudart.so.12"])
 
     assert needs(library).torch == TorchNeeds("none")
 
 
-def test_strings_before_those_of_cxx11_are_told_from_theirs(tmp_path):
+def test_older_cxx_abi_is_detected(tmp_path):
     older = "_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"
     newer = "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 
@@ -109,7 +109,7 @@ def test_strings_before_those_of_cxx11_are_told_from_theirs(tmp_path):
     assert not torch_needs(tmp_path, f"new.so {newer}").is_older_abi
 
 
-def test_weak_names_own_names_and_headers_do_not_count(tmp_path):
+def test_weak_and_own_symbols_do_not_count(tmp_path):
     helper = native_library(tmp_path / "libhelper.so", defines=["_ZN2at9my_helperEv"])
     library = native_library(
         tmp_path / "_C.so",
@@ -126,7 +126,7 @@ def test_weak_names_own_names_and_headers_do_not_count(tmp_path):
     assert needs(library, helper).torch.kind == "stable"
 
 
-def test_a_library_for_another_processor_fits_no_minor_that_was_measured(tmp_path):
+def test_other_processors_have_no_known_versions(tmp_path):
     data = bytearray(
         native_library(tmp_path / "_C.so", undefined=[FROM_2_9]).read_bytes()
     )
@@ -137,7 +137,7 @@ def test_a_library_for_another_processor_fits_no_minor_that_was_measured(tmp_pat
     assert (torch.kind, torch.fits, torch.verdict("2.9")) == ("ordinary", (), None)
 
 
-def test_glibc_is_that_of_the_symbols_whatever_the_name_promises(tmp_path):
+def test_symbols_determine_glibc(tmp_path):
     found = needs(
         native_library(tmp_path / "a.so", glibc="2.32"),
         native_library(tmp_path / "b.so", glibc="2.9"),
@@ -150,19 +150,19 @@ def test_glibc_is_that_of_the_symbols_whatever_the_name_promises(tmp_path):
     ("libraries", "cudas"),
     [
         ("libcublas.so.12 libcufft.so.11 libcusparse.so.12", {12}),
-        # A library that two CUDAs have tells neither.
+        # A library of two CUDA versions identifies neither.
         ("libcudart.so.10.2 libcufft.so.10", {10}),
         ("libcublas.so.13 libcudart.so.12", {12, 13}),
     ],
 )
-def test_the_cuda_is_that_of_the_libraries_that_are_needed(tmp_path, libraries, cudas):
+def test_linked_libraries_determine_cuda(tmp_path, libraries, cudas):
     found = needs(native_library(tmp_path / "a.so", needs=libraries.split()))
 
     assert found.cudas == cudas
     assert " ".join(found.libraries) == libraries
 
 
-def test_a_string_alone_tells_no_cuda(tmp_path):
+def test_string_does_not_determine_cuda(tmp_path):
     found = needs(native_library(tmp_path / "b.so", strings=["libcublas.so.12"]))
 
     assert (found.cudas, found.libraries) == (frozenset(), ())
@@ -172,7 +172,7 @@ def test_a_string_alone_tells_no_cuda(tmp_path):
 @pytest.mark.parametrize(
     ("linked", "opened", "of_ptx", "cudas"),
     [
-        # Linked libraries count before PTX.
+        # Linked libraries take precedence over PTX.
         ({13}, (), {12}, (13,)),
         ({13}, (), (), (13,)),
         ({12, 13}, (), {12}, (12, 13)),
@@ -183,11 +183,11 @@ def test_a_string_alone_tells_no_cuda(tmp_path):
         ((), ("cudart64_12.dll",), (), (12,)),
     ],
 )
-def test_linked_libraries_count_before_ptx(linked, opened, of_ptx, cudas):
+def test_linked_libraries_precede_ptx(linked, opened, of_ptx, cudas):
     assert own_cudas(Needs(cudas=frozenset(linked)), opened, of_ptx) == cudas
 
 
-def test_what_it_is_linked_to_in_the_same_wheel_counts(tmp_path):
+def test_indirectly_linked_libraries_count(tmp_path):
     module = native_library(tmp_path / "_C.so", needs=["libown.so"])
     own = native_library(tmp_path / "libown.so", needs=["libcudart.so.12"])
     other = native_library(tmp_path / "other.so", needs=["libcudart.so.13"])
@@ -199,7 +199,7 @@ def test_what_it_is_linked_to_in_the_same_wheel_counts(tmp_path):
     assert found.paths == {"some/_C.so", "some/libown.so"}
 
 
-def test_what_the_wheel_brings_itself_is_not_needed_and_tells_its_cuda(tmp_path):
+def test_bundled_libraries_are_not_required(tmp_path):
     own = "libcudart-0b3e2b5d.so.12.4.127"
     library = native_library(
         tmp_path / "_C.so", needs=[own, "libmine.so.1", "libc.so.6", "libcuda.so.1"]
@@ -212,7 +212,7 @@ def test_what_the_wheel_brings_itself_is_not_needed_and_tells_its_cuda(tmp_path)
     assert (found.libraries, found.cudas) == (("libcuda.so.1",), {12})
 
 
-def test_a_large_library_is_read_from_its_beginning(tmp_path):
+def test_large_library_is_read_from_its_beginning(tmp_path):
     skip_without_gnu_layout()
     names = [f"other_{number}" for number in range(30)]
     library = native_library(
@@ -230,7 +230,7 @@ def test_a_large_library_is_read_from_its_beginning(tmp_path):
     assert wheel.bytes_read < 400_000 < held.size
 
 
-def test_a_library_whose_beginning_has_no_names_is_read_whole_or_not_at_all(tmp_path):
+def test_library_without_early_names_is_read_whole(tmp_path):
     noise = random.Random(0).randbytes(LATE)
     data = native_library(
         tmp_path / "_C.so", undefined=[STABLE], needs=OF_TORCH, code=noise
@@ -251,7 +251,7 @@ def test_a_library_whose_beginning_has_no_names_is_read_whole_or_not_at_all(tmp_
     assert large.bytes_read == before
 
 
-def test_what_a_library_that_was_not_read_needs_of_torch_is_left_open(tmp_path):
+def test_unread_library_leaves_torch_unknown(tmp_path):
     read = native_library(tmp_path / "_C.so", undefined=[FROM_2_10], needs=OF_TORCH)
     noise = random.Random(0)
     unread = native_library(
@@ -274,7 +274,7 @@ def test_what_a_library_that_was_not_read_needs_of_torch_is_left_open(tmp_path):
     assert [*map(whole.verdict, minors)] == [False, True, False]
 
 
-def test_a_library_that_inflates_without_end_is_left_off():
+def test_endless_compressed_library_is_ignored():
     bomb = WheelReader(
         Bytes(archive({"some/_C.so": b"\x7fELF\2\1" + bytes(120 << 20)})),
         Limits(inflated=1 << 30),
@@ -288,7 +288,7 @@ def test_a_library_that_inflates_without_end_is_left_off():
     assert peak < 100 << 20
 
 
-def test_five_hundred_changed_libraries_in_sound_wheels_give_no_wrong_fit(tmp_path):
+def test_damaged_libraries_give_no_wrong_torch(tmp_path):
     names = [UNTIL_2_11, FROM_2_10, *(f"other_{number}" for number in range(40))]
     library = native_library(
         tmp_path / "_C.so", undefined=names, needs=OF_TORCH
@@ -320,7 +320,7 @@ def test_five_hundred_changed_libraries_in_sound_wheels_give_no_wrong_fit(tmp_pa
         ("libsycl.so.8", None, "intel-sycl-rt"),
     ],
 )
-def test_the_package_that_has_a_library_is_named_for_its_cuda(library, cuda, package):
+def test_package_of_a_library_depends_on_cuda(library, cuda, package):
     row = load_libraries().row(library)
 
     assert row
@@ -340,24 +340,24 @@ def test_the_package_that_has_a_library_is_named_for_its_cuda(library, cuda, pac
         ("some-12", None, None),
     ],
 )
-def test_a_name_may_carry_a_cuda(package, cuda, other):
+def test_package_name_may_contain_cuda(package, cuda, other):
     assert (name_cuda(package), name_for_cuda(package, 12)) == (cuda, other)
 
 
-def test_the_table_of_exports_is_packed_and_unpacked_the_same():
+def test_export_table_survives_a_round_trip():
     older = extended(Exports((), frozenset(), {}), "2.1", [b"_ZN2at1aEv"])
     table = extended(older, "2.2", [b"_ZN2at1aEv"], [b"_ZN2at1bEv"])
     again = Exports.unpack(packed(table))
 
     assert again == table
     names = (b"_ZN2at1aEv", b"_ZN2at1bEv", b"_ZN2at1cEv", b"_ZN2at4cuda1dEv")
-    # The library of the device, which has b and may have d, was not read of 2.1.
+    # The device library, with b and possibly d, was not read in 2.1.
     fitting = [["2.1", "2.2"], ["2.1", "2.2"], [], ["2.1"]]
     assert [table.fitting([name]) for name in names] == fitting
     assert table.fitting(names) == []
 
 
-def test_the_namespaces_of_torch_are_told_from_names_that_mention_them():
+def test_symbols_of_torch_are_recognized():
     torchs = b"_ZN2at4sizeEv _ZNK3c106SymInt6sym_neERKS0_ _ZTVN5torch3nn6ModuleE _ZNR5torch7Library4_defEv THPVariableClass"
     others = b"_ZN4attn3runERN2at6TensorE _ZSt4moveIRN2at6TensorEE at _ZN5torch6stable6TensorC1Ev"
 

@@ -1,4 +1,4 @@
-"""Which architectures the packages beside torch have code for."""
+"""Architectures of packages with GPU code."""
 
 import random
 import re
@@ -139,13 +139,13 @@ def _read(files, package="some", cuda=None, *, whole=False, may_have_code=True):
 
 
 def _codes(*args, **how):
-    """The libraries that answer for a package, with their architectures."""
+    """Return the deciding libraries of a package, with their architectures."""
     return {code.library: code.architectures for code in _read(*args, **how).codes}
 
 
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("paragraph", ANSWERING.strip().split("\n\n"))
-def test_which_libraries_answer_for_a_package(paragraph, whole):
+def test_deciding_libraries_of_a_package(paragraph, whole):
     _, asked, *lines = paragraph.splitlines()
     package, _, cuda = asked.partition(" beside CUDA ")
     files = {}
@@ -159,14 +159,14 @@ def test_which_libraries_answer_for_a_package(paragraph, whole):
     assert _codes(files, package, cuda, whole=whole) == answering
 
 
-def test_what_is_still_to_be_linked_hides_no_other_code_of_its_container():
+def test_unlinked_code_hides_no_other_code():
     [code] = read_containers([fatbin("sm_80 link_80 compute_80")])
 
     assert code.architectures == ("sm_80", "compute_80")
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000, 1 << 20])
-def test_containers_are_read_however_they_come(size):
+def test_containers_are_read_in_pieces(size):
     data = filler(5000) + BASE + filler(100) + fatbin("sm_80") + BASE
     found = [
         " ".join(code.architectures) for code in read_containers(_pieces(data, size))
@@ -188,7 +188,7 @@ def test_containers_are_read_however_they_come(size):
         fatbin(""),
     ],
 )
-def test_what_only_looks_like_a_container_counts_for_nothing(broken):
+def test_malformed_container_is_ignored(broken):
     assert list(read_containers([broken])) == []
 
 
@@ -199,14 +199,14 @@ def test_what_only_looks_like_a_container_counts_for_nothing(broken):
         # Single kernels for other architectures do not count.
         (f"1 sm_70 sm_75, 1 sm_90a, 2 {WORDS}, 1 sm_90a, 1 {WORDS}", WORDS, WORDS),
         (f"2 {WORDS}, 1 sm_90a", WORDS, WORDS),
-        # A library is what most of its containers are.
+        # Most containers decide.
         (
             "20 sm_75 sm_80 compute_80, 67 sm_75 sm_80 sm_90",
             "sm_75 sm_80 compute_80",
             "sm_75 sm_80 sm_90",
         ),
         ("9 sm_70, 9 sm_80, 9 sm_90", "sm_70 sm_80 sm_90", "sm_70 sm_80 sm_90"),
-        # Kernels for one chip make the others no rarer, and do not count if they are rare.
+        # Kernels for one architecture do not make others rare, and do not count if rare.
         (
             "40 sm_90a, 9 sm_70 sm_75 sm_80, 40 sm_90a",
             "sm_70 sm_75 sm_80",
@@ -215,7 +215,7 @@ def test_what_only_looks_like_a_container_counts_for_nothing(broken):
         ("9 sm_70 sm_75, 2 sm_90a", "sm_70 sm_75", "sm_70 sm_75"),
     ],
 )
-def test_what_most_of_a_library_is_compiled_for(containers, part, whole):
+def test_most_containers_determine_architectures(containers, part, whole):
     pieces = []
     for text in filter(None, containers.split(", ")):
         count, _, words = text.partition(" ")
@@ -228,7 +228,7 @@ def test_what_most_of_a_library_is_compiled_for(containers, part, whole):
 
 
 @pytest.mark.parametrize(("little", "libraries"), [(16 << 20, 12), (0, 4)])
-def test_a_part_is_the_same_whatever_was_read_before(monkeypatch, little, libraries):
+def test_part_is_independent_of_previous_reads(monkeypatch, little, libraries):
     monkeypatch.setattr("gpuinstall.wheels.package._LITTLE", little)
     code = library(fatbin("sm_80 sm_90") * 4)
     files = {f"some/{number}.so": code for number in range(12)}
@@ -238,7 +238,7 @@ def test_a_part_is_the_same_whatever_was_read_before(monkeypatch, little, librar
     assert _read(files, whole=True).is_whole
 
 
-def test_many_small_libraries_without_code_are_all_read():
+def test_small_libraries_without_code_are_all_read():
     code = library(filler(900))
     answer = _read({f"some/{number}.so": code for number in range(9)})
 
@@ -263,13 +263,13 @@ def test_many_small_libraries_without_code_are_all_read():
         ),
     ],
 )
-def test_plugins_decide_if_there_is_nothing_else(names, deciding):
+def test_plugins_decide_without_other_libraries(names, deciding):
     package = names.partition("/")[0]
 
     assert deciding_libraries(package, names.split()) == deciding
 
 
-def test_what_a_module_is_linked_to_is_part_of_it(tmp_path):
+def test_linked_library_belongs_to_its_module(tmp_path):
     needs = ["libown-0b3e2b5d.so.1", "libcublas.so.12"]
     module = native_library(tmp_path / "m.so", needs=needs)
     own = native_library(tmp_path / "own.so", code=fatbin("sm_75 sm_80") * 3)
@@ -284,9 +284,9 @@ def test_what_a_module_is_linked_to_is_part_of_it(tmp_path):
     assert _codes(files, "some-cu12") == {linked: ("sm_75", "sm_80")}
 
 
-def test_code_is_looked_for_beside_a_runtime_though_nothing_says_cuda(tmp_path):
+def test_bundled_runtime_causes_a_search_for_code(tmp_path):
     code = fatbin("sm_80") * 3
-    # A table of symbols has sixteen at least.
+    # A symbol table has at least sixteen names.
     names = ["mkfifo", "nftw", *(f"other_{number}" for number in range(16))]
     with_runtime = native_library(tmp_path / "own.so", undefined=names, code=code)
     bundled = {"some/own.so": code, "some.libs/libcudart-c64a25f3.so.12.3.101": b""}
@@ -296,7 +296,7 @@ def test_code_is_looked_for_beside_a_runtime_though_nothing_says_cuda(tmp_path):
         assert found == {"some/own.so": ("sm_80",)}
 
 
-def test_what_lies_in_files_of_its_own_is_code():
+def test_separate_code_files_count():
     files = {
         "some/kernels/gemm.fatbin": fatbin("sm_70 sm_80"),
         "some/kernels/trace.ptx": PTX,
@@ -310,7 +310,7 @@ def test_what_lies_in_files_of_its_own_is_code():
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1 << 20])
-def test_ptx_that_lies_in_a_library_as_text_is_code(size):
+def test_ptx_text_in_a_library_counts(size):
     by_hand = PTX.removeprefix(b"//").replace(b"sm_75", b"sm_90")
     others = filler(100) + PTX.replace(b"sm_75", b"sm_90a") + by_hand * 4
     data = filler(5000) + PTX + others + PTX
@@ -318,7 +318,7 @@ def test_ptx_that_lies_in_a_library_as_text_is_code(size):
     code = Fatbins(_pieces(data, size)).read_all()
 
     assert (code.architectures, code.isa) == (("compute_75",), 8)
-    # Beside containers it counts for nothing.
+    # It does not count with containers.
     beside = Fatbins([PTX, BASE, PTX]).read_part()
     assert " ".join(beside.architectures) == WORDS
 
@@ -339,7 +339,7 @@ def test_ptx_that_lies_in_a_library_as_text_is_code(size):
         ("ctranslate2 4.4.0, nvidia-cudnn-cu12 8.9.7.29", ""),
     ],
 )
-def test_packages_that_do_not_go_together_are_known(versions, why):
+def test_conflicting_packages_are_known(versions, why):
     clashes = [*load_members().clashes(dict(map(str.split, versions.split(", "))))]
 
     assert len(clashes) == bool(why)
@@ -357,7 +357,7 @@ def test_packages_that_do_not_go_together_are_known(versions, why):
         ("9.9", 13),
     ],
 )
-def test_the_isa_of_its_ptx_tells_the_cuda_that_wrote_it(isa, cuda):
+def test_ptx_isa_determines_its_cuda(isa, cuda):
     code = fatbin(f"sm_75 compute_80 isa {isa}") + fatbin("sm_90")
 
     assert _read({"xformers/_C.so": code * 3}, "xformers").cudas == (cuda,)
@@ -367,13 +367,13 @@ def test_the_isa_of_its_ptx_tells_the_cuda_that_wrote_it(isa, cuda):
     ("libraries", "cudas"),
     [
         ("a 8.4, b 8.7", (12,)),
-        # One major for each folder, or for each library.
+        # One major version for each folder, or for each library.
         ("a 8.4, b 9.0", (12, 13)),
         ("cu12/a 8.4, cu13/a 8.4", (12, 13)),
         ("cu12/a 8.4", (12,)),
     ],
 )
-def test_two_cuda_majors_in_one_wheel_are_both_found(libraries, cudas):
+def test_both_cuda_majors_of_a_wheel_are_found(libraries, cudas):
     files = {}
     for text in libraries.split(", "):
         name, isa = text.split()
@@ -382,7 +382,7 @@ def test_two_cuda_majors_in_one_wheel_are_both_found(libraries, cudas):
     assert _read(files).cudas == cudas
 
 
-def test_ptx_of_unread_libraries_leaves_the_cuda_unknown(monkeypatch):
+def test_ptx_of_unread_libraries_leaves_cuda_unknown(monkeypatch):
     monkeypatch.setattr("gpuinstall.wheels.package._LITTLE", 0)
     code = library(fatbin("sm_80 compute_80 isa 8.4") * 3)
     files = {f"some/{number}.so": code for number in range(9)}
@@ -408,7 +408,7 @@ def test_ptx_of_unread_libraries_leaves_the_cuda_unknown(monkeypatch):
         ),
     ],
 )
-def test_a_packages_own_libraries_are_never_foreign(package, names, deciding):
+def test_own_libraries_of_a_package_decide(package, names, deciding):
     found = deciding_libraries(package, names.split())
 
     assert found == (deciding or names.split())
@@ -423,9 +423,7 @@ def test_a_packages_own_libraries_are_never_foreign(package, names, deciding):
         ("some.libs/libcublas-c64a25f3.so.12.3.101", [], False),
     ],
 )
-def test_a_bundled_or_linked_in_runtime_is_found(
-    tmp_path, bundled, undefined, has_runtime
-):
+def test_bundled_runtime_is_found(tmp_path, bundled, undefined, has_runtime):
     names = [*undefined, *(f"other_{number}" for number in range(16))]
     own = native_library(tmp_path / "own.so", undefined=names)
     files = {"some/own.so": own.read_bytes()} | ({bundled: b""} if bundled else {})
@@ -441,7 +439,7 @@ def test_a_bundled_or_linked_in_runtime_is_found(
         (b"\0libcudart.so.12\0", ()),
     ],
 )
-def test_a_string_names_a_library_and_no_cuda(strings, opens):
+def test_opened_library_does_not_determine_cuda(strings, opens):
     files = {
         "some/_C.so": strings + fatbin("sm_90") * 3,
         "some.libs/libcudart-0b3e2b5d.so.12.8.90": b"",
@@ -464,7 +462,7 @@ class Counted(Bytes):
 
 @pytest.fixture
 def large(tmp_path):
-    """A wheel with a large library that has GPU code."""
+    """Create a wheel with a large library that has GPU code."""
     skip_without_gnu_layout()
     dice = random.Random(0)
     code = b"".join(fatbin("sm_80 sm_90") + dice.randbytes(9000) for _ in range(300))
@@ -473,7 +471,7 @@ def large(tmp_path):
     return Counted(archive({"some/_C.so": library.read_bytes()}))
 
 
-def test_all_code_is_read_on_from_its_part(large):
+def test_whole_code_continues_from_its_part(large):
     package = PackageReader(WheelReader(large), "some", may_have_code=True)
 
     tables = package.read_tables()
@@ -484,13 +482,13 @@ def test_all_code_is_read_on_from_its_part(large):
     assert (tables.is_whole, part.is_whole, whole.is_whole) == (False, False, True)
     assert part.codes == whole.codes
     assert of_part < large.size / 2
-    # A piece that was requested and not used is read again.
+    # An unused piece is read again.
     assert large.read < large.size * 1.4
     again = PackageReader(WheelReader(large), "some", may_have_code=True)
     assert again.read_code(whole=True) == whole
 
 
-def test_the_limit_of_gpu_code_leaves_a_part_unread(large, monkeypatch):
+def test_code_limit_leaves_a_part_unread(large, monkeypatch):
     monkeypatch.setattr("gpuinstall.wheels.package.CODE_LIMIT", 500_000)
     package = PackageReader(WheelReader(large), "some", may_have_code=True)
 
@@ -501,7 +499,7 @@ def test_the_limit_of_gpu_code_leaves_a_part_unread(large, monkeypatch):
     assert large.read < 1_200_000
 
 
-def test_every_row_has_its_evidence():
+def test_every_row_has_evidence():
     file = Path(gpuinstall.wheels.__file__).parent / "members.toml"
     table = tomli.loads(file.read_text("utf-8"))
     rows = [
@@ -516,7 +514,7 @@ def test_every_row_has_its_evidence():
     assert len(load_members().members) == len(table["members"])
 
 
-def test_a_package_does_without_an_optional_part_unless_it_is_named_after_it():
+def test_optional_part_is_essential_for_its_own_package():
     is_spare = load_members().is_spare
 
     assert is_spare("vllm", "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so")

@@ -6,7 +6,7 @@ from tests.lab.pe import make_dll
 from tests.unit.wheels.made import Bytes, archive, fatbin
 
 
-def test_a_dll_is_of_the_cuda_that_its_imports_name():
+def test_imports_of_a_dll_determine_cuda():
     for library, cudas in (
         ("cudart64_12.dll", (12,)),
         ("cublasLt64_13.dll", (13,)),

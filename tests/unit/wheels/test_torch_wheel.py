@@ -1,4 +1,4 @@
-"""What is read of wheels of torch."""
+"""Inspection of torch wheels."""
 
 from time import monotonic
 
@@ -34,7 +34,7 @@ def _flags(string):
     return _read(torch_files() | {PYTHON_LIBRARY: library(string)}).architectures
 
 
-def test_a_build_is_read_over_http_without_its_rest():
+def test_torch_is_read_by_ranges():
     data = TORCH_WHEEL
     with server(serving(data)) as host, over_http(f"{host.url}/torch.whl") as ranges:
         wheel = WheelReader(ranges)
@@ -49,7 +49,7 @@ def test_a_build_is_read_over_http_without_its_rest():
     assert {asked.headers["accept-encoding"] for asked in host.log} == {"identity"}
 
 
-def test_a_library_is_read_no_further_than_its_string():
+def test_library_is_read_up_to_its_string():
     ranges = Bytes(archive(torch_files() | {PYTHON_LIBRARY: library(size=3_000_000)}))
     wheel = WheelReader(ranges)
     read_torch(wheel)
@@ -75,12 +75,12 @@ def test_a_library_is_read_no_further_than_its_string():
         (b"", ()),
     ],
 )
-def test_the_string_of_architectures(string, expected):
+def test_architectures_are_read_from_the_string(string, expected):
     assert _flags(string) == expected
 
 
 @pytest.mark.parametrize("at", [(1 << 20) + shift for shift in range(-24, 8, 5)])
-def test_a_string_across_two_pieces(at):
+def test_string_across_two_pieces_is_found(at):
     data = b"\0" * at + FLAGS + b"\0" * 100
     assert _read(torch_files() | {PYTHON_LIBRARY: data}).architectures == ROW
 
@@ -93,7 +93,7 @@ OLDER = b"__version__ = '2.1.2+cu121'\ndebug = False\ncuda = '12.1'\ngit_version
 @pytest.mark.parametrize(
     ("files", "version", "toolkit", "architectures"),
     [
-        # Of Windows.
+        # A build for Windows.
         (
             {PYTHON_LIBRARY: b"", "torch/lib/torch_python.dll": library()},
             "2.16.0+cu130",
@@ -101,12 +101,12 @@ OLDER = b"__version__ = '2.1.2+cu121'\ndebug = False\ncuda = '12.1'\ngit_version
             ROW,
         ),
         ({"torch/version.py": OLDER}, "2.1.2+cu121", Backend("cuda", "12.1"), ROW),
-        # A build for the CPU is known by its version alone.
+        # Only the version identifies a CPU build.
         (NAMED_CPU, "2.16.0+cu130", None, ()),
         ({PYTHON_LIBRARY: library(b"")}, "2.16.0+cu130", CU130, ()),
     ],
 )
-def test_what_a_build_says_of_itself(files, version, toolkit, architectures):
+def test_build_facts_are_read(files, version, toolkit, architectures):
     code = _read(torch_files() | files)
 
     assert code[:2] == (version, toolkit)
@@ -116,12 +116,12 @@ def test_what_a_build_says_of_itself(files, version, toolkit, architectures):
 @pytest.mark.parametrize(
     "files", [{"a": b""}, {"a.dist-info/METADATA": b"", "b.dist-info/METADATA": b""}]
 )
-def test_a_wheel_has_one_metadata(files):
+def test_wheel_must_have_one_metadata_file(files):
     with pytest.raises(WheelError, match="files METADATA"):
         WheelReader(Bytes(archive(files))).metadata()
 
 
-def test_a_run_of_names_without_an_end_is_read_once():
+def test_endless_names_are_read_quickly():
     began = monotonic()
     assert read_flags([b"sm_90 " * 10_000]) == ()
     assert monotonic() - began < 2 * slowness()

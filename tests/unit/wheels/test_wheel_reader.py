@@ -1,4 +1,4 @@
-"""Zip files that are not what they say."""
+"""Malformed and malicious zip files."""
 
 import struct
 import tracemalloc
@@ -30,7 +30,7 @@ def _with(data, at, form, *values):
 
 
 def _entry(name):
-    """Where the directory's entry of a file begins."""
+    """Return the offset of a file's directory entry."""
     return TORCH_WHEEL.rindex(name.encode(), DIRECTORY) - 46
 
 
@@ -40,8 +40,8 @@ def _error(ranges, limits=Limits()):  # noqa: B008  frozen
     return caught.value
 
 
-def test_zip64(monkeypatch):
-    # As if every file were above 4 GB.
+def test_zip64_is_read(monkeypatch):
+    # As if every file were larger than 4 GB.
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 0)
     data = archive(torch_files())
 
@@ -49,7 +49,7 @@ def test_zip64(monkeypatch):
     assert read_torch(WheelReader(Bytes(data))).architectures == ROW
 
 
-def test_a_directory_larger_than_the_end_that_is_looked_at():
+def test_large_directory_is_read():
     ranges = Bytes(
         archive(
             torch_files()
@@ -75,7 +75,7 @@ def test_a_directory_larger_than_the_end_that_is_looked_at():
         TORCH_WHEEL.replace(b"torch/version.py", b"torch/Version.py", 1),
     ],
 )
-def test_a_malformed_wheel_is_one_clear_error(data):
+def test_malformed_wheel_is_rejected(data):
     assert _error(Bytes(data)).code == "wheel-malformed"
 
 
@@ -90,7 +90,7 @@ VERSION = _entry("torch/version.py")
         (END + 16, "<I", 0xFFFFFFFE),
         (END + 12, "<I", 50),
         (DIRECTORY + 28, "<H", 0xFFFF),
-        # Encrypted, packed by zstd, with other sizes, at the place of another.
+        # Encrypted, packed by zstd, with other sizes, at another file's offset.
         (LIBRARY + 8, "<H", 1),
         (LIBRARY + 10, "<H", 93),
         (LIBRARY + 20, "<I", 1000),
@@ -101,18 +101,18 @@ VERSION = _entry("torch/version.py")
         (VERSION + 24, "<I", 5),
     ],
 )
-def test_a_number_that_is_wrong_is_one_clear_error(at, form, number):
+def test_wrong_number_is_rejected(at, form, number):
     data = _with(TORCH_WHEEL, at, form, number)
 
     assert _error(Bytes(data)).code == "wheel-malformed"
 
 
-def test_a_name_twice_is_an_error():
+def test_duplicate_name_is_rejected():
     data = archive({"torch/a": b"", "torch/b": b""}).replace(b"torch/b", b"torch/a")
     assert _error(Bytes(data)).code == "wheel-malformed"
 
 
-def test_a_million_files_are_not_read():
+def test_million_files_are_not_read():
     entries = TORCH_WHEEL[_entry("torch/_C.so") : _entry("torch/version.py")] * 150_000
     count = 1_000_000
     record = struct.pack(
@@ -127,7 +127,7 @@ def test_a_million_files_are_not_read():
 
 
 def _bomb(inflated):
-    """Zeros, packed a thousand to one."""
+    """Return zeros, compressed a thousand to one."""
     engine = zlib.compressobj(9, zlib.DEFLATED, -15)
     block = bytes(1 << 20)
     return (
@@ -136,7 +136,7 @@ def _bomb(inflated):
 
 
 def _holding(packed, size):
-    """A wheel of torch in which the library is ``packed`` and says that it has ``size`` bytes."""
+    """Return a torch wheel with the library ``packed`` and a declared size."""
     held = archive(torch_files() | {PYTHON_LIBRARY: packed}, zipfile.ZIP_STORED)
     entry = held.rindex(PYTHON_LIBRARY.encode()) - 46
     local = struct.unpack_from("<I", held, entry + 42)[0]
@@ -152,7 +152,7 @@ def _holding(packed, size):
 @pytest.mark.parametrize(
     ("size", "code"), [(10_000_000, "wheel-malformed"), (0x7FFFFFFF, "wheel-too-large")]
 )
-def test_a_deflate_bomb_is_inflated_no_further_than_it_may(size, code):
+def test_deflate_bomb_is_not_inflated(size, code):
     ranges = Bytes(_holding(_bomb(64 << 20), size))
     tracemalloc.start()
     assert _error(ranges, Limits(inflated=32 << 20)).code == code
@@ -162,7 +162,7 @@ def test_a_deflate_bomb_is_inflated_no_further_than_it_may(size, code):
 
 
 @pytest.mark.parametrize("limits", [Limits(bytes=100_000), Limits(inflated=100_000)])
-def test_limits(limits):
+def test_limits_of_bytes_are_enforced(limits):
     error = _error(Bytes(TORCH_WHEEL), limits)
 
     assert error.code == "wheel-too-large"
@@ -170,7 +170,7 @@ def test_limits(limits):
 
 
 class _Endless(Bytes):
-    """Never stops sending."""
+    """A file that never ends."""
 
     def stream(self, start, end):
         yield from super().stream(start, end)
@@ -179,24 +179,24 @@ class _Endless(Bytes):
 
 
 class _Short(Bytes):
-    """Stops a byte early."""
+    """A file that ends a byte early."""
 
     def stream(self, start, end):
         yield from super().stream(start, end - 1)
 
 
 @pytest.mark.parametrize("kind", [_Endless, _Short])
-def test_more_or_less_than_was_asked_for(kind):
+def test_answer_of_wrong_length_is_rejected(kind):
     assert _error(kind(TORCH_WHEEL)).code == "wrong-range"
 
 
-def test_a_large_text_is_not_read():
+def test_large_text_is_not_read():
     wheel = WheelReader(Bytes(archive({"a/b": bytes(5 << 20)})))
     with pytest.raises(WheelError, match="5242880"):
         wheel.read("a/b")
 
 
-def test_a_file_that_was_read_whole_is_kept_on_the_disk_if_much_is_in_memory(
+def test_large_file_is_cached_on_disk(
     monkeypatch,
 ):
     monkeypatch.setattr("gpuinstall.wheels.wheel_reader._MOST_KEPT", 5)

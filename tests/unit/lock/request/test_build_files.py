@@ -13,8 +13,7 @@ BASE = ("reqs/base.txt", ("six", "six\nidna"))
 WHEEL = "a-1-py3-none-any.whl"
 
 CASES: list[tuple[Any, ...]] = [
-    # The requirement, the file that changes, what it says before and after, whether the digest is another one,
-    # and a file beside it.
+    # Requirement, changed file, contents before and after, whether the digest changes, another file.
     ("-e .", "setup.py", ("setup(a)\n", "setup(b)\n"), True),
     ("-e .", "setup.py", ("setup(a)\n", "setup(a)\r\n"), False),
     ("-e .", "setup.cfg", ("[options]\n", "[options]\na = b\n"), True),
@@ -40,7 +39,7 @@ CASES: list[tuple[Any, ...]] = [
     ("-e .", "README.md", ("a\n", "b\n"), False),
     (f"./{WHEEL}", WHEEL, ("a", "b"), True),
     (f"./{WHEEL}", WHEEL, ("a", "a"), False),
-    # What a build file names.
+    # Files that a build file refers to.
     (
         "-e .",
         *BASE,
@@ -62,7 +61,7 @@ CASES: list[tuple[Any, ...]] = [
             f'{DYNAMIC}[tool.setuptools.dynamic]\ndependencies = {{ file = "reqs/base.txt" }}\n',
         ),
     ),
-    # What a requested project requires by its path.
+    # Projects that a requested project requires by path.
     (
         "-e .",
         "lib/pyproject.toml",
@@ -73,7 +72,7 @@ CASES: list[tuple[Any, ...]] = [
 ]
 
 
-def test_what_says_the_requirements_of_a_folder_counts(tmp_path):
+def test_digest_depends_on_build_files(tmp_path):
     wrong = []
     for number, (requirement, name, texts, is_other, *beside) in enumerate(CASES):
         folder = tmp_path / str(number)
@@ -90,12 +89,12 @@ def test_what_says_the_requirements_of_a_folder_counts(tmp_path):
     assert wrong == []
 
 
-def test_an_archive_that_cannot_be_read_is_left_to_uv(tmp_path):
+def test_unreadable_archive_is_left_to_uv(tmp_path):
     (tmp_path / WHEEL).touch(0)
     assert isinstance(build_files_digest(required(f"./{WHEEL}"), tmp_path), str)
 
 
-def test_nothing_is_recorded_where_nothing_is_built(tmp_path):
+def test_nothing_is_recorded_without_a_build(tmp_path):
     (tmp_path / "pyproject.toml").write_text(STATIC, "utf-8")
     requirements = required("torch", "https://files.example/a-1.tar.gz", "./gone")
     assert build_files_digest(requirements, tmp_path) == ""

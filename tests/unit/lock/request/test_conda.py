@@ -13,7 +13,7 @@ from tests.lab.parsed import required
 
 
 class Read(NamedTuple):
-    """What packages request."""
+    """A request of conda packages."""
 
     requirements: tuple[Requirement, ...] = ()
     python: str | None = None
@@ -54,7 +54,7 @@ CASES = {
     ("conda-forge::ffmpeg >=6", "gcc_linux-64=11"): Read(
         without_wheel=("conda-forge::ffmpeg >=6", "gcc_linux-64=11")
     ),
-    # conda-forge's names, and what a build's string names.
+    # Names of conda-forge, and build strings.
     ("pytorch-gpu>=2.4", "cuda-version=12.6"): Read(
         required("torch>=2.4"), preferred_backend="cu126"
     ),

@@ -5,7 +5,7 @@ from pathlib import Path
 from gpuinstall.lock.request.pyproject import ProjectParts
 
 
-def test_repeated_sets_of_conflicts_count_once():
+def test_repeated_conflict_sets_count_once():
     extras = {"cpu": ["torch"], "cu128": ["torch"]}
     rows = [{"extra": name} for name in extras]
     document = {

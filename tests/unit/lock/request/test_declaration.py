@@ -1,4 +1,4 @@
-"""What a folder asks for, by the first of its files that says so; and files in other people's forms."""
+"""Requests declared by the files of a folder."""
 
 import re
 import sys
@@ -62,9 +62,7 @@ def title(paragraph):
 
 
 @pytest.mark.parametrize("folder", FOLDERS.split("\n\n"), ids=title)
-def test_the_first_file_that_asks_for_something_is_the_request_of_the_folder(
-    tmp_path, folder
-):
+def test_first_file_with_requirements_is_the_request(tmp_path, folder):
     _, *files, (line, requirements) = steps_of(folder)
     for name, text in files:
         (tmp_path / name).write_text("".join(f"{each}\n" for each in text), "utf-8")
@@ -72,7 +70,7 @@ def test_the_first_file_that_asks_for_something_is_the_request_of_the_folder(
     assert (f"$ {declared}", [*whole(declared)]) == (line, requirements)
 
 
-def test_an_export_is_no_request(tmp_path):
+def test_export_is_no_request(tmp_path):
     head = "# From pylock.cpu.toml, for Python 3.12.\n"
     write(
         tmp_path,
@@ -84,7 +82,7 @@ def test_an_export_is_no_request(tmp_path):
     assert declared.unread == {"requirements.txt": "uv pip install -r requirements.txt"}
 
 
-def test_a_project_and_the_file_beside_it_are_recorded_apart(tmp_path):
+def test_project_and_requirements_are_recorded_separately(tmp_path):
     declared = read_declaration(
         write(tmp_path, setup__py="", requirements__txt="rich\n")
     )
@@ -95,7 +93,7 @@ def test_a_project_and_the_file_beside_it_are_recorded_apart(tmp_path):
     }
 
 
-def test_of_an_environment_of_conda_the_pip_part_and_what_has_wheels_is_read(
+def test_conda_environment_has_pip_part_and_wheels(
     tmp_path,
 ):
     write(
@@ -112,13 +110,13 @@ def test_of_an_environment_of_conda_the_pip_part_and_what_has_wheels_is_read(
     assert conda.without_wheel == ("conda-forge::ffmpeg >=6",)
 
 
-def test_a_project_is_read_as_a_list_of_requirements(tmp_path):
+def test_project_is_read_as_requirements(tmp_path):
     write(tmp_path, pyproject__toml=PROJECT + BACKEND)
     listed = read_inputs(str(tmp_path / "pyproject.toml"))
     assert written(listed.requirements) == ("torch>=2.9", "numpy")
 
 
-def test_members_of_a_workspace_without_a_project_are_not_passed_over(tmp_path):
+def test_workspace_members_without_a_project_are_reported(tmp_path):
     root = '[tool.uv.workspace]\nmembers = ["lib", "more/*"]\nexclude = ["more/old"]\n'
     write(tmp_path, pyproject__toml=root)
     for name in "lib", "more/new", "more/old":
@@ -132,7 +130,7 @@ def test_members_of_a_workspace_without_a_project_are_not_passed_over(tmp_path):
     assert read_declaration(tmp_path).unread == {}
 
 
-def test_what_a_workspace_has_is_taken_from_its_member(tmp_path):
+def test_workspace_sources_are_resolved_to_members(tmp_path):
     project = '[project]\nname = "{}"\ndependencies = ["{}", "six"]\n[tool.uv.sources]\n{} = {{ workspace = true }}\n'
     members = '[tool.uv.workspace]\nmembers = ["packages/*"]\n'
     root = write(
@@ -153,7 +151,7 @@ def test_what_a_workspace_has_is_taken_from_its_member(tmp_path):
     ]
 
 
-def test_what_uvs_cache_keys_name_has_a_project_built_again(tmp_path):
+def test_cache_keys_list_build_files(tmp_path):
     (tmp_path / "src").mkdir()
     for name in "a.c", "b.c", "b.h":
         (tmp_path / "src" / name).touch()
@@ -171,7 +169,7 @@ def test_what_uvs_cache_keys_name_has_a_project_built_again(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links as Unix has them")
-def test_a_link_that_leads_out_of_the_folder_is_refused_with_the_way(tmp_path):
+def test_link_outside_the_folder_is_rejected(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
     write(tmp_path, requirements__txt="rich\n", pyproject__toml=PROJECT)
@@ -188,7 +186,7 @@ def test_a_link_that_leads_out_of_the_folder_is_refused_with_the_way(tmp_path):
         link.unlink()
 
 
-def test_extras_and_groups_have_names_of_their_own(tmp_path):
+def test_extras_and_groups_have_separate_names(tmp_path):
     extras = 'optional-dependencies = { gpu = ["thing[base]", "rich"], base = ["six"], dev = ["tox"] }\n'
     groups = '[dependency-groups]\ndev = ["pytest"]\n'
     write(tmp_path, pyproject__toml=f'[project]\nname = "thing"\n{extras}{groups}')
@@ -199,7 +197,7 @@ def test_extras_and_groups_have_names_of_their_own(tmp_path):
     assert [written(one.requirements) for one in read] == [("six", "rich"), ("pytest",)]
 
 
-def test_an_optional_group_of_poetry_is_requested_by_name(tmp_path):
+def test_optional_poetry_group_is_requested_by_name(tmp_path):
     write(
         tmp_path,
         pyproject__toml="[tool.poetry.group.gpu]\noptional = true\n"
@@ -209,7 +207,7 @@ def test_an_optional_group_of_poetry_is_requested_by_name(tmp_path):
     assert written(group.requirements) == ("torch<3,>=2.1",)
 
 
-def test_a_script_is_no_list_of_requirements(tmp_path):
+def test_script_is_no_requirements_file(tmp_path):
     script = tmp_path / "train.py"
     script.write_text('# /// script\n# dependencies = ["torch"]\n# ///\n', "utf-8")
     with pytest.raises(UsageError, match="is a script") as refused:
@@ -243,7 +241,7 @@ MALFORMED_CONDA = (
 )
 
 
-def test_what_is_malformed_is_refused_and_not_read_letter_by_letter(tmp_path):
+def test_malformed_declarations_are_rejected(tmp_path):
     passed = []
     for name, texts in (
         ("pyproject.toml", MALFORMED),
@@ -269,13 +267,13 @@ def test_what_is_malformed_is_refused_and_not_read_letter_by_letter(tmp_path):
         ("Pipfile.lock", "{}", "line 1: "),
     ],
 )
-def test_a_file_that_is_no_list_of_requirements_is_named(tmp_path, name, text, why):
+def test_unsupported_file_is_rejected(tmp_path, name, text, why):
     (tmp_path / name).write_text(text, "utf-8")
     with pytest.raises(UsageError, match=f"{name}.*{why}"):
         read_inputs(str(tmp_path / name))
 
 
-def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_index():
+def test_package_with_another_source_is_rejected():
     sources = {"numpy": {"workspace": True}, "torch": {"index": "pytorch-cu126"}}
     project = {"dependencies": ["torch", "numpy"]}
     pyproject = {"project": project, "tool": {"uv": {"sources": sources}}}
@@ -290,7 +288,7 @@ def test_a_package_with_a_source_of_its_own_is_not_looked_for_on_the_default_ind
         Sources().with_settings(settings)
 
 
-def test_groups_that_double_are_read_once(tmp_path):
+def test_recursive_groups_are_read_once(tmp_path):
     groups = ["g0 = ['idna']"]
     for one in range(60):
         twice = f"{{include-group = 'g{one}'}}, {{include-group = 'G{one}'}}"

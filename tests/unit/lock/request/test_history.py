@@ -40,11 +40,11 @@ def parsed(files):
         (("./thing",), ("torch", "numpy", "transformers<5", "./thing")),
     ],
 )
-def test_what_is_named_is_added_or_replaces_its_namesake(added, requirements):
+def test_added_requirement_replaces_the_same_package(added, requirements):
     assert written(add(ASKED, *added).requirements) == requirements
 
 
-def test_a_file_takes_back_what_only_it_asked_for():
+def test_changed_file_removes_its_previous_requirements():
     first = add(
         FOLDERS_OWN,
         "rich",
@@ -66,14 +66,12 @@ def test_a_file_takes_back_what_only_it_asked_for():
         ((), ("rich",)),
     ],
 )
-def test_what_a_project_declares_today_stands_for_what_it_declared_before(
-    declared, requirements
-):
+def test_declaration_replaces_its_previous_version(declared, requirements):
     today = {"pyproject.toml": declared}
     assert written(renewed(DECLARED, parsed(today)).requirements) == requirements
 
 
-def test_what_was_added_by_hand_stays_until_the_project_says_otherwise():
+def test_added_requirement_precedes_an_unchanged_declaration():
     today = {"pyproject.toml": ("torch", "numpy")}
     asked = add(renewed(FOLDERS_OWN, parsed(today)), "torch==2.13.0")
     again = renewed(asked, parsed(today))
@@ -91,14 +89,14 @@ def test_what_was_added_by_hand_stays_until_the_project_says_otherwise():
         ("cowsay", "not-requested"),
     ],
 )
-def test_only_what_was_added_by_hand_is_removed(name, code):
+def test_only_added_requirements_are_removed(name, code):
     with pytest.raises(UsageError) as raised:
         without(DECLARED, (name,))
     assert raised.value.code == code
     assert written(without(DECLARED, ("Rich",)).requirements) == ("torch", "numpy")
 
 
-def test_a_change_is_counted_and_another_order_is_none():
+def test_revision_counts_changes_except_order():
     recorded = Request(("torch", "numpy"), revision=3)
     assert following(Request(("numpy", "torch")), recorded).revision == 3
     assert following(Request(("torch",)), recorded).revision == 4
@@ -111,7 +109,7 @@ def lock(folder, target, inputs, revision=0):
     (folder / f"pylock.{target}.toml").write_text(text, "utf-8")
 
 
-def test_of_locks_that_disagree_those_of_the_last_change_say_the_request(tmp_path):
+def test_latest_revision_determines_the_request(tmp_path):
     lock(tmp_path, "cpu", '["torch", "numpy"]')
     assert written(recorded_request(tmp_path).requirements) == ("torch", "numpy")
     lock(tmp_path, "cu126", '["torch"]')

@@ -16,7 +16,7 @@ def lines_of(files, folder):
     return {name: written(one.lines) for name, one in by_place(files, folder).items()}
 
 
-def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path):
+def test_requirements_file_is_recorded_by_relative_path(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "in.txt").write_text("torch\n", "utf-8")
@@ -43,7 +43,7 @@ def test_a_requirements_file_is_recorded_by_its_path_from_the_folder(tmp_path):
         (None, []),
     ],
 )
-def test_a_file_that_asks_for_something_else_has_changed(tmp_path, text, changed):
+def test_only_changed_requirements_change_a_file(tmp_path, text, changed):
     file = tmp_path / "in.txt"
     (tmp_path / "more.txt").write_text("torch>=2", "utf-8")
     file.write_text("torch>=2\nnumpy\n", "utf-8")
@@ -56,13 +56,13 @@ def test_a_file_that_asks_for_something_else_has_changed(tmp_path, text, changed
     assert [*changed_files(record, today, tmp_path)] == changed
 
 
-def test_a_record_of_what_is_no_file_is_not_read(tmp_path):
+def test_special_files_are_not_read_again(tmp_path):
     for name in ("/dev/zero", "..", "a\0b"):
         with pytest.raises(UsageError):
             read_again(name, required("torch"), tmp_path)
 
 
-def test_a_file_of_constraints_is_read_again_as_such(tmp_path):
+def test_constraints_file_is_read_again_as_constraints(tmp_path):
     file = tmp_path / "only.txt"
     file.write_text("torch<2.14\n-c more.txt\n", "utf-8")
     (tmp_path / "more.txt").write_text("numpy<2\n", "utf-8")

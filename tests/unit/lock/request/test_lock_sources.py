@@ -1,4 +1,4 @@
-"""Where the files of a lock may come from."""
+"""Allowed sources of a lock's files."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.lab.host import NOT_FOUND, Answer, Host
 SDIST = "https://files.example/early-1.0.tar.gz"
 
 
-def test_a_page_leads_to_the_host_of_a_package_without_a_wheel(tmp_path):
+def test_host_of_a_listed_sdist_is_known(tmp_path):
     page = Answer(body=f'<a href="{SDIST}">x</a>'.encode(), content_type="text/html")
 
     def answer(path, _headers):

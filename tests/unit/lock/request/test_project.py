@@ -1,4 +1,4 @@
-"""What a project's pyproject.toml says of it without a build."""
+"""Metadata of a project without a build."""
 
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.request.project import (
@@ -17,7 +17,7 @@ optional-dependencies = { train = ["wandb"], all = ["paper-code[train]"] }
 """
 
 
-def test_the_requirements_are_those_of_the_extras_too(tmp_path):
+def test_requirements_include_selected_extras(tmp_path):
     (tmp_path / "paper").mkdir()
     (tmp_path / "paper" / "pyproject.toml").write_text(WHOLE, "utf-8")
 
@@ -27,7 +27,7 @@ def test_the_requirements_are_those_of_the_extras_too(tmp_path):
     assert project == (row, [*required("torch==2.0.1", "wandb")])
 
 
-def test_a_dynamic_version_leaves_other_metadata(tmp_path):
+def test_dynamic_version_keeps_other_metadata(tmp_path):
     text = WHOLE.replace('version = "0.1"', 'dynamic = ["version"]')
     (tmp_path / "pyproject.toml").write_text(text, "utf-8")
 
@@ -45,7 +45,7 @@ def test_a_dynamic_version_leaves_other_metadata(tmp_path):
     }
 
 
-def test_a_source_outside_the_request_needs_a_build(tmp_path):
+def test_unrequested_source_requires_a_build(tmp_path):
     text = WHOLE.replace('version = "0.1"', 'dynamic = ["version"]')
     source = '[tool.uv.sources]\nwandb = { git = "https://git.example/wandb" }\n'
     (tmp_path / "pyproject.toml").write_text(text + source, "utf-8")
@@ -55,7 +55,7 @@ def test_a_source_outside_the_request_needs_a_build(tmp_path):
     assert [*dynamic_projects(required("-e .", located), tmp_path)]
 
 
-def test_what_only_a_build_tells_is_not_guessed(tmp_path):
+def test_dynamic_metadata_is_not_guessed(tmp_path):
     requirement = parse_requirement("-e .")
     texts = {
         "no pyproject.toml": "",
@@ -76,13 +76,13 @@ def test_what_only_a_build_tells_is_not_guessed(tmp_path):
     assert read == []
 
 
-def test_an_extra_that_names_the_project_again_is_left_to_its_build(tmp_path):
+def test_extra_that_requires_the_project_needs_a_build(tmp_path):
     (tmp_path / "pyproject.toml").write_text(WHOLE, "utf-8")
 
     assert read_folder_project(parse_requirement(".[all]"), tmp_path) is None
 
 
-def test_members_of_a_workspace_that_a_member_requires_are_requested_too(tmp_path):
+def test_workspace_members_of_members_are_requested(tmp_path):
     project = '[project]\nname = "{}"\ndependencies = ["{}"]\n[tool.uv.sources]\n{} = {{ workspace = true }}\n'
     root = '[tool.uv.workspace]\nmembers = ["*"]\n'
     (tmp_path / "pyproject.toml").write_text(root, "utf-8")

@@ -1,4 +1,4 @@
-"""Which folder a command serves: the working one, or the nearest above that something can be requested by."""
+"""The folder that a command serves."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from gpuinstall.lock.request.declaration import parent_environment, served_folde
 
 @pytest.fixture
 def below(tmp_path, monkeypatch):
-    """A folder two below a project's, in the user's home."""
+    """Create a folder two levels below a project, in the user's home."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     folder = tmp_path / "home" / "project" / "src" / "app"
     folder.mkdir(parents=True)
@@ -37,7 +37,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("form", PROJECTS)
-def test_the_nearest_project_above_is_served(below, form):
+def test_nearest_project_above_is_served(below, form):
     project = make_project(below, PROJECTS[form])
     assert served_folder(below) == project
     (below / "requirements.txt").touch()
@@ -45,28 +45,28 @@ def test_the_nearest_project_above_is_served(below, form):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_files_above_are_not_adopted(below, name):
+def test_parent_with_other_files_is_not_served(below, name):
     (below.parents[1] / name).write_text(OTHERS[name], "utf-8")
     assert served_folder(below) == below
 
 
-def test_an_environments_copy_of_a_lock_is_no_request(below):
+def test_lock_in_an_environment_is_no_request(below):
     project = make_project(below)
     for name in ("pyvenv.cfg", "pylock.cpu.toml"):
         (below / name).touch()
     assert served_folder(below) == project
-    # Some make one in the folder of the project itself.
+    # An environment can be in the project's own folder.
     (below / "pyproject.toml").touch()
     assert served_folder(below) == below
 
 
-def test_the_home_folder_and_its_parents_are_not_adopted(below, tmp_path):
+def test_home_and_its_parents_are_not_served(below, tmp_path):
     for folder in (tmp_path, tmp_path / "home"):
         (folder / "pyproject.toml").write_text(PROJECTS["project"], "utf-8")
     assert served_folder(below) == below
 
 
-def test_the_folder_of_git_is_the_last(below):
+def test_search_ends_at_the_git_repository(below):
     project = make_project(below)
     (project / ".git").mkdir()
     assert served_folder(below) == project
@@ -74,7 +74,7 @@ def test_the_folder_of_git_is_the_last(below):
     assert served_folder(below) == below
 
 
-def test_a_working_environment_above_is_found(below):
+def test_working_environment_above_is_found(below):
     venv = below.parents[1] / ".venv"
     python = interpreter(venv)
     python.parent.mkdir(parents=True)
@@ -127,7 +127,7 @@ OF_ROOT = (
         for form in FILLED_BY_OTHERS
     ],
 )
-def test_a_folder_that_others_can_fill_is_not_served(below, form):
+def test_folder_writable_by_others_is_not_served(below, form):
     project = make_project(below)
     assert served_folder(below) == project
 
@@ -136,7 +136,7 @@ def test_a_folder_that_others_can_fill_is_not_served(below, form):
     assert served_folder(below) == below
 
 
-def test_a_link_is_not_followed_back(below, tmp_path, monkeypatch):
+def test_link_is_not_followed_back(below, tmp_path, monkeypatch):
     strangers = tmp_path / "strangers" / "sub"
     strangers.mkdir(parents=True)
     make_project(below)
@@ -146,7 +146,7 @@ def test_a_link_is_not_followed_back(below, tmp_path, monkeypatch):
     assert served_folder(Path.cwd()) == strangers
 
 
-def test_on_windows_nothing_outside_home_is_served(below, tmp_path, monkeypatch):
+def test_windows_serves_only_folders_in_home(below, tmp_path, monkeypatch):
     outside = tmp_path / "work" / "sub" / "app"
     outside.mkdir(parents=True)
     project = make_project(outside)

@@ -1,4 +1,4 @@
-"""What uv.lock and poetry.lock hold, by their own grammar."""
+"""Versions and sources in uv.lock and poetry.lock."""
 
 from contextlib import suppress
 
@@ -38,7 +38,7 @@ source = { editable = "." }
 name = "torch"
 version = "2.9.0+cu128"
 """
-# As Poetry 2.5.1 writes it; the table of markers by group is by its documentation.
+# As written by Poetry 2.5.1; the table of markers by group follows its documentation.
 POETRY = """\
 [[package]]
 name = "filelock"
@@ -81,9 +81,7 @@ python-versions = ">=3.11,<3.13"
         ("poetry.lock", POETRY, "3.12", "numpy==2.3.4"),
     ],
 )
-def test_the_versions_for_this_machine_are_kept_without_what_comes_with_torchs_build(
-    tmp_path, name, text, python, numpy
-):
+def test_versions_for_this_machine_are_read(tmp_path, name, text, python, numpy):
     path = tmp_path / name
     path.write_text(text, "utf-8")
     assert team_lock_in(tmp_path) == path
@@ -93,7 +91,7 @@ def test_the_versions_for_this_machine_are_kept_without_what_comes_with_torchs_b
     assert {one.origin.file for one in locked} == {str(path)}
 
 
-def test_a_folder_without_one_has_none_and_a_malformed_one_is_named(tmp_path):
+def test_missing_and_malformed_team_locks_are_distinguished(tmp_path):
     assert team_lock_in(tmp_path) is None
     (tmp_path / "uv.lock").write_text("<<<<<<< ours\n", "utf-8")
     with pytest.raises(UsageError, match=r"uv\.lock is malformed"):
@@ -108,7 +106,7 @@ BREAKS = (
 )
 
 
-def test_a_version_that_is_none_is_no_line_for_uv(tmp_path):
+def test_malformed_versions_do_not_reach_uv(tmp_path):
     names = {f'name = "numpy"\nversion = "{version}"' for version in BREAKS}
     names |= {
         'name = "numpy\\n-r /etc/passwd"\nversion = "2.3.4"',
@@ -146,7 +144,7 @@ def obeyed(folder, file, rows):
     return Sources().with_settings(read_team_settings(folder / file))
 
 
-def test_a_package_of_an_index_that_is_no_source_here_is_refused(tmp_path):
+def test_unknown_index_of_a_package_is_rejected(tmp_path):
     for file, row in BY_INDEX.items():
         sources = obeyed(tmp_path, file, row)
         assert sources.unknown_index(lambda: INDEX) is None
@@ -158,7 +156,7 @@ def test_a_package_of_an_index_that_is_no_source_here_is_refused(tmp_path):
         assert INDEX in str(error and error.hint)
 
 
-def test_a_package_of_an_address_is_never_taken_from_an_index(tmp_path):
+def test_package_with_url_never_comes_from_an_index(tmp_path):
     served = {"ours": frozenset({"https://index.example/ours-1.0-py3-none-any.whl"})}
     accepted = []
     for file, rows in BY_ADDRESS.items():
@@ -171,7 +169,7 @@ def test_a_package_of_an_address_is_never_taken_from_an_index(tmp_path):
     assert accepted == []
 
 
-def test_the_hashes_of_a_lock_hold_at_its_version(tmp_path):
+def test_hashes_apply_to_the_locked_version(tmp_path):
     digest = "a" * 64
     hashes = {
         "uv.lock": f'sdist = {{ hash = "sha256:{digest}" }}\nwheels = [{{ hash = "sha256:{"b" * 64}" }}]',
@@ -191,7 +189,7 @@ def test_the_hashes_of_a_lock_hold_at_its_version(tmp_path):
     assert wrong == {}
 
 
-def test_a_folder_of_files_is_an_index_by_its_path(tmp_path):
+def test_folder_registry_matches_find_links(tmp_path):
     sources = obeyed(tmp_path, "uv.lock", 'source = { registry = "../wheels" }')
     known = naming(("find-links", str(tmp_path.parent / "wheels")), sources=sources)
     assert known.unknown_index(lambda: None) is None

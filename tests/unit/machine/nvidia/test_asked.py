@@ -1,4 +1,4 @@
-"""When the libraries of the driver are asked: where anything shows a driver or a card."""
+"""The driver's libraries are loaded if a driver or GPU is visible."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def asked(folder, *files, **variables):
     return bool(machine.gpus)
 
 
-def test_no_library_is_asked_where_nothing_shows_a_driver(tmp_path):
+def test_libraries_are_not_loaded_without_a_driver(tmp_path):
     assert not asked(tmp_path, CACHE)
 
 
@@ -30,10 +30,10 @@ def test_no_library_is_asked_where_nothing_shows_a_driver(tmp_path):
         card(1, driver=None),
     ],
 )
-def test_any_sign_of_a_driver_or_a_card_asks(sign, tmp_path):
+def test_signs_of_a_driver_load_its_libraries(sign, tmp_path):
     assert asked(tmp_path, CACHE, sign)
 
 
-def test_where_the_loader_may_find_more_than_its_cache_tells_both_are_asked(tmp_path):
+def test_libraries_outside_the_loader_cache_are_tried(tmp_path):
     assert asked(tmp_path / "no cache")
     assert asked(tmp_path / "variable", CACHE, LD_LIBRARY_PATH="/opt/driver")

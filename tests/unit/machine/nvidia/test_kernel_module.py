@@ -1,4 +1,4 @@
-"""The kernel's side: the module's release and flavour, and what keeps it out."""
+"""The kernel module: release, license, folder, and Secure Boot."""
 
 import pytest
 
@@ -29,14 +29,14 @@ from gpuinstall.machine.source import Source
         ("x86_64 Kernel Module  470.82.01", "470.82.01", False),
     ],
 )
-def test_the_release_and_the_flavour_are_read(text, version, is_open):
+def test_module_version_and_license_are_read(text, version, is_open):
     module = parse_proc_version(f"NVRM version: NVIDIA UNIX {text}\n")
     assert module is not None
     assert (str(module.version), module.open) == (version, is_open)
 
 
-def test_every_distributions_name_of_the_module_is_known():
-    # NixOS, Ubuntu, Fedora, RHEL, SUSE; Debian's are the names of its DKMS packages 535, 550 and 470.
+def test_module_names_of_distributions_are_known():
+    # NixOS, Ubuntu, Fedora, RHEL, SUSE, and Debian's DKMS packages 535, 550, and 470.
     modules = {
         "kernel/drivers/video/nvidia.ko.zst:": True,
         "kernel/nvidia-580-open/nvidia.ko:": True,
@@ -47,7 +47,7 @@ def test_every_distributions_name_of_the_module_is_known():
         "updates/dkms/nvidia-current-open.ko.xz:": True,
         "updates/dkms/nvidia-tesla-470.ko.xz:": True,
         "updates/dkms/nvidia-legacy-390xx.ko:": True,
-        # All that Debian's kernel 6.12 and Ubuntu's 6.8 have of themselves.
+        # The kernels of Debian (6.12) and Ubuntu (6.8) include these.
         "kernel/drivers/net/ethernet/nvidia/forcedeth.ko.xz:": False,
         "kernel/drivers/platform/x86/nvidia-wmi-ec-backlight.ko.xz:": False,
         "kernel/drivers/usb/typec/altmodes/typec_nvidia.ko.xz:": False,
@@ -74,9 +74,7 @@ def test_secure_boot_is_the_fifth_byte(text, on):
 @pytest.mark.parametrize(
     "folder", ["lib/modules", "run/booted-system/kernel-modules/lib/modules"]
 )
-def test_the_module_is_found_in_each_distributions_folder(
-    tmp_path, monkeypatch, folder
-):
+def test_module_is_found_in_folders_of_distributions(tmp_path, monkeypatch, folder):
     modules = tmp_path / folder / "6.8.0"
     modules.mkdir(parents=True)
     (modules / "modules.dep").write_text(

@@ -43,7 +43,7 @@ def answered(**answer):
     return ended(json.dumps(answer) + "\n")
 
 
-def test_an_answer_is_read():
+def test_answer_is_parsed():
     facts = parse_libcuda(
         answered(path=LIBRARY, driver_version="13.0", init=0, devices=[H200])
     )
@@ -70,11 +70,11 @@ def test_an_answer_is_read():
         (ended("half an ans", -11), "unasked", "killed by SIGSEGV"),
     ],
 )
-def test_a_library_that_did_not_answer_is_told_with_why(child, fault, error):
+def test_failed_answer_has_a_cause(child, fault, error):
     assert parse_libcuda(child) == LibcudaFacts(fault=fault, error=error)
 
 
-def test_an_older_binding_beside_nvidias_own_is_passed_over(tmp_path, monkeypatch):
+def test_older_nvml_binding_is_ignored(tmp_path, monkeypatch):
     (tmp_path / "pynvml").mkdir()
     (tmp_path / "pynvml" / "__init__.py").write_text("", "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
@@ -84,7 +84,7 @@ def test_an_older_binding_beside_nvidias_own_is_passed_over(tmp_path, monkeypatc
     assert (binding.name, binding.is_file()) == ("pynvml.py", True)
 
 
-def test_without_nvidias_binding_nvml_is_not_asked(monkeypatch):
+def test_missing_nvml_binding_is_reported(monkeypatch):
     folders = [folder for folder in sys.path if "site-packages" not in folder]
     monkeypatch.setattr("sys.path", folders)
     facts, _ = ask_driver(Source())
@@ -92,7 +92,7 @@ def test_without_nvidias_binding_nvml_is_not_asked(monkeypatch):
     assert "nvidia-ml-py is not installed" in (facts.error or "")
 
 
-def test_the_childs_environment_holds_nothing_that_changes_cudas_answer():
+def test_child_environment_excludes_cuda_variables():
     misleading = {
         "LD_PRELOAD": "spy.so",
         "CUDA_INJECTION64_PATH": "spy.so",
@@ -106,7 +106,7 @@ def test_the_childs_environment_holds_nothing_that_changes_cudas_answer():
     assert child_environment(misleading | kept) == kept | steady
 
 
-def test_in_a_job_libcuda_is_asked_about_its_cards_and_nvml_about_all(monkeypatch):
+def test_job_limits_libcuda_but_not_nvml(monkeypatch):
     asked = {}
 
     class Recorder(Source):
@@ -134,7 +134,7 @@ def test_in_a_job_libcuda_is_asked_about_its_cards_and_nvml_about_all(monkeypatc
         (None, False),
     ],
 )
-def test_a_forward_compatibility_library_is_known_by_its_folder(library, compat):
+def test_compat_library_is_recognized_by_folder(library, compat):
     assert is_compat(library) is compat
 
 
@@ -148,7 +148,7 @@ def test_a_forward_compatibility_library_is_known_by_its_folder(library, compat)
         (None, None),
     ],
 )
-def test_a_file_name_has_the_release(library, release):
+def test_release_is_read_from_the_file_name(library, release):
     assert libcuda_release(library) == (release and DriverVersion.parse(release))
 
 
@@ -156,7 +156,7 @@ def test_a_file_name_has_the_release(library, release):
     ("path", "init", "driver"),
     [
         (LIBRARY, 0, ("580.95.05", "nvml", False)),
-        # The package of the driver's own release changes nothing.
+        # NVIDIA's compat package of the driver's own release changes nothing.
         (
             "/usr/local/cuda/compat/libcuda.so.580.95.05",
             0,
@@ -176,7 +176,7 @@ def test_a_file_name_has_the_release(library, release):
         ("/usr/local/cuda/compat_orin/libcuda.so.1.1", 0, (None, "libcuda", True)),
     ],
 )
-def test_only_another_libcuda_that_starts_counts(tmp_path, path, init, driver):
+def test_only_a_working_libcuda_counts(tmp_path, path, init, driver):
     source = recording(tmp_path, healthy(), libcuda(1, init, path))
 
     read = read_machine(source=source).driver
@@ -186,16 +186,16 @@ def test_only_another_libcuda_that_starts_counts(tmp_path, path, init, driver):
     assert (version, read.found_via, read.libcuda == path) == driver
 
 
-def test_a_function_that_an_old_driver_lacks_is_not_found(monkeypatch):
+def test_missing_driver_function_is_reported(monkeypatch):
     monkeypatch.setattr(libcuda_child, "load", lambda: CDLL(None))
     assert Cuda().status("cuDeviceGetUuid_v2", None, 0) == LACKING
 
 
-def test_the_file_of_libcuda_is_found_among_the_mapped_ones():
+def test_libcuda_is_found_in_memory_maps():
     maps = (
         "7f0000000000-7f0000001000 r--p 00000000 08:01 131 /usr/lib/x86_64-linux-gnu/libc.so.6\n"
         f"7f0000001000-7f0000002000 r-xp 00001000 08:01 132                        {LIBRARY}\n"
-        # In WSL there are two.
+        # WSL has two.
         "7f0000003000-7f0000004000 r-xp 00001000 08:01 133      /usr/lib/wsl/lib/libcuda.so.1\n"
         "7ffd00000000-7ffd00001000 rw-p 00000000 00:00 0                          [stack]\n"
     )
@@ -204,5 +204,5 @@ def test_the_file_of_libcuda_is_found_among_the_mapped_ones():
 
 
 @given(st.text())
-def test_no_list_of_mapped_files_raises(maps):
+def test_any_memory_maps_are_parsed_without_error(maps):
     assert mapped(maps) is None or "libcuda.so" in maps

@@ -18,7 +18,7 @@ HERE = FixContext.of_machine(MACHINE)
 
 
 def tried_on(index, ended=0, **answer):
-    """How a child ended that was to try a GPU: with an answer, unless it was stopped."""
+    """Return the result of a child that tried a GPU."""
     out = json.dumps({"path": "libcuda.so.1"} | answer) if ended == 0 else ""
     return judge_trial(Gpu(index), MACHINE, Finished((), ended, out, ""))
 
@@ -31,16 +31,16 @@ def tried_on(index, ended=0, **answer):
         ("cuDevicePrimaryCtxRetain", 46, "unproven"),
         ("cuModuleLoadData", 221, "unproven"),
         ("cuMemAlloc_v2", 2, "unproven"),
-        # Another's use of the card explains nothing before it is asked for.
+        # Another user's process explains nothing before the GPU is requested.
         ("cuInit", 2, "failed"),
         ("cuInit", 500, "failed"),
     ],
 )
-def test_a_refusal_fails_the_gpu_or_leaves_it_unproven(call, status, outcome):
+def test_refusal_is_a_failure_or_unproven(call, status, outcome):
     assert tried_on(0, call=call, status=status).outcome == outcome
 
 
-def test_a_library_that_cannot_be_loaded_is_said_in_the_loaders_words():
+def test_loader_message_is_evidence():
     found = tried_on(
         0, fault="missing", error="libcuda.so.1: cannot open shared object file"
     )
@@ -51,7 +51,7 @@ def test_a_library_that_cannot_be_loaded_is_said_in_the_loaders_words():
     )
 
 
-def test_a_child_that_was_killed_says_nothing_of_the_card():
+def test_killed_child_leaves_the_gpu_unproven():
     killed = tried_on(0, ended=-9)
     (problem,) = problems_of([killed], HERE)
     assert (killed.outcome, problem.code, problem.blocking, problem.why) == (
@@ -62,14 +62,14 @@ def test_a_child_that_was_killed_says_nothing_of_the_card():
     )
 
 
-def test_a_gpu_is_as_good_as_its_worst_slice():
-    # A slice, and how many words of its kernel are wrong.
+def test_worst_slice_determines_the_gpu():
+    # Slice, and number of wrong words of its kernel.
     slices = [(0, 0), (1, 0), (1, 3), (1, 0)]
     tried = [tried_on(index, wrong=wrong) for index, wrong in slices]
     assert outcomes_of(tried) == {0: "proven", 1: "failed"}
 
 
-def test_what_stops_every_card_at_the_start_is_the_machines_problem():
+def test_fault_of_all_gpus_is_the_machines():
     stuck = [tried_on(0, ended=None), tried_on(1, ended=None)]
     assert [problem.gpus for problem in problems_of(stuck, HERE)] == [()]
     alone = problems_of([*stuck, tried_on(2, wrong=0)], HERE)
@@ -80,7 +80,7 @@ def test_what_stops_every_card_at_the_start_is_the_machines_problem():
     assert [problem.gpus for problem in differing] == [(0,), (1,)]
 
 
-def test_the_document_names_each_gpu_and_its_outcome():
+def test_document_lists_gpus_and_outcomes():
     problem = Finding("gpu-busy", "GPU 1 is held", blocking=False, gpus=(1,))
     document = Preflight({0: "proven", 1: "unproven"}, (problem,), 0.40049).to_dict()
     assert document["gpus"] == [
@@ -104,5 +104,5 @@ def test_the_document_names_each_gpu_and_its_outcome():
         ([], ""),
     ],
 )
-def test_the_summary_says_what_ran_where(outcomes, summary):
+def test_summary_lists_gpus_by_outcome(outcomes, summary):
     assert Preflight(dict(enumerate(outcomes))).summary == summary

@@ -1,4 +1,4 @@
-"""What a wheel on this disk says of itself, and whether a package runs beside a torch."""
+"""Inspection of local wheels, and their compatibility with torch."""
 
 from contextlib import nullcontext
 
@@ -37,20 +37,20 @@ def reader(tmp_path):
 
 
 def wheel(folder, package, version="1.0", **how):
-    """Make a wheel on this disk."""
+    """Create a local wheel."""
     path = make_wheel(folder, package, version, TAG, **how)
     _, parsed, _, tags = parse_wheel_filename(path.name)
     return Wheel(package, parsed, path.name, path.as_uri(), tags)
 
 
 def torch_wheel(folder, version, cuda, hip="None"):
-    """Make a wheel of torch that was built with a toolkit."""
+    """Create a torch wheel built with a toolkit."""
     text = f"__version__ = '{version}'\ncuda = {cuda}\nhip = {hip}\n"
     return wheel(folder, "torch", version, modules={"torch/version.py": text})
 
 
 def read(reader, folder, *versions):
-    """Read a wheel of torch."""
+    """Read a torch wheel."""
     return reader.torch(replace(CU130, unread=(torch_wheel(folder, *versions),)))
 
 
@@ -65,11 +65,11 @@ def read_row(reader, own):
         (("2.16.0", "None"), "cpu"),
         (("2.16.0", "'13.0'"), "cu130"),
         (("2.16.0", "None", "'7.2.53211-e1a6bc5663'"), "rocm7.2"),
-        # It looks like one for the CPU inside.
+        # Its contents look like a CPU build.
         (("2.16.0+xpu", "None"), "xpu"),
     ],
 )
-def test_a_torch_is_what_it_was_built_with(reader, tmp_path, versions, backend):
+def test_torch_backend_is_read_from_its_wheel(reader, tmp_path, versions, backend):
     assert read(reader, tmp_path, *versions).backend == backend
 
 
@@ -82,25 +82,23 @@ def test_a_torch_is_what_it_was_built_with(reader, tmp_path, versions, backend):
         ("rocm7.2", "'13.0'"),
     ],
 )
-def test_a_torch_with_another_backend_inside_is_malformed(
-    reader, tmp_path, label, cuda
-):
+def test_torch_with_another_backend_inside_is_malformed(reader, tmp_path, label, cuda):
     with pytest.raises(WheelError, match=r"is built for \w+, and its name says"):
         read(reader, tmp_path, f"2.16.0+{label}", cuda)
 
 
-def test_a_file_elsewhere_that_claims_the_same_hash_is_another(reader, tmp_path):
+def test_same_hash_from_another_source_is_another_file(reader, tmp_path):
     answers = []
     for place, cuda in (("stranger", "12.6"), ("genuine", "13.0")):
         own = torch_wheel(tmp_path / place, "2.16.0", f"'{cuda}'")
         own = replace(own, sha256="a" * 64)
-        # As the next run would read it.
+        # As the next run reads it.
         again = replace(reader, rows={})
         answers.append(again.torch(replace(CU130, unread=(own,))).cuda)
     assert answers == ["12.6", "13.0"]
 
 
-def test_a_local_file_that_cannot_be_read_is_told_as_that(reader, tmp_path):
+def test_unreadable_local_file_is_reported(reader, tmp_path):
     own = torch_wheel(tmp_path, "2.16.0", "None")
     path = tmp_path / own.filename
     path.unlink()
@@ -111,9 +109,7 @@ def test_a_local_file_that_cannot_be_read_is_told_as_that(reader, tmp_path):
             reader.torch(replace(CU130, unread=(unread,)))
 
 
-def test_a_wheel_itself_says_whether_it_is_for_gpus_if_its_server_does_not(
-    reader, tmp_path
-):
+def test_metadata_is_read_from_the_wheel(reader, tmp_path):
     requirements = {"plain": [], "engine": ["torch"], "some-kernels": []}
     for package, requires in requirements.items():
         wheel(tmp_path / "simple", package, requires=requires)
@@ -127,7 +123,7 @@ def test_a_wheel_itself_says_whether_it_is_for_gpus_if_its_server_does_not(
     assert answers == {"plain": False, "engine": True, "some-kernels": True}
 
 
-def test_metadata_is_cached_by_address_and_hash(reader, tmp_path):
+def test_metadata_is_cached_by_url_and_hash(reader, tmp_path):
     wheel(tmp_path / "simple", "engine", requires=["torch"])
     with StandInIndex(tmp_path, Habits(metadata=False)) as index:
         environ = {"UV_DEFAULT_INDEX": index.default_index}
@@ -153,7 +149,7 @@ def test_metadata_is_cached_by_address_and_hash(reader, tmp_path):
         ),
     ],
 )
-def test_a_description_tells_of_cuda_and_of_the_chips_that_it_asks_for(
+def test_description_is_searched_for_cuda_and_capability(
     reader, tmp_path, description, architectures, lowest
 ):
     ptx = b"//\n.version 8.2\n.target sm_75,"
@@ -164,7 +160,7 @@ def test_a_description_tells_of_cuda_and_of_the_chips_that_it_asks_for(
 
 
 @pytest.mark.parametrize("is_of_source", [True, False])
-def test_a_file_is_read_where_the_host_of_its_source_sends_us(
+def test_redirect_of_an_extension_source_is_followed(
     reader, tmp_path, monkeypatch, is_of_source
 ):
     own = wheel(tmp_path, "painter")
@@ -189,7 +185,7 @@ def test_a_file_is_read_where_the_host_of_its_source_sends_us(
                 assert row.size == len(data)
 
 
-def test_known_rows_count_as_if_they_were_read(reader, tmp_path):
+def test_known_rows_count_as_read(reader, tmp_path):
     own = wheel(tmp_path, "some-kernels", modules={"some_kernels.so": "kernels"})
     own = replace(own, sha256="a" * 64)
     rows = [*reader.readings(own, CU130)]
@@ -202,7 +198,7 @@ def test_known_rows_count_as_if_they_were_read(reader, tmp_path):
     assert again.code_bytes_read == reader.code_bytes_read
 
 
-def test_github_may_send_downloads_to_its_own_hosts_alone():
+def test_github_redirects_only_to_its_own_hosts():
     hosts = load_extensions().hosts_beside("github.com")
 
     assert hosts == {

@@ -1,4 +1,4 @@
-"""The rows that a learned release is printed as are rows that the loader reads."""
+"""Catalog rows printed for new releases."""
 
 import tomli
 from tools.learn_release import DATA, additions, extended
@@ -16,7 +16,7 @@ ARM = replace(NEW, platform="linux-aarch64", codes=SM_110, source="", backend="c
 CPU = replace(NEW, backend="cpu", codes=(), cuda=None)
 
 
-def test_a_release_is_printed_as_builds_toml_has_it():
+def test_release_is_printed_as_a_catalog_row():
     arm = replace(NEW, platform="linux-aarch64", codes=SM_110)
     found = additions([NEW, arm, CPU], load_catalog())
     (row,) = tomli.loads(f"builds = [\n{found.builds}\n]")["builds"]
@@ -32,7 +32,7 @@ def test_a_release_is_printed_as_builds_toml_has_it():
     assert set(tomli.loads(found.evidence)) == {"LEARNED-2026-11-20"}
 
 
-def test_what_is_put_into_builds_toml_is_loaded_from_it():
+def test_printed_row_is_loaded_from_the_catalog():
     before = DATA.read_text("utf-8")
     after = extended(before, additions([NEW, ARM, CPU], load_catalog()))
     rows = Rows(tomli.loads(after))
@@ -53,7 +53,7 @@ def test_what_is_put_into_builds_toml_is_loaded_from_it():
     assert extended(after, additions([], load_catalog())) == after
 
 
-def test_what_the_catalogue_has_is_not_printed_again():
+def test_known_release_is_not_printed():
     build = next(
         build for build in load_catalog().builds if build.toolkit and not build.absent
     )

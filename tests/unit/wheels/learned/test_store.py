@@ -45,7 +45,7 @@ def wheel(sha256=None):
     return Wheel("torch", version, NAME, ROW.url, tags, sha256)
 
 
-def test_a_row_is_read_as_it_was_written():
+def test_row_survives_a_round_trip():
     fits_none = replace(
         ROW, torch=TorchNeeds("ordinary", fits=(), judged=("2.9", "2.10"))
     )
@@ -54,7 +54,7 @@ def test_a_row_is_read_as_it_was_written():
         assert LearnedRow.parse(row.render()) == row
 
 
-def test_a_row_is_the_build_that_it_describes():
+def test_row_becomes_its_build():
     build = ROW.build()
 
     assert (build.name, build.os, build.arch, build.code) == (
@@ -73,7 +73,7 @@ def test_a_row_is_the_build_that_it_describes():
 
 
 @pytest.mark.parametrize("sha256", [None, "a" * 64])
-def test_a_row_is_found_again_by_its_own_wheel_alone(tmp_path, sha256):
+def test_row_belongs_to_one_wheel(tmp_path, sha256):
     store, own = LearnedStore(tmp_path), wheel(sha256)
     row = replace(ROW, sha256=sha256)
     store.keep(row, own, "cu140")
@@ -99,7 +99,7 @@ TEXT = ROW.render()
         (f'"reading": {READING}', '"reading": 1'),
     ],
 )
-def test_a_broken_row_is_no_row(tmp_path, old, new):
+def test_damaged_row_is_ignored(tmp_path, old, new):
     store = LearnedStore(tmp_path)
     store.keep(ROW, wheel(), "cu140")
     (file,) = (tmp_path / "builds").iterdir()
@@ -114,7 +114,7 @@ def test_a_broken_row_is_no_row(tmp_path, old, new):
     ("hours", "sha256", "is_held"),
     [(0, None, True), (25, None, False), (-25, None, False), (25, "a" * 64, True)],
 )
-def test_a_row_without_a_hash_holds_for_a_day(hours, sha256, is_held):
+def test_row_without_hash_is_valid_for_a_day(hours, sha256, is_held):
     learned = datetime.now(timezone.utc) - timedelta(hours=hours)
     row = replace(ROW, learned=learned.isoformat(timespec="seconds"), sha256=sha256)
 
@@ -127,9 +127,7 @@ OTHER = "https://index.example/simple"
 
 @pytest.mark.parametrize("requested", [None, OFFICIAL])
 @pytest.mark.parametrize("stranger", [ROW, replace(ROW, source="", index=OTHER)])
-def test_another_index_says_nothing_of_the_official_build(
-    tmp_path, stranger, requested
-):
+def test_other_index_does_not_affect_official_builds(tmp_path, stranger, requested):
     store = LearnedStore(tmp_path)
     store.keep(replace(stranger, learned=now()), wheel(), "cu140")
     own = replace(
@@ -146,7 +144,7 @@ def test_another_index_says_nothing_of_the_official_build(
     assert build.code == ("sm_90",)
 
 
-def test_what_a_folders_default_index_lists_is_not_the_official_index(tmp_path):
+def test_default_index_is_not_the_official_index(tmp_path):
     store = LearnedStore(tmp_path)
     row = replace(ROW, source="", index=OTHER)
     store.keep(row, wheel(), "cu140")

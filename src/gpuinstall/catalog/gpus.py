@@ -122,10 +122,9 @@ def other_chips() -> tuple[Product, ...]:
 
 
 @cache
-def product_of(device: int) -> Product | None:
-    """Return NVIDIA's product with a PCI device id, if listed."""
+def product_of(key: str) -> Product | None:
+    """Return NVIDIA's product with a PCI device ID such as ``2684``."""
     table = load_gpus()
-    key = f"{device:04x}"
     chip, _, listed = table["pci"].get(key, "").partition(": ")
     for row in table["ranges"]:
         if not chip and row["first"] <= key <= row["last"]:

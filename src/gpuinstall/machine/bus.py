@@ -14,6 +14,7 @@ from pathlib import Path
 from gpuinstall.base.values import Value
 from gpuinstall.machine.children import json_or_none, output_of
 from gpuinstall.machine.source import Source
+from gpuinstall.machine.vendors import vendor_of_pci
 
 DEVICES = "/sys/bus/pci/devices"
 VGA = 0x0300
@@ -36,8 +37,8 @@ class PciDevice(Value):
     """A PCI function."""
 
     address: str
-    vendor: int
-    device: int
+    id: str
+    """Vendor and device: ``10de:2684``."""
     kind: int
     """The class and subclass."""
     driver: str | None = None
@@ -46,9 +47,14 @@ class PciDevice(Value):
     """The name, on Windows only."""
 
     @property
-    def id(self) -> str:
-        """Vendor and device: ``10de:2684``."""
-        return f"{self.vendor:04x}:{self.device:04x}"
+    def vendor(self) -> str:
+        """The name of its vendor, or ``other``."""
+        return vendor_of_pci(self.id)
+
+    @property
+    def model(self) -> str:
+        """The device's part of its ID: ``2684``."""
+        return self.id.partition(":")[2]
 
     @property
     def is_display(self) -> bool:
@@ -78,13 +84,9 @@ def _read(source: Source, address: str) -> PciDevice | None:
     if source.link(f"{folder}/physfn"):
         return None
     driver = (source.link(f"{folder}/driver") or "").rpartition("/")[2]
-    return PciDevice(
-        address,
-        vendor=parse_number(source.text(f"{folder}/vendor")),
-        device=parse_number(source.text(f"{folder}/device")),
-        kind=kind,
-        driver=driver or None,
-    )
+    vendor = parse_number(source.text(f"{folder}/vendor"))
+    model = parse_number(source.text(f"{folder}/device"))
+    return PciDevice(address, f"{vendor:04x}:{model:04x}", kind, driver or None)
 
 
 def parse_number(text: str | None) -> int:
@@ -130,8 +132,7 @@ def parse_adapters(text: str) -> Iterator[PciDevice]:
         yield PciDevice(
             # CIM_QUERY returns no bus address. The number distinguishes two GPUs of one model.
             f"adapter {number}",
-            vendor=int(match[1], 16),
-            device=int(match[2], 16),
+            id=f"{match[1]}:{match[2]}".lower(),
             kind=VGA,
             driver=driver and str(driver),
             name=name and str(name),

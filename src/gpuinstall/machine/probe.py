@@ -20,7 +20,7 @@ from gpuinstall.machine.prober import MachineFacts, Preflight, Prober, VendorFin
 from gpuinstall.machine.pythons import read_pythons
 from gpuinstall.machine.source import Source
 from gpuinstall.machine.symptoms import findings_of
-from gpuinstall.machine.vendors import PCI_IDS, VENDORS
+from gpuinstall.machine.vendors import VENDORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -108,9 +108,8 @@ def _foreign_gpus(
     if any(finding.shows_gpu for finding in findings.values()):
         return
     for device in facts.devices:
-        vendor = PCI_IDS.get(f"{device.vendor:04x}")
-        if vendor is None or device.is_reserved or not device.is_display:
+        finding = findings.get(device.vendor)
+        if finding is None or device.is_reserved or not device.is_display:
             continue
-        finding = findings.get(vendor)
-        if finding is None or not finding.problems:
-            yield f"{VENDORS[vendor].name} {device.id}"
+        if not finding.problems:
+            yield f"{VENDORS[device.vendor].name} {device.id}"

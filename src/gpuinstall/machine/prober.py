@@ -46,7 +46,7 @@ class MachineFacts(Value):
     devices: tuple[PciDevice, ...]
     pythons: tuple[str, ...]
 
-    def cards(self, vendor: int) -> list[PciDevice]:
+    def cards(self, vendor: str) -> list[PciDevice]:
         """Return a vendor's devices that are not reserved."""
         return [
             device

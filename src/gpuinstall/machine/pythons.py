@@ -20,6 +20,7 @@ from pathlib import Path
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import UsageError
+from gpuinstall.base.files import xdg_folder
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.process import is_startable, run
 from gpuinstall.base.request import Request
@@ -27,7 +28,7 @@ from gpuinstall.base.requirement import TextOrigin
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.machine.children import how_it_ended, json_lines, json_or_none
-from gpuinstall.machine.source import Source, home_folder
+from gpuinstall.machine.source import Source
 
 _FINAL = r"(3\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
 """A released version, ``3.11`` or ``3.11.7``: no alpha and no release candidate."""
@@ -262,24 +263,18 @@ def _path() -> list[Path]:
 def _managed() -> Iterator[Path]:
     """Yield what may be the interpreter of each version that pyenv or uv manages."""
     is_windows = sys.platform == "win32"
-    home = home_folder()
-    data = _folder("XDG_DATA_HOME", home / ".local" / "share")
+    data = xdg_folder("XDG_DATA_HOME", ".local/share")
     if is_windows:
-        data = _folder("APPDATA", home)
+        data = xdg_folder("APPDATA", "")
     roots = [
-        _folder("PYENV_ROOT", home / ".pyenv") / "versions",
-        _folder("UV_PYTHON_INSTALL_DIR", data / "uv" / "python"),
+        xdg_folder("PYENV_ROOT", ".pyenv") / "versions",
+        xdg_folder("UV_PYTHON_INSTALL_DIR", str(data / "uv" / "python")),
     ]
     # pyenv's folder may be in another user's home.
     roots += [folder.parent / "versions" for folder in _path() if _is_shims(folder)]
     for versions in dict.fromkeys(roots):
         for name in Source().names(str(versions)):
             yield versions / name / ("python.exe" if is_windows else "bin/python3")
-
-
-def _folder(variable: str, otherwise: Path) -> Path:
-    folder = Path(os.environ.get(variable, ""))
-    return folder if folder.is_absolute() else otherwise
 
 
 def _version_of(program: Path) -> str | None:

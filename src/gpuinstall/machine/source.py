@@ -101,11 +101,3 @@ class Source:
             DRIVER_SECONDS,
             waiting=lambda: self.reporter.wait(message),
         )
-
-
-def home_folder() -> Path:
-    """Return the user's home, or ``/`` for a user without one."""
-    try:
-        return Path.home()
-    except RuntimeError:
-        return Path("/")

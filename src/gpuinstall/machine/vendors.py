@@ -49,11 +49,15 @@ def vendor_of(gpu: Gpu, machine: Machine) -> str | None:
     if gpu.vendor is not None:
         return gpu.vendor
     if gpu.pci_id is not None:
-        vendor, _, _ = gpu.pci_id.lower().partition(":")
-        return PCI_IDS.get(vendor, "other")
+        return vendor_of_pci(gpu.pci_id)
     if gpu.compute_capability is not None or machine.driver is not None:
         return "nvidia"
     return None
+
+
+def vendor_of_pci(pci_id: str) -> str:
+    """Return the vendor of a PCI ID such as ``10de:2684``, or ``other``."""
+    return PCI_IDS.get(pci_id.lower().partition(":")[0], "other")
 
 
 def rules_for(

@@ -10,14 +10,13 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.shell import quoted
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
-from gpuinstall.catalog.gpus import find_gpu
+from gpuinstall.catalog.gpus import Product, find_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _OLDEST_BRANCH = 100
 """Above the versions of CUDA and vGPU software, below all driver branches."""
-_ARCHITECTURE = r"sm_?(\d{2,3})[af]?"
 
 
 def machine_in_words(
@@ -45,9 +44,11 @@ def machine_in_words(
     Raises:
         UsageError: A name is unknown, or the driver is missing.
     """
-    cards = [gpu_in_words(name, index) for index, name in enumerate(gpus)]
-    products = [
-        find_gpu(name) for name in gpus if not re.fullmatch(_ARCHITECTURE, name.lower())
+    found = [_find(name) for name in gpus]
+    products = [one for one in found if isinstance(one, Product)]
+    cards = [
+        _gpu(index, name, one)
+        for index, (name, one) in enumerate(zip(gpus, found, strict=True))
     ]
     systems = [os, *(product.os for product in products)]
     if driver and DriverVersion.of_windows(driver.strip()):
@@ -68,8 +69,8 @@ def machine_in_words(
             )
         machine = replace(machine, libc="glibc", glibc=glibc)
     if driver is not None:
-        found = Driver(driver_in_words(driver), found_via="words")
-        return replace(machine, driver=found)
+        version = driver_in_words(driver)
+        return replace(machine, driver=Driver(version, found_via="words"))
     if system == "macos" or all(gpu.architecture for gpu in cards):
         return machine
     message = "--gpu requires --driver: the builds for {} depend on it"
@@ -111,22 +112,24 @@ def driver_in_words(text: str) -> DriverVersion:
     )
 
 
-def gpu_in_words(name: str, index: int = 0) -> Gpu:
-    """Return the GPU with a name, or with an architecture such as ``sm_89``.
+def _find(name: str) -> Product | ComputeCapability:
+    """Find a GPU by its name, or an architecture such as ``sm_89``.
 
     Raises:
         UsageError: The name is unknown.
     """
-    exact = re.fullmatch(_ARCHITECTURE, name.lower())
-    if exact:
-        capability = ComputeCapability.from_sm(int(exact[1]))
-        return Gpu(index, name, compute_capability=capability, found_via="words")
-    product = find_gpu(name)
+    exact = re.fullmatch(r"sm_?(\d{2,3})[af]?", name.lower())
+    return ComputeCapability.from_sm(int(exact[1])) if exact else find_gpu(name)
+
+
+def _gpu(index: int, name: str, found: Product | ComputeCapability) -> Gpu:
+    if isinstance(found, ComputeCapability):
+        return Gpu(index, name, compute_capability=found, found_via="words")
     return Gpu(
         index,
-        f"{product.brand} {product.name}",
-        compute_capability=product.capability,
+        f"{found.brand} {found.name}",
+        compute_capability=found.capability,
         found_via="words",
-        vendor=None if product.capability else product.maker,
-        architecture=product.architecture,
+        vendor=None if found.capability else found.maker,
+        architecture=found.architecture,
     )

@@ -42,19 +42,13 @@ class KfdNode(Value):
     """A GPU in the topology."""
 
     architecture: str
-    device: int
-    """The PCI device ID."""
+    pci_id: str
     render_minor: int | None
     """The number of its render node in /dev/dri."""
     render: Access | None
     """The access to the render node."""
     product: str | None
     memory_bytes: int
-
-    @property
-    def pci_id(self) -> str:
-        """Vendor and device: ``1002:744c``."""
-        return f"{AMD_ON_PCI:04x}:{self.device:04x}"
 
 
 class AmdEvidence(Value):
@@ -90,7 +84,7 @@ def _read_node(source: Source, folder: str) -> KfdNode | None:
     drm = f"renderD{render_minor}"
     return KfdNode(
         architecture=f"gfx{major}{minor:x}{stepping:x}",
-        device=properties.get("device_id", 0),
+        pci_id=f"{AMD_ON_PCI:04x}:{properties.get('device_id', 0):04x}",
         render_minor=render_minor,
         render=source.access(f"/dev/dri/{drm}"),
         product=_read_line(source, f"/sys/class/drm/{drm}/device/product_name"),
@@ -204,7 +198,7 @@ def _windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
     """
     if facts.host.os != "windows":
         return
-    for index, card in enumerate(facts.cards(AMD_ON_PCI)):
+    for index, card in enumerate(facts.cards("amd")):
         # "AMD Radeon(TM) RX 7900 XT".
         name = re.sub(r"\((R|TM)\)", "", card.name or "")
         product = " ".join(name.removeprefix("AMD ").split())
@@ -235,8 +229,8 @@ def _circumstances(
     # Programs that use integrated graphics and a discrete GPU crash.
     cards = tuple(index for index in range(len(given)) if index not in integrated)
     displays = [device for device in facts.devices if device.is_display]
-    others = [device for device in displays if device.vendor != AMD_ON_PCI]
-    ours = facts.cards(AMD_ON_PCI)
+    others = [device for device in displays if device.vendor != "amd"]
+    ours = facts.cards("amd")
     idle = [
         card for card in ours if card.is_display and card.driver not in KERNEL_DRIVERS
     ]

@@ -11,9 +11,7 @@ from gpuinstall.machine.bus import DEVICES, PciDevice
 from gpuinstall.machine.prober import MachineFacts, Prober, VendorFindings
 from gpuinstall.machine.source import Access, Source
 from gpuinstall.machine.symptoms import KnownFacts, findings_of
-from gpuinstall.machine.vendors import PCI_IDS
 
-INTEL_ON_PCI = 0x8086
 LEVEL_ZERO = "libze_loader.so.1"
 """The loader of Level Zero, which torch uses."""
 FOLDERS = (
@@ -39,12 +37,12 @@ def _cards_of(facts: MachineFacts) -> Iterator[XeCard]:
 
     With another vendor's GPU, integrated graphics only drive the screen and do not count.
     """
-    makers = {f"{device.vendor:04x}" for device in facts.devices}
-    has_others = not makers.isdisjoint(PCI_IDS.keys() - {f"{INTEL_ON_PCI:04x}"})
-    for device in facts.cards(INTEL_ON_PCI):
+    vendors = {device.vendor for device in facts.devices}
+    has_others = not vendors <= {"intel", "other"}
+    for device in facts.cards("intel"):
         for chip in authored.read_chips("intel")["chips"]:
             is_idle = has_others and chip.get("integrated")
-            if f"{device.device:04x}" in chip["pci"].split() and not is_idle:
+            if device.model in chip["pci"].split() and not is_idle:
                 yield XeCard(device, chip)
 
 

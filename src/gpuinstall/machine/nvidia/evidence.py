@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.failures.problems import FixContext
     from gpuinstall.catalog.gpus import Product
 
-NVIDIA_ON_PCI = 0x10DE
 JETSON_RELEASE = "/etc/nv_tegra_release"
 JETSON_COMPATIBLE = "/proc/device-tree/compatible"
 
@@ -80,7 +79,7 @@ class BusCard(Value):
         """Its chip, if the catalog has it."""
         from gpuinstall.catalog.gpus import product_of
 
-        return product_of(self.device.device)
+        return product_of(self.device.model)
 
     @property
     def capability(self) -> ComputeCapability | None:
@@ -187,7 +186,7 @@ class NvidiaEvidence(Value):
         return tuple(
             BusCard(device)
             for device in self.facts.devices
-            if device.vendor == NVIDIA_ON_PCI and device.is_display
+            if device.vendor == "nvidia" and device.is_display
         )
 
     @cached_property

@@ -14,7 +14,6 @@ from gpuinstall.machine.nvidia.diagnosis import (
     driver_notes,
 )
 from gpuinstall.machine.nvidia.evidence import (
-    NVIDIA_ON_PCI,
     NvidiaEvidence,
     read_jetson,
 )
@@ -110,7 +109,7 @@ def _may_have_driver(source: Source, facts: MachineFacts) -> bool:
     return (
         facts.host.os != "linux"
         or facts.wsl is not None
-        or any(device.vendor == NVIDIA_ON_PCI for device in facts.devices)
+        or any(device.vendor == "nvidia" for device in facts.devices)
         or bool(source.names("/dev", "nvidia"))
         or source.text(linux.PROC_VERSION) is not None
         or any(may_load(source, library) for library in (NVML, LIBCUDA))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Build
-    from gpuinstall.catalog.drivers import Drivers, Floor, Generation
+    from gpuinstall.catalog.drivers import Drivers, Floor
 
 
 class Sass(NamedTuple):
@@ -310,11 +310,9 @@ class MachineDriver(Value):
         Returns:
             None if current branches support them.
         """
-        firsts = [driver.branch for driver in map(self.first_for, chips) if driver]
-        first = max(firsts, default=0)
-        lasts = [generation.last_branch for generation in self._generations(chips)]
-        shared = [last for last in lasts if last is not None and last >= first]
-        return min(shared, default=None)
+        first = self._first_branch(chips)
+        lasts = self._ended(chips).values()
+        return min((last for last in lasts if last >= first), default=None)
 
     def branches_for(self, chips: Sequence[ComputeCapability]) -> str:
         """Return the branches that support chips and their newest CUDA."""
@@ -323,24 +321,27 @@ class MachineDriver(Value):
             firsts = filter(None, map(self.first_for, chips))
             newest = max((*self.floors.values(), *firsts))
             return f", {newest} or newer{self.dropped(chips)}"
-        generations = self._generations(chips)
-        ended = [row.name for row in generations if row.last_branch == last]
-        names = " and ".join(dict.fromkeys(ended))
+        ended = self._ended(chips).items()
+        names = " and ".join(name for name, branch in ended if branch == last)
         return f" of branch {last}, the last for {names}{self.dropped(chips)}"
 
     def dropped(self, chips: Sequence[ComputeCapability]) -> str:
         """Return a note if no driver supports all chips, else empty text."""
-        firsts = [driver.branch for driver in map(self.first_for, chips) if driver]
-        first = max(firsts, default=0)
-        ended = {
-            row.name: row.last_branch
-            for row in self._generations(chips)
-            if row.last_branch is not None and row.last_branch < first
-        }
-        if not ended:
+        first = self._first_branch(chips)
+        ended = self._ended(chips).items()
+        dropped = [f"{name} (last: {last})" for name, last in ended if last < first]
+        if not dropped:
             return ""
-        names = " and ".join(f"{name} (last: {last})" for name, last in ended.items())
-        return f"; no driver supports all GPUs, and this one drops {names}"
+        return (
+            f"; no driver supports all GPUs, and this one drops {' and '.join(dropped)}"
+        )
 
-    def _generations(self, chips: Sequence[ComputeCapability]) -> list[Generation]:
-        return list(filter(None, map(self.tables.generation, chips)))
+    def _first_branch(self, chips: Sequence[ComputeCapability]) -> int:
+        """Return the first branch that supports the newest chip (0: any)."""
+        firsts = filter(None, map(self.first_for, chips))
+        return max((first.branch for first in firsts), default=0)
+
+    def _ended(self, chips: Sequence[ComputeCapability]) -> dict[str, int]:
+        """Return the last branches of generations that newer ones dropped."""
+        rows = filter(None, map(self.tables.generation, chips))
+        return {row.name: row.last_branch for row in rows if row.last_branch}

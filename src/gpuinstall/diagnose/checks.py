@@ -41,14 +41,14 @@ _ACTIVATED = re.compile(
 
 def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield a uv project whose next sync replaces the CUDA build."""
-    label = evidence.torch.partition("+")[2]
+    label = evidence.torch_version.partition("+")[2]
     # The default index has a torch without a label, which uv installs again.
     folder = evidence.folder
     if not (label.startswith("cu") and folder and _is_undone(folder)):
         return
     yield finding_for(
         "uv-undoes-build",
-        f"the next uv run or uv sync replaces torch {evidence.torch} with the default index's build",
+        f"the next uv run or uv sync replaces torch {evidence.torch_version} with the default index's build",
         evidence.context.knowing(group=quoted(f"torch-{label}")),
         why="pyproject.toml requires torch, and [tool.uv.sources] does not set its index",
         entry="F44",
@@ -231,10 +231,10 @@ def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield a replaced torch in an unmanaged environment."""
     for line in guarded_lines(evidence.venv):
         name, _, proven = line.partition("==")
-        if name == "torch" and evidence.torch != proven and not evidence.lock:
+        if name == "torch" and evidence.torch_version != proven and not evidence.lock:
             yield evidence.fault(
                 "guard-passed",
-                f"torch {evidence.torch or 'is gone'}, not the torch {proven} that was proven here",
+                f"torch {evidence.torch_version or 'is gone'}, not the torch {proven} that was proven here",
                 why="an installer that reads neither pip's settings there nor uv's has replaced it",
                 fixes=(for_environment(evidence.venv, "install", "--into"),),
             )

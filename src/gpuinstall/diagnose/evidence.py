@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from os.path import exists, isfile
 from pathlib import Path
@@ -13,12 +13,11 @@ from packaging.utils import canonicalize_name
 from gpuinstall.base.advice import OURS, Advice
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.text import some
-from gpuinstall.base.values import Value, replace
-from gpuinstall.catalog import Catalog
+from gpuinstall.base.values import replace
 from gpuinstall.catalog.failures.problems import FixContext, finding_for
+from gpuinstall.diagnose.reading import LocalReading
 from gpuinstall.environments.environment import (
     advice_words,
     is_virtual,
@@ -39,19 +38,12 @@ DoctorFindings = Iterator[Finding]
 _WITH_EVERY_ENVIRONMENT = frozenset({"pip", "setuptools", "wheel"})
 
 
-class DoctorEvidence(Value):
+class DoctorEvidence(LocalReading):
     """A machine, an environment, and the project around it."""
 
-    machine: Machine
-    """The machine, with the GPUs that the environment is for."""
-    catalog: Catalog
-    venv: Path
-    """The environment's folder, which may be missing."""
-    packages: tuple[InstalledPackage, ...]
-    """The installed packages, with duplicates."""
-    request: Request
+    request: Request = Request()
     """The request of ``install``."""
-    torch_index: str
+    torch_index: str = ""
     """The base URL of torch's index."""
     gate: LockGate | None = None
     """The gate for the sources of locks."""
@@ -73,13 +65,8 @@ class DoctorEvidence(Value):
         return None
 
     @property
-    def by_name(self) -> Mapping[str, InstalledPackage]:
-        """The packages by name."""
-        return {package.name: package for package in self.packages}
-
-    @property
-    def torch(self) -> str:
-        """The version of torch, empty if it is missing."""
+    def torch_version(self) -> str:
+        """The version of torch in its metadata, empty if it is missing."""
         package = self.by_name.get("torch")
         return package.version if package else ""
 
@@ -169,7 +156,7 @@ class DoctorEvidence(Value):
 
     def _uv_advice(self, name: str, *words: str) -> Advice:
         """Return a uv command for a package, from the lock if there is one."""
-        label = self.torch.partition("+")[2]
+        label = self.torch_version.partition("+")[2]
         if self.lock:
             words = ("-r", str(self.lock), "--reinstall-package", name)
         # Every index has a torch without a label.

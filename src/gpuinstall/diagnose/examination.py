@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuinstall.base.advice import for_environment, for_install
-from gpuinstall.base.environment_paths import interpreter, packages_folders
+from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import MachineError, UsageError
 from gpuinstall.base.finding import Finding, Where
 from gpuinstall.base.machine import Machine
@@ -21,7 +21,7 @@ from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings
 from gpuinstall.diagnose.predicates import COMPANION_FAULTS, code, driver_floor, idle
 from gpuinstall.diagnose.reading import read_environment
 from gpuinstall.environments.environment import read_origin
-from gpuinstall.environments.packages import read_packages, unmet_requirements
+from gpuinstall.environments.packages import unmet_requirements
 from gpuinstall.environments.records import (
     admit_start,
     unfinished_change,
@@ -36,7 +36,6 @@ from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.verify.runner import verify_environment
 from gpuinstall.verify.verdict import Verdict
-from gpuinstall.wheels.learned.store import known_catalog
 
 ORDER: tuple[Where, ...] = ("machine", "environment", "project")
 DAMAGE = {"configuration-lost", "files-lost", "requirement-unmet"}
@@ -120,11 +119,12 @@ def examine(
         named: Whether the user named the environment.
         stamp: The valid stamp of the last verification, if any. It replaces the kernels.
     """
+    reading = read_environment(venv, _machine_of(venv, machine))
     evidence = DoctorEvidence(
-        _machine_of(venv, machine),
-        catalog=known_catalog(),
-        venv=venv,
-        packages=read_packages(packages_folders(venv)),
+        reading.machine,
+        venv,
+        reading.packages,
+        reading.torch,
         folder=folder,
         request=request or Request(),
         torch_index=torch_index,
@@ -206,9 +206,8 @@ def _machine_of(venv: Path, machine: Machine) -> Machine:
 
 def build_faults(evidence: DoctorEvidence) -> DoctorFindings:
     """Yield the faults of torch's build, without starting it."""
-    reading = read_environment(evidence.venv, evidence.machine)
     for predicate in (code, driver_floor, idle):
-        for entry, message in predicate(reading).causes.items():
+        for entry, message in predicate(evidence).causes.items():
             yield evidence.fault(
                 "build-unfit",
                 message,

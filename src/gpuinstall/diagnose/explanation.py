@@ -11,27 +11,23 @@ from gpuinstall.base.codec import write
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.failures.classify import (
     ORIGINS,
-    RELIABLE,
     Circumstances,
     Match,
     RecognizedCause,
     causes_of,
     find_matches,
     known_of,
-    lookalikes,
     rank,
     requested,
 )
-from gpuinstall.catalog.failures.table import load_failures
+from gpuinstall.catalog.failures.table import load_failures, load_lookalikes
 from gpuinstall.catalog.failures.transcript import Transcript
-from gpuinstall.diagnose.predicates import LocalFact, local_fact
+from gpuinstall.diagnose.predicates import local_fact
 from gpuinstall.diagnose.reading import LocalReading
 
 CONFIRMED = 0.95
 """The weight of a cause in the text that this machine confirms."""
-FOUND = 0.65
-"""The weight of a confirmed cause of a mere symptom in the text."""
-_CARD = re.compile(
+_GPU = re.compile(
     r"\b(?:(?:rtx|gtx|radeon rx|arc) ?\w{0,3}\d{3,4}|[abhv][12]00|a10|a40|k80|l4|l40s?|m60|p100|p40|t4|mi[123]\d\d)\b"
 )
 _MISSING = "missing library"
@@ -111,21 +107,22 @@ def explain_text(
     if not comparison.left:
         reading = _with_libraries(circumstances, reading)
         is_elsewhere = _is_elsewhere(circumstances, reading)
-        matches = find_matches(load_failures(), circumstances)
-        is_clear = any(match.weight >= RELIABLE for match in matches)
-        # Without a GPU, the text is likelier from another machine.
-        if not is_elsewhere and (reading.machine.gpus or not is_clear):
-            circumstances = Circumstances(transcript, _known(reading))
-            matches = find_matches(load_failures(), circumstances)
-        comparison = Comparison(matches)
         if not is_elsewhere:
-            comparison = _compare(matches, reading)
+            circumstances = Circumstances(transcript, _known(reading))
+        comparison = Comparison(find_matches(load_failures(), circumstances))
+        if not is_elsewhere:
+            comparison = _compare(comparison.left, reading)
     machine = reading.machine
     return Explanation(
         causes_of(rank(comparison.left), circumstances, machine, placeholders),
         comparison.refuted,
         comparison.confirmed,
-        lookalikes(transcript, here=machine, placeholders=placeholders),
+        causes_of(
+            find_matches(load_lookalikes(), circumstances),
+            circumstances,
+            machine,
+            placeholders,
+        ),
         reading,
         is_elsewhere,
         transcript.unread,
@@ -154,9 +151,9 @@ def _is_elsewhere(circumstances: Circumstances, reading: LocalReading) -> bool:
         # A version without a label fits any build.
         if versions.isdisjoint({(version, ""), (version, f"+{label}")}):
             return True
-    cards = set(_CARD.findall(text))
+    gpus = set(_GPU.findall(text))
     names = " ".join(gpu.label for gpu in machine.gpus).lower()
-    if cards and not any(card in names for card in cards):
+    if gpus and not any(gpu in names for gpu in gpus):
         return True
     places = {*known_of(machine), machine.environment.container or ""}
     return any(circumstances.hold(place) for place in _PLACES - places)
@@ -185,42 +182,27 @@ class Comparison(NamedTuple):
 
 def _compare(matches: Sequence[Match], reading: LocalReading) -> Comparison:
     """Remove refuted failures, and prefer confirmed ones."""
-    facts = {match.failure.id: local_fact(match.failure, reading) for match in matches}
     left = []
+    deciding = []
     refuted = []
+    confirmed = {}
     for match in matches:
         failure = match.failure
-        fact = facts[failure.id]
-        if fact and not fact.holds:
-            refuted.append(Refuted(failure.id, failure.title, fact.message))
-        else:
+        fact = local_fact(failure, reading)
+        if fact is None:
             left.append(match)
-    weight = CONFIRMED
-    # A symptom fits many failures. A text that names one is not narrowed.
-    if left and all(match.failure.is_symptom for match in left):
-        weight = FOUND
-        left += _narrowed(left, reading, facts)
-    confirmed = {
-        entry: fact.message for entry, fact in facts.items() if fact and fact.holds
-    }
-    deciding = [
-        match._replace(weight=max(match.weight, weight))
-        for match in left
-        if match.failure.id in confirmed and not match.failure.usual
-    ]
+        elif fact.holds:
+            confirmed[failure.id] = fact.message
+            deciding.append(match._replace(weight=max(match.weight, CONFIRMED)))
+        else:
+            refuted.append(Refuted(failure.id, failure.title, fact.message))
+    # A text that names no cause shows the faults of this machine.
+    if not deciding and all(match.failure.is_symptom for match in left):
+        for symptom in left:
+            for entry in symptom.failure.narrows:
+                cause = symptom._replace(failure=load_failures()[entry])
+                fact = local_fact(cause.failure, reading)
+                if fact and fact.holds and entry not in confirmed:
+                    confirmed[entry] = fact.message
+                    deciding.append(cause)
     return Comparison(deciding or left, tuple(refuted), confirmed)
-
-
-def _narrowed(
-    symptoms: Sequence[Match], reading: LocalReading, facts: dict[str, LocalFact | None]
-) -> list[Match]:
-    """Return the causes of symptoms that a reading confirms."""
-    causes = []
-    for symptom in symptoms:
-        for entry in symptom.failure.narrows:
-            failure = load_failures()[entry]
-            fact = local_fact(failure, reading)
-            if fact and fact.holds and entry not in facts:
-                facts[entry] = fact
-                causes.append(symptom._replace(failure=failure))
-    return causes

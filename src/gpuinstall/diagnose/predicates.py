@@ -5,37 +5,18 @@ The key ``here`` of a failure names a predicate.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from os.path import exists
-from pathlib import Path
 from typing import NamedTuple
 
-from packaging.version import InvalidVersion, Version
-
-from gpuinstall.base.environment_paths import interpreter
-from gpuinstall.base.files import real_path
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.failures.table import Failure
 from gpuinstall.diagnose.reading import LocalReading
 from gpuinstall.environments.packages import unmet_requirements
-from gpuinstall.machine.nvidia.toolchain import find_compiler
 from gpuinstall.machine.protocol import Code
 from gpuinstall.machine.vendors import VENDORS, is_planned_for, vendor_of
 
-_MIB = 1 << 20
-USUAL_SHARED_MEMORY = 64 * _MIB
-"""The default of a container. NCCL and data loaders require more."""
-LEAST_DISK = 200 * _MIB
-_FIRST_OF_NUMPY_2 = Version("2.3")
-"""The first torch that was compiled with NumPy 2."""
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  nothing is written there
 COMPANION_FAULTS = {"torchvision": "F47", "torchaudio": "F48"}
-_FIRST_OF_TURING = (7, 5)
-_FIRST_OF_AMPERE = (8, 0)
 
 
 class LocalFact(NamedTuple):
@@ -164,35 +145,26 @@ def code(reading: LocalReading) -> Facts:
     return Facts(causes, next(reversed(causes.values())))
 
 
-def old_gpu(reading: LocalReading) -> Facts:
-    """Refute the faults of GPUs before Turing."""
-    return _at_least(reading, _FIRST_OF_TURING)
+def _since(first: tuple[int, int], entry: str = "") -> Predicate:
+    """Return a predicate that compares the GPUs with a compute capability.
 
+    Args:
+        first: The first compute capability without the faults.
+        entry: The failure of older GPUs, if they always have it.
+    """
 
-def before_ampere(reading: LocalReading) -> Facts:
-    """Compare the GPUs with the minimum of FlashAttention 2 and bfloat16."""
-    old = _below(reading, _FIRST_OF_AMPERE)
-    if old:
-        return Facts({"F80": f"{_names(old)} is {old[0].code_name}"})
-    return _at_least(reading, _FIRST_OF_AMPERE)
+    def predicate(reading: LocalReading) -> Facts:
+        gpus = reading.gpus_of("nvidia")
+        chips = [gpu.compute_capability for gpu in gpus if gpu.compute_capability]
+        if not gpus or len(chips) < len(gpus):
+            return Facts()
+        oldest = gpus[chips.index(min(chips))]
+        message = f"{oldest.label} here is {oldest.code_name}"
+        if min(chips) >= first:
+            return Facts(refutation=message)
+        return Facts({entry: message})
 
-
-def _below(reading: LocalReading, capability: tuple[int, int]) -> list[Gpu]:
-    gpus = reading.gpus_of("nvidia")
-    return [
-        gpu
-        for gpu in gpus
-        if gpu.compute_capability and gpu.compute_capability < capability
-    ]
-
-
-def _at_least(reading: LocalReading, capability: tuple[int, int]) -> Facts:
-    gpus = reading.gpus_of("nvidia")
-    if not gpus or _below(reading, capability):
-        return Facts()
-    if any(gpu.compute_capability is None for gpu in gpus):
-        return Facts()
-    return Facts(refutation=f"{_names(gpus)} here is {gpus[0].code_name}")
+    return predicate
 
 
 def idle(reading: LocalReading) -> Facts:
@@ -219,20 +191,12 @@ def idle(reading: LocalReading) -> Facts:
     return Facts(causes)
 
 
-def absent_torch(reading: LocalReading) -> Facts:
-    """Report an environment without torch."""
-    # An environment without Python cannot have torch.
-    if reading.torch is None and exists(interpreter(reading.venv)):
-        return Facts({"F105": f"torch is not installed in {reading.venv}"})
-    return Facts()
-
-
 def companions(reading: LocalReading) -> Facts:
     """Compare torchvision and torchaudio with torch."""
     torch = reading.torch
-    if torch is None:
-        return Facts()
     installed = [one for one in reading.packages if one.name in COMPANION_FAULTS]
+    if torch is None or not installed:
+        return Facts()
     causes = {}
     own = torch.version.partition("+")[2]
     for package in installed:
@@ -243,51 +207,16 @@ def companions(reading: LocalReading) -> Facts:
             )
     versions = {"torch": torch.version}
     for package, requirement, version in unmet_requirements(installed, versions):
-        # Only torch's version was read.
+        # Only torch's version is compared.
         if version:
             causes[COMPANION_FAULTS[package.name]] = (
                 f"{package.name} {package.version} requires torch{requirement.specifier}, and {version} is installed"
             )
-    if {one.name for one in installed} < COMPANION_FAULTS.keys():
+    if causes or len(installed) < len(COMPANION_FAULTS):
         return Facts(causes)
-    return Facts(causes, f"torchvision and torchaudio here match torch {torch.version}")
-
-
-def numpy(reading: LocalReading) -> Facts:
-    """Compare NumPy with the one that torch was compiled with."""
-    versions = {package.name: package.version for package in reading.packages}
-    installed = versions.get("numpy")
-    with suppress(InvalidVersion):
-        if installed is None or reading.torch is None:
-            return Facts()
-        if (
-            Version(installed).major > 1
-            and Version(reading.torch.version) < _FIRST_OF_NUMPY_2
-        ):
-            message = f"NumPy {installed} is next to torch {reading.torch.version}, which was compiled with NumPy 1"
-            return Facts({"F66": message})
-        if Version(installed).major == 1:
-            return Facts(refutation=f"NumPy {installed} is installed here")
-    return Facts()
-
-
-def lost_files(reading: LocalReading) -> Facts:
-    """Report missing files of torch."""
-    for package in reading.packages:
-        if package.name == "torch" and package.lost:
-            return Facts(
-                {"F167": f"{package.lost[0]} of torch is missing or truncated"}
-            )
-    return Facts()
-
-
-def hidden_gpus(reading: LocalReading) -> Facts:
-    """Report a variable that hides every GPU."""
-    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
-        devices = reading.environ.get(name)
-        if devices is not None and devices.strip() in {"", "-1", "NoDevFiles"}:
-            return Facts({"F15": f"{name} is {devices!r}: no GPU is visible"})
-    return Facts()
+    return Facts(
+        refutation=f"torchvision and torchaudio here fit torch {torch.version}"
+    )
 
 
 def mig(reading: LocalReading) -> Facts:
@@ -296,68 +225,6 @@ def mig(reading: LocalReading) -> Facts:
     if not gpus or any(gpu.mig for gpu in gpus):
         return Facts()
     return Facts(refutation="no GPU here is in MIG mode")
-
-
-def compiler(reading: LocalReading) -> Facts:
-    """Compare nvcc with the CUDA of torch."""
-    toolkit = reading.torch and reading.torch.backend.version
-    found = find_compiler(reading.environ)
-    if found is None:
-        return Facts({"F57": "neither CUDA_HOME nor PATH has an nvcc"})
-    message = f"{found.path} is of CUDA {found.version}"
-    if not toolkit:
-        return Facts()
-    if found.serves(toolkit):
-        return Facts(refutation=f"{message}, and torch of {toolkit}")
-    return Facts({"F57": f"{message}, torch of {toolkit}"})
-
-
-def shared_memory(_reading: LocalReading) -> Facts:
-    """Report a small shared memory."""
-    with suppress(OSError):
-        total = shutil.disk_usage(_SHARED_MEMORY).total
-        if total <= USUAL_SHARED_MEMORY:
-            return Facts({"F69": f"{_SHARED_MEMORY} has {total // _MIB} MiB"})
-    return Facts()
-
-
-def disk(_reading: LocalReading) -> Facts:
-    """Report a full disk."""
-    for place in (Path.home(), Path.cwd()):
-        with suppress(OSError):
-            free = shutil.disk_usage(place).free
-            if free < LEAST_DISK:
-                return Facts({"F70": f"{place} has {free // _MIB} MiB free"})
-    return Facts()
-
-
-def other_libraries(reading: LocalReading) -> Facts:
-    """Report folders of LD_LIBRARY_PATH with copies of torch's libraries."""
-    own = real_path(reading.venv)
-    causes = {}
-    for folder in filter(None, reading.environ.get("LD_LIBRARY_PATH", "").split(":")):
-        if real_path(folder).is_relative_to(own):
-            continue
-        with suppress(OSError):
-            names = os.listdir(folder)  # noqa: PTH208  the loader reads this path
-            for library, entry in (("libcudnn", "F51"), ("libnvJitLink", "F49")):
-                if any(name.startswith(library) for name in names):
-                    causes[entry] = (
-                        f"LD_LIBRARY_PATH has {folder}, which contains another {library}"
-                    )
-    return Facts(causes)
-
-
-def libraries(reading: LocalReading) -> Facts:
-    """Report libraries of a text that are not on this machine."""
-    # Without torch, nothing was installed that could have them.
-    if reading.torch is None:
-        return Facts()
-    for name, path in reading.libraries.items():
-        if path is None:
-            message = f"{name} is neither in {reading.venv} nor on the system"
-            return Facts({"F102": message, "F166": message})
-    return Facts()
 
 
 def _of_vendor(vendor: str) -> Predicate:
@@ -390,30 +257,21 @@ def _of_platform(*keys: str) -> Predicate:
 
 
 PREDICATES: Mapping[str, Predicate] = {
-    "absent-torch": absent_torch,
     "amd": _of_vendor("amd"),
-    "before-ampere": before_ampere,
+    "before-ampere": _since((8, 0), "F80"),
     "code": code,
     "companions": companions,
-    "compiler": compiler,
     "cuda-refuses": cuda_refuses,
-    "disk": disk,
     "driver-525": driver_525,
     "driver-floor": driver_floor,
     "driver-silent": driver_silent,
-    "hidden-gpus": hidden_gpus,
     "idle": idle,
     "in-container": gpu_in_container,
     "intel": _of_vendor("intel"),
     "jetson": _of_platform("jetson"),
-    "libraries": libraries,
-    "lost-files": lost_files,
     "macos": _of_platform("macos"),
     "mig": mig,
-    "numpy": numpy,
-    "old-gpu": old_gpu,
-    "other-libraries": other_libraries,
-    "shared-memory": shared_memory,
+    "old-gpu": _since((7, 5)),
     "windows": _of_platform("windows"),
     "wsl": _of_platform("wsl"),
 }

@@ -16,11 +16,12 @@ from gpuinstall.base.files import open_regular, read_document
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.base.versions import Backend, torch_backend
-from gpuinstall.catalog import Build, load_catalog
+from gpuinstall.catalog import Build, Catalog
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.machine.vendors import rules_for, vendor_of
 from gpuinstall.wheels.gpu_code import read_flags
+from gpuinstall.wheels.learned.store import known_catalog
 from gpuinstall.wheels.torch_wheel import LISTING_LIBRARIES, parse_version
 
 _MIB = 1 << 20
@@ -47,11 +48,18 @@ class LocalReading(Value):
     libraries: Mapping[str, str | None] = {}
     """The libraries in question, with their paths; None if not found."""
 
+    catalog: Catalog = field(default_factory=known_catalog)
+
+    @property
+    def by_name(self) -> Mapping[str, InstalledPackage]:
+        """The packages by name."""
+        return {package.name: package for package in self.packages}
+
     @cached_property
     def rules(self) -> Rules:
         """The rules of the vendor that torch is for."""
         kinds = (self.torch.backend.kind,) if self.torch else ()
-        return rules_for(self.machine, load_catalog(), kinds)
+        return rules_for(self.machine, self.catalog, kinds)
 
     @property
     def gpus(self) -> list[Gpu]:
@@ -62,6 +70,16 @@ class LocalReading(Value):
         """Return the GPUs of a vendor."""
         machine = self.machine
         return [gpu for gpu in machine.gpus if vendor_of(gpu, machine) == vendor]
+
+    def find_torch(self, version: str, backend: Backend) -> InstalledTorch:
+        """Return a torch with its build in the catalog, if any."""
+        serving = self.catalog.serving(backend.kind)
+        with suppress(InvalidVersion):
+            public = Version(Version(version).public)
+            for build in serving.builds_for(self.machine.os, self.machine.arch):
+                if build.torch == public and build.backend == backend:
+                    return InstalledTorch(version, backend, build)
+        return InstalledTorch(version, backend)
 
     def find_library(self, name: str) -> str | None:
         """Return the path of a library in the environment or system."""
@@ -79,49 +97,29 @@ class LocalReading(Value):
 
 def read_environment(venv: Path, machine: Machine) -> LocalReading:
     """Read the files of an environment, which may be missing."""
-    packages = read_packages(packages_folders(venv))
-    torch = _read_torch(venv, machine) or _listed_torch(packages, machine)
-    return LocalReading(machine, venv, packages, torch)
+    reading = LocalReading(machine, venv, read_packages(packages_folders(venv)))
+    return replace(reading, torch=_read_torch(reading))
 
 
-def _read_torch(venv: Path, machine: Machine) -> InstalledTorch | None:
-    """Read the version and architectures from the files of torch."""
-    for folder in packages_folders(venv):
+def _read_torch(reading: LocalReading) -> InstalledTorch | None:
+    """Read the version and architectures of torch, else its metadata."""
+    for folder in packages_folders(reading.venv):
         text = ""
         with suppress(OSError, ValueError):
-            text = read_document(folder / "torch" / "version.py", venv)
+            text = read_document(folder / "torch" / "version.py", reading.venv)
         version, toolkit, *_ = parse_version(text)
         if version:
-            torch = _torch_of(version, torch_backend(version, toolkit), machine)
+            torch = reading.find_torch(version, torch_backend(version, toolkit))
             code = _architectures(folder)
             # The list in torch's own library is more exact than the catalog.
             if torch.build and code:
                 return replace(torch, build=replace(torch.build, code=code))
             return torch
-    return None
-
-
-def _listed_torch(
-    packages: tuple[InstalledPackage, ...], machine: Machine
-) -> InstalledTorch | None:
-    """Return the torch in an environment's metadata, if it has a label."""
-    for package in packages:
-        label = package.version.partition("+")[2]
-        if package.name == "torch" and label:
-            return _torch_of(
-                package.version, torch_backend(package.version, None), machine
-            )
-    return None
-
-
-def _torch_of(version: str, backend: Backend, machine: Machine) -> InstalledTorch:
-    with suppress(InvalidVersion):
-        public = Version(Version(version).public)
-        serving = load_catalog().serving(backend.kind)
-        for build in serving.builds_for(machine.os, machine.arch):
-            if build.torch == public and build.backend == backend:
-                return InstalledTorch(version, backend, build)
-    return InstalledTorch(version, backend)
+    package = reading.by_name.get("torch")
+    # Without a label, the backend is unknown.
+    if package is None or "+" not in package.version:
+        return None
+    return reading.find_torch(package.version, torch_backend(package.version, None))
 
 
 def _architectures(folder: Path) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import pytest
 
 from gpuinstall.base.advice import as_pasted, for_command
 from gpuinstall.base.text import some
-from gpuinstall.catalog.failures.packages import load_packages, load_repositories
+from gpuinstall.catalog.failures.problems import load_packages, load_repositories
 from gpuinstall.catalog.failures.table import (
     load_failures,
     load_lookalikes,

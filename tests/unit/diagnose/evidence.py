@@ -4,7 +4,6 @@ from pathlib import Path
 
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.request import Request
 from gpuinstall.diagnose.checks import CHECKS
 from gpuinstall.diagnose.evidence import DoctorEvidence
 from gpuinstall.environments.packages import InstalledPackage, read_packages
@@ -30,7 +29,6 @@ def doctor_evidence(machine=None, torch=None, **parts):
         "packages": holding(("torch", torch)) if torch else (),
         "catalog": frozen_catalog(),
         "venv": NOWHERE,
-        "request": Request(),
         "torch_index": OFFICIAL,
         **parts,
     }

@@ -11,7 +11,6 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.catalog.failures import table
-from gpuinstall.catalog.failures.observations import Observation, observe
 from gpuinstall.catalog.failures.problems import (
     LINUX,
     FixContext,
@@ -20,9 +19,6 @@ from gpuinstall.catalog.failures.problems import (
     placeholders_in,
 )
 from gpuinstall.catalog.failures.transcript import Passage, Transcript
-
-_Text = str | Transcript
-_Placeholders = Mapping[str, str] | None
 
 RELIABLE = 0.9
 """The minimum weight of a certain cause."""
@@ -73,6 +69,17 @@ class RecognizedCause(Value):
     fix: tuple[str, ...]
 
 
+class Observation(NamedTuple):
+    """An observation in one line."""
+
+    name: str
+    """Its kind and subject: ``missing library cuda/cudnn``, ``cuda 802``."""
+    line: int
+    """The number of the line, from 1."""
+    quotation: str
+    """The line."""
+
+
 class Match(NamedTuple):
     """A failure, and the strongest sign of it in a text."""
 
@@ -84,11 +91,10 @@ class Match(NamedTuple):
 
 
 def classify(
-    text: _Text,
+    text: str,
     machine: Machine | None = None,
     *,
     here: Machine | None = None,
-    placeholders: _Placeholders = None,
 ) -> tuple[RecognizedCause, ...]:
     """Return the causes that a text shows, the likeliest first.
 
@@ -96,14 +102,12 @@ def classify(
         text: The text, or the number of a failure.
         machine: The machine that it comes from.
         here: The machine on which the fix is read, if ``machine`` is unknown. It selects commands, never causes.
-        placeholders: The environment's names in commands.
     """
-    known = known_of(machine) if machine else ()
-    circumstances = Circumstances(text, known)
+    circumstances = Circumstances(text, known_of(machine) if machine else ())
     matches = requested(circumstances.transcript)
     if not matches:
         matches = rank(find_matches(table.load_failures(), circumstances))
-    return causes_of(matches, circumstances, machine or here, placeholders)
+    return causes_of(matches, circumstances, machine or here)
 
 
 def requested(transcript: Transcript) -> list[Match]:
@@ -142,7 +146,7 @@ def causes_of(
     matches: Sequence[Match],
     circumstances: Circumstances,
     machine: Machine | None,
-    placeholders: _Placeholders,
+    placeholders: Mapping[str, str] | None = None,
 ) -> tuple[RecognizedCause, ...]:
     """Return causes with their fixes.
 
@@ -154,15 +158,20 @@ def causes_of(
     """
     if not matches:
         return ()
-    context = circumstances.fix_context(machine).knowing(**placeholders or {})
+    context = circumstances.fix_context(machine)
     context = replace(context, is_legacy=circumstances.hold("legacy-gpu"))
+    words = placeholders or {}
+    python = circumstances.placeholders.get("python", words.get("python"))
+    # The text is from another environment.
+    if python != words.get("python"):
+        words = {name: words[name] for name in words if name == "uv"}
     is_certain = len(matches) == 1 and matches[0].weight >= RELIABLE
     causes = []
     for match in matches[:MOST_CAUSES]:
         failure = match.failure
         # The lines that show a failure are closer to it than the others.
         closest = Circumstances(match.evidence).placeholders_of(True)
-        commands = fix(failure.id, context.knowing(**closest))
+        commands = fix(failure.id, context.knowing(**closest).knowing(**words))
         cause = RecognizedCause(
             failure.id,
             failure.title,
@@ -175,32 +184,24 @@ def causes_of(
     return tuple(causes)
 
 
-def lookalikes(
-    text: _Text,
-    *,
-    here: Machine | None = None,
-    placeholders: _Placeholders = None,
-) -> tuple[RecognizedCause, ...]:
-    """Return errors that only resemble a fault of driver or build.
-
-    The arguments are as for :func:`classify`.
-    """
-    circumstances = Circumstances(text)
-    matches = find_matches(table.load_lookalikes(), circumstances)
-    return causes_of(matches, circumstances, here, placeholders)
-
-
 class Circumstances:
     """The circumstances of a text by name, each evaluated at most once."""
 
-    def __init__(self, text: _Text, known: Iterable[str] = ()) -> None:
+    def __init__(self, text: str | Transcript, known: Iterable[str] = ()) -> None:
         self.transcript = text if isinstance(text, Transcript) else Transcript(text)
         self._known = dict.fromkeys(known, True)
 
     @cached_property
-    def observations(self) -> tuple[Observation, ...]:
-        """The observations in the lines of the text."""
-        return observe(self.transcript.messages)
+    def observations(self) -> list[Observation]:
+        """The observations in the text, in the order of its lines."""
+        found: dict[tuple[int, str], Observation] = {}
+        for kind in table.load_kinds():
+            for pattern in kind.says:
+                for passage in self.transcript.messages.passages(pattern):
+                    name = kind.name_of(passage.match)
+                    seen = Observation(name, passage.line, passage.quotation)
+                    found.setdefault((passage.line, name), seen)
+        return sorted(found.values(), key=lambda seen: seen.line)
 
     def hold(self, name: str) -> bool:
         """Return whether a circumstance or an observation holds."""

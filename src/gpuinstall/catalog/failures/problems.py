@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
+from itertools import product
 from typing import Any
 
 from gpuinstall.base.advice import Advice
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import Value, replace
-from gpuinstall.catalog.failures.packages import driver_steps, release_of
 from gpuinstall.catalog.failures.table import (
     FixTable,
     Step,
@@ -19,11 +20,14 @@ from gpuinstall.catalog.failures.table import (
     load_lookalikes,
     load_problems,
     read_table,
+    rows_of,
 )
 
 ANYWHERE = "any"
 LINUX = "linux"
 
+ELSEWHERE = frozenset(("container", "wsl", "jetson", "windows", "macos"))
+"""The places with a driver from the host, Windows, or JetPack."""
 _RESTART_OF_WSL = Step("wsl.exe --shutdown", "in Windows")
 
 
@@ -101,7 +105,7 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
     """
     values = {
         **read_table("distributions")["placeholders"],
-        "release-of-system": release_of(context.keys),
+        "release-of-system": _release(context.keys),
         **context.placeholders,
     }
     texts: dict[str, str] = {}
@@ -242,11 +246,10 @@ def _package_steps(table: FixTable, context: FixContext) -> tuple[Step, ...]:
     branch = int(context.placeholders.get("branch", defaults["branch"]))
     steps: list[Step] = []
     for action in table.before + table.packages:
-        of_action: tuple[Step, ...] = ()
-        if context.is_legacy:
-            # For the GPUs that current branches no longer drive.
-            of_action = driver_steps(f"{action}-older", context.keys, branch)
-        steps += of_action or driver_steps(action, context.keys, branch)
+        # For GPUs without support in current branches.
+        names = (f"{action}-older", action) if context.is_legacy else (action,)
+        found = (_driver_steps(name, context.keys, branch) for name in names)
+        steps += next(filter(None, found), ())
     if table.before:
         # A later step restarts the machine.
         steps = [replace(step, restart=False) for step in steps]
@@ -263,3 +266,61 @@ def _table(what: str) -> tuple[FixTable, bool]:
         return FixTable({}), False
     failure = {**load_failures(), **load_lookalikes()}[identity]
     return failure.fix, failure.legacy
+
+
+class DriverPackages(Value):
+    """How one system does one thing with the driver."""
+
+    system: str
+    """A distribution, release, or package manager; else ``linux``."""
+    action: str
+    steps: tuple[Step, ...]
+    checked: str
+    """How the names of the packages were: the head of the file tells."""
+    to: int | None = None
+    """The newest branch that the packages have; None: they follow NVIDIA's."""
+    first: str | None = None
+    """The repository that has to be added before."""
+
+
+@cache
+def load_packages() -> tuple[DriverPackages, ...]:
+    """Return the rows in their order: of those that fit, the first counts."""
+    return rows_of(DriverPackages, "packages")
+
+
+@cache
+def load_repositories() -> Mapping[str, tuple[Step, ...]]:
+    """Return the steps that add each repository."""
+    rows = read_table("packages")["repositories"]
+    return FixTable.from_document(rows, "repositories").commands
+
+
+def _driver_steps(
+    action: str,
+    keys: Sequence[str],
+    branch: int,
+) -> tuple[Step, ...]:
+    """Return the steps of an action on a driver, if this system has one.
+
+    Args:
+        action: A name of the file, such as ``install``.
+        keys: The keys of the place, the closest first.
+        branch: The driver's branch.
+    """
+    if not ELSEWHERE.isdisjoint(keys):
+        return ()
+    for key, row in product((*keys, "linux"), load_packages()):
+        # A row of rhel-9 is for rhel-9.4 too.
+        is_system = key == row.system or key.startswith(f"{row.system}.")
+        has_branch = row.to is None or branch <= row.to
+        if row.action == action and is_system and has_branch:
+            repository = load_repositories().get(row.first or "", ())
+            return repository + row.steps
+    return ()
+
+
+def _release(keys: Sequence[str]) -> str:
+    """Return the major release in a key ``debian-12``; empty if unknown."""
+    releases = (key.partition("-")[2] for key in keys)
+    return next(filter(None, releases), "").partition(".")[0]

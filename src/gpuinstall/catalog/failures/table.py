@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -15,8 +15,9 @@ from gpuinstall.base.advice import NOTE
 from gpuinstall.base.codec import read, read_object
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import authored
-from gpuinstall.catalog.failures.pattern import Pattern
 
+# The name of a group, (?P<it>…), is no macro.
+_MACRO = re.compile(r"(?<!\?P)<(?P<name>[a-z-]+)>")
 DATA = Path(__file__).with_name("data")
 _Row = TypeVar("_Row")
 GROUPS = (
@@ -28,6 +29,56 @@ GROUPS = (
     "makers",
     "symptoms",
 )
+
+
+# Of a pattern: a class, an escape or a character, with what repeats it; and what a fixed text is not part of.
+_PIECE = r"(\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|[^\\\[])([*+]?)"
+_CLASS = r"(?<!\\)\[\^?\]?(?:\\.|[^\]\\])*\]"
+_GROUP = r"(?<!\\)\((?:\\.|[^()\\])*\)"
+_VARYING = r"\\?.(?:[?*]|\{[^}]*\})|\\\w|[\0 .^$…+?|]"
+# Nothing repeats without end, so that no text can keep a pattern busy.
+_REPEATS = {"*": "{0,100}", "+": "{1,100}"}
+_BREAKS = {"": r"\s+", "+": r"\s+", "*": r"\s*"}
+
+
+class Pattern(Value):
+    """A message to look for."""
+
+    says: str
+    """A regular expression in lower case.
+
+    A space matches any break, and an ellipsis anything up to the end of a line.
+    """
+
+    @classmethod
+    def parse(cls, says: str) -> Pattern:
+        """Return the pattern of a row."""
+        return cls(says)
+
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        """The regular expression."""
+        says = re.sub(_PIECE, _translated, self.says.replace(" ?", r"\s*"))
+        # A word ends where other letters follow: 显卡RTX 5090上.
+        return re.compile(says, re.MULTILINE | re.ASCII)
+
+    @cached_property
+    def needle(self) -> str:
+        """The longest text in every match; empty if there is none."""
+        says = re.sub(_CLASS, "\0", self.says.replace(r"\\", "\0"))
+        while (outside := re.sub(_GROUP, "\0", says)) != says:
+            says = outside
+        fixed = re.sub(_VARYING, "\0", says).replace("\\", "")
+        return max(fixed.split("\0"), key=len)
+
+
+def _translated(piece: re.Match[str]) -> str:
+    character, repeat = piece.groups()
+    if character == " ":
+        return _BREAKS[repeat]
+    if character == "…":
+        return r"[^\n]{0,160}?"
+    return character.replace(" ", r"\s") + _REPEATS.get(repeat, "")
 
 
 class Sign(Value):
@@ -168,8 +219,6 @@ class Failure(Value):
     """Threads (owner/repository#number) or addresses."""
     here: str | None = None
     """The predicate for a machine, in ``diagnose/predicates.py``."""
-    usual: bool = False
-    """Whether healthy machines may confirm it. It then decides nothing."""
     problems: tuple[ProblemKind, ...] = ()
     """Its codes."""
     legacy: bool = False
@@ -190,6 +239,24 @@ class Failure(Value):
     def is_symptom(self) -> bool:
         """Whether it names no cause."""
         return bool(self.narrows)
+
+
+class ObservationKind(Value):
+    """A row of ``observations.toml``."""
+
+    name: str
+    says: tuple[Pattern, ...]
+    of: Mapping[str, Annotated[re.Pattern[str], re.compile]] = {}
+
+    def name_of(self, match: re.Match[str]) -> str:
+        """Return the name of an observation, with the family of its value."""
+        value = (match.groupdict().get("it") or "").rstrip(".")
+        if not value:
+            return self.name
+        for family, values in self.of.items():
+            if values.fullmatch(value):
+                return f"{self.name} {family}"
+        return f"{self.name} {value}"
 
 
 class Reading(Value):
@@ -267,6 +334,24 @@ def load_distributions() -> tuple[Distribution, ...]:
 def load_readings() -> tuple[Reading, ...]:
     """Return which placeholders of fixes a text may fill; the first row of one that is found counts."""
     return rows_of(Reading, "readings")
+
+
+@cache
+def load_kinds() -> tuple[ObservationKind, ...]:
+    """Load the kinds of observations as shipped."""
+    table = read_table("observations")
+    kinds = []
+    for row in table["observation"]:
+        says = [_expanded(text, table["macros"]) for text in row["says"]]
+        kinds.append(read_object(ObservationKind, {**row, "says": says}))
+    return tuple(kinds)
+
+
+def _expanded(says: str, macros: Mapping[str, str]) -> str:
+    """Expand macros, including nested ones."""
+    while _MACRO.search(says):
+        says = _MACRO.sub(lambda match: macros[match["name"]], says)
+    return says
 
 
 @cache

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate
 from typing import NamedTuple
 
-from gpuinstall.catalog.failures.pattern import Pattern
+from gpuinstall.catalog.failures.table import Pattern
 
 _Numbered = tuple[int, str]
 
@@ -67,11 +67,10 @@ class Passage(NamedTuple):
         return self.match.expand(template).rstrip(".")
 
     def spelled(self, template: str) -> str:
-        """Return the same in the text's capitals, if it is in the text."""
-        value = self.expand(template)
-        quotation = " ".join(self.quotation.split())
-        own = re.search(re.escape(value), quotation, re.IGNORECASE)
-        return own[0] if own else value
+        """Return the same in the text's capitals."""
+        pattern = re.compile(self.match.re.pattern, self.match.re.flags | re.IGNORECASE)
+        own = pattern.search(" ".join(self.quotation.split()))
+        return own.expand(template).rstrip(".") if own else self.expand(template)
 
 
 class _Line(NamedTuple):
@@ -156,11 +155,11 @@ def _is_message(line: str) -> bool:
 
 
 def _lines_to_read(text: str) -> tuple[list[_Numbered], int]:
-    """Return the lines to read with their numbers, and how many are left out."""
+    """Return the lines to read, and the number of unread lines."""
     lines = list(enumerate(text.split("\n"), 1))
     if len(text) <= LONGEST:
         return lines, 0
-    read = _telling(_unlike(lines))
+    read = _shortened(_unlike(lines))
     return read, len(lines) - len({number for number, _ in read})
 
 
@@ -179,31 +178,23 @@ def _unlike(lines: Iterable[_Numbered]) -> list[_Numbered]:
     return unlike
 
 
-def _telling(pieces: list[_Numbered]) -> list[_Numbered]:
-    """Return the first and the last pieces, and those between that speak of a failure, as far as there is room."""
-    room = LONGEST // 3
-    first = _count_within(pieces, room)
-    last = len(pieces) - _count_within(pieces[:first:-1], room)
-    between: dict[str, list[_Numbered]] = defaultdict(list)
-    for piece in pieces[first:last]:
-        for word in _TROUBLE.findall(piece[1].lower()):
-            between[word].append(piece)
-    # Rare words matter most: a training log may have error_rate in every line.
-    rarest_first = sorted(between.values(), key=len)
-    telling = [*dict.fromkeys(chain.from_iterable(rarest_first))]
-    count = _count_within(telling, room)
-    return pieces[:first] + sorted(telling[:count]) + pieces[last:]
+def _shortened(pieces: list[_Numbered]) -> list[_Numbered]:
+    """Return the start, lines between that mention a failure, and the end."""
+    start = _limited(pieces)
+    end = _limited(pieces[: len(start) - 1 : -1])[::-1]
+    between = pieces[len(start) : len(pieces) - len(end)]
+    telling = [piece for piece in between if _TROUBLE.search(piece[1].lower())]
+    return start + _limited(telling) + end
 
 
-def _count_within(pieces: Iterable[_Numbered], characters: int) -> int:
-    """Return how many of the first pieces have so many characters together."""
-    count = 0
-    for _, piece in pieces:
-        characters -= len(piece)
-        if characters < 0:
-            break
-        count += 1
-    return count
+def _limited(pieces: Sequence[_Numbered]) -> list[_Numbered]:
+    """Return the first pieces, with at most a third of all characters."""
+    lengths = accumulate(len(piece) for _, piece in pieces)
+    return [
+        piece
+        for piece, length in zip(pieces, lengths, strict=True)
+        if length <= LONGEST // 3
+    ]
 
 
 def _parts(line: str) -> Iterator[str]:

@@ -6,10 +6,10 @@ import sys
 import time
 from typing import Any
 
-from gpuinstall.catalog.failures.observations import load_kinds
 from gpuinstall.catalog.failures.table import (
     load_circumstances,
     load_failures,
+    load_kinds,
     load_lookalikes,
 )
 

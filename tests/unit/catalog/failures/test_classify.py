@@ -12,11 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuinstall.base.machine import Environment, Machine
-from gpuinstall.catalog.failures.classify import (
-    classify,
-    lookalikes,
-)
+from gpuinstall.catalog.failures.classify import classify
 from gpuinstall.catalog.failures.table import load_failures
+from tests.unit.catalog.failures.subjects import lookalikes
 from tests.unit.plan.machines import jetson, machine
 
 LOGS = Path(__file__).resolve().parents[3] / "data" / "logs"

@@ -9,7 +9,6 @@ import pytest
 from gpuinstall.base.machine import Machine
 from gpuinstall.catalog.failures import table
 from gpuinstall.catalog.failures.classify import classify
-from gpuinstall.catalog.failures.observations import load_kinds
 from gpuinstall.catalog.failures.problems import FixContext, finding_for, fix
 from gpuinstall.catalog.failures.table import (
     Failure,
@@ -18,6 +17,7 @@ from gpuinstall.catalog.failures.table import (
     Sign,
     load_circumstances,
     load_failures,
+    load_kinds,
     load_lookalikes,
 )
 

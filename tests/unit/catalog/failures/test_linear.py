@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gpuinstall.catalog.failures.classify import classify
-from gpuinstall.catalog.failures.pattern import Pattern
+from gpuinstall.catalog.failures.table import Pattern
 from gpuinstall.catalog.failures.transcript import Transcript
 from tests.unit.catalog.failures.attacks import patterns, worst_seconds
 

@@ -7,10 +7,9 @@ from string import Template
 import pytest
 import tomli
 
-from gpuinstall.catalog.failures.classify import classify, lookalikes
-from gpuinstall.catalog.failures.observations import load_kinds, observe
-from gpuinstall.catalog.failures.table import load_failures
-from gpuinstall.catalog.failures.transcript import Transcript
+from gpuinstall.catalog.failures.classify import Circumstances, classify
+from gpuinstall.catalog.failures.table import load_failures, load_kinds
+from tests.unit.catalog.failures.subjects import lookalikes
 
 LOGS = Path(__file__).resolve().parents[3] / "data" / "logs"
 SAID = tomli.loads((LOGS / "observations.toml").read_text("utf-8"))
@@ -29,7 +28,7 @@ def families():
 
 def names_in(text):
     """The names of what a text states."""
-    return {observation.name for observation in observe(Transcript(text))}
+    return {observation.name for observation in Circumstances(text).observations}
 
 
 def test_no_wording_of_a_family_is_lost():

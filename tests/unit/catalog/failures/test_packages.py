@@ -2,8 +2,12 @@
 
 import pytest
 
-from gpuinstall.catalog.failures.packages import load_packages
-from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys
+from gpuinstall.catalog.failures.problems import (
+    FixContext,
+    fix,
+    load_packages,
+    own_keys,
+)
 
 SYSTEMS = (
     "Ubuntu 24.04",

@@ -22,6 +22,7 @@ from gpuinstall.lock.file.target import glibc_needed
 from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE, newest_fact
 from gpuinstall.lock.resolve.knowledge import Fact
 from gpuinstall.lock.resolve.pose import newest_for
+from gpuinstall.lock.resolve.question import public
 from gpuinstall.lock.resolve.resolver import Resolved, Resolver
 from gpuinstall.lock.uv.project import OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
@@ -95,10 +96,12 @@ class AnswerExplanation:
         if torch == question.common:
             limiting = question.limiting_target
             return Obstacle(newest_for(limiting, torch), limiting), newer[-1]
-        kept = question.alternative.preferences.get("torch", "")
-        if kept.partition("+")[0] == str(torch):
-            return Obstacle("", f"the locked torch {torch}"), newer[-1]
         next_why = self._why_not("torch", newer[0]).why
+        if not next_why and self._is_kept("torch"):
+            possible = (
+                one for one in newer[::-1] if not self._why_not("torch", one).why
+            )
+            return Obstacle("", f"the locked torch {torch}"), next(possible)
         # A reason that excludes only the latest is not the deciding one.
         for one in reversed(newer):
             obstacle = self._why_not("torch", one)
@@ -106,6 +109,11 @@ class AnswerExplanation:
             if as_of_next == next_why or not next_why:
                 break
         return obstacle, one
+
+    def _is_kept(self, package: str) -> bool:
+        """Return whether a package has its locked version."""
+        kept = self._question.alternative.preferences.get(package, "")
+        return bool(kept) and public(kept) == public(self._versions[package])
 
     def _fact_against(self, torches: Sequence[str]) -> Fact | None:
         """Return the fact that rejects some builds, if any."""
@@ -136,6 +144,8 @@ class AnswerExplanation:
                 yield newer_glibc
             elif newest > Version(version):
                 why = self._why_not(package, newest).why or self._account(package)
+                if not why and self._is_kept(package):
+                    why = "it is locked"
                 sentence = f"{package} is {version} instead of {newest}"
                 yield f"{sentence}: {why}" if why else sentence
 
@@ -169,14 +179,18 @@ class AnswerExplanation:
     def _why_not(self, package: str, newest: Version) -> Obstacle:
         """Return what excludes a release: a requirement, fact, or package."""
         requested = [one.name for one in self._question.programs]
+        companions = self._index.newest_companions(self._answer.build)
         programs = []
         others = []
         following = []
         fact = None
         for wheel in self._answer.wheels:
-            # A package of the family follows torch.
+            # A package of the family follows torch, also a locked one.
             if package == "torch" and wheel.package in self._index.names():
-                following.append(wheel)
+                newest_companion = companions.get(wheel.package)
+                is_newest = str(newest_companion) == wheel.version.public
+                if is_newest or not self._is_kept("torch"):
+                    following.append(wheel)
             elif wheel.package in requested:
                 programs.append(wheel)
             else:

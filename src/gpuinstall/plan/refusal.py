@@ -9,7 +9,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.requirement import NO_ORIGIN, Constraint, Requirement, names_of
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import CPU
+from gpuinstall.base.versions import CPU, Backend
 from gpuinstall.catalog.catalog import Build
 from gpuinstall.plan.candidates import EvaluatedBuild, NoCandidate, closest, rejections
 from gpuinstall.plan.context import PlanContext
@@ -353,7 +353,11 @@ def _change(
     requirement = limit.requirement
     if requirement is None:
         if limit.field == "backend" and not context.gpus:
-            return f"Run it again with --backend {build.backend}"
+            option = f"--backend {build.backend}"
+            for target in context.demand.request.targets:
+                before = Backend.parse(limit.value).file_tag
+                option = f"--target {target.replace(before, build.backend.file_tag)}"
+            return f"Run it again with {option}"
         place = str(context.demand.request.places.get(limit.value, ""))
         if place.startswith("--"):
             return f"Run it again without {place}"

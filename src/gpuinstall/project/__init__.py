@@ -1,6 +1,6 @@
-"""One run: what a folder says and its caller asks, where packages come from, what is known of builds, the machine.
+"""One run in a folder: its request, sources, catalog, and machine.
 
-Every command and every call of the API begins here, so that they cannot differ.
+Every command and API call opens a run, so their requests cannot differ.
 """
 
 from gpuinstall.project.folder import Settings

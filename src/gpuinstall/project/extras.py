@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import NoBuildError, UsageError
 from gpuinstall.base.request import ANY_TORCH, Request
-from gpuinstall.base.requirement import marker_environment, names_of
+from gpuinstall.base.requirement import names_of
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.lock.request.history import by_hand
 from gpuinstall.lock.request.tools import read_team_lock, team_lock_in
 from gpuinstall.plan import Plan, Rejected, choose
-from gpuinstall.plan.python import RUNNING_PYTHON
+from gpuinstall.project.folder import markers_on
 from gpuinstall.sources.provenance import TEAM_LOCK, recorded_sources
 from gpuinstall.sources.requirements_file import PROJECT, Part, split_part
 
@@ -87,12 +87,12 @@ def torch_limits(project: Project, request: Request) -> tuple[Constraint, ...]:
     builds = project.catalog.builds_for(machine.os, machine.arch)
     torches = {str(build.torch) for build in builds}
     limits: list[Constraint] = []
-    labels: set[str] = set()
+    labels = set[str]()
     for one in chain.from_iterable(extra.torch for extra in extras):
         if one.url or not one.counts(project.markers):
             continue
-        # A label selects a build only for those who request the extra.
-        labels.update(re.findall(r"==[^+,]+\+([\w.]+)", one.clauses))
+        # A label selects a build only if the extra is requested.
+        labels.add((one.pinned or "").partition("+")[2])
         public = re.sub(r"\+[\w.]+", "", one.clauses)
         limit = one.with_specifier(public).constraint
         # A version that the catalog lacks limits nothing.
@@ -101,7 +101,7 @@ def torch_limits(project: Project, request: Request) -> tuple[Constraint, ...]:
     common = torches.copy()
     for limit in limits:
         common = {torch for torch in common if limit.allows(torch)}
-    if len(labels) > 1 or not common:
+    if len(labels - {""}) > 1 or not common:
         parts = [extra.part for extra in extras]
         raise UsageError(
             "extras-conflict",
@@ -135,7 +135,7 @@ def locked_versions(
     if project.settings.only or path is None:
         return ()
     parts = requested_parts(project, request)
-    return read_team_lock(path, _environment(request, machine), parts)
+    return read_team_lock(path, markers_on(machine, request), parts)
 
 
 def with_locked_versions(
@@ -157,15 +157,6 @@ def with_locked_versions(
         if setting.row.tool != TEAM_LOCK or setting.package in releases
     )
     return replace(request, preferred=preferred, sources=sources)
-
-
-def _environment(request: Request, machine: Machine) -> Mapping[str, str]:
-    """Return the values of markers on a machine, with the requested Python."""
-    python = request.python or RUNNING_PYTHON
-    # A specifier selects no single version.
-    if not re.fullmatch(r"3\.\d+", python):
-        python = RUNNING_PYTHON
-    return marker_environment(machine.os, machine.arch, python)
 
 
 def select_extras(
@@ -244,7 +235,7 @@ def _fitting(
     is_cpu = whole.status == "cpu"
     fitting = {}
     reasons = {}
-    environment = _environment(request, machine)
+    environment = markers_on(machine, request)
     for member in members:
         tag = member.backend_on(environment)
         if tag and member.is_for_cpu(environment) != is_cpu:
@@ -305,7 +296,7 @@ def _best(
         catalog: The builds.
         kept: The names of those to prefer.
     """
-    environment = _environment(request, machine)
+    environment = markers_on(machine, request)
     for member in fitting:
         if member.part.path in kept:
             return member
@@ -333,7 +324,7 @@ def _with_extra(member: PartContents, request: Request, machine: Machine) -> Req
         for one in member.listed.requirements
         if one.name not in hand and one not in request.requirements
     )
-    tag = member.backend_on(_environment(request, machine))
+    tag = member.backend_on(markers_on(machine, request))
     preferred = request.preferred_backend if tag in {None, CPU.tag} else tag
     return replace(
         request,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import FOLDERS_OWN, Request
+from gpuinstall.base.requirement import marker_environment
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.request.declaration import (
     Declaration,
@@ -22,6 +24,7 @@ from gpuinstall.lock.request.history import (
     recorded_request,
     without_files,
 )
+from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.sources.configuration import project_limits
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
@@ -38,6 +41,10 @@ if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.lock.file.lock import Lock
+
+
+SINGLE_VERSION = re.compile(r"3\.\d+")
+"""A version of Python instead of a specifier."""
 
 
 class Settings(Value):
@@ -126,6 +133,14 @@ class Contents(Value):
         return replaced
 
 
+def markers_on(machine: Machine, request: Request) -> Mapping[str, str]:
+    """Return the values of markers on a machine, with the requested Python."""
+    # A specifier selects no single version.
+    is_version = SINGLE_VERSION.fullmatch(request.python or "")
+    python = is_version[0] if is_version else RUNNING_PYTHON
+    return marker_environment(machine.os, machine.arch, python)
+
+
 def read_extras(folder: Path, request: Request) -> dict[str, RequirementsFile]:
     """Return the requirements of the extras in a request, by their names."""
     names = [str(folder / extra_path(extra)) for extra in request.extras]
@@ -189,6 +204,6 @@ def read_files(
             hint="gpuinstall install --only torch   # or put the file back",
         )
     reporter.warn(
-        f"{names}: what was requested there stays (gpuinstall lock --only REQ... drops it)"
+        f"{names}; its recorded requirements still apply (gpuinstall lock --only REQ... drops them)"
     )
     return files

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import chain
 from os.path import exists
 from typing import TYPE_CHECKING
@@ -24,6 +23,7 @@ from gpuinstall.project.extras import (
     torch_limits,
     with_locked_versions,
 )
+from gpuinstall.project.folder import SINGLE_VERSION
 from gpuinstall.sources.configuration import NEVER
 from gpuinstall.sources.requirements_file import (
     PROJECT,
@@ -38,15 +38,14 @@ if TYPE_CHECKING:
     from gpuinstall.base.requirement import Requirement
     from gpuinstall.project.run import Project
 
-_VERSION = re.compile(r"3\.\d+")
-_SAID_BY_ONE = (
+_FROM_FIRST = (
     "python",
     "backend",
     "preferred_backend",
     "allowed_backends",
     "newest_per_target",
 )
-"""The fields that the first of these decides:
+"""The fields that one of these decides, the first with a value:
 
 1. the caller, with an option or an argument;
 2. a selected extra;
@@ -172,7 +171,7 @@ def _completed(
     request = settings.request
     speakers = _speakers(project, listed, is_quiet=is_quiet)
     decided = {}
-    for name in _SAID_BY_ONE:
+    for name in _FROM_FIRST:
         values = [getattr(one, name) for one in speakers]
         # An empty list of backends differs from none.
         said = [one for one in values if one or one == ()]
@@ -311,7 +310,7 @@ def _check_python(
     Raises:
         UsageError: It is not.
     """
-    if not python or not config.required_python or not _VERSION.fullmatch(python):
+    if not python or not config.required_python or not SINGLE_VERSION.fullmatch(python):
         return
     from gpuinstall.plan.demand import allows_python, requested_python
 

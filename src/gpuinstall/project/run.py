@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from itertools import chain
@@ -17,7 +16,6 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import (
     TextOrigin,
-    marker_environment,
     names_of,
     normalized,
 )
@@ -31,8 +29,7 @@ from gpuinstall.lock.request.tools import (
     refuse_family_builds,
     team_lock_in,
 )
-from gpuinstall.plan.python import RUNNING_PYTHON
-from gpuinstall.project.folder import Contents, Settings, read_files
+from gpuinstall.project.folder import Contents, Settings, markers_on, read_files
 from gpuinstall.sources import Sources, read_sources
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
@@ -152,7 +149,7 @@ class Project(Value):
             if setting.is_own and without_logins(setting.value) != setting.value:
                 self.reporter.notice(
                     "Login",
-                    f"that of {setting.package} is in no lock: later commands take it from a netrc file or a keyring",
+                    f"no lock has the login of {setting.package}; later commands read it from a netrc file or a keyring",
                 )
         sources.report_chosen(sources.chosen, self.reporter)
         return sources
@@ -223,11 +220,7 @@ class Project(Value):
     @property
     def markers(self) -> Mapping[str, str]:
         """The marker environment of the machine and Python of the request."""
-        python = self.settings.request.python or RUNNING_PYTHON
-        # A specifier selects no single version.
-        if not re.fullmatch(r"3\.\d+", python):
-            python = RUNNING_PYTHON
-        return marker_environment(self.machine.os, self.machine.arch, python)
+        return markers_on(self.machine, self.settings.request)
 
     def here(self, request: Request) -> Machine | None:
         """Return this machine, unless it lacks the requested GPUs."""

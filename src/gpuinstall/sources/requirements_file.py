@@ -63,13 +63,16 @@ _COMMENT = r"(?:^|\s)#.*"
 
 
 class CondaRequest(Value):
-    """What conda packages request, except packages that have wheels."""
+    """The request of conda packages, except packages that have wheels."""
 
     request: Request = FOLDERS_OWN
     """The Python and the backend."""
 
-    without_wheel: tuple[str, ...] = ()
-    """Packages that may be other projects on the index, in conda's syntax."""
+    without_wheel: tuple[tuple[str, str], ...] = ()
+    """Packages that may be other projects on the index.
+
+    Each has its name, and its specification in conda's syntax without a channel.
+    """
 
     def note(self, requested: Collection[str] = ()) -> str:
         """Return the packages that are not installed, with two commands.
@@ -77,12 +80,11 @@ class CondaRequest(Value):
         Args:
             requested: Names that are requested elsewhere.
         """
-        missing: dict[str, str] = {}
-        for text in self.without_wheel:
-            package = text.rpartition("::")[2]
-            name = re.split(r"[^\w.-]", package)[0]
-            if normalized(name) not in requested:
-                missing[name] = package
+        missing = {
+            name: package
+            for name, package in self.without_wheel
+            if normalized(name) not in requested
+        }
         if not missing:
             return ""
         packages = missing.values()

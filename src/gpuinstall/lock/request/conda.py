@@ -180,10 +180,15 @@ class _Spec(Value):
 
     @classmethod
     def parse(cls, text: str, origin: TextOrigin) -> Self:
-        """Parse ``name=1.2=build``, ``name >=1.2 build``, or ``name[…]``."""
+        """Parse ``name=1.2=build``, ``name >=1.2 build``, or ``name[…]``.
+
+        Raises:
+            UsageError: It has another form.
+        """
         match = re.fullmatch(_PACKAGE, text.strip())
         if match is None:
-            return cls(text, text, origin)
+            message = f"{origin}: {shorten(text)!r} is not a conda package"
+            raise UsageError("requirements-malformed", message)
         name, constraint, brackets = match.groups()
         compact = re.sub(r"([<>=!~,|])\s+|\s+(?=[,|])", r"\1", constraint.strip())
         version, _, build = compact.partition(" ")
@@ -319,7 +324,7 @@ def conda_requirements(specs: Sequence[_Spec]) -> RequirementsFile:
         elif spec.name in table["tools"] or not (
             spec.name in table["brought"] or spec.name in table["preferences"]
         ):
-            without_wheel.append(spec.text)
+            without_wheel.append((spec.name, spec.text.rpartition("::")[2]))
     backends = _backends(specs, table["preferences"], table["wheels"])
     places |= backends
     is_for_cpu = CPU.tag in backends

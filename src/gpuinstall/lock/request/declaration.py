@@ -254,13 +254,13 @@ def read_inputs(name: str) -> RequirementsFile:
     """
     file, part = split_part(name)
     path = requirements_path(file)
-    what = "a lock and no file of requirements"
+    kind = "a lock and no file of requirements"
     advice = advise_lock(path)
     if path.suffix == ".py" and "# /// script" in read_listed(path):
-        what = "a script with inline requirements"
+        kind = "a script with inline requirements"
         advice = f"uv run {quoted(path)}"
     if advice:
-        raise UsageError("requirements-malformed", f"{path} is {what}", hint=advice)
+        raise UsageError("requirements-malformed", f"{path} is {kind}", hint=advice)
     if path.suffix in {".yml", ".yaml"}:
         # Few folders have such a file, and a plan need not load the reader.
         from gpuinstall.lock.request.conda import read_conda
@@ -271,9 +271,7 @@ def read_inputs(name: str) -> RequirementsFile:
     with reading(path):
         document = parse_pyproject(read_listed(path))
         if part is None:
-            written = project_dependencies(document, path)
-            return _from_folder(written, document, path)
-    with reading(path):
+            return _from_folder(project_dependencies(document, path), document, path)
         written = ProjectParts(document, path).requirements(part)
         return _from_folder(written, document, path, part)
 
@@ -447,52 +445,35 @@ def _adoptable_parents(start: Path) -> Iterator[Path]:
 
 def _is_project(folder: Path) -> bool:
     """Return whether a parent has dependencies, settings, or a lock."""
-    document = _read_tables(folder / PROJECT)
-    tool = document.get("tool")
-    poetry = tool.get("poetry") if isinstance(tool, dict) else None
-    if _has_own_table(document) or any(
-        map(_has_dependencies, (document.get("project"), poetry))
-    ):
-        return True
-    # The copy of a lock in an environment makes it no project.
-    is_environment = isfile(folder / "pyvenv.cfg")
-    return not is_environment and any(
-        _has_own_table(_read_tables(path)) for path in locks_in(folder)
-    )
+    return any(map(_has_request, (folder / PROJECT, *_locks(folder))))
 
 
-def _read_tables(path: Path) -> Table:
-    """Return a parent's document, empty if it is unreadable."""
-    with suppress(OSError, ValueError):
-        return parse_toml(read_document(path, path.parent))
-    return {}
+def _locks(folder: Path) -> list[Path]:
+    """Return the locks of a folder; of an environment, none."""
+    return [] if isfile(folder / "pyvenv.cfg") else locks_in(folder)
 
 
-def _has_own_table(document: Table) -> bool:
-    """Return whether a document has ``[tool.gpuinstall]``."""
-    tool = document.get("tool")
-    return isinstance(tool, dict) and "gpuinstall" in tool
+def _has_request(path: Path) -> bool:
+    """Return whether a file has dependencies or ``[tool.gpuinstall]``."""
+    # An unreadable file of a parent requests nothing.
+    with suppress(OSError, ValueError, UsageError):
+        document = parse_pyproject(read_document(path, path.parent))
+        tool = table_in(document, "tool")
+        tables = (table_in(document, "project"), table_in(tool, "poetry"))
+        return "gpuinstall" in tool or any(map(_has_dependencies, tables))
+    return False
 
 
-def _has_dependencies(table: object) -> bool:
+def _has_dependencies(table: Table) -> bool:
     """Return whether ``[project]`` or ``[tool.poetry]`` has dependencies."""
-    if not isinstance(table, dict):
-        return False
-    dynamic = table.get("dynamic")
-    is_dynamic = isinstance(dynamic, list) and "dependencies" in dynamic
-    return is_dynamic or any(
-        table.get(key) for key in ("dependencies", "optional-dependencies", "group")
-    )
+    keys = ("dependencies", "optional-dependencies", "group")
+    return "dependencies" in table.get("dynamic", ()) or any(map(table.get, keys))
 
 
 def _requests(folder: Path) -> bool:
     """Return whether a folder has a lock, environment, or request."""
     names = (*PROJECT_FILES, *_DECLARING, *_EXPORTED_BY, ".venv")
-    # The copy of a lock in an environment makes it no project.
-    is_environment = exists(folder / "pyvenv.cfg")
-    if not is_environment and locks_in(folder):
-        return True
-    return any(exists(folder / name) for name in names)
+    return bool(_locks(folder)) or any(exists(folder / name) for name in names)
 
 
 def by_place(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.requirement import Requirement, names_of
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import PAIRED, Build, Catalog
 from gpuinstall.lock.file.target import (
     GLIBC,
@@ -46,9 +44,6 @@ class LockRequest(Value):
     builds_here: bool = True
     """Whether packages without a wheel are built on this machine."""
 
-    is_of_target: bool = False
-    """Whether the user requests a target instead of a machine."""
-
     written: Request | None = None
     """The user's request, which the lock records; None: ``request``.
 
@@ -76,10 +71,9 @@ class LockRequest(Value):
         """
         return cls(
             machine_for_target(target, glibc),
-            replace(request, backend=target.backend),
+            replace(request, backend=target.backend, targets=(str(target),)),
             catalog,
             builds_here=False,
-            is_of_target=True,
             written=written,
         )
 
@@ -112,6 +106,11 @@ class LockRequest(Value):
         return str(Target(self.request.backend, machine.os, machine.arch))
 
     @property
+    def is_of_target(self) -> bool:
+        """Whether the user requests a target instead of a machine."""
+        return bool(self.request.targets)
+
+    @property
     def names_programs(self) -> bool:
         """Whether it requests packages that torch's release does not fix."""
         return not names_of(self.request.requirements) <= PAIRED
@@ -139,14 +138,7 @@ class LockRequest(Value):
         if torch:
             pinned = pin_torch(request.requirements, str(torch))
             request = replace(request, requirements=pinned)
-        outcome = choose(self.machine, request, self.catalog, programs)
-        if isinstance(outcome, Rejected) and self.is_of_target:
-            # The user requested a target and no backend.
-            target = str(Target(CPU.tag, self.machine.os, self.machine.arch))
-            option = "--target " + target.replace(CPU.tag, r"\1")
-            fix = outcome.fix and re.sub(r"--backend ([\w.]+)", option, outcome.fix)
-            return replace(outcome, fix=fix)
-        return outcome
+        return choose(self.machine, request, self.catalog, programs)
 
     @property
     def plan(self) -> Plan:
@@ -162,9 +154,10 @@ class LockRequest(Value):
                 yield rules, gpu
 
     def target(self, build: Build) -> Target:
-        """Return what its lock is for: a known machine's own glibc, or one old enough for every machine that runs the build.
+        """Return the target of its lock.
 
-        Its macOS is always that old.
+        Its glibc is the machine's, or the oldest with which the build runs. Its macOS
+        is always the oldest.
         """
         machine = self.machine
         macos = (UV_MACOS, build.macos or MACOS)

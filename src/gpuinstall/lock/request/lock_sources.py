@@ -72,7 +72,7 @@ def check_hosts(
                 hint = f"{export_commands(dict.fromkeys(locked))}   # if you trust this index: it was locked from there"
             raise LockError(
                 "lock-source",
-                f"{lock.name} takes {', '.join(refused)} from {host}, which is not one of the configured sources",
+                f"{lock.name} has {', '.join(refused)} from {host}, which is not a configured source",
                 hint=hint,
             )
         role = ": the source of torch" if "torch" in packages else ""

@@ -19,7 +19,7 @@ class Read(NamedTuple):
     python: str | None = None
     backend: str | None = None
     preferred_backend: str | None = None
-    without_wheel: tuple[str, ...] = ()
+    without_wheel: tuple[tuple[str, str], ...] = ()
 
 
 CASES = {
@@ -52,7 +52,7 @@ CASES = {
         required("dask", "bokeh", "s3fs==2024.1.*", "matplotlib", "fastai")
     ),
     ("conda-forge::ffmpeg >=6", "gcc_linux-64=11"): Read(
-        without_wheel=("conda-forge::ffmpeg >=6", "gcc_linux-64=11")
+        without_wheel=(("ffmpeg", "ffmpeg >=6"), ("gcc_linux-64", "gcc_linux-64=11"))
     ),
     # Names of conda-forge, and build strings.
     ("pytorch-gpu>=2.4", "cuda-version=12.6"): Read(
@@ -73,9 +73,9 @@ CASES = {
         preferred_backend="cu126",
     ),
     ("cuda-version=12.4", "cuda-nvcc=12.4", "cupy"): Read(
-        preferred_backend="cu124", without_wheel=("cuda-nvcc=12.4", "cupy")
+        preferred_backend="cu124",
+        without_wheel=(("cuda-nvcc", "cuda-nvcc=12.4"), ("cupy", "cupy")),
     ),
-    ("", "??"): Read(without_wheel=("", "??")),
 }
 
 
@@ -118,12 +118,21 @@ def test_unknown_conda_version_is_no_empty_bound(tmp_path, text):
     assert caught.value.message == message
 
 
+@pytest.mark.parametrize("text", ["", "??", "=1.0"])
+def test_text_that_is_no_conda_package_is_rejected(tmp_path, text):
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path, "tqdm", text)
+    path = tmp_path / "environment.yaml"
+    assert caught.value.message == f"{path}, line 3: {text!r} is not a conda package"
+
+
 def test_packages_without_wheel_are_reported():
-    gcc = CondaRequest(without_wheel=("conda-forge::ffmpeg >=6", "gcc=11"))
+    gcc = CondaRequest(without_wheel=(("ffmpeg", "ffmpeg >=6"), ("gcc", "gcc=11")))
     assert gcc.note() == (
         "not installed, because the index may have other projects with these names: ffmpeg >=6, gcc=11; "
         "if they are the same: gpuinstall install ffmpeg gcc; "
         "if only conda has them: conda install 'ffmpeg >=6' gcc=11"
     )
     assert CondaRequest().note() == ""
-    assert CondaRequest(without_wheel=("Six=1", "gcc")).note({"six", "gcc"}) == ""
+    six = CondaRequest(without_wheel=(("Six", "Six=1"), ("gcc", "gcc")))
+    assert six.note({"six", "gcc"}) == ""

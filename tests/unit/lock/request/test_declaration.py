@@ -107,7 +107,7 @@ def test_conda_environment_has_pip_part_and_wheels(
     assert written(listed.constraints) == ("-c rich<15",)
     [conda] = listed.conda
     assert conda.request.python == "3.11"
-    assert conda.without_wheel == ("conda-forge::ffmpeg >=6",)
+    assert conda.without_wheel == (("ffmpeg", "ffmpeg >=6"),)
 
 
 def test_project_is_read_as_requirements(tmp_path):

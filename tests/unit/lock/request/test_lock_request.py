@@ -5,6 +5,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest, pin_torch
 from gpuinstall.lock.resolve.pose import pose_together
+from gpuinstall.plan import Rejected
 from tests.frozen import frozen_catalog
 from tests.lab.parsed import required, written
 
@@ -52,3 +53,9 @@ def test_pin_replaces_torch_and_keeps_its_extras():
     pinned = pin_torch(asked, "2.13.0+cu126")
     assert written(pinned) == ("torch[opt-einsum]==2.13.0", "numpy")
     assert written(pin_torch(required("vllm"), "2.13.0")) == ("torch==2.13.0", "vllm")
+
+
+def test_refusal_of_target_suggests_another_target():
+    [one] = lock_requests("rocm6.4-linux-x86_64", requirements=["torch==2.6.0"])
+    assert isinstance(one.outcome, Rejected)
+    assert "Run it again with --target rocm6-2-4: torch" in str(one.outcome.fix)

@@ -66,7 +66,7 @@ class AnswerExplanation:
         """Return what the requested programs require of torch."""
         chosen = self._answer.build
         unserved = {}
-        for version, build in self._index.builds.items():
+        for version, build in self._index.builds().items():
             if build == chosen:
                 break
             if build.torch == chosen.torch:
@@ -131,7 +131,7 @@ class AnswerExplanation:
         """
         facts = self._known.facts.values()
         reported = {fact.package for fact in facts if self._is_newer(fact)}
-        newest_releases = {**self._index.newest_releases}
+        newest_releases = {**self._index.newest_releases()}
         # The message of a relaxed torch mentions its companions.
         if not self._question.wanted.request.relax:
             newest_releases |= self._index.newest_companions(self._answer.build)
@@ -196,7 +196,7 @@ class AnswerExplanation:
             else:
                 others.append(wheel)
         if package == "torch":
-            builds = self._index.builds.items()
+            builds = self._index.builds().items()
             known = self._fact_against(
                 [version for version, build in builds if build.torch == newest]
             )
@@ -238,7 +238,7 @@ class AnswerExplanation:
 
     def _why_older(self, wheel: Wheel, package: str) -> str:
         """Return why a requirer is older, if its latest release would do."""
-        newest = self._index.newest_releases.get(wheel.package)
+        newest = self._index.newest_releases().get(wheel.package)
         if newest is None or newest <= Version(wheel.version.public):
             return ""
         demand = self._unmet(wheel.package, newest, ignored={package})

@@ -76,7 +76,7 @@ class AnswerInspector:
     def __init__(self, question: Question, index: PackageIndex) -> None:
         self.question = question
         self.index = index
-        self.inspector = Inspector(index.builds, question.gpus, question.counts)
+        self.inspector = Inspector(index.builds(), question.gpus, question.counts)
         self.inspected: dict[Wheel, Compatibility] = {}
         self._of_torch: dict[str, list[Requirement]] = {}
         # For the CPU, and for builds that are their own answer, there is no question.
@@ -91,7 +91,7 @@ class AnswerInspector:
 
         A member is of interest only if it is not for the selected build.
         """
-        name = self.index.builds[answer.torch].name
+        name = self.index.builds()[answer.torch].name
         for wheel in answer.wheels:
             package = wheel.package
             if package == "torch" or answer.torch in self._paired_with(wheel):
@@ -106,7 +106,7 @@ class AnswerInspector:
 
     def _paired_with(self, wheel: Wheel) -> frozenset[str]:
         """Return the builds that the catalog pairs a package with."""
-        builds = self.index.builds
+        builds = self.index.builds()
         if wheel.package not in self.index.read_pages():
             return frozenset(builds)
         companions = Companions((), self.question.catalog)
@@ -212,7 +212,7 @@ class AnswerInspector:
 
     def sources(self, answer: Answer) -> Iterator[Fact]:
         """Yield packages to build whose names exclude these GPUs."""
-        build = self.index.builds[answer.torch]
+        build = self.index.builds()[answer.torch]
         for package in sdists(answer):
             cuda = name_cuda(package)
             if cuda is None or self.is_optional(package):
@@ -316,7 +316,7 @@ class AnswerInspector:
 
     def may_come_first(self, found: Compatibility, answer: Answer) -> bool:
         """Return whether only its older CUDA keeps a wheel from a torch."""
-        build = self.index.builds[answer.torch]
+        build = self.index.builds()[answer.torch]
         row = found.verdicts[answer.torch].row
         loads = loads_with(row.torch, build) is not False
         return loads and needs_older_cuda(row, build)

@@ -55,7 +55,7 @@ class OlderReleases:
         # A dependency must run with the selected torch, a requested package with any.
         self.builds = frozenset([answer.torch])
         if inspector.is_requested(package, known):
-            self.builds = frozenset(inspector.index.builds)
+            self.builds = frozenset(inspector.index.builds())
         self.wheels = self._candidates()
         self.trials: dict[int, Trial] = {}
         self.rejections = Counter([_cause(rejected, answer)])

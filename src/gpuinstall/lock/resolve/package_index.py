@@ -11,7 +11,7 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
@@ -80,6 +80,12 @@ class PackageIndex:
         self._copied = set[str]()
         """The packages of PyTorch's index that are from the default index."""
         self._is_for_cpu = self.backends == (CPU.tag,)
+        # Each is read at its first call.
+        self.builds = cache(self._read_builds)
+        self.newest_releases = cache(self._read_newest_releases)
+        self.pages_of_sources = cache(self._read_pages_of_sources)
+        self._listed = cache(self._read_listed)
+        self._bindable = cache(self._read_bindable)
 
     # Pages.
 
@@ -91,12 +97,12 @@ class PackageIndex:
     def read_pages(self) -> _WheelPages:
         """Return the wheels of each bound package whose page was read."""
         self.read(self._needed)
-        return {**self._unlisted, **self._pages, **self._extensions}
+        return {**self._unlisted(), **self._pages, **self._extensions}
 
     def unread(self) -> frozenset[str]:
         """Return the packages with an unread page of a source of torch."""
         self.read(self._needed)
-        return self._bindable.difference(self._pages, self._copied)
+        return self._bindable().difference(self._pages, self._copied)
 
     @cached_property
     def _needed(self) -> set[str]:
@@ -115,30 +121,27 @@ class PackageIndex:
     def _extensions(self) -> _WheelPages:
         return {**load_extensions().unclaimed, **self.question.files}
 
-    @cached_property
-    def _bindable(self) -> frozenset[str]:
-        """The packages that a source of torch may list."""
+    def _read_bindable(self) -> frozenset[str]:
+        """Return the packages that a source of torch may list."""
         sources = self.session.sources
         # With an extra index, uv would query it before the default index.
         if not self.has_own_source and not sources.has_further_indexes:
             return frozenset()
         family = self.question.catalog.family
         # The page of some mirrors lists only a part of their packages.
-        if {"torch", "torchvision"} <= self._listed and not sources.find_links:
+        if {"torch", "torchvision"} <= self._listed() and not sources.find_links:
             # Triton is required by a GPU build, and on a CPU from the default index.
-            family &= self._listed | self.question.requested | {"triton"}
-        return family.union(self._listed).difference(self._extensions)
+            family &= self._listed() | self.question.requested | {"triton"}
+        return family.union(self._listed()).difference(self._extensions)
 
-    @cached_property
     def _unlisted(self) -> _WheelPages:
-        """The empty pages of packages that no source of torch lists."""
-        if not self._bindable:
+        """Return empty pages of packages that no source of torch lists."""
+        if not self._bindable():
             return {}
-        return dict.fromkeys(self.question.catalog.family - self._bindable, ())
+        return dict.fromkeys(self.question.catalog.family - self._bindable(), ())
 
-    @cached_property
-    def _listed(self) -> frozenset[str]:
-        """The torch index's packages, except copies of the default index's."""
+    def _read_listed(self) -> frozenset[str]:
+        """Return the packages that only the index of torch lists."""
         backends = self.backends if self.has_own_source else ()
         names = side_by_side(self._listed_for, backends)
         return frozenset[str]().union(*names)
@@ -154,7 +157,7 @@ class PackageIndex:
 
     def read(self, names: Iterable[str]) -> None:
         """Read the pages of bound packages."""
-        bound = self._bindable.intersection(names)
+        bound = self._bindable().intersection(names)
         unread = sorted(bound.difference(self._pages, self._copied))
         answers = side_by_side(self._page, unread)
         for name, wheels in zip(unread, answers, strict=True):
@@ -174,7 +177,7 @@ class PackageIndex:
         is_requested = name in self.question.requested - {"torch"}
         # No CPU build requires Triton: programs have it from the default index.
         is_program = is_requested or (name == "triton" and self._is_for_cpu)
-        if listed or name in self._listed or not is_program:
+        if listed or name in self._listed() or not is_program:
             return listed
         # uv would query the extra indexes first.
         if sources.extra_indexes:
@@ -198,9 +201,8 @@ class PackageIndex:
                 return answer
             self.read(answer.names)
 
-    @cached_property
-    def pages_of_sources(self) -> dict[str, tuple[PageFile, ...]]:
-        """The files of packages that a project file binds to one index.
+    def _read_pages_of_sources(self) -> dict[str, tuple[PageFile, ...]]:
+        """Return the files of packages that a project binds to one index.
 
         Raises:
             InstallationError: The index of a requested package does not answer.
@@ -218,9 +220,8 @@ class PackageIndex:
                 pages[name] = ()
         return pages
 
-    @cached_property
-    def builds(self) -> dict[str, Build]:
-        """The builds by the version of their torch for uv, the best first."""
+    def _read_builds(self) -> dict[str, Build]:
+        """Return the builds by the version of torch for uv, the best first."""
         builds: dict[str, Build] = {}
         torches = self.read_pages().get("torch")
         listed = {str(wheel.version) for wheel in torches or ()}
@@ -326,9 +327,8 @@ class PackageIndex:
 
     # Programs.
 
-    @cached_property
-    def newest_releases(self) -> dict[str, Version | None]:
-        """The requested programs with their latest allowed release.
+    def _read_newest_releases(self) -> dict[str, Version | None]:
+        """Return the requested programs with their latest allowed release.
 
         None: only uv can tell it.
         """

@@ -68,7 +68,7 @@ def _is_of_newest(fact: Fact, resolver: Resolver) -> bool:
 
 def _other_name(package: str, resolver: Resolver) -> str:
     """Return the package for the CUDA of torch, if it has another name."""
-    toolkit = next(iter(resolver.index.builds.values())).toolkit
+    toolkit = next(iter(resolver.index.builds().values())).toolkit
     name = name_for_cuda(package, toolkit[0]) if toolkit else None
     if toolkit is None or name in {None, package} or not name:
         return ""
@@ -81,7 +81,7 @@ def _program_with(package: str, refused: Refused, resolver: Resolver) -> str:
     """Return the requested package that requires another, or that one."""
     if resolver.inspector.is_requested(package, refused.known):
         return package
-    for name in resolver.index.newest_releases:
+    for name in resolver.index.newest_releases():
         requirements = _requirements_of_newest(name, refused, resolver)
         if any(one.name == package for one in requirements):
             return name
@@ -107,7 +107,7 @@ def _refused_by_machine(
         return conflict
     others = [one for one in question.requirements if one.name != "torch"]
     refusals = list[Rejected]()
-    for name in resolver.index.newest_releases:
+    for name in resolver.index.newest_releases():
         for torch in _requirements_of_newest(name, refused, resolver):
             if torch.name != "torch" or not torch.specifier:
                 continue

@@ -159,7 +159,7 @@ class Resolver:
 
         Its METADATA must allow a build of torch. A release without a wheel counts.
         """
-        listed = self.index.newest_releases[package]
+        listed = self.index.newest_releases()[package]
         wheels = self.index.releases(package)
         excluded = known.excluded(package)
         if listed not in wheels and str(listed) not in excluded:
@@ -173,7 +173,7 @@ class Resolver:
 
     def all_newest(self) -> bool:
         """Return whether METADATA allows all the latest programs."""
-        programs = self.index.newest_releases
+        programs = self.index.newest_releases()
         newest = side_by_side(partial(self.newest, known=Knowledge()), programs)
         return newest == [*programs.values()]
 
@@ -185,7 +185,7 @@ class Resolver:
         answer, known = resolved.answer, resolved.known
         behind = {}
         fixed = []
-        for package, listed in self.index.newest_releases.items():
+        for package, listed in self.index.newest_releases().items():
             version = answer.versions.get(package)
             is_kept = package in self.question.alternative.preferences
             if not version or not listed or is_kept or is_library_of_torch(package):
@@ -223,7 +223,7 @@ class Resolver:
 
     def _is_better(self, first: Resolved, second: Resolved) -> bool:
         pairs = {}
-        for package in self.index.newest_releases:
+        for package in self.index.newest_releases():
             before = first.answer.versions.get(package)
             after = second.answer.versions.get(package)
             is_kept = package in self.question.alternative.preferences
@@ -240,7 +240,7 @@ class Resolver:
         if (
             is_newer
             and is_older
-            and not inspected.isdisjoint(self.index.newest_releases)
+            and not inspected.isdisjoint(self.index.newest_releases())
         ):
             days = [self._oldest_day(one, pairs) for one in (first, second)]
             return days[1] > days[0]

@@ -107,7 +107,7 @@ def served_pages(
         chosen: The selected build, whose source comes first; None: any build.
     """
     family = index.pages_beside(chosen) if chosen else index.read_pages()
-    return {**index.pages_of_sources, **family, **question.files, **known.files}
+    return {**index.pages_of_sources(), **family, **question.files, **known.files}
 
 
 def decides_torch(requirement: Requirement, index: PackageIndex) -> bool:
@@ -132,7 +132,7 @@ def _answer(document: Mapping[str, Any], index: PackageIndex) -> Answer:
     return Answer(
         packages,
         document[MISSING_EXTRAS],
-        index.builds[torch],
+        index.builds()[torch],
         torch,
         frozenset(dropped),
     )
@@ -143,7 +143,7 @@ def _ranked(index: PackageIndex) -> list[str]:
 
     uv tries the best build first.
     """
-    builds = list(index.builds)
+    builds = list(index.builds())
     return builds if index.session.sources.takes_lowest else builds[::-1]
 
 
@@ -258,7 +258,7 @@ def _running(
     versions = previous.versions if previous else {}
     return {
         version: build
-        for version, build in index.builds.items()
+        for version, build in index.builds().items()
         if not known.rejects(versions, version)
     }
 
@@ -266,7 +266,7 @@ def _running(
 def _virtual_pages(
     question: Question, index: PackageIndex
 ) -> dict[str, tuple[Wheel, ...]]:
-    builds = (placeholder_wheel(BUILD, number) for number in range(len(index.builds)))
+    builds = (placeholder_wheel(BUILD, number) for number in range(len(index.builds())))
     pages = {BUILD: tuple(builds), NOWHERE: ()}
     for pin in question.alternative.optional_pins:
         name = f"{PIN}{pin.name}"
@@ -280,7 +280,7 @@ def _rows(
     """Yield METADATA of virtual packages and of releases with facts."""
     ranked = _ranked(index)
     for number, version in enumerate(ranked):
-        torch = index.builds[version].torch
+        torch = index.builds()[version].torch
         further = [one.text for release, one in known.beside_torch if release == torch]
         yield metadata_row(BUILD, str(number), [f"torch==={version}", *further])
     optional = question.alternative.optional_pins

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from gpuinstall.base.requirement import Constraint, Requirement
+from packaging.version import Version
+
+from gpuinstall.base.requirement import Constraint, Requirement, names_of
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.request.lock_sources import extension_row
 from gpuinstall.lock.resolve.extensions import choose_prebuilt
 from gpuinstall.lock.resolve.inspect import AnswerInspector, sdists, wheel_fact
-from gpuinstall.lock.resolve.knowledge import Answer, Knowledge
+from gpuinstall.lock.resolve.knowledge import Answer, Fact, Knowledge
 from gpuinstall.lock.resolve.older import older_facts
 from gpuinstall.lock.uv.builds import build_tools
 from gpuinstall.wheels.compatibility import Compatibility
-
-if TYPE_CHECKING:
-    from packaging.version import Version
 
 
 def learn(answer: Answer, known: Knowledge, inspector: AnswerInspector) -> Knowledge:
@@ -31,6 +29,7 @@ def learn(answer: Answer, known: Knowledge, inspector: AnswerInspector) -> Knowl
         grown = _inspected(answer, grown, inspector)
         grown |= Knowledge.of(inspector.sources(answer))
     grown |= Knowledge(beside_torch=tuple(_constraints(answer, inspector)))
+    grown |= Knowledge.of(_prereleases(answer, grown, inspector))
     if grown.for_uv == known.for_uv:
         grown |= Knowledge(files=_prebuilt(answer, grown, inspector))
     if grown.for_uv == known.for_uv:
@@ -81,6 +80,33 @@ def _constraints(
         version = answer.versions.get(constraint.name)
         if version and not constraint.allows(version):
             yield torch, constraint
+
+
+def _prereleases(
+    answer: Answer, known: Knowledge, inspector: AnswerInspector
+) -> Iterator[Fact]:
+    """Exclude pre-releases that uv selects because facts exclude the rest.
+
+    The facts are about a package or about the requirements of its latest release.
+    """
+    index = inspector.index
+    excluded = {fact.package for fact in known.facts.values() if fact.excludes}
+    for package, version in answer.versions.items():
+        if not excluded or not Version(version).is_prerelease:
+            continue
+        limits = index.limits(package)
+        if any(one.specifier and one.specifier.prereleases for one in limits):
+            continue
+        newest = next(iter(index.releases(package).values()), None)
+        if newest is None:
+            continue
+        required = names_of(index.metadata_requirements(newest))
+        if excluded.isdisjoint({package, *required}):
+            continue
+        versions = {str(one.version) for one in index.wheels_of(package)}
+        for other in {version, *versions}:
+            if Version(other).is_prerelease:
+                yield Fact(package, other, builds=frozenset())
 
 
 def _prebuilt(

@@ -72,8 +72,6 @@ class OlderReleases:
             elif found is not None or self._is_refused:
                 yield self._assumed(place)
             # Otherwise, the latest release that no fact excludes is selected.
-        if found is None and self._is_refused:
-            yield from self._prereleases()
 
     @property
     def _is_refused(self) -> bool:
@@ -192,17 +190,6 @@ class OlderReleases:
         if trial and trial.fact:
             why = trial.fact.unread
         return _skipped(self.wheels[place], why)
-
-    def _prereleases(self) -> Iterator[Fact]:
-        """Exclude pre-releases, which uv would select otherwise."""
-        package = self.rejected.wheel.package
-        index = self.inspector.index
-        for limit in index.limits(package):
-            if limit.specifier and limit.specifier.prereleases:
-                return
-        for wheel in index.wheels_of(package):
-            if wheel.version.is_prerelease:
-                yield Fact(package, str(wheel.version), builds=frozenset())
 
 
 def _cause(found: Compatibility, answer: Answer) -> str:

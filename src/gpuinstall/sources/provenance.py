@@ -265,7 +265,8 @@ class SourceSetting(Value):
             return ""
         is_replaced = self.effect is Effect.UNRELATED and self.row.instead
         if self.effect is Effect.REFUSED or is_replaced:
-            return f"instead: {self.row.instead}"
+            instead = self.row.instead.replace("ADDRESS", without_logins(self.value))
+            return f"instead: {instead}"
         row: EffectRow = self.effect.value
         return row.why_ignored
 

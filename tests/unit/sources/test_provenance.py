@@ -315,7 +315,7 @@ PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["mine"]\n'
 
 
 CORP = f'name = "corp"\nurl = "{INDEX}"\n'
-ONLY_NAMED = f'[[tool.poetry.source]]\n{CORP}priority = "explicit"\n'
+PRIMARY = f'[[tool.poetry.source]]\n{CORP}priority = "primary"\n'
 SECOND = (
     f'[[source]]\nname = "first"\nurl = "https://first.example"\n[[source]]\n{CORP}'
 )
@@ -324,7 +324,7 @@ UNKNOWN = {
         PDM,
         f'{PDM}type = "find_links"\n',
         POETRY,
-        ONLY_NAMED,
+        PRIMARY,
         RYE,
         f'{PIXI}extra-index-urls = ["{INDEX}"]\n',
         f'{PIXI}find-links = [{{ url = "{INDEX}" }}]\n',

@@ -63,13 +63,15 @@ TOOL_FILES = {
 """Files of other tools, with the keys of their indexes."""
 
 _INDEX_KEYS = (
-    "tool.poetry.source",
     "tool.pdm.source",
     "tool.rye.sources",
     "tool.pixi.pypi-options",
     "tool.hatch.envs",
 )
-"""Keys of other tools' indexes in pyproject.toml."""
+"""Keys of other tools' indexes in pyproject.toml, except Poetry's."""
+
+_FALLBACKS = ("supplemental", "explicit")
+"""The priorities of a source on which Poetry does not look first."""
 
 _INDEX_VARIABLE = r"(PIP|UV)_((DEFAULT_|EXTRA_)?INDEX(_URL)?|FIND_LINKS)"
 
@@ -128,6 +130,7 @@ def project_settings(
     yield from index_settings({"tool": tool}, _INDEX_KEYS, file)
     poetry = table_in(tool, "poetry")
     yield from _poetry_settings(poetry, file)
+    yield from _poetry_sources(poetry, file)
     indexes = {
         row.get("name"): row["url"] for row in poetry.get("source", ()) if "url" in row
     }
@@ -146,6 +149,22 @@ def project_settings(
                 package=package,
                 marker=poetry_marker(dependency),
             )
+
+
+def _poetry_sources(poetry: Table, file: Path) -> Iterator[SourceSetting]:
+    """Yield the addresses of Poetry's sources.
+
+    Without a fallback that no package names, a package can only be missing.
+    """
+    entries = poetry_entries(poetry, with_optional=True)
+    named = {entry.get("source") for _, entry in entries}
+    for row in poetry.get("source", ()):
+        is_needed = row.get("priority") not in _FALLBACKS or row.get("name") in named
+        key = "tool.poetry.source"
+        if not is_needed:
+            key += " (fallback)"
+        if "url" in row:
+            yield source_setting(OTHER_TOOLS, key, row["url"], file)
 
 
 def refuse_family_builds(sources: Sources) -> Sources:

@@ -9,19 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import MachineError, NoBuildError, UsageError
+from gpuinstall.base.finding import Rejection
+from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Constraint
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import Backend
+from gpuinstall.base.versions import Backend, numbers
 from gpuinstall.environments.environment import torch_cuda
 from gpuinstall.environments.guard import guarded_lines
+from gpuinstall.environments.packages import unmet_requirements
 from gpuinstall.install.state import Action, InstallState
-from gpuinstall.lock.file.fit import OTHER_REQUEST, Fit, select_sources
+from gpuinstall.lock.file.fit import OTHER_REQUEST, Fit, fit, select_sources
 from gpuinstall.plan.alternatives import newer_torch
 from gpuinstall.project import Project
 
 if TYPE_CHECKING:
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.base.request import Request
     from gpuinstall.install.state import ExistingEnvironment
     from gpuinstall.lock.uv.resolution import Resolution
 
@@ -66,14 +68,31 @@ def select_lock(state: InstallState, project: Project) -> Selection:
         return _select_unmanaged(state, project)
     resolution = _resolve(state, project)
     selection = _selection_of(resolution, state, project)
+    remark = _better_build(resolution, state)
     if state.options.upgrade:
         request = state.lock_request
         newer = newer_torch(
             resolution.plan, request.machine, request.request, request.catalog
         )
-        if newer:
-            return replace(selection, remarks=(*selection.remarks, newer.message))
-    return selection
+        remark = newer.message if newer else ""
+    return replace(selection, remarks=(*selection.remarks, *filter(None, [remark])))
+
+
+def _better_build(resolution: Resolution, state: InstallState) -> str:
+    """Return a remark about a better build that only an upgrade selects."""
+    kept = resolution.choice.build
+    best = state.lock_request.outcome.choice
+    packages = state.existing.packages
+    if best is None or state.existing.versions.get("torch") != kept.name:
+        return ""
+    build = best.build
+    torch = str(build.torch)
+    if build.name == kept.name or numbers(torch) < numbers(str(kept.torch)):
+        return ""
+    for _, requirement, version in unmet_requirements(packages, {"torch": torch}):
+        if version and requirement.name == "torch":
+            return ""
+    return f"torch {build.name} runs here too; gpuinstall install --upgrade selects it"
 
 
 def _report_misfits(state: InstallState, reporter: Reporter) -> None:
@@ -84,8 +103,15 @@ def _report_misfits(state: InstallState, reporter: Reporter) -> None:
         for misfit in state.misfits
         if misfit.reason.code == OTHER_REQUEST and misfit.candidate.is_ours
     }
+    marker = state.existing.marker
     # The following list of changes explains a changed request.
-    if own and own.sha256 in changed:
+    if own and marker and own.sha256 in changed:
+        locked = Request(backend=marker.backend, python=marker.python)
+        request = state.lock_request
+        verdict = fit(own, request.machine, locked, request.catalog)
+        if isinstance(verdict, Rejection):
+            text = f"torch {own.versions['torch']} no longer runs here"
+            reporter.step("Lock", f"a new one: {text}: {verdict.reason.message}")
         return
     # The others are for other machines, or as old as the first.
     for misfit in state.misfits[:1]:

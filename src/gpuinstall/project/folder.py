@@ -113,8 +113,8 @@ class Contents(Value):
         return project_limits(os.environ, self.folder)
 
     def read_own_lock(self) -> Lock | None:
-        """Return the lock in the environment."""
-        return read_own_lock(self.paths.venv)
+        """Return the lock in the environment, except during a change of it."""
+        return None if self.paths.is_unfinished else read_own_lock(self.paths.venv)
 
     def read_recorded(self) -> Request:
         """Return the request that the locks record."""

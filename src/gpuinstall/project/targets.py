@@ -29,9 +29,9 @@ def environment_request(
 
     The environment's Python is preferred, and its target is kept.
     """
+    paths = project.paths
     # The state of an interrupted change is not read.
-    is_finished = not project.paths.is_unfinished
-    existing = read_marker(project.paths.venv) if is_finished else None
+    existing = None if paths.is_unfinished else read_marker(paths.venv)
     if existing:
         pythons = (existing.python, *request.preferred_pythons)
         request = replace(request, preferred_pythons=pythons)
@@ -39,7 +39,7 @@ def environment_request(
     if not (request.backend or project.settings.anew):
         request = _within_targets(project, request)
     parse_request(request, project.catalog.family, project.machine)
-    own = project.contents.read_own_lock() if is_finished else None
+    own = project.contents.read_own_lock()
     return select_extras(
         project,
         project.machine,

@@ -97,7 +97,7 @@ def _rollback(options: CommandOptions) -> Outcome:
     from gpuinstall.environments.guard import renew_uv_guard
     from gpuinstall.environments.ownership import is_environment
     from gpuinstall.install.environment_lock import undo
-    from gpuinstall.install.inspection import inspect_unmanaged
+    from gpuinstall.install.unmanaged import inspect_unmanaged
     from gpuinstall.lock.file.lock import compare_versions
 
     with options.open() as project:

@@ -249,7 +249,7 @@ def renewing_arguments(venv: Path) -> tuple[str, ...]:
     Returns:
         Empty for the system's Python, so that ``install`` creates an environment.
     """
-    # An embedded Python has a ._pth file. install/inspection.py queries the interpreter itself.
+    # An embedded Python has a ._pth file. install/unmanaged.py queries the interpreter itself.
     is_embedded = any(interpreter(venv).parent.glob("*._pth"))
     if not (is_virtual(venv) or isdir(venv / "conda-meta") or is_embedded):
         return ()

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, Layout, below
-from gpuinstall.base.errors import UsageError
-from gpuinstall.base.requirement import Requirement, names_of
 from gpuinstall.base.text import some
-from gpuinstall.base.values import Value, replace
-from gpuinstall.environments.environment import read_marker, versions_of
-from gpuinstall.environments.guard import (
-    CONSTRAINTS,
-    is_own_guard_file,
-    reason_against_guard,
-)
-from gpuinstall.environments.packages import read_packages
+from gpuinstall.base.values import replace
+from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.records import check_records
 from gpuinstall.environments.rights import check_rights, reason_unmanaged
 from gpuinstall.install.environment_lock import environment_lock, needs_recovery
 from gpuinstall.install.moved import relocate_environment
 from gpuinstall.install.state import (
     Action,
-    ExistingEnvironment,
     InstallOptions,
     InstallState,
     check_folder,
@@ -38,11 +25,8 @@ from gpuinstall.lock.file.fit import read_locks
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import with_locked_builds
 from gpuinstall.project import Project
-from gpuinstall.project.extras import select_extras
-from gpuinstall.project.request import declared_request, read_request
+from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import environment_request, project_targets
-from gpuinstall.verify.interpreter import answer_of
-from gpuinstall.verify.kernels.context import MARK
 from gpuinstall.wheels.learned.store import known_catalog
 
 
@@ -122,7 +106,9 @@ def read_state(
         LockError: A lock file cannot be read.
     """
     if options.python:
-        return _read_unmanaged(options.python, options, project)
+        from gpuinstall.install.unmanaged import read_unmanaged  # slow to import
+
+        return read_unmanaged(options.python, options, project)
     if check_ownership:
         check_folder(project.paths.venv)
     # The attempt with the failed build has reported everything.
@@ -160,115 +146,3 @@ def read_state(
         targets=() if options.locked else tuple(map(str, project_targets(project))),
     )
     return judge_locks(state)
-
-
-def _read_unmanaged(
-    python: Path, options: InstallOptions, project: Project
-) -> InstallState:
-    """Return the state of an unmanaged environment, and the request for it."""
-    place = inspect_unmanaged(python)
-    # Python imports the first of two packages.
-    visible = reversed(read_packages(place.search_path))
-    existing = ExistingEnvironment(
-        place,
-        is_empty=False,
-        versions=versions_of(visible),
-        packages=read_packages(place.packages_folders),
-    )
-    request = select_extras(
-        project, project.machine, declared_request(project), project.catalog
-    )
-    # Packages that were built for the installed torch change with it.
-    companions = {"torchvision", "torchaudio"} & existing.versions.keys()
-    unnamed = sorted(companions - names_of(request.requirements))
-    request = replace(
-        request,
-        requirements=(*request.requirements, *map(Requirement.of, unnamed)),
-        python=place.layout and place.layout.version,
-        managed_pythons=False,
-    )
-    return InstallState(
-        existing,
-        LockRequest(project.machine, request, options.catalog or project.catalog),
-        here=project.here(request),
-        options=options,
-        is_guarded=reason_against_guard(place) is not None
-        or is_own_guard_file(place.venv / CONSTRAINTS),
-    )
-
-
-_LOOK = """
-import json, os, sys, sysconfig
-here = os.path.dirname(sys.executable)
-managed = os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED"))
-of_one_program = (
-    os.path.isdir(os.path.join(sys.prefix, "conda-meta"))
-    or any(name.endswith("._pth") for name in os.listdir(here))
-    or "COLAB_RELEASE_TAG" in os.environ
-)
-answer = {
-    "version": "%d.%d" % sys.version_info[:2], "prefix": sys.prefix,
-    "is_systems": sys.prefix == sys.base_prefix and (managed or not of_one_program),
-    "path": [path for path in sys.path if path.endswith("-packages")],
-    "paths": {name: sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts", "data")},
-}
-"""
-_LOOK += f"print({MARK!r} + json.dumps(answer))"
-
-
-class _Answer(Value):
-    """The report of an interpreter."""
-
-    version: str
-    """Its Python, ``X.Y``."""
-    is_systems: bool
-    """Whether it is the system's Python."""
-    prefix: Annotated[Path, Path]
-    paths: Mapping[str, Annotated[Path, Path]]
-    """Its folders, by their names in sysconfig."""
-    path: tuple[Annotated[Path, Path], ...] = ()
-    """The folders of its packages and of its base Python's."""
-
-
-def inspect_unmanaged(python: Path) -> EnvironmentPaths:
-    """Return the paths of an interpreter's environment, as it reports them.
-
-    Raises:
-        UsageError: It is no interpreter, the system's Python, or in a managed environment.
-    """
-    argv = (python, "-I", "-c", _LOOK)
-    answer = answer_of(_Answer, argv)
-    if read_marker(answer.prefix):
-        raise UsageError(
-            "ours",
-            f"{answer.prefix} was made by gpuinstall, which replaces it completely",
-            hint="Run it again without --into",
-        )
-    if answer.is_systems:
-        raise UsageError(
-            "system-python",
-            f"{python} is the system's Python; gpuinstall does not change it",
-            why="other programs depend on it, and the system's package manager manages it",
-            hint="gpuinstall install   # makes an environment in .venv",
-        )
-    places = [answer.prefix, *answer.paths.values()]
-    root = Path(os.path.commonpath(places))
-    packages = answer.paths["purelib"]
-    scripts = below(answer.paths["scripts"], root)
-    site = below(packages, root)
-    layout = Layout(
-        root=root,
-        python=python,
-        version=answer.version,
-        packages_folders=tuple(dict.fromkeys((packages, answer.paths["platlib"]))),
-        search_path=answer.path,
-        prefixes={
-            f"lib/python{answer.version}/site-packages/": site,
-            f"lib64/python{answer.version}/site-packages/": site,
-            "Lib/site-packages/": site,
-            "bin/": scripts,
-            "Scripts/": scripts,
-            "": below(answer.paths["data"], root),
-        },
-    )
-    return EnvironmentPaths(answer.prefix, layout)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
     below,
+    environment_of,
     packages_folders,
 )
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
@@ -45,12 +46,7 @@ from gpuinstall.install.file_change import (
     recorded_names,
     staged_files,
 )
-from gpuinstall.install.inspection import (
-    inspect_unmanaged,
-    locked_state,
-    read_state,
-    with_preflight,
-)
+from gpuinstall.install.inspection import locked_state, read_state, with_preflight
 from gpuinstall.install.journal import journal_entry
 from gpuinstall.install.price import PricedLock, Unpacked, price_lock
 from gpuinstall.install.proof import (
@@ -213,10 +209,8 @@ def dry_run(project: Project, options: InstallOptions) -> PricedLock:
     Raises:
         GpuInstallError: An error that an installation raises before the download.
     """
-    if options.python:
-        check_finished(inspect_unmanaged(options.python).root)
-    else:
-        check_finished(project.paths.venv)
+    venv = project.paths.venv
+    check_finished(environment_of(options.python) if options.python else venv)
     state = read_state(project, options)
     priced = price_lock(select_lock(state, project), project)
     _report_kept(priced, project.reporter)

@@ -131,31 +131,14 @@ class ExistingEnvironment(Value):
     """The damaged packages whose files may be damaged in uv's cache too."""
     lacks_pip: bool = False
     """Whether another tool has removed pip."""
+    misplaced_projects: frozenset[str] = frozenset()
+    """The projects that are missing, or installed in another way."""
+    changed_projects: frozenset[str] = frozenset()
+    """The misplaced projects, and projects with newer build files."""
 
     def packages_named(self, names: Collection[str]) -> list[InstalledPackage]:
         """Return the packages with these names."""
         return [package for package in self.packages if package.name in names]
-
-    @property
-    def misplaced_projects(self) -> set[str]:
-        """The projects that are missing, or installed in another way."""
-        if self.lock is None:
-            return set()
-        return self.lock.misplaced_projects(self.paths.folder, self.packages)
-
-    @cached_property
-    def changed_projects(self) -> set[str]:
-        """The misplaced projects, and projects with newer build files."""
-        changed = self.misplaced_projects
-        if self.lock is None:
-            return changed
-        # Each change writes the lock file last.
-        _, built_ns, _ = file_stamp(str(self.paths.venv / self.lock.name))
-        for name, (folder, _) in self.lock.projects_in(self.paths.folder).items():
-            files = [folder / file for file in build_files(folder)]
-            if any(file_stamp(str(file))[1] > built_ns for file in files):
-                changed.add(name)
-        return changed
 
     @property
     def is_proven(self) -> bool:
@@ -274,6 +257,8 @@ def inspect_environment(
     packages = read_packages(paths.packages_folders)
     lock = read_own_lock(venv)
     damaged, truncated = _find_damaged(packages, marker.packages if lock else ())
+    misplaced = lock.misplaced_projects(paths.folder, packages) if lock else set()
+    changed = misplaced | _newer_projects(paths, lock) if lock else set()
     return ExistingEnvironment(
         paths,
         is_empty=False,
@@ -282,12 +267,26 @@ def inspect_environment(
         damaged=damaged,
         truncated=truncated,
         lacks_pip=marker.has_pip and all(one.name != "pip" for one in packages),
+        misplaced_projects=frozenset(misplaced),
+        changed_projects=frozenset(changed),
         versions=versions_of(packages, marker.packages),
         packages=packages,
         has_python=exists(paths.python),
         made_here=was_made_here(venv),
         stamp=standing_stamp(venv, marker, here),
     )
+
+
+def _newer_projects(paths: EnvironmentPaths, lock: Lock) -> set[str]:
+    """Return projects whose build files are newer than their installation."""
+    # Each change writes the lock file last.
+    _, built_ns, _ = file_stamp(str(paths.venv / lock.name))
+    newer = set()
+    for name, (folder, _) in lock.projects_in(paths.folder).items():
+        files = [folder / file for file in build_files(folder)]
+        if any(file_stamp(str(file))[1] > built_ns for file in files):
+            newer.add(name)
+    return newer
 
 
 def _find_damaged(

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.install.inspection import inspect_unmanaged
+from gpuinstall.install.unmanaged import inspect_unmanaged
 
 
 @pytest.fixture

@@ -1,0 +1,144 @@
+"""An unmanaged environment, as its interpreter reports it, and the request."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from gpuinstall.base.environment_paths import EnvironmentPaths, Layout, below
+from gpuinstall.base.errors import UsageError
+from gpuinstall.base.requirement import Requirement, names_of
+from gpuinstall.base.values import Value, replace
+from gpuinstall.environments.environment import read_marker, versions_of
+from gpuinstall.environments.guard import (
+    CONSTRAINTS,
+    is_own_guard_file,
+    reason_against_guard,
+)
+from gpuinstall.environments.packages import read_packages
+from gpuinstall.install.state import ExistingEnvironment, InstallOptions, InstallState
+from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.project import Project
+from gpuinstall.project.extras import select_extras
+from gpuinstall.project.request import declared_request
+from gpuinstall.verify.interpreter import answer_of
+from gpuinstall.verify.kernels.context import MARK
+
+_LOOK = """
+import json, os, sys, sysconfig
+here = os.path.dirname(sys.executable)
+managed = os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED"))
+of_one_program = (
+    os.path.isdir(os.path.join(sys.prefix, "conda-meta"))
+    or any(name.endswith("._pth") for name in os.listdir(here))
+    or "COLAB_RELEASE_TAG" in os.environ
+)
+answer = {
+    "version": "%d.%d" % sys.version_info[:2], "prefix": sys.prefix,
+    "is_systems": sys.prefix == sys.base_prefix and (managed or not of_one_program),
+    "path": [path for path in sys.path if path.endswith("-packages")],
+    "paths": {name: sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts", "data")},
+}
+"""
+_LOOK += f"print({MARK!r} + json.dumps(answer))"
+
+
+class _Answer(Value):
+    """The report of an interpreter."""
+
+    version: str
+    """Its Python, ``X.Y``."""
+    is_systems: bool
+    """Whether it is the system's Python."""
+    prefix: Annotated[Path, Path]
+    paths: Mapping[str, Annotated[Path, Path]]
+    """Its folders, by their names in sysconfig."""
+    path: tuple[Annotated[Path, Path], ...] = ()
+    """The folders of its packages and of its base Python's."""
+
+
+def inspect_unmanaged(python: Path) -> EnvironmentPaths:
+    """Return the paths of an interpreter's environment, as it reports them.
+
+    Raises:
+        UsageError: It is no interpreter, the system's Python, or in a managed environment.
+    """
+    argv = (python, "-I", "-c", _LOOK)
+    answer = answer_of(_Answer, argv)
+    if read_marker(answer.prefix):
+        raise UsageError(
+            "ours",
+            f"{answer.prefix} was made by gpuinstall, which replaces it completely",
+            hint="Run it again without --into",
+        )
+    if answer.is_systems:
+        raise UsageError(
+            "system-python",
+            f"{python} is the system's Python; gpuinstall does not change it",
+            why="other programs depend on it, and the system's package manager manages it",
+            hint="gpuinstall install   # makes an environment in .venv",
+        )
+    places = [answer.prefix, *answer.paths.values()]
+    root = Path(os.path.commonpath(places))
+    packages = answer.paths["purelib"]
+    scripts = below(answer.paths["scripts"], root)
+    site = below(packages, root)
+    layout = Layout(
+        root=root,
+        python=python,
+        version=answer.version,
+        packages_folders=tuple(dict.fromkeys((packages, answer.paths["platlib"]))),
+        search_path=answer.path,
+        prefixes={
+            f"lib/python{answer.version}/site-packages/": site,
+            f"lib64/python{answer.version}/site-packages/": site,
+            "Lib/site-packages/": site,
+            "bin/": scripts,
+            "Scripts/": scripts,
+            "": below(answer.paths["data"], root),
+        },
+    )
+    return EnvironmentPaths(answer.prefix, layout)
+
+
+def read_unmanaged(
+    python: Path, options: InstallOptions, project: Project
+) -> InstallState:
+    """Return the state of an unmanaged environment, and the request for it.
+
+    Args:
+        python: Its interpreter.
+        options: The options of the installation.
+        project: The project.
+    """
+    place = inspect_unmanaged(python)
+    # Python imports the first of two packages.
+    visible = reversed(read_packages(place.search_path))
+    existing = ExistingEnvironment(
+        place,
+        is_empty=False,
+        versions=versions_of(visible),
+        packages=read_packages(place.packages_folders),
+    )
+    request = select_extras(
+        project, project.machine, declared_request(project), project.catalog
+    )
+    # Packages that were built for the installed torch change with it.
+    companions = {"torchvision", "torchaudio"} & existing.versions.keys()
+    unnamed = sorted(companions - names_of(request.requirements))
+    request = replace(
+        request,
+        requirements=(*request.requirements, *map(Requirement.of, unnamed)),
+        python=place.layout and place.layout.version,
+        managed_pythons=False,
+    )
+    return InstallState(
+        existing,
+        LockRequest(project.machine, request, options.catalog or project.catalog),
+        here=project.here(request),
+        options=options,
+        is_guarded=reason_against_guard(place) is not None
+        or is_own_guard_file(place.venv / CONSTRAINTS),
+    )

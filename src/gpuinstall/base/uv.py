@@ -71,7 +71,7 @@ _SECRET_VALUE = re.compile(
     r"|\beyJ[\w-]{8,}\.|(?i:(^\s*|\bauthorization:\s*)(bearer|basic|token) )|://[^/\s]*:[^/\s]*@"
 )
 _NO_SECRETS = {"PWD", "OLDPWD", "SSH_AUTH_SOCK", "XAUTHORITY"}
-_FOR_BUILDS = re.compile(
+_FOR_BUILDS = (
     r"PATH|PATHEXT|HOME|HOMEDRIVE|HOMEPATH|TMP|TEMP|TMPDIR|LANG|LANGUAGE|NETRC"
     r"|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|CC|CXX|CPP|C(XX|PP)?FLAGS|LDFLAGS|AR|AS|LD|NM"
     r"|RANLIB|STRIP|LIB|LIBPATH|INCLUDE|CPATH|LIBRARY_PATH|LD_LIBRARY_PATH|MAX_JOBS"
@@ -209,7 +209,7 @@ class BuildVariables(Value):
             return True
         if _is_secret(upper, value):
             return False
-        return not self.is_introduced or bool(_FOR_BUILDS.fullmatch(upper))
+        return not self.is_introduced or bool(re.fullmatch(_FOR_BUILDS, upper))
 
     def given(self, variables: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that builds receive."""

@@ -14,10 +14,10 @@ from gpuinstall.base.files import read_document, write_atomically
 from gpuinstall.base.removal import is_link
 from gpuinstall.base.shell import literal
 
-_SH = re.compile(r"(?s)(?<=\ndeactivate nondestructive\n).*?(?=\nif \(\[)")
+_SH = r"(?s)(?<=\ndeactivate nondestructive\n).*?(?=\nif \(\[)"
 """The lines of uv's ``activate`` that set VIRTUAL_ENV."""
 
-_START = re.compile(
+_START = (
     r"#!(?!/bin/sh\n)(?P<path>[^\n]+)\n"
     r"""|#!/bin/sh\n'''exec' "?(?P<quoted>[^\n"]+)"? "\$0" "\$@"\n' '''\n"""
 )
@@ -40,7 +40,7 @@ def relocate_activation(built: Path, final: Path) -> None:
     # Windows' scripts determine their own path.
     script = built / "bin" / "activate"
     before = _text_of(script)
-    after = _SH.sub(lambda _: _sh_lines(final), before, count=1)
+    after = re.sub(_SH, lambda _: _sh_lines(final), before, count=1)
     if after != before:
         write_atomically(script, after)
 
@@ -79,7 +79,7 @@ def relocate_scripts(venv: Path, before: Path) -> None:
     """
     for script in (venv / "bin").glob("*"):
         text = _text_of(script)
-        start = _START.match(text)
+        start = re.match(_START, text)
         if start is None:
             continue
         folder, _, program = (start["path"] or start["quoted"]).rpartition("/")

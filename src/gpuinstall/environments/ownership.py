@@ -28,8 +28,8 @@ from gpuinstall.environments.packages import (
     written_files,
 )
 
-_COMMAND = re.compile(r"(bin|Scripts)/[^/]+")
-_COMPILED = re.compile(r"(.*/)?__pycache__/[^/]+\.(pyc|nbi|nbc)")
+_COMMAND = r"(bin|Scripts)/[^/]+"
+_COMPILED = r"(.*/)?__pycache__/[^/]+\.(pyc|nbi|nbc)"
 """Modules compiled by Python and Numba."""
 
 MADE_FILES = (
@@ -41,22 +41,15 @@ MADE_FILES = (
 )
 """The files that venv, virtualenv, and uv create."""
 
-_MADE = re.compile(
-    rf"{MADE_FILES}|(lib/[^/]+|Lib)/site-packages/\.gpuinstall/.*", re.DOTALL
-)
+_MADE = rf"(?s){MADE_FILES}|(lib/[^/]+|Lib)/site-packages/\.gpuinstall/.*"
 """The same files, and the journal of ``install --into``."""
-_IGNORE_ALL = re.compile(r"(#.*\n)*\*\n?")
+_IGNORE_ALL = r"(#.*\n)*\*\n?"
 """The ``.gitignore`` of an environment tool. A user's file has other lines."""
 
 # Some file systems ignore case.
-_OF_THE_ENVIRONMENT = re.compile(
-    rf"{MADE_FILES}|gpuinstall\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml",
-    re.IGNORECASE,
-)
+_OF_THE_ENVIRONMENT = rf"(?i){MADE_FILES}|gpuinstall\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml"
 """The files of environment tools and gpuinstall."""
-_RECORD = re.compile(
-    r".*/(?:site|dist)-packages/(?P<name>[^/]+\.(?:dist-info|egg-info|egg-link))(?:/.*)?"
-)
+_RECORD = r".*/(?:site|dist)-packages/(?P<name>[^/]+\.(?:dist-info|egg-info|egg-link))(?:/.*)?"
 
 
 def is_environment(folder: Path) -> bool:
@@ -95,7 +88,7 @@ def recorded_paths(root: Path, folders: Iterable[Path]) -> set[str]:
         for path, row in written_files(package, root).items():
             # Outside the packages folder, a RECORD could list a user's file, so the size must match.
             # virtualenv records no size of its commands.
-            is_command = not row.size and _COMMAND.fullmatch(path)
+            is_command = not row.size and re.fullmatch(_COMMAND, path)
             is_below = path.startswith(f"{base}/")
             if is_below or is_command or file_size(root / path) == row.size:
                 recorded.add(path)
@@ -115,8 +108,8 @@ def _owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
     for path in paths:
         if (
             path in known
-            or _MADE.fullmatch(path)
-            or _COMPILED.fullmatch(path)
+            or re.fullmatch(_MADE, path)
+            or re.fullmatch(_COMPILED, path)
             or path.startswith(lost_records)
             or (lost_records and (venv / path).lstat().st_nlink > 1)
         ):
@@ -131,7 +124,7 @@ def _own_files(venv: Path) -> set[str]:
     if marker:
         own |= {NAME, marker.lock}
     with suppress(OSError, ValueError):
-        if _IGNORE_ALL.fullmatch(read_document(venv / ".gitignore", venv)):
+        if re.fullmatch(_IGNORE_ALL, read_document(venv / ".gitignore", venv)):
             own.add(".gitignore")
     return own
 
@@ -147,9 +140,9 @@ def misplaced_file(package: InstalledPackage, root: Path) -> str | None:
     for path, row in written_files(package, root).items():
         if path.startswith("../") or posixpath.isabs(path) or ":" in path:
             return f"{name} lists {row.path}, which is outside the environment, in its RECORD"
-        if _OF_THE_ENVIRONMENT.fullmatch(path):
+        if re.fullmatch(_OF_THE_ENVIRONMENT, path):
             return f"{name} writes {path}, a file of the environment itself"
-        record = _RECORD.fullmatch(path)
+        record = re.fullmatch(_RECORD, path)
         if record and record["name"] != package.record.name:
             return f"{name} writes {path}, in the record of another package"
     return None

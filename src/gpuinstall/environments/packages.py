@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
     from packaging.requirements import Requirement
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
-_VERSION = re.compile(r"[\w.+!]*")
+_NAME = r"[a-z0-9][a-z0-9-]*"
+_VERSION = r"[\w.+!]*"
 _NATIVE = re.compile(r"\.(?:so(?:\.[\d.]+)?|pyd|dll|dylib)\Z", re.IGNORECASE)
-_REQUIRED_NAME = re.compile(r"(?m)^Requires-Dist: *([\w.-]+)")
-_REQUIRES = re.compile(r"(?m)^Requires-Dist: *(.+)$")
-_OF_EXTRA = re.compile(r";.*\bextra\b")
-_OF_INSTALLER = re.compile(
+_REQUIRED_NAME = r"(?m)^Requires-Dist: *([\w.-]+)"
+_REQUIRES = r"(?m)^Requires-Dist: *(.+)$"
+_OF_EXTRA = r";.*\bextra\b"
+_OF_INSTALLER = (
     r"\.dist-info/(INSTALLER|RECORD|REQUESTED|direct_url\.json|uv_cache\.json)\Z"
 )
-_METADATA = re.compile(
+_METADATA = (
     r"METADATA|PKG-INFO|RECORD|WHEEL|INSTALLER|REQUESTED|direct_url\.json|uv_cache\.json"
     r"|[\w-]+\.txt|not-zip-safe|zip-safe"
 )
@@ -66,13 +66,15 @@ class InstalledPackage(Value):
         if isfile(self.record):
             return [self.record]
         files = sorted(self.record.iterdir())
-        return [file for file in files if _METADATA.fullmatch(file.name)]
+        return [file for file in files if re.fullmatch(_METADATA, file.name)]
 
     @property
     def is_record_lost(self) -> bool:
         """Whether RECORD lists no file of the wheel, as after a power cut."""
         has_one = file_size(self.record / "RECORD") >= 0
-        return has_one and all(_OF_INSTALLER.search(file.path) for file in self.files)
+        return has_one and all(
+            re.search(_OF_INSTALLER, file.path) for file in self.files
+        )
 
     @cached_property
     def recorded(self) -> tuple[RecordedFile, ...]:
@@ -133,8 +135,8 @@ class InstalledPackage(Value):
         from packaging.requirements import InvalidRequirement
 
         requirements = []
-        for text in _REQUIRES.findall(self.head):
-            if _OF_EXTRA.search(text):
+        for text in re.findall(_REQUIRES, self.head):
+            if re.search(_OF_EXTRA, text):
                 continue
             with suppress(InvalidRequirement):
                 requirements.append(standard_requirement(text))
@@ -150,7 +152,7 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
             stem, _, rest = record.stem.partition("-")
             name = normalized(stem)
             version = rest.partition("-py")[0]
-            if _NAME.fullmatch(name) and _VERSION.fullmatch(version):
+            if re.fullmatch(_NAME, name) and re.fullmatch(_VERSION, version):
                 package = InstalledPackage(name, version, record)
                 packages.append(package)
     return tuple(packages)
@@ -176,7 +178,7 @@ def required_names(
     seen = set(names)
     for name in names:
         if name in packages:
-            required = _REQUIRED_NAME.findall(packages[name].head)
+            required = re.findall(_REQUIRED_NAME, packages[name].head)
             new = set(map(normalized, required)) - seen
             seen |= new
             names += new

@@ -472,8 +472,8 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
         _discard(place.current_change, place)
 
 
-_OURS = re.compile(r"staging-[0-9a-f]{8}|\.discarded-[0-9a-f]{8}")
-_PART = re.compile(r"\..{1,40}\.[0-9a-f]{8}")
+_OURS = r"staging-[0-9a-f]{8}|\.discarded-[0-9a-f]{8}"
+_PART = r"\..{1,40}\.[0-9a-f]{8}"
 """A temporary file of gpuinstall."""
 
 
@@ -482,9 +482,9 @@ def clear_away(place: EnvironmentPaths) -> None:
     remove_path(place.scratch)
     if is_folder(place.work):
         for path in list(place.work.iterdir()):
-            if is_folder(path) and _OURS.fullmatch(path.name):
+            if is_folder(path) and re.fullmatch(_OURS, path.name):
                 remove_path(path)
-            elif _PART.fullmatch(path.name):
+            elif re.fullmatch(_PART, path.name):
                 remove_file(path)
 
 

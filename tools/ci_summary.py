@@ -43,7 +43,10 @@ def _rows(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
         passed = 0
         for device in devices:
             passed += sum(check["status"] == "passed" for check in device["checks"])
-        yield "Proof", f"{verdict['status']}, {passed} checks on {len(devices)} devices"
+        yield (
+            "Verdict",
+            f"{verdict['status']}, {passed} checks on {len(devices)} devices",
+        )
     for lock in data.get("locks") or [data.get("lock") or {}]:
         if lock.get("path"):
             yield "Lock", f"{lock['path']} ({lock['status']})"

@@ -54,7 +54,7 @@ SUMMARY = """### gpuinstall sync: success
 |---|---|
 | Machine | RTX \\| 4090 |
 | Build | torch 2.14.1+cu126, Python 3.12 |
-| Proof | passed, 14 checks on 1 devices |
+| Verdict | passed, 14 checks on 1 devices |
 | Lock | pylock.cu126.toml (unchanged) |
 | Downloaded | 2,900 MB in 61 s |
 """

@@ -11,7 +11,7 @@ import click
 from tools.docs import commands
 
 from gpuinstall.base.advice import for_command
-from gpuinstall.cli.main import COMMANDS
+from gpuinstall.cli.outcome import COMMANDS
 from tests.lab.advice import judged
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ import pytest
 from tools.docs import MAN_PAGE, roff
 
 from gpuinstall.base import process
-from gpuinstall.cli.main import COMMANDS
+from gpuinstall.cli.outcome import COMMANDS
 
 
 def formatted(page):

@@ -12,7 +12,8 @@ import yaml
 
 from gpuinstall.base import process
 from gpuinstall.base.uv import uv
-from gpuinstall.cli.main import COMMANDS, bootstrap_command
+from gpuinstall.cli.main import bootstrap_command
+from gpuinstall.cli.outcome import COMMANDS
 from tests.lab.advice import judged
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -95,7 +95,7 @@ def test_killed_command_leaves_a_record(play, tmp_path):
         probing.kill()
 
     assert read_report(tmp_path).failed == (
-        NodeFailure("n1", "probe", "it still runs, or was killed"),
+        NodeFailure("n1", "probe", "it is still running, or was killed"),
     )
 
 

@@ -13,7 +13,7 @@ from tests.lab import windows
 from tests.lab.driver import RTX_4090
 from tests.lab.workshop import Workshop
 
-AGAIN = "Run it again once nothing there is in use"
+AGAIN = "Close the programs that use it, then run it again"
 SLEEP = "print(flush=True); import time; time.sleep(600)"
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import GpuInstallError
-from gpuinstall.cli.main import COMMANDS, entrance
+from gpuinstall.cli.main import entrance
+from gpuinstall.cli.outcome import COMMANDS
 
 JUDGED: dict[str, str | None] = {}
 """What is wrong with each line that was judged, None where nothing is."""

@@ -94,7 +94,7 @@ WITHOUT_PIP = (
 )
 USUAL = re.compile(
     r"(Machine|Preflight|Build|Learned|Code|Search|Download|From|Hashes|Verified"
-    r"|Proof|Undo|Ready|Kept|Supports|Project|System|Pythons| running kernels| index| more) .*"
+    r"|Verdict|Undo|Ready|Kept|Supports|Project|System|Pythons| running kernels| index| more) .*"
     rf"|{WITHOUT_PIP}"
     r"|Lock pylock\.\S+: .*every file hashed(?! except).*"
     r"| there is no NVIDIA GPU here: torch runs on the CPU; .*"

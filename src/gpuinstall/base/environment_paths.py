@@ -81,11 +81,9 @@ class EnvironmentPaths(Value):
                 place = venv.resolve()
                 if not place.is_relative_to(venv.parent.resolve()):
                     message = f"{venv} is a link to {place}"
-                    hint = f"Run it again with --venv {quoted(place)}: if that is meant"
+                    hint = f"Run it again with --venv {quoted(place)}: uses that environment"
                     if not is_named:
-                        hint = (
-                            f"rm {quoted(venv)}   # the link alone; then run it again"
-                        )
+                        hint = f"rm {quoted(venv)}   # removes only the link; then run it again"
                     raise UsageError(
                         "link-elsewhere",
                         message,
@@ -102,9 +100,9 @@ class EnvironmentPaths(Value):
             work = cls(place).work
             with suppress(FileNotFoundError, NotADirectoryError):
                 if not stat.S_ISDIR(work.lstat().st_mode):
-                    raise _unusable(place, f"{work.name} beside it is not a folder")
+                    raise _unusable(place, f"{work.name} next to it is not a folder")
         except UnicodeEncodeError:
-            raise _unusable(venv, "its path is not UTF-8, as uv requires") from None
+            raise _unusable(venv, "uv requires a path in UTF-8") from None
         except (OSError, RuntimeError) as error:
             reason = getattr(error, "strerror", "a link points to itself")
             raise _unusable(venv, reason) from None
@@ -241,7 +239,7 @@ def below(folder: Path, root: Path) -> str:
 def _unusable(venv: Path, reason: str) -> UsageError:
     return UsageError(
         "unusable-place",
-        f"{venv} cannot hold an environment: {reason}",
+        f"{venv} cannot be used for an environment: {reason}",
         hint=f"gpuinstall install {other_venv(Path.home())}   # another folder",
     )
 

@@ -171,7 +171,7 @@ def parse_json(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     try:
         document = tomli.loads(text)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
     except tomli.TOMLDecodeError as error:
         number = getattr(error, "lineno", 1)
         line, *_ = text.split("\n")[number - 1 :]
@@ -221,9 +221,7 @@ def parse_ini(text: str) -> dict[str, dict[str, str]]:
         # configparser's message would show the lines, which can contain logins. Only a
         # ParsingError has a list of them.
         lines = getattr(error, "errors", None) or [(getattr(error, "lineno", "?"),)]
-        raise ValueError(
-            f"line {lines[0][0]} is malformed, or repeats another"
-        ) from None
+        raise ValueError(f"line {lines[0][0]} is malformed or a duplicate") from None
     return {name: dict(parser[name]) for name in parser.sections()}
 
 
@@ -431,7 +429,11 @@ def writing(path: Path) -> Iterator[None]:
         if os.name == "nt":
             # Mostly, a program uses the file.
             is_in_use = isinstance(error, PermissionError)
-            hint = "Run it again once nothing there is in use" if is_in_use else None
+            hint = (
+                "Close the programs that use it, then run it again"
+                if is_in_use
+                else None
+            )
         message = f"{path} cannot be written: {error.strerror}"
         raise InstallationError("not-writable", message, hint=hint) from error
 

@@ -22,7 +22,10 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.text import redacted_document
 from gpuinstall.base.values import Value
 
-UNENDED = {"exit_code": None, "errors": [{"message": "it still runs, or was killed"}]}
+UNENDED = {
+    "exit_code": None,
+    "errors": [{"message": "it is still running, or was killed"}],
+}
 """The document of a running command."""
 
 _NODE = r"(?a)[A-Za-z0-9][\w.-]{0,199}"
@@ -31,7 +34,7 @@ _NODE = r"(?a)[A-Za-z0-9][\w.-]{0,199}"
 def _node_name(text: str) -> str:
     if re.fullmatch(_NODE, text):
         return text
-    raise ValueError(f"{text!r} is not the name of a node")
+    raise ValueError(f"{text!r} is not a valid node name")
 
 
 class _Error(NamedTuple):
@@ -167,7 +170,7 @@ def node_names(text: str) -> list[str]:
     try:
         return [_node_name(name) for name in re.split(r"[,\s]+", text.strip())]
     except ValueError as error:
-        hint = "Names have letters, digits, dots and hyphens: GPUINSTALL_NODE=node1, --nodes node1,node2"
+        hint = "Names have letters, digits, dots, and hyphens: GPUINSTALL_NODE=node1, --nodes node1,node2"
         raise UsageError("node-name", str(error), hint=hint) from None
 
 
@@ -242,5 +245,5 @@ def _read(path: Path) -> _Record | str:
     except ValueError as error:
         return str(error)
     if path.name != _file_name(record.node, record.command):
-        return "its name is not its node and command"
+        return "the file name does not match its node and command"
     return record

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpuinstall.base.errors import UsageError
 
 SILENCE = "GPUINSTALL_SILENCE"
-MORE_TIME = f"Run it again\nexport {SILENCE}=120   # allows a slow server more seconds"
+MORE_TIME = f"Run it again\nexport {SILENCE}=120   # gives slow servers more seconds"
 """The hint for a slow server."""
 
 
@@ -120,6 +120,6 @@ def read_patience(environ: Mapping[str, str]) -> Patience:
     except ValueError:
         seconds = -1.0
     if not 0 < seconds < 1e9:
-        message = f"{SILENCE} is {environ[SILENCE]!r}, not a number above 0"
+        message = f"{SILENCE} is {environ[SILENCE]!r}, not a positive number of seconds"
         raise UsageError("patience", message)
     return Patience(seconds)

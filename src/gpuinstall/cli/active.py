@@ -52,9 +52,7 @@ def project_folder(terminal: Terminal, *, installs: bool = False) -> Iterator[Pa
             "Run it again with --venv .venv: creates one in this folder",
         )
     if folder != here:
-        terminal.step(
-            "Folder", f"{display_path(folder)} ({here.name} requests nothing)"
-        )
+        terminal.step("Folder", f"{display_path(folder)} ({here.name} has no request)")
         os.chdir(folder)
     try:
         yield here.relative_to(folder)
@@ -103,13 +101,13 @@ def check_started(venv: Path, reporter: Reporter) -> None:
     if find_application(venv.parent):
         raise UsageError(
             "application-environment",
-            f"the program in this folder starts {place}, and would not use {display_path(venv)}",
+            f"the application in this folder runs in {place}, and would not use {display_path(venv)}",
             hint=f"Run it again with --into --venv {quoted(place)}\n"
-            f"Run it again with --venv {quoted(display_path(venv))}: makes it all the same",
+            f"Run it again with --venv {quoted(display_path(venv))}: creates it anyway",
         )
     into = for_environment(place, "install", "--into")
     reporter.step(
-        "Environment", f"{display_path(venv)}, not {place}; for that one: {into}"
+        "Environment", f"{display_path(venv)}, not {place}; to use that: {into}"
     )
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 @framed(
     "doctor",
-    "Find problems in machine, driver, environment, and project; print commands that fix them.",
     "venv",
     hidden=VARIABLES,
 )
@@ -98,7 +97,7 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
         outcomes = " · ".join(f"{one.label}: {one.outcome}" for one in devices)
         terminal.field(
             "Verified",
-            f"{outcomes}; nothing changed since (gpuinstall verify tests it)",
+            f"{outcomes}; unchanged since (gpuinstall verify repeats it)",
         )
     for finding in examination.findings:
         terminal.line()

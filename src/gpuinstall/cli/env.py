@@ -15,16 +15,19 @@ from gpuinstall.base.removal import size_of
 from gpuinstall.base.text import readable, some
 from gpuinstall.cli.install import activation_command, existing_interpreter
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import Outcome, Row, confirm, framed
+from gpuinstall.cli.outcome import COMMANDS, Outcome, Row, confirm, framed
 from gpuinstall.environments.discarding import users_files
 from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.records import undo_command
 
-command = click.Group("env", help="List, roll back, and remove environments.")
+command = click.Group("env", help=COMMANDS["env"])
 _framed = partial(framed, group=command)
 
 
-@_framed("list", "List environments of gpuinstall and their sizes.")
+@_framed(
+    "list",
+    text="List environments that gpuinstall created or changed, with sizes.",
+)
 def _list(_options: CommandOptions) -> Outcome:
     from gpuinstall.environments.records import (
         changed_by_into,
@@ -67,7 +70,7 @@ def _list(_options: CommandOptions) -> Outcome:
         text = f"changed by install --into; {undo_command(other)}"
         rows.append((display_path(other.venv), text))
     if not rows:
-        rows.append(("None", "gpuinstall install creates one"))
+        rows.append(("None", "gpuinstall install creates an environment"))
     data = {
         "environments": environments,
         "others": [str(other.venv) for other in others],
@@ -87,11 +90,11 @@ def _environment(venv: Path) -> dict[str, Any]:
 
 @_framed(
     "rollback",
-    "Undo the last change of an environment. The next rollback redoes it.",
     "venv",
     "into",
     "interpreter",
     "replace",
+    text="Undo the last change of an environment. The next rollback redoes it.",
 )
 def _rollback(options: CommandOptions) -> Outcome:
     from gpuinstall.environments.guard import renew_uv_guard
@@ -144,9 +147,9 @@ def _versions(place: EnvironmentPaths) -> dict[str, str]:
 
 @_framed(
     "remove",
-    "Remove an environment and its rollback data. Lock files are kept.",
     "venv",
     "yes",
+    text="Remove an environment and its rollback data. Lock files are kept.",
 )
 def _remove(options: CommandOptions) -> Outcome:
     from gpuinstall.install.removal import find_removable, remove
@@ -160,8 +163,8 @@ def _remove(options: CommandOptions) -> Outcome:
 
 @_framed(
     "prune",
-    "Remove the rollback data of all environments.",
     "yes",
+    text="Remove the rollback data of all environments.",
 )
 def _prune(options: CommandOptions) -> Outcome:
     from gpuinstall.install.removal import find_prunable, prune

@@ -41,9 +41,9 @@ _BLOCK = 1 << 20
 
 @framed(
     "explain",
-    "Look up an error message: TEXT, a failure's number (F38), a file, or stdin.",
     "venv",
     serves_folder=False,
+    text="Look up an error message: TEXT, a failure number (F38), a file, or stdin.",
 )
 @click.argument("text", nargs=-1)
 def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
@@ -56,7 +56,7 @@ def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
 
     def show(screen: Terminal) -> None:
         if not document.strip():
-            screen.line("the text is empty: there is nothing to explain")
+            screen.line("the text is empty")
             return
         _show_causes(screen, explanation)
         _show_refuted(screen, explanation)

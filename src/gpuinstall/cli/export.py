@@ -17,7 +17,7 @@ from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import real_path, write_in_place
 from gpuinstall.base.shell import quoted
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.outcome import COMMANDS, Outcome, framed
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.export.formats import conda, constraints, requirements
 from gpuinstall.export.pins import unhashed_packages
@@ -31,14 +31,14 @@ _BEGINNING = (
 )
 """The first lines of exports. Other files are not overwritten."""
 
-command = click.Group("export", help="Convert lock files for other tools.")
+command = click.Group("export", help=COMMANDS["export"])
 _framed = partial(framed, group=command)
 
 
 def _add(name: str, text: str, write: Callable[[Lock], str]) -> None:
     """Add the command of a format for one lock file."""
 
-    @_framed(name, text, *_LOCKS)
+    @_framed(name, *_LOCKS, text=text)
     def export(options: CommandOptions) -> Outcome:
         (lock,) = _read_locks(options, takes_several=False)
         # Constraints select no source and no file.
@@ -62,10 +62,10 @@ _add("conda", "Write environment.yml with hashes in its pip section.", conda)
 
 @_framed(
     "dockerfile",
-    "Write a Dockerfile that installs the lock file.",
     *_LOCKS,
     "any_lock",
     "with_servers",
+    text="Write a Dockerfile that installs the lock file.",
 )
 def _dockerfile(options: CommandOptions) -> Outcome:
     from gpuinstall.export.dockerfile import (
@@ -90,7 +90,9 @@ def _dockerfile(options: CommandOptions) -> Outcome:
         selected = locks_of_image(locks)
         if len(selected) < len(locks):
             names = ", ".join(lock.name for lock in locks if lock not in selected)
-            options.terminal.warn(f"left out, for another platform: {names}")
+            options.terminal.warn(
+                f"not in the image, because they are for another platform: {names}"
+            )
         return _outcome("dockerfile", any_dockerfile(selected, extras), options.output)
     if "ssh" in extras:
         message = "--with ssh requires --any"
@@ -100,9 +102,9 @@ def _dockerfile(options: CommandOptions) -> Outcome:
 
 @_framed(
     "uv",
-    "Write tables for pyproject.toml, with one group per backend.",
     *_LOCKS,
     "torch_index",
+    text="Write tables for pyproject.toml, with one group per backend.",
 )
 def _uv(options: CommandOptions) -> Outcome:
     from gpuinstall.export.uv_project import uv_tables
@@ -115,8 +117,8 @@ def _uv(options: CommandOptions) -> Outcome:
 
 @_framed(
     "needs",
-    "Write the minimum driver, CUDA, GPUs, and glibc.",
     *_LOCKS,
+    text="Write the minimum driver, CUDA, GPUs, and glibc.",
 )
 def _needs(options: CommandOptions) -> Outcome:
     from gpuinstall.catalog import load_catalog
@@ -157,13 +159,15 @@ def _read_locks(
 
     found = options.lock_files or locks_in(Path())
     if not found:
-        raise LockError("lock-missing", "no lock in this folder", hint=lock_command)
+        raise LockError(
+            "lock-missing", "this folder has no lock file", hint=lock_command
+        )
     if len(found) > 1 and not takes_several:
         fixes = [f"Run it again with --lock {quoted(path)}" for path in found]
         fixes.append("Run it again with --any: one image for all of these machines")
         names = ", ".join(map(str, found))
         raise UsageError(
-            "several-locks", f"several locks: {names}", hint="\n".join(fixes)
+            "several-locks", f"several lock files: {names}", hint="\n".join(fixes)
         )
     sources = read_sources(None, os.environ, Path.cwd())
     locks = []
@@ -185,7 +189,7 @@ def _warn_of_packages(lock: Lock, terminal: Terminal) -> None:
     unserved = [name for name in lock.unserved if name not in left_out]
     if unserved:
         terminal.warn(
-            f"{lock.name} has {', '.join(unserved)} in a local folder: the export works on this machine only"
+            f"{lock.name} has {', '.join(unserved)} in a local folder: the export works only on this machine"
         )
 
 

@@ -56,7 +56,6 @@ _BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
 
 @framed(
     "hook",
-    "Configure plain pip or uv to select builds that run on this machine, in all environments.",
     "torch_index",
     "remove",
     serves_folder=False,
@@ -154,9 +153,9 @@ def _hooked(
         raise UsageError(
             "hook-taken",
             f"{tool} could not read {file} with the hook; it was left unchanged",
-            why="it is malformed, or has what the hook sets: torch-backend; constraint or find-links in [install]",
+            why="it is malformed, or already has a setting of the hook: torch-backend; constraint or find-links in [install]",
             evidence=str(error),
-            hint="Delete that from it; constraint and find-links count in [global] too",
+            hint="Remove that setting; constraint and find-links also work in [global]",
         ) from None
     return hooked, bound
 
@@ -223,7 +222,7 @@ def _write_bound(file: Path, bound: str) -> None:
     if exists(file) and not _is_bound(file):
         raise UsageError(
             "hook-taken",
-            f"{file} is not a file that gpuinstall wrote; it was left unchanged",
+            f"{file} was not written by gpuinstall; not overwriting it",
             hint=f"mv {quoted(file)} {quoted(file)}.mine",
         )
     write_atomically(file, f"{_BOUND_HEAD}{bound}\n")

@@ -54,7 +54,6 @@ _EXCLUDED_BY_INTO = (
 
 @framed(
     "install",
-    "Install the newest PyTorch build that runs on this machine's GPUs, with all requested packages; verify and lock it.",
     *REQUEST,
     "only",
     "venv",
@@ -206,7 +205,7 @@ def _install(
     unproven = [device["name"] for device in devices if device["status"] == "unproven"]
     if unproven:
         reporter.warn(
-            f"unproven: {', '.join(unproven)}; run gpuinstall verify where the GPUs are"
+            f"unproven: {', '.join(unproven)}; run gpuinstall verify on a machine with the GPUs"
         )
     if result.is_lock_new:
         from gpuinstall.lock.write import outdated_warnings
@@ -240,9 +239,9 @@ def _installed_rows(result: InstallResult) -> Iterator[Row]:
     lock, venv = result.fit.lock, result.paths.venv
     # A verification of this run has already reported its verdict.
     if result.is_proof_kept:
-        yield "Proof", "kept: nothing that it covers changed"
+        yield "Verdict", "still valid: nothing that it covers has changed"
     elif result.action is Action.NOTHING:
-        yield "Proof", str(result.verdict.get("status"))
+        yield "Verdict", str(result.verdict.get("status"))
     unchanged = "" if result.is_lock_new else ", unchanged"
     torch = f"torch {lock.versions['torch']}"
     packages = number_of(len(lock.pylock.packages), "package")
@@ -261,7 +260,7 @@ def _installed_rows(result: InstallResult) -> Iterator[Row]:
 
 def _cost(result: InstallResult) -> str:
     size = readable(result.bytes) if result.bytes else "nothing"
-    return f"{duration(result.seconds)}, {size} fetched"
+    return f"{duration(result.seconds)}, {size} downloaded"
 
 
 def activation_command(venv: Path) -> str:
@@ -277,7 +276,7 @@ def _rows_into(result: InstallResult) -> Iterator[Row]:
     place, fit = result.paths, result.fit
     versions = f"torch {fit.lock.versions['torch']} · Python {fit.choice.python}"
     yield "Environment", f"{display_path(place.venv)} · {versions}"
-    yield "Proof", str(result.verdict["status"])
+    yield "Verdict", str(result.verdict["status"])
     if result.rollback:
         yield "Undo", f"{undo_command(place)}   # until the next change"
     if result.uv_guard:
@@ -291,7 +290,6 @@ def _rows_into(result: InstallResult) -> Iterator[Row]:
 
 @framed(
     "remove",
-    "Remove packages, and dependencies that nothing else requires.",
     "venv",
     "dry_run",
     *SOURCING,
@@ -305,7 +303,6 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
 
 @framed(
     "sync",
-    "Install exactly the lock file that fits this machine.",
     "venv",
     "target",
     "wheels",

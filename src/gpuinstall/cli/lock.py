@@ -59,7 +59,7 @@ class LockCommands(click.Group):
         if first in self.commands and "--" not in args:
             raise UsageError(
                 "command-or-package",
-                f"{first} is a subcommand of lock, and has to follow it",
+                f"{first} is a subcommand of lock, and must follow it directly",
                 hint=f"gpuinstall lock {first} --help\n"
                 f"gpuinstall lock -- {first}   # a package of that name",
             )
@@ -68,7 +68,6 @@ class LockCommands(click.Group):
 
 @framed(
     "lock",
-    "Write pylock.<target>.toml for each of the folder's targets, or for this machine.",
     *REQUEST,
     "only",
     "upgrade",
@@ -147,11 +146,11 @@ def _support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:
 
 @framed(
     "check",
-    "Check that the lock files are up to date; if not, exit with 6.",
     *REQUEST,
     "only",
     "targets",
     group=command,
+    text="Check that the lock files are up to date; if not, exit with 6.",
 )
 def check_command(options: CommandOptions) -> Outcome:
     """Compare the lock files with the request, each other, and the index."""
@@ -183,7 +182,7 @@ def check_command(options: CommandOptions) -> Outcome:
     for row in checked:
         name = row.lock.name
         reasons = [reason.message for reason in row.reasons]
-        rows.append(("Lock", f"{name} is {'stale' if reasons else 'fresh'}"))
+        rows.append(("Lock", f"{name} is {'stale' if reasons else 'up to date'}"))
         rows += [("", reason) for reason in reasons]
         if reasons:
             message = f"{name} is stale: {'; '.join(reasons)}"
@@ -199,11 +198,11 @@ def check_command(options: CommandOptions) -> Outcome:
 
 @framed(
     "download",
-    "Download the files of all locks into DIR. sync --wheels DIR installs them.",
     "folder",
     "torch_index",
     "offline",
     group=command,
+    text="Download all locked files into DIR, for sync --wheels.",
 )
 def download_command(options: CommandOptions) -> Outcome:
     """Download the files of the lock files, and verify their hashes."""
@@ -219,5 +218,5 @@ def download_command(options: CommandOptions) -> Outcome:
             if not options.offline:
                 check_hosts(lock, lock.files, project.session)
         names = download(locks, folder, project.session)
-    text = f"{len(names)} in {folder}, all hashes verified"
+    text = f"{len(names)} in {folder}, hashes verified"
     return Outcome({"folder": str(folder), "files": names}, [("Files", text)])

@@ -33,36 +33,9 @@ from gpuinstall.base.files import (
 from gpuinstall.base.interruption import TransferInterrupted, interrupted
 from gpuinstall.base.shell import joined
 from gpuinstall.base.version import __version__
-from gpuinstall.cli.outcome import fail
+from gpuinstall.cli.outcome import COMMAND_GROUPS, COMMANDS, fail
 from gpuinstall.cli.terminal import CURRENT, Terminal
 
-COMMAND_GROUPS: dict[str, dict[str, str]] = {
-    "Every day": {
-        "install": "Install PyTorch and other packages for this machine's GPUs, and verify them.",
-        "remove": "Remove packages, and dependencies that nothing else requires.",
-        "run": "Run a command in the environment without activating it.",
-        "doctor": "Find problems in machine, environment, and project; print commands that fix them.",
-        "explain": "Look up an error message.",
-        "verify": "Run kernels on every GPU, in any environment with PyTorch.",
-        "plan": "Show which build a machine gets, and why; change nothing.",
-    },
-    "Teams": {
-        "lock": "Write a lock file for each kind of machine.",
-        "sync": "Install exactly the lock file that fits this machine.",
-        "export": "Convert lock files for pip, uv, conda, and Docker.",
-        "hook": "Make plain pip or uv select builds that run on this machine.",
-    },
-    "More": {
-        "probe": "Show GPUs, driver, system, and their problems.",
-        "report": "Summarize results recorded by cluster nodes.",
-        "env": "List, roll back, and remove environments.",
-        "self": "Remove gpuinstall itself.",
-    },
-}
-"""The help of each command, as ``gpuinstall --help`` lists them."""
-COMMANDS: dict[str, str] = {}
-for _commands in COMMAND_GROUPS.values():
-    COMMANDS.update(_commands)
 _MODULES = {
     "remove": "install",
     "sync": "install",
@@ -105,18 +78,6 @@ class Commands(click.Group):
         """Import a command, or return None for an unknown name."""
         return load_command(cmd_name) if cmd_name in COMMANDS else None
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command of the first argument; raise NoSuchCommand."""
-        word = args[0]
-        try:
-            return super().resolve_command(ctx, args)
-        except click.exceptions.NoSuchCommand:
-            # click would guess "remove" for "tree".
-            similar = [_nearest_command(word)]
-            raise click.exceptions.NoSuchCommand(word, possibilities=similar) from None
-
     def format_commands(
         self,
         ctx: click.Context,  # noqa: ARG002
@@ -132,7 +93,7 @@ class Commands(click.Group):
                 )
 
 
-@click.command(cls=Commands, context_settings=HELP)
+@click.command(cls=Commands, commands=dict.fromkeys(COMMANDS), context_settings=HELP)
 @click.version_option(__version__, "-V", "--version", prog_name="gpuinstall")
 def entrance() -> None:
     """Install the newest PyTorch build that runs on this machine's GPUs.
@@ -206,11 +167,6 @@ def _usage_error(error: click.ClickException, arguments: list[str]) -> UsageErro
     command = _command_of(arguments)
     words = filter(None, ("gpuinstall", command, "--help"))
     hint = " ".join(words)
-    if isinstance(error, click.NoSuchOption):
-        name = error.option_name
-        # click would suggest --relax for --pre.
-        similar = [one for one in error.possibilities or () if one[:4] == name[:4]]
-        error = click.NoSuchOption(name, possibilities=similar)
     if command == "sync":
         from gpuinstall.lock.request.declaration import advise_lock
 
@@ -270,7 +226,7 @@ def bootstrap_command(arguments: list[str]) -> list[str]:
             program = program_name()
             raise UsageError(
                 "command-or-package",
-                f"no package {word} was installed: {command} is a command, and has to be first",
+                f"no package {word} was installed: {command} is a command, and must come first",
                 hint=f"{program} {joined([command, *rest])}   # the command\n"
                 f"{program} {joined(['install', *arguments])}   # a package of that name",
             )
@@ -317,7 +273,7 @@ def _missing_folder(error: Exception) -> UsageError | None:
 def _known(error: Exception) -> InstallationError | None:
     """Return the error for a fault of the machine; None for a bug."""
     if isinstance(error, ModuleNotFoundError):
-        message = f"gpuinstall's own environment lacks {error.name}"
+        message = f"gpuinstall's own environment is incomplete, without {error.name}"
         hint = "python3 bootstrap.py --help   # recreates it; with pip or pipx, reinstall gpuinstall"
         return InstallationError("tool-incomplete", message, hint=hint)
     if isinstance(error, MemoryError) or re.search(_EXHAUSTED, str(error)):

@@ -155,15 +155,15 @@ class CommandOptions:
     requirements: tuple[str, ...] = _list("[REQ]...", place=_requirement_from)
     requirement_files: tuple[str, ...] = _list(
         "-r --requirement FILE",
-        "Add the requirements of a file: requirements.txt, pyproject.toml, environment.yml, or - (stdin).",
+        "Add the requirements in FILE: requirements.txt, pyproject.toml, environment.yml, or - for stdin.",
         _path_from,
     )
     editables: tuple[str, ...] = _list(
-        "-e --editable DIR", "Add the project in DIR, as editable.", _editable_from
+        "-e --editable DIR", "Add the project in DIR in editable mode.", _editable_from
     )
     constraints: tuple[str, ...] = _list(
         "-c --constraint FILE",
-        "Constrain versions with a file, or - (stdin).",
+        "Constrain versions by FILE, or - for stdin.",
         _path_from,
     )
     groups: tuple[str, ...] = _list(
@@ -174,25 +174,25 @@ class CommandOptions:
     extras: tuple[str, ...] = _list("--extra NAME", "Add an extra of pyproject.toml.")
     python: str | None = _row(
         "--python X.Y|PATH",
-        "Python version, or the interpreter that creates the environment (default: one that the project and torch support).",
+        "Python version, or the interpreter to create the environment with (default: one that the project and torch support).",
         _marked_path_from,
         envvar="GPUINSTALL_PYTHON",
     )
     backend: str | None = _row(
         "--backend TAG",
-        "Force a kind of build: cu126 (CUDA 12.6), cpu, … (default: the best for the GPUs).",
+        "Build of torch: cu126 (CUDA 12.6), cpu, … (default: the best one for the GPUs).",
         envvar="GPUINSTALL_BACKEND",
     )
     gpus: str | None = _row(
         "--gpus LIST",
-        "GPUs to select a build for: indices or UUIDs, separated by commas (default: all).",
+        "Indices or UUIDs of the GPUs to support, separated by commas (default: all).",
     )
     relax: bool = _row(
         "--relax",
         "Replace pins that cannot work on this machine with the nearest compatible versions.",
     )
     only: bool = _row(
-        "--only", "Request only the packages on the command line; drop all others."
+        "--only", "Request only the packages on the command line, and drop all others."
     )
     venv: Path = _row(
         "--venv DIR",
@@ -203,23 +203,25 @@ class CommandOptions:
     )
     into: bool = _row(
         "--into",
-        "Change another tool's environment, selected by --python PATH or --venv DIR (default: this application's).",
+        "Use an existing environment of another tool: --python PATH or --venv DIR (default: the environment of the folder's application).",
     )
-    dry_run: bool = _row("--dry-run", "Show changes and download size; change nothing.")
+    dry_run: bool = _row(
+        "--dry-run", "Show the changes and the download size, without making changes."
+    )
     upgrade: bool = _row(
         "-U --upgrade",
-        "Upgrade all packages (install with REQ: only these).",
+        "Upgrade all packages (install with REQ: only REQ).",
     )
     upgrade_packages: tuple[str, ...] = _list(
-        "--upgrade-package NAME", "Upgrade this package (repeatable)."
+        "--upgrade-package NAME", "Upgrade only this package (repeatable)."
     )
     replace: bool = _row(
         "--replace",
-        "Replace an environment that gpuinstall did not create, or an unfinished change of another host.",
+        "Replace an environment that gpuinstall did not create, or discard an unfinished change of another host.",
     )
     discard_previous: bool = _row(
         "--discard-previous",
-        "If a rebuild would keep a third previous environment, remove the oldest.",
+        "Remove the oldest previous environment if a rebuild would keep a third one.",
     )
     yes: bool = _row("-y --yes", "Do not ask for confirmation.")
     target: str | None = _row(
@@ -232,7 +234,7 @@ class CommandOptions:
     )
     machine: str | None = _row(
         "--machine FILE",
-        "Use a machine recorded by probe --json, or - (stdin), instead of this one.",
+        "Use a machine that probe --json wrote (- for stdin), instead of this one.",
         _path_from,
     )
     gpu_names: tuple[str, ...] = _list(
@@ -241,24 +243,24 @@ class CommandOptions:
     )
     driver: str | None = _row(
         "--driver VERSION",
-        "Its driver (plan without it: the latest that supports the GPUs).",
+        "Driver of that machine (default for plan: the latest that supports the GPUs).",
     )
     os: str | None = _row(
         "--os",
-        "Its operating system (default: linux).",
+        "Operating system of that machine (default: linux).",
         type=click.Choice(["linux", "windows", "macos"]),
     )
     arch: str | None = _row(
         "--arch",
-        "Its architecture (default: x86_64, or as the GPU requires).",
+        "Architecture of that machine (default: x86_64, or as the GPU requires).",
         type=click.Choice(["x86_64", "aarch64", "arm64"]),
     )
-    glibc: str | None = _row("--glibc X.Y", "Its glibc (default: 2.28).")
-    all_builds: bool = _row("--all", "Show every rejected build and the reason.")
+    glibc: str | None = _row("--glibc X.Y", "glibc of that machine (default: 2.28).")
+    all_builds: bool = _row("--all", "Show all rejected builds, with the reasons.")
     # Another --python: these commands examine an environment and create none.
     interpreter: str | None = _row(
         "--python PATH",
-        "Interpreter of an environment, instead of --venv.",
+        "Interpreter of the environment, instead of --venv.",
         _marked_path_from,
     )
     any_lock: bool = _row(
@@ -273,7 +275,7 @@ class CommandOptions:
     install: bool = _row(
         "--install", "With --any: install the environment if it is missing."
     )
-    require_gpu: bool = _row("--require-gpu", "If no GPU can be used, exit with 8.")
+    require_gpu: bool = _row("--require-gpu", "Exit with 8 if no GPU can be used.")
     deep: bool = _row(
         "--deep",
         "Also check attention, FP8, FFT, solvers, CUDA graphs, torch.compile, and NCCL.",
@@ -283,7 +285,7 @@ class CommandOptions:
     )
     nodes: str | None = _row(
         "--nodes LIST",
-        "Nodes that must have a record: names separated by commas or spaces.",
+        "Names of nodes that must have a record, separated by commas or spaces.",
     )
     lock_files: tuple[Path, ...] = _list(
         "--lock FILE",
@@ -293,7 +295,7 @@ class CommandOptions:
     )
     output: Path | None = _row(
         "-o --output FILE",
-        "Write to a file (default: -, stdout).",
+        "Write to FILE (default: -, stdout).",
         _path_from,
         type=click.Path(path_type=Path, dir_okay=False),
         callback=lambda _context, _option, path: None if path == Path(STDOUT) else path,
@@ -306,18 +308,18 @@ class CommandOptions:
     remove: bool = _row("--remove", "Remove the lines that hook added.")
     record: Path | None = _row(
         "--record DIR",
-        "Write this node's result into DIR, for report.",
+        "Write the result of this node into DIR, for report.",
         _path_from,
         type=PATH,
     )
     as_json: bool = _row("--json", "Print one JSON document on stdout.")
     as_events: bool = _row(
-        "--json-events", "Print progress as JSON lines, and the document last."
+        "--json-events", "Print progress as JSON lines, ending with the document."
     )
     quiet: bool = _row(
         "-q --quiet", "Print only results and errors.", envvar="GPUINSTALL_QUIET"
     )
-    verbose: bool = _row("-v --verbose", "Print executed commands, and lists in full.")
+    verbose: bool = _row("-v --verbose", "Print executed commands and complete lists.")
 
     @property
     def sourcing(self) -> Sourcing:
@@ -344,7 +346,7 @@ class CommandOptions:
             if any(words):
                 raise UsageError(
                     "machine-twice",
-                    "--machine cannot be combined with --gpu, --driver, --os and --arch",
+                    "--machine cannot be combined with --gpu, --driver, --os, and --arch",
                 )
             return read_machine_file(self.machine)
         if self.driver and not self.gpu_names:

@@ -23,6 +23,33 @@ from gpuinstall.sources.sources import SYSTEM_CERTIFICATES
 
 Row = tuple[str, str]
 """A label and its text."""
+COMMAND_GROUPS: dict[str, dict[str, str]] = {
+    "Every day": {
+        "install": "Install PyTorch and other packages for this machine's GPUs, and verify them.",
+        "remove": "Remove packages, and dependencies that nothing else requires.",
+        "run": "Run a command in the environment without activating it.",
+        "doctor": "Find problems with the machine, environment, and project, and print commands that fix them.",
+        "explain": "Look up an error message.",
+        "verify": "Run kernels on every GPU, in any environment with PyTorch.",
+        "plan": "Show which build a machine gets and why, without changing anything.",
+    },
+    "Teams": {
+        "lock": "Write a lock file for each target, or for this machine.",
+        "sync": "Install exactly the lock file that fits this machine.",
+        "export": "Convert lock files for pip, uv, conda, and Docker.",
+        "hook": "Configure pip or uv to select builds that run on this machine.",
+    },
+    "More": {
+        "probe": "Show the GPUs, driver, and system, and their problems.",
+        "report": "Summarize the results that cluster nodes recorded.",
+        "env": "List, roll back, and remove environments.",
+        "self": "Remove gpuinstall itself.",
+    },
+}
+"""The help of each command, as ``gpuinstall --help`` lists them."""
+COMMANDS: dict[str, str] = {}
+for _commands in COMMAND_GROUPS.values():
+    COMMANDS.update(_commands)
 
 
 class Outcome(Value):
@@ -42,8 +69,8 @@ class Outcome(Value):
 
 def framed(
     name: str,
-    text: str,
     *rows: str,
+    text: str | None = None,
     hidden: Sequence[str] = (),
     group: Any = None,
     serves_folder: bool = True,
@@ -57,8 +84,8 @@ def framed(
 
     Args:
         name: The name of the command.
-        text: Its help.
         rows: Its options, by name in ``CommandOptions``.
+        text: Its help; None is the text in ``COMMANDS``.
         hidden: Options that only their environment variables set.
         group: The click group of the command, whose name its JSON document has.
         serves_folder: Whether the command runs in the nearest folder with a request,
@@ -67,6 +94,7 @@ def framed(
     """
     names = (*rows, *hidden, *EVERYWHERE)
     top = group.name if group else name
+    text = text or COMMANDS[name]
 
     def decorate(function: Callable[..., Outcome]) -> Any:
         @functools.wraps(function)
@@ -111,7 +139,7 @@ def _with_certificates(work: Callable[[], Outcome], terminal: Terminal) -> Outco
     os.environ[SYSTEM_CERTIFICATES] = "1"
     terminal.step(
         "Certificates",
-        "the system's own: the built-in ones do not know an index's issuer",
+        "the system's, because the built-in ones lack the issuer of an index",
     )
     return work()
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 @framed(
     "plan",
-    "Show which build a machine gets, and why; use no network, and change nothing.",
     *[name for name in REQUEST if name != "relax"],
     "machine",
     *MACHINE_WORDS,

@@ -18,7 +18,6 @@ from gpuinstall.cli.terminal import Terminal
 
 @framed(
     "probe",
-    "Show GPUs, driver, and system, the source of each fact, and problems.",
     "machine",
     "record",
     serves_folder=False,
@@ -72,7 +71,6 @@ def show_machine(terminal: Terminal, machine: Machine) -> None:
 
 @framed(
     "report",
-    "Summarize the results that cluster nodes recorded in DIR.",
     "folder",
     "nodes",
     serves_folder=False,

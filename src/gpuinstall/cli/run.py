@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 @framed(
     "run",
-    "Run a command in the environment without activating it.",
     "venv",
     "any_lock",
     "proof",
@@ -150,7 +149,7 @@ def _check_gpu(machine: Machine) -> None:
     """Raise MachineError if no GPU can be used."""
     cause = _why_no_gpu(machine)
     if cause:
-        message = f"no GPU can be used here: {cause}"
+        message = f"no GPU can be used on this machine: {cause}"
         raise MachineError("no-gpu", message, hint="gpuinstall doctor")
 
 
@@ -198,7 +197,7 @@ def _check_environment(
         torch = existing.lock.versions["torch"]
         cause = _why_no_gpu(machine)
         project.reporter.warn(
-            f"torch {torch} runs on the CPU: no GPU can be used here, {cause}"
+            f"torch {torch} runs on the CPU: no GPU can be used on this machine, {cause}"
         )
     if machine.gpus and marker.verdict.get("status") == "unproven":
         project.reporter.warn(

@@ -19,14 +19,14 @@ from gpuinstall.base.shell import on_path, quoted, this_shell
 from gpuinstall.base.text import some
 from gpuinstall.base.version import __version__
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import Outcome, confirm, framed
+from gpuinstall.cli.outcome import COMMANDS, Outcome, confirm, framed
 
 _TOOL = r"\d[\w.]*-[0-9a-f]{12}"
 """The names of bootstrap.py's environments."""
 _LEFTOVER = r"\.new-\w{8}"
 """The names of folders that an interrupted run of bootstrap.py left."""
 
-command = click.Group("self", help="Remove gpuinstall itself.")
+command = click.Group("self", help=COMMANDS["self"])
 
 
 def command_file() -> Path:
@@ -59,10 +59,10 @@ def program_name() -> str:
 
 @framed(
     "uninstall",
-    "Remove gpuinstall and its caches. Environments and lock files are kept.",
     "yes",
     group=command,
     serves_folder=False,
+    text="Remove gpuinstall and its caches. Environments and lock files are kept.",
 )
 def _uninstall(options: CommandOptions) -> Outcome:
     home = tool_home()
@@ -90,7 +90,7 @@ def _uninstall(options: CommandOptions) -> Outcome:
     remove_tool(home, options.terminal)
     rows = [("Removed", removed)]
     if kept:
-        rows.append(("Kept", f"{', '.join(kept)} and their locks"))
+        rows.append(("Kept", f"{', '.join(kept)} and their lock files"))
     records = forget_all()
     if records:
         rows.append(("Kept", f"{display_path(records)}, the list of your environments"))

@@ -42,7 +42,6 @@ NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
 
 @framed(
     "verify",
-    "Run kernels on every GPU, or with a CPU build on the CPU, in any environment with PyTorch.",
     "interpreter",
     "venv",
     "deep",
@@ -158,7 +157,7 @@ def _outcome(
             screen.line()
             screen.field("Measured", device.name)
             for check in device.checks[1:]:  # the first is torch's import
-                prefix = "" if check.status == "passed" else "left out: "
+                prefix = "" if check.status == "passed" else "skipped: "
                 screen.line(f"  {check.name:<24} {prefix}{check.message}")
 
     return Outcome(data, show, exit_code=exit_code, errors=tuple(errors), is_news=True)

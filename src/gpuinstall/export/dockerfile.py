@@ -96,7 +96,7 @@ def any_dockerfile(
     """
     without = [lock.name for lock in locks if "jupyterlab" not in lock.versions]
     if "jupyter" in extras and without:
-        message = f"{', '.join(without)} holds no JupyterLab"
+        message = f"{', '.join(without)} has no JupyterLab"
         raise UsageError(
             "jupyter-not-locked", message, hint="gpuinstall lock torch jupyterlab"
         )
@@ -163,13 +163,13 @@ def _platform_of(
         cause = "from a folder or repository that the image does not have"
         raise not_exportable(
             f"{', '.join(absent)} in {lock.name}: {cause}",
-            "gpuinstall export requirements   # names what it leaves out",
+            "gpuinstall export requirements   # lists the omitted packages",
         )
     # A standard lock can have several platforms. An image has the first.
     for arch, platform in _PLATFORMS.items():
         if ("linux", arch) in systems:
             return platform
     raise not_exportable(
-        f"{lock.name} is not for Linux, but an image is",
+        f"{lock.name} is not for Linux, which an image requires",
         "gpuinstall lock --target cpu",
     )

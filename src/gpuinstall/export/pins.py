@@ -95,7 +95,7 @@ def pins(lock: Lock) -> Iterator[tuple[str, ...]]:
             if file and "sha256" in file.hashes
         ]
         if not hashed:
-            raise not_exportable(f"{package.name} is not a file with a sha256")
+            raise not_exportable(f"{package.name} has no file with a SHA-256")
         by_address = package.name in named_by_address
         requirement = requirement_of(package, hashed, by_address=by_address)
         if package.marker:
@@ -113,7 +113,7 @@ def backend_of(lock: Lock) -> Backend:
         return Backend.parse(local or Target.parse(lock.target).backend)
     except (UsageError, ValueError):
         raise not_exportable(
-            f"{lock.name} does not say which build of torch it has",
+            f"{lock.name} has an unknown build of torch",
             "Rename it after its target: pylock.cu126.toml",
         ) from None
 
@@ -183,13 +183,13 @@ def one_python(locks: Sequence[Lock]) -> str:
     pythons = set[str]()
     for lock in locks:
         if lock.python is None:
-            message = f"{lock.name} does not say which Python it is for"
+            message = f"{lock.name} has an unknown Python version"
             raise not_exportable(message, _lock_command(lock))
         pythons.add(lock.python)
     if len(pythons) > 1:
         raise UsageError(
             "pythons-differ",
-            f"{', '.join(lock.name for lock in locks)} are for different Pythons",
+            f"{', '.join(lock.name for lock in locks)} are for different Python versions",
             hint="gpuinstall lock --upgrade",
         )
     return pythons.pop()

@@ -65,7 +65,7 @@ def uv_tables(
         f"# For pyproject.toml, from {names}: uv sync\n"
         f"# Another build: uv sync --no-default-groups --group torch-{others[0]}\n"
         f"\n[dependency-groups]\n{groups}"
-        f'\n[tool.uv]\ndefault-groups = ["torch-{default}"]  # and "dev", if it is there\n{conflicts}'
+        f'\n[tool.uv]\ndefault-groups = ["torch-{default}"]  # add "dev" if the project has it\n{conflicts}'
         f"\n[tool.uv.dependency-groups]\n{pythons}"
         f"\n[tool.uv.sources]\n{tables}{indexes}"
     )

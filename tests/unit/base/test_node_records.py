@@ -66,7 +66,7 @@ def test_node_names_are_listed():
 
 @pytest.mark.parametrize("text", ["", "n1,", "../n1", "n[1-2]", "n1;ls"])
 def test_malformed_node_names_are_rejected(text):
-    with pytest.raises(UsageError, match="is not the name of a node"):
+    with pytest.raises(UsageError, match="is not a valid node name"):
         node_names(text)
 
 
@@ -74,7 +74,7 @@ def test_node_name_is_read_from_its_variable(monkeypatch):
     monkeypatch.setenv("GPUINSTALL_NODE", "rack-7.node-3")
     assert this_node() == "rack-7.node-3"
     monkeypatch.setenv("GPUINSTALL_NODE", "../n1")
-    with pytest.raises(UsageError, match="not the name of a node"):
+    with pytest.raises(UsageError, match="not a valid node name"):
         this_node()
 
 

@@ -23,7 +23,7 @@ from gpuinstall.cli.terminal import advised_finding
         (OSError(errno.EMFILE, ""), "Too many open files"),
         (
             ModuleNotFoundError("", name="tomli"),
-            "gpuinstall's own environment lacks tomli",
+            "gpuinstall's own environment is incomplete, without tomli",
         ),
     ],
 )

@@ -9,7 +9,8 @@ import pytest
 from gpuinstall import __version__
 from gpuinstall.base import process
 from gpuinstall.base.errors import InternalError
-from gpuinstall.cli.main import COMMAND_GROUPS, COMMANDS, load_command, run_command_line
+from gpuinstall.cli.main import load_command, run_command_line
+from gpuinstall.cli.outcome import COMMAND_GROUPS, COMMANDS
 
 ROOT = Path(__file__).parents[3]
 

@@ -31,7 +31,7 @@ def test_venv_file_names_the_environment(tmp_path):
         ("x" * 250, "File name too long"),
         ("x" * 300, "File name too long"),
         ("a:b", "PATH cannot have"),
-        (os.fsdecode(b"\xff"), "not UTF-8"),
+        (os.fsdecode(b"\xff"), "requires a path in UTF-8"),
     ],
 )
 def test_a_name_that_no_environment_can_have_is_refused(tmp_path, name, reason):
@@ -60,5 +60,5 @@ def test_a_file_where_transactions_go_is_refused(tmp_path):
 )
 def test_a_link_that_leads_to_itself_is_refused(tmp_path):
     (tmp_path / ".venv").symlink_to(".venv")
-    with pytest.raises(UsageError, match="cannot hold an environment"):
+    with pytest.raises(UsageError, match="cannot be used for an environment"):
         EnvironmentPaths.at(tmp_path / ".venv")

@@ -60,7 +60,10 @@ def test_dockerfile_command_writes_or_rejects(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "Dockerfile").read_text("utf-8") == any_dockerfile(
         LOCKS, ["ssh"]
     )
-    assert f"left out, for another platform: {WINDOWS.name}" in capsys.readouterr().err
+    assert (
+        f"not in the image, because they are for another platform: {WINDOWS.name}"
+        in capsys.readouterr().err
+    )
     one_lock = ["export", "dockerfile", "--lock", LOCKS[0].name, "--with", "ssh"]
     assert run_command_line(one_lock) == 2
     assert " --any\n" in capsys.readouterr().err

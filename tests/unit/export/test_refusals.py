@@ -39,14 +39,14 @@ def test_unsupported_lock_is_rejected_with_its_part():
             "mine in pylock.cpu.toml",
         ),
         (dockerfile, lock("cpu", TORCH, project), "mine in pylock.cpu.toml"),
-        (image, [cpu_lock()], "pylock.cpu.toml holds no JupyterLab"),
-        (tables, [cuda_lock(), OF_311], "different Pythons"),
-        (any_dockerfile, [cuda_lock(), OF_311], "different Pythons"),
+        (image, [cpu_lock()], "pylock.cpu.toml has no JupyterLab"),
+        (tables, [cuda_lock(), OF_311], "different Python versions"),
+        (any_dockerfile, [cuda_lock(), OF_311], "different Python versions"),
         (requirements, lock("cu126", IN_A_FOLDER), "torch comes from a local folder"),
         (
             backend_of,
             parse("pylock.toml", UNLABELLED.text),
-            "pylock.toml does not say which build",
+            "pylock.toml has an unknown build",
         ),
     )
     wrong = []

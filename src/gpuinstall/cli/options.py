@@ -203,7 +203,7 @@ class CommandOptions:
     )
     into: bool = _row(
         "--into",
-        "Use an existing environment of another tool: --python PATH or --venv DIR (default: the environment of the folder's application).",
+        "Use another tool's environment: --python PATH or --venv DIR (default: the environment of the folder's application).",
     )
     dry_run: bool = _row(
         "--dry-run", "Show the changes and the download size, without making changes."

@@ -83,7 +83,7 @@ def test_python_constraints_of_poetry_are_read():
         ">=3.9,<3.13": ">=3.9,<3.13",
         "3.12.*": "==3.12.*",
         "*": None,
-        "^3.8 || ^3.10": ">=3.8,<4",
+        "^3.8 || ^3.10": "<4,>=3.8",
     }
 
     def python(written, **own):

@@ -30,7 +30,7 @@ def test_unsupported_lock_is_rejected_with_its_part():
     tables = partial(uv_tables, torch_index="https://index.example/whl")
     project = {"name": "mine", "directory": {"path": "../mine"}}
     rows: tuple[Any, ...] = (
-        (dockerfile, OF_ANY_PYTHON, "which Python"),
+        (dockerfile, OF_ANY_PYTHON, "unknown Python version"),
         (dockerfile, lock("cu130-windows-x86_64", TORCH), "is not for Linux"),
         (dockerfile, lock("cpu-macos-arm64", TORCH), "is not for Linux"),
         (

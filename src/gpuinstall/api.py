@@ -22,7 +22,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing, listed
 from gpuinstall.base.shell import quoted
 from gpuinstall.catalog import Catalog, load_catalog
-from gpuinstall.machine.words import machine_in_words
+from gpuinstall.machine.options import machine_from_options
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan import choose as choose_build
 
@@ -47,7 +47,7 @@ __all__ = [
     "install_into",
     "load_catalog",
     "lock",
-    "machine_in_words",
+    "machine_from_options",
     "read_machine",
     "verify",
 ]

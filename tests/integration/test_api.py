@@ -13,7 +13,7 @@ from tests.lab.driver import RTX_4090
 FROZEN = "from tests.frozen import freeze\nfreeze()\n"
 EACH = """
 import subprocess, sys
-from gpuinstall.api import Request, install, install_into, lock, machine_in_words, verify
+from gpuinstall.api import Request, install, install_into, lock, machine_from_options, verify
 from gpuinstall.base.errors import UsageError, VerificationError
 made = install("env")
 assert made.to_dict()["environment"]["torch"] == "2.14.1+cu126"
@@ -23,7 +23,7 @@ assert named.python.samefile(sys._base_executable)
 [one, two] = lock("locks", Request(("torch",)), targets=["cu126", "cpu"])
 assert (one.path.name, one.status, two.path.name) == ("pylock.cu126.toml", "written", "pylock.cpu.toml")
 assert lock("locks", Request(("torch",)), targets=["cu126", "cpu"])[0].status == "unchanged"
-[other] = lock("other", machine=machine_in_words(("GTX 1080",), driver="580.95.05"))
+[other] = lock("other", machine=machine_from_options(("GTX 1080",), driver="580.95.05"))
 assert other.path.name == "pylock.cu126.toml"
 try:
     install("locks")

@@ -14,7 +14,7 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.resolve.locks import resolve_locks
 from gpuinstall.lock.uv.errors import FAMILY_UNLISTED
-from gpuinstall.machine.words import machine_in_words
+from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
 from tests.lab.index import StandInIndex
@@ -88,7 +88,9 @@ def session(
 def version_of(words, gpus, driver, session):
     """Return the resolved versions, or None for a rejection."""
     request = LockRequest(
-        machine_in_words(gpus, driver), Request((words,), python="3.12"), load_catalog()
+        machine_from_options(gpus, driver),
+        Request((words,), python="3.12"),
+        load_catalog(),
     )
     try:
         return resolve_locks([request], session)[0].versions

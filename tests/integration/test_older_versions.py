@@ -12,7 +12,7 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.resolve.locks import resolve_locks
 from gpuinstall.lock.uv.project import resolve_project
-from gpuinstall.machine.words import machine_in_words
+from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
 from gpuinstall.wheels.learned.reader import reader_for
@@ -102,7 +102,7 @@ def publish(folder, name, version, *requires):
 
 def resolve(words, session, gpu="V100", driver="535.183.01"):
     """Resolve for a V100 with a driver for CUDA 12."""
-    machine = machine_in_words((gpu,), driver, glibc="2.35")
+    machine = machine_from_options((gpu,), driver, glibc="2.35")
     request = LockRequest(
         machine, Request(tuple(words.split()), python="3.12"), load_catalog()
     )

@@ -15,7 +15,7 @@ HEAVY = {
     "gpuinstall.lock.resolve.locks",
     "gpuinstall.lock.uv.fetch",
     "gpuinstall.lock.write",
-    "gpuinstall.verify.cover",
+    "gpuinstall.verify.files",
     "html.parser",
     "http.client",
     "pynvml",

@@ -12,7 +12,7 @@ from gpuinstall.api import (
     install_into,
     load_catalog,
     lock,
-    machine_in_words,
+    machine_from_options,
 )
 from gpuinstall.base.errors import UsageError
 
@@ -47,7 +47,7 @@ def test_an_extra_limits_the_choice(tmp_path, monkeypatch):
     text = '[project.optional-dependencies]\nold = ["torch==2.7.1"]\n'
     (tmp_path / "pyproject.toml").write_text(text, "utf-8")
     monkeypatch.chdir(tmp_path)
-    machine = machine_in_words(("RTX 4090",), driver="580.95.05")
+    machine = machine_from_options(("RTX 4090",), driver="580.95.05")
 
     plan = choose(machine, Request(extras="old"), load_catalog())
 

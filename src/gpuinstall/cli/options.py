@@ -352,9 +352,9 @@ class CommandOptions:
         if self.driver and not self.gpu_names:
             raise UsageError("gpu-missing", "--driver requires --gpu")
         if any(words):
-            from gpuinstall.machine.words import machine_in_words
+            from gpuinstall.machine.options import machine_from_options
 
-            return machine_in_words(*words, newest_driver=newest_driver)
+            return machine_from_options(*words, newest_driver=newest_driver)
         return None
 
     @cached_property

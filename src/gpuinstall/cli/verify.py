@@ -94,7 +94,7 @@ def command(options: CommandOptions) -> Outcome:
             machine = machine.with_problems(reasons)
             verdict = verdict.refused_by(reasons[0])
         record_failure(folder, machine, verdict.to_dict())
-    elif options.require_gpu and not verdict.proves_gpus:
+    elif options.require_gpu and not verdict.verifies_gpus:
         raise _no_gpu_error(verdict)
     elif options.bench:
         measured = measure(target, machine, origin, options.terminal)

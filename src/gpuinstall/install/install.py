@@ -304,7 +304,7 @@ def _verify_ahead(unpacked: Unpacked, project: Project) -> Verdict | None:
     Raises:
         KernelFailedError: A kernel failed.
     """
-    from gpuinstall.verify.cover import program_packages
+    from gpuinstall.verify.files import program_packages
 
     priced = unpacked.priced
     change = priced.change

@@ -131,7 +131,7 @@ def renew_proof(
     Raises:
         KernelFailedError: A kernel failed.
     """
-    from gpuinstall.verify.cover import take_stamp  # slow to import
+    from gpuinstall.verify.files import take_stamp  # slow to import
 
     python = place.python
     # A file that changes while kernels run is not verified.

@@ -89,7 +89,7 @@ def unpack_packages(priced: PricedLock, project: Project) -> Unpacked:
     packages: tuple[InstalledPackage, ...] = ()
     with ThreadPoolExecutor(2) as pool:
         # Meanwhile, the index is queried, and a slow module imported.
-        pool.submit(import_module, "gpuinstall.verify.cover")
+        pool.submit(import_module, "gpuinstall.verify.files")
         if not keeps_guard:
             absent = pool.submit(members_beside, fit, project.catalog, session)
         if priced.change.comes:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpuinstall.base.finding import Finding
-    from gpuinstall.machine.prober import ProofOutcome
+    from gpuinstall.machine.prober import PreflightOutcome
 
 PROBERS: tuple[Prober, ...] = (
     NvidiaProber(),
@@ -91,7 +91,7 @@ def read_machine(
 def preflight(machine: Machine, reporter: Reporter) -> Preflight:
     """Run a kernel on each usable GPU. Nothing is downloaded."""
     start = monotonic()
-    outcomes: dict[int, ProofOutcome] = {}
+    outcomes: dict[int, PreflightOutcome] = {}
     problems: list[Finding] = []
     for prober in PROBERS:
         result = prober.preflight(machine, reporter)

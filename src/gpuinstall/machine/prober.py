@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from gpuinstall.machine.bus import PciDevice
     from gpuinstall.machine.source import Source
 
-ProofOutcome = Literal["proven", "unproven", "failed"]
-OUTCOMES: tuple[ProofOutcome, ...] = get_args(ProofOutcome)
+PreflightOutcome = Literal["proven", "unproven", "failed"]
+OUTCOMES: tuple[PreflightOutcome, ...] = get_args(PreflightOutcome)
 """From best to worst."""
 
-_SUMMARIES: dict[ProofOutcome, str] = {
+_SUMMARIES: dict[PreflightOutcome, str] = {
     "proven": "a kernel ran on {}",
     "unproven": "not proven: {}",
     "failed": "failed: {}",
@@ -100,12 +100,12 @@ class VendorFindings(Value):
 class Preflight(Value):
     """The outcome of a small kernel on each GPU, before any download."""
 
-    outcomes: Mapping[int, ProofOutcome] = {}
+    outcomes: Mapping[int, PreflightOutcome] = {}
     """The outcomes by GPU index. A busy GPU is ``unproven``."""
     problems: tuple[Finding, ...] = ()
     seconds: float = 0.0
 
-    def with_outcome(self, outcome: ProofOutcome) -> tuple[int, ...]:
+    def with_outcome(self, outcome: PreflightOutcome) -> tuple[int, ...]:
         """Return the indices of the GPUs with an outcome."""
         return tuple(index for index, end in self.outcomes.items() if end == outcome)
 

@@ -53,7 +53,7 @@ class Rules(Value):
     """The failure of a GPU without code in a build."""
     architecture_source: ClassVar[str] = "its driver"
     """The source of a GPU's architecture, in messages."""
-    not_proven: ClassVar[str | None] = None
+    untested: ClassVar[str | None] = None
     """The warning about all its builds if none has run on a GPU yet."""
     idle_causes: ClassVar[tuple[str, str]] = ("F33", "F24")
     """The failures of a GPU with a CPU build and with another vendor's."""
@@ -193,8 +193,8 @@ class Rules(Value):
         gpus: Sequence[Gpu],
     ) -> tuple[Reason, ...]:
         """Return warnings about a build that runs on the GPUs."""
-        if self.not_proven:
-            return (Reason("not-proven", self.not_proven),)
+        if self.untested:
+            return (Reason("not-proven", self.untested),)
         return ()
 
     def floors(self, build: Build) -> Mapping[str, str]:

@@ -151,7 +151,7 @@ class Project(Value):
                     "Login",
                     f"no lock has the login of {setting.package}; later commands read it from a netrc file or a keyring",
                 )
-        sources.report_chosen(sources.chosen, self.reporter)
+        sources.report_folder_sources(sources.folder_sources, self.reporter)
         return sources
 
     @property

@@ -156,7 +156,7 @@ class Sources(Value):
         return tables
 
     @property
-    def takes_lowest(self) -> bool:
+    def prefers_lowest(self) -> bool:
         """Whether uv selects the lowest versions of requested packages."""
         return self.resolver_words.get("resolution", "highest") != "highest"
 
@@ -227,7 +227,7 @@ class Sources(Value):
         return [one for one in self.settings if one.why_ignored]
 
     @property
-    def demanded(self) -> dict[str, SourceSetting]:
+    def required_addresses(self) -> dict[str, SourceSetting]:
         """The required addresses in files of other tools, by package."""
         return {one.package: one for one in self._of(Effect.ADDRESS)}
 
@@ -243,7 +243,7 @@ class Sources(Value):
         )
 
     @cached_property
-    def chosen(self) -> tuple[SourceSetting, ...]:
+    def folder_sources(self) -> tuple[SourceSetting, ...]:
         """The sources that only files of the folder select, each once."""
         # Only one setting of these effects is used.
         single = {
@@ -263,10 +263,10 @@ class Sources(Value):
                 chosen.setdefault(source, setting)
         return tuple(setting for source, setting in chosen.items() if source not in own)
 
-    def chooser_of(self, address: str) -> SourceSetting | None:
+    def folder_source_of(self, address: str) -> SourceSetting | None:
         """Return the setting of the folder that has selected an address."""
         location = Location.parse(address)
-        for setting in self.chosen:
+        for setting in self.folder_sources:
             if location.is_from(Location.parse(setting.value)):
                 return setting
         return None
@@ -400,7 +400,7 @@ class Sources(Value):
         if setting.is_own:
             return setting
         if effect is Effect.INDEX:
-            for other in self.chosen:
+            for other in self.folder_sources:
                 is_alike = other.row == setting.row
                 if is_alike and other.value != _plain(setting.value):
                     raise _not_obeyed(
@@ -445,7 +445,7 @@ class Sources(Value):
             self, settings=settings, default_index=default_index, logins=logins
         )
 
-    def report_chosen(
+    def report_folder_sources(
         self,
         settings: Sequence[SourceSetting],
         reporter: Reporter,

@@ -87,13 +87,13 @@ class AnswerCache(Value, Generic[_Answer]):
     folder: Path
     kind: type[_Answer]
 
-    def known(self, url: str) -> _Answer | None:
+    def get(self, url: str) -> _Answer | None:
         """Return the answer of a previous run."""
         with suppress(OSError, ValueError, TypeError):
             return read_object(self.kind, read_json(self._file(url)))
         return None
 
-    def keep(self, url: str, answer: _Answer) -> None:
+    def put(self, url: str, answer: _Answer) -> None:
         """Save an answer for the next run."""
         with suppress(InstallationError):
             text = json.dumps(write_object(answer))
@@ -211,12 +211,12 @@ class Client:
 
     def cached_text(self, place: str, mark: str) -> str | None:
         """Return a cached text if it has the same mark."""
-        kept = self._pages.known(place)
+        kept = self._pages.get(place)
         return kept.text if kept and kept.etag == mark else None
 
-    def keep_text(self, place: str, mark: str, text: str) -> None:
+    def cache_text(self, place: str, mark: str, text: str) -> None:
         """Cache a text that never changes, such as METADATA of a hash."""
-        self._pages.keep(place, Page(text, "", place, mark))
+        self._pages.put(place, Page(text, "", place, mark))
 
     def head(self, url: str) -> Head:
         """Request the headers of a file."""
@@ -236,7 +236,7 @@ class Client:
             response.raw.drain_conn()
             return response
 
-    def ask_part(
+    def request_part(
         self,
         url: str,
         headers: Mapping[str, str],
@@ -286,7 +286,7 @@ class Client:
             raise InstallationError("length", message, hint="Run it again")
 
     def _page(self, url: str) -> Page | None:
-        cached = self._pages.known(url)
+        cached = self._pages.get(url)
         if self._offline and cached is not None:
             return cached
         headers = {"Accept": _PAGES}
@@ -308,7 +308,7 @@ class Client:
         )
         # A page without an entity tag is used only offline.
         if "no-store" not in fields.get("Cache-Control", ""):
-            self._pages.keep(url, page)
+            self._pages.put(url, page)
         return page
 
     def _ask(

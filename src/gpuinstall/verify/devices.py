@@ -64,11 +64,11 @@ class DeviceTarget(Value):
         """Whether kernels run on a GPU."""
         return self.gpu is not None and self.unproven is None
 
-    def untested(self, reason: str) -> DeviceTarget:
+    def without_gpu(self, reason: str) -> DeviceTarget:
         """Return the same target without its GPU."""
         return replace(self, device="none", visible=(), unproven=reason)
 
-    def tested(
+    def result(
         self,
         checks: Iterable[CheckResult] = (),
         unproven: str | None = None,
@@ -130,7 +130,7 @@ def _target(part: GpuPart, vendor: str) -> DeviceTarget:
         gpu=gpu,
         vendor=vendor,
     )
-    return target.untested(part.withheld) if part.withheld else target
+    return target.without_gpu(part.withheld) if part.withheld else target
 
 
 def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:

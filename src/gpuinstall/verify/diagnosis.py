@@ -92,7 +92,7 @@ def diagnose(
     checks = check_results(target, report, context)
     if target.unproven:
         checks.append(CheckResult("device", "skipped", message=target.unproven))
-    return target.tested(checks, unproven=target.unproven or report.unproven)
+    return target.result(checks, unproven=target.unproven or report.unproven)
 
 
 def check_results(
@@ -199,4 +199,4 @@ def wrong_build(target: DeviceTarget, context: VerificationContext) -> Device:
     message = f"this is the {kind} build of torch: {target.name} is not used"
     vendor = VENDORS[target.vendor or FIRST_VENDOR]
     cause = vendor.idle_causes[not is_for_cpu]
-    return target.tested([context.failed("build", message, cause)])
+    return target.result([context.failed("build", message, cause)])

@@ -17,7 +17,6 @@ from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.environment import Origin, read_origin
 from gpuinstall.machine.vendors import VENDORS, vendor_of
-from gpuinstall.verify.cover import altered_files, program_packages
 from gpuinstall.verify.devices import (
     CPU_TARGET,
     DeviceTarget,
@@ -31,6 +30,7 @@ from gpuinstall.verify.diagnosis import (
     diagnose,
     wrong_build,
 )
+from gpuinstall.verify.files import altered_files, program_packages
 from gpuinstall.verify.interpreter import inspect_interpreter, interference
 from gpuinstall.verify.kernel_run import (
     INTERPRETING,
@@ -110,11 +110,11 @@ def verify_environment(
         message = f"the environment was made for the CPU, as requested, and does not use {names}"
         reporter.warn(message)
     # The verification is isolated, but a user's programs are not.
-    disturbing = interference(verification.interpreter)
-    if disturbing and surroundings:
-        checks.append(_surroundings_check(disturbing, verification.context))
-    elif disturbing:
-        reporter.warn(disturbing.message)
+    interfering = interference(verification.interpreter)
+    if interfering and surroundings:
+        checks.append(_surroundings_check(interfering, verification.context))
+    elif interfering:
+        reporter.warn(interfering.message)
     devices = [device.with_checks(checks) for device in devices]
     return _verdict(verification, devices, reports)
 
@@ -138,7 +138,7 @@ def verify_programs(
     verification = _prepare(python, machine, origin, reporter)
     reporter.wait(f"testing {', '.join(programs)}")
     devices = [
-        target.tested(unproven=target.unproven) for target in verification.targets
+        target.result(unproven=target.unproven) for target in verification.targets
     ]
     devices = check_programs(devices, verification, programs)
     return _verdict(verification, devices)
@@ -296,7 +296,7 @@ def check_programs(
             continue
         target = verification.targets[number]
         if device.unproven:
-            target = target.untested(device.unproven)
+            target = target.without_gpu(device.unproven)
         testable[number] = target
     tested = list(devices)
     runs = [replace(verification.run, program=module) for module in modules]
@@ -346,14 +346,14 @@ def _file_checks(verification: Verification) -> Iterator[CheckResult]:
 
 
 def _surroundings_check(
-    disturbing: Finding, context: VerificationContext
+    interfering: Finding, context: VerificationContext
 ) -> CheckResult:
     """Return a failed check about another torch on the path."""
-    path = disturbing.evidence or ""
+    path = interfering.evidence or ""
     return context.failed(
         "surroundings",
-        disturbing.message,
-        disturbing.code,
+        interfering.message,
+        interfering.code,
         path=quoted(path),
         moved=quoted(f"{path}.away"),
     )

@@ -122,7 +122,7 @@ class Verdict(Value):
         return "passed" if statuses == {"passed"} else "unproven"
 
     @property
-    def proves_gpus(self) -> bool:
+    def verifies_gpus(self) -> bool:
         """Whether kernels passed on a GPU."""
         return any(
             device.status == "passed" and device.kind == "gpu"

@@ -12,10 +12,10 @@ from gpuinstall.base.node_records import (
     this_node,
     write_record,
 )
-from gpuinstall.machine.words import machine_in_words
+from gpuinstall.machine.options import machine_from_options
 
-H100 = machine_in_words(("H100 SXM",) * 8, "580.95.05")
-V100 = machine_in_words(("V100",), "470.256.02")
+H100 = machine_from_options(("H100 SXM",) * 8, "580.95.05")
+V100 = machine_from_options(("V100",), "470.256.02")
 PASSED = {
     "exit_code": 0,
     "data": {"chosen": "pylock.cu130.toml", "verdict": {"status": "passed"}},

@@ -13,7 +13,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.install.state import stamp_file, standing_stamp
-from gpuinstall.verify.cover import take_stamp
+from gpuinstall.verify.files import take_stamp
 from gpuinstall.verify.verdict import with_programs
 from tests.lab.environments import put_package
 from tests.unit.install.environments import MARKER

@@ -11,7 +11,7 @@ from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.environments.records import remember
 from gpuinstall.install.journal import Journal, Owner, before, write_journal
 from gpuinstall.install.start import environment_to_start
-from gpuinstall.machine.words import machine_in_words
+from gpuinstall.machine.options import machine_from_options
 from gpuinstall.project import Settings, open_project
 from tests.unit.export.locks import cuda_lock, lock, wheel
 from tests.unit.install.environments import make_environment
@@ -19,7 +19,7 @@ from tests.unit.install.environments import make_environment
 
 def refusal(folder, cards, driver):
     """Why nothing is started in a folder on a machine."""
-    machine = machine_in_words((cards,), driver, glibc="2.36")
+    machine = machine_from_options((cards,), driver, glibc="2.36")
     settings = Settings(only=True, anew=True, machine=machine, venv=folder / ".venv")
     with (
         open_project(folder, settings) as project,

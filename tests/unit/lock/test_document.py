@@ -9,7 +9,7 @@ from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.uv.fetch import Hashes
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.lock.write import lock_of
-from gpuinstall.machine.words import machine_in_words
+from gpuinstall.machine.options import machine_from_options
 from tests.frozen import frozen_catalog
 
 SDIST = {"url": "https://index.example/numpy-2.3.4.tar.gz"}
@@ -26,7 +26,7 @@ PINNED = Request(("torch==2.14.1",), backend="cu126", python="3.12")
 
 
 def locked(package, hashes=HASHES, request=PINNED):
-    machine = machine_in_words(("RTX 4090",), "535.183.01", None, None)
+    machine = machine_from_options(("RTX 4090",), "535.183.01", None, None)
     wanted = LockRequest(machine, request, frozen_catalog())
     made = Resolution(wanted, wanted.plan, TARGET, [package], Hashes({}, {}), {})
     return lock_of(made, hashes, Path())

@@ -15,8 +15,8 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import load_catalog
+from gpuinstall.machine.options import machine_from_options
 from gpuinstall.machine.probe import preflight
-from gpuinstall.machine.words import machine_in_words
 from tests.lab.recorded import PCI, bus, card, healthy, platform
 from tests.lab.topology import NODES, Node, topology
 from tests.unit.machine.made import DOCKER, Made, outcome, planned, read
@@ -256,7 +256,7 @@ def test_nvidia_is_preferred_to_other_vendors(name, backend, gpu, other, tmp_pat
 
 
 def test_described_gpus_may_be_from_two_vendors():
-    machine = machine_in_words(("RTX 4090", "RX 7900 XTX"), "580")
+    machine = machine_from_options(("RTX 4090", "RX 7900 XTX"), "580")
 
     assert outcome(planned(machine)).endswith("+cu130")
     assert outcome(planned(machine, "rocm7.2")) == "2.14.1+rocm7.2"
@@ -343,13 +343,15 @@ def test_metal_may_require_newer_macos_than_the_wheel(torch, oldest):
         (oldest, f"{torch}+cpu"),
         (f"{int(oldest[:2]) - 1}.0", "macos-too-old"),
     ):
-        machine = replace(machine_in_words(("M1",)), makers={"apple": {"macos": macos}})
+        machine = replace(
+            machine_from_options(("M1",)), makers={"apple": {"macos": macos}}
+        )
         assert outcome(planned(machine, requirements=(f"torch=={torch}",))) == comes_to
 
 
 def test_mps_is_no_backend():
     with pytest.raises(UsageError, match="is not a backend such as cu126"):
-        planned(machine_in_words(("M3 Max",)), "mps")
+        planned(machine_from_options(("M3 Max",)), "mps")
 
 
 def test_every_macos_build_has_a_floor():
@@ -360,7 +362,7 @@ def test_every_macos_build_has_a_floor():
 
 def test_preflight_skips_usable_amd_gpus():
     closed = Finding("kfd-not-permitted", "may not be opened", gpus=(0,))
-    machine = machine_in_words(("MI300X", "MI300X")).with_problems([closed])
+    machine = machine_from_options(("MI300X", "MI300X")).with_problems([closed])
 
     found = preflight(machine, Reporter())
     assert (found.outcomes, found.problems) == ({1: "unproven"}, ())

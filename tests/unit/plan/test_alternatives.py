@@ -4,8 +4,8 @@ import pytest
 
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
+from gpuinstall.machine.options import machine_from_options
 from gpuinstall.machine.vendors import rules_for
-from gpuinstall.machine.words import machine_in_words
 from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.alternatives import (
     choose_as_locked,
@@ -14,7 +14,7 @@ from gpuinstall.plan.alternatives import (
 )
 from tests.frozen import frozen_catalog
 
-MACHINE = machine_in_words(("RTX 4090",), "535.183.01")
+MACHINE = machine_from_options(("RTX 4090",), "535.183.01")
 LOCKED = Request(("torch", "numpy"), preferred=("torch==2.13.0+cu128", "numpy==2.3.4"))
 
 
@@ -78,7 +78,7 @@ def test_backends_that_cannot_be_selected_are_excluded(
     gpu, driver, request_, selectable
 ):
     if gpu:
-        machine = machine_in_words((gpu,), driver)
+        machine = machine_from_options((gpu,), driver)
     else:
         machine = replace(MACHINE, gpus=(), driver=None)
     rules = rules_for(machine, frozen_catalog())

@@ -308,9 +308,9 @@ def test_damaged_cache_is_replaced(host, tmp_path):
 @pytest.mark.parametrize("kind", ["pipe", "link without end", "too deep"])
 def test_special_files_in_the_cache_are_ignored(tmp_path, kind):
     cache = AnswerCache(tmp_path, FileHash)
-    cache.keep("https://index.example/", FileHash("0" * 64, None))
+    cache.put("https://index.example/", FileHash("0" * 64, None))
     [answer] = tmp_path.iterdir()
-    assert cache.known("https://index.example/") == FileHash("0" * 64, None)
+    assert cache.get("https://index.example/") == FileHash("0" * 64, None)
     answer.unlink()
     match kind:
         case "pipe":
@@ -319,4 +319,4 @@ def test_special_files_in_the_cache_are_ignored(tmp_path, kind):
             answer.symlink_to("/dev/zero")
         case "too deep":
             answer.write_text("[" * 100_000)
-    assert cache.known("https://index.example/") is None
+    assert cache.get("https://index.example/") is None

@@ -122,7 +122,7 @@ def test_url_of_the_user_is_not_the_projects():
 
     sources = Sources(policy=Policy(trusts_folder=False)).with_settings(settings)
 
-    assert [choice.value for choice in sources.chosen] == [GIT]
+    assert [choice.value for choice in sources.folder_sources] == [GIT]
 
 
 def test_uv_resolves_without_variables_of_the_user(tmp_path):
@@ -218,7 +218,7 @@ def test_path_outside_the_folder_is_reported(tmp_path):
         sources = Sources(policy=Policy(trusts_folder=trust)).with_settings(
             listed.settings, folder
         )
-        return [choice.value for choice in sources.chosen]
+        return [choice.value for choice in sources.folder_sources]
 
     assert named(trust=True) == ["../outside"]
     assert named(trust=False) == ["./lib", "../outside"]

@@ -81,9 +81,11 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
     Effect.HASH: lambda sources: (
         sources.hashes in ({"mine": DIGESTS}, {"mine==1.0": DIGESTS})
     ),
-    Effect.ADDRESS: lambda sources: [*sources.demanded] == ["mine"],
-    Effect.LOCATED: lambda sources: "the source of mine" in str(sources.chosen[0]),
-    Effect.FILE: lambda sources: "requirements" in str(sources.chosen[0]),
+    Effect.ADDRESS: lambda sources: [*sources.required_addresses] == ["mine"],
+    Effect.LOCATED: lambda sources: (
+        "the source of mine" in str(sources.folder_sources[0])
+    ),
+    Effect.FILE: lambda sources: "requirements" in str(sources.folder_sources[0]),
     Effect.KNOWN_INDEX: lambda sources: refused(sources),  # noqa: PLW0108  it stands below
     Effect.ONLY_BINARY: lambda sources: sources.only_binary in ({"mine"}, {":all:"}),
     Effect.EXCLUDE_NEWER: lambda sources: (
@@ -260,7 +262,7 @@ def test_pytorch_index_is_known_in_every_spelling(tmp_path):
         for option in ("-i", "--extra-index-url", "-f"):
             settings = settings_in(tmp_path, "requirements.txt", f"{option} {address}")
             sources = Sources().with_settings(settings)
-            if sources.chosen or sources.places != Sources().places:
+            if sources.folder_sources or sources.places != Sources().places:
                 obeyed.append((option, address))
     assert obeyed == []
     strange = settings_in(
@@ -268,7 +270,7 @@ def test_pytorch_index_is_known_in_every_spelling(tmp_path):
         "requirements.txt",
         "--extra-index-url https://download.pytorch.org.evil.example/whl",
     )
-    assert Sources().with_settings(strange).chosen
+    assert Sources().with_settings(strange).folder_sources
 
 
 def test_malformed_source_is_rejected_with_its_line(tmp_path):

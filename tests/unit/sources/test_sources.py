@@ -267,7 +267,7 @@ def test_sources_of_the_folder_have_their_file(environ, tmp_path, table):
             "VIRTUAL_ENV": str(folder / ".venv"),
             "PIP_CONFIG_FILE": "",
         }
-        (setting,) = read_sources(None, variables, folder).chosen
+        (setting,) = read_sources(None, variables, folder).folder_sources
         role = "a source of torch" if key == "find-links" else ""
         is_known = key in setting.row.key and setting.file == path
         is_known &= str(setting).endswith(f"says{role and f': {role}'}")
@@ -288,7 +288,7 @@ def test_sources_of_the_user_are_not_the_projects(environ, tmp_path):
         "UV_DEFAULT_INDEX": "https://HERE.example/simple",
         "UV_FIND_LINKS": "https://links.example",
     }
-    assert read_sources(None, environ | mine, folder).chosen == ()
+    assert read_sources(None, environ | mine, folder).folder_sources == ()
     other = {"UV_DEFAULT_INDEX": "https://user.example"}
     sources = read_sources(
         "https://mine.example",
@@ -296,11 +296,11 @@ def test_sources_of_the_user_are_not_the_projects(environ, tmp_path):
         folder,
         configured="https://torch.example/whl",
     )
-    assert [setting.row.key for setting in sources.chosen] == ["find-links"]
+    assert [setting.row.key for setting in sources.folder_sources] == ["find-links"]
     assert sources.torch_index == "https://mine.example"
     configured = read_sources(
         None, environ | other, folder, configured="https://torch.example/whl"
-    ).chosen
+    ).folder_sources
     assert str(configured[0]) == (
         f"https://torch.example/whl, as {folder / 'pyproject.toml'} says: a source of torch"
     )
@@ -319,8 +319,8 @@ def test_sources_of_the_user_are_not_the_projects(environ, tmp_path):
 def test_untrusted_folder_has_no_settings(environ, tmp_path, text, by):
     folder = tmp_path / "project"
     _write(folder / "uv.toml", text)
-    read_sources(None, environ, folder).report_chosen(
-        read_sources(None, environ, folder).chosen, Reporter()
+    read_sources(None, environ, folder).report_folder_sources(
+        read_sources(None, environ, folder).folder_sources, Reporter()
     )
     if by == "variable":
         environ["GPUINSTALL_TRUST_FOLDER"] = "0"
@@ -328,7 +328,7 @@ def test_untrusted_folder_has_no_settings(environ, tmp_path, text, by):
         _write(tmp_path / "config/gpuinstall/config.toml", "trust-folder = false\n")
     sources = read_sources(None, environ, folder)
     with pytest.raises(UsageError, match=r"uv\.toml") as refused:
-        sources.report_chosen(sources.chosen, Reporter())
+        sources.report_folder_sources(sources.folder_sources, Reporter())
     assert refused.value.code == "folder-not-trusted"
     assert read_sources(
         None, environ | {"GPUINSTALL_TRUST_FOLDER": "1"}, folder

@@ -3,7 +3,7 @@ import pytest
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine, MigDevice
 from gpuinstall.base.values import replace
-from gpuinstall.machine.words import machine_in_words
+from gpuinstall.machine.options import machine_from_options
 from gpuinstall.verify.devices import all_gpus_target, device_targets
 
 MACHINE = Machine(
@@ -60,7 +60,7 @@ def test_only_whole_testable_gpus_are_combined():
 
 def test_machine_without_gpus_has_device_of_no_kind():
     (target,) = targets(replace(MACHINE, gpus=()))
-    assert target.tested(unproven="none").label == "no usable GPU"
+    assert target.result(unproven="none").label == "no usable GPU"
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,6 @@ def test_machine_without_gpus_has_device_of_no_kind():
 def test_variables_of_vendor_show_only_one_gpu(
     name, kind, device, environment, misleading
 ):
-    (target,) = targets(machine_in_words((name,), "580"), kind=kind)
+    (target,) = targets(machine_from_options((name,), "580"), kind=kind)
     assert (target.device, target.environment) == (device, environment)
     assert target.misleading == misleading

@@ -1,7 +1,7 @@
 import os
 import zipfile
 
-from gpuinstall.verify.cover import altered_files
+from gpuinstall.verify.files import altered_files
 from gpuinstall.verify.interpreter import FoundTorch
 from tests.lab.wheels import make_wheel
 

@@ -145,7 +145,7 @@ def outcome_of(error):
 
 def test_check_for_newer_gpus_is_skipped():
     pascal = CheckContext(torch_with(None, capability=(6, 1)), "cuda")
-    for check in (deep.compiled, partial(quick.convolution, "bfloat16"), deep.fp8):
+    for check in (deep.torch_compile, partial(quick.convolution, "bfloat16"), deep.fp8):
         with pytest.raises(Skip, match=r"needs compute capability \d\.\d"):
             check(pascal)
 
@@ -202,7 +202,7 @@ def test_only_nvidia_gpu_has_compute_capability(device, hip, capability):
     card = CheckContext(torch_with(hip), device)
     assert card.capability == capability
     with pytest.raises(Skip) if capability else nullcontext():
-        card.demand(8, 0, "it")
+        card.require_capability(8, 0, "it")
 
 
 def test_available_memory_is_read_from_meminfo():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuinstall.machine.words import machine_in_words
+from gpuinstall.machine.options import machine_from_options
 from gpuinstall.verify.runner import verify_environment
 from tests.lab.environments import small_torch
 
@@ -16,7 +16,7 @@ def test_kernels_run_on_gpu_instead_of_cpu(plays, status, tmp_path, play_kernels
     play_kernels({"*": plays})
     python = tmp_path / "env" / "bin" / "python"
 
-    (device,) = verify_environment(python, machine_in_words(("M3 Max",))).devices
+    (device,) = verify_environment(python, machine_from_options(("M3 Max",))).devices
 
     assert (device.label, device.name) == ("GPU 0", "Apple M3 Max")
     assert device.status == status

@@ -1,7 +1,7 @@
 import pytest
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.verify.cover import program_packages
+from gpuinstall.verify.files import program_packages
 from gpuinstall.verify.kernels.programs import PROGRAMS, program_check
 from tests.lab.environments import small_package
 

@@ -361,7 +361,7 @@ class PackageIndex:
     def _newest(self, name: str) -> Version | None:
         sources = self.session.sources
         # Only uv applies dates and resolution modes.
-        if sources.exclude_newer or sources.takes_lowest:
+        if sources.exclude_newer or sources.prefers_lowest:
             return None
         page = self.session.known_page(name)
         if page is None:

@@ -143,8 +143,8 @@ def _ranked(index: PackageIndex) -> list[str]:
 
     uv tries the best build first.
     """
-    builds = list(index.builds())
-    return builds if index.session.sources.takes_lowest else builds[::-1]
+    builds = list(index.builds)
+    return builds if index.session.sources.prefers_lowest else builds[::-1]
 
 
 def _project(
@@ -196,7 +196,7 @@ def _ordered(
     # The pin of a constraint becomes a requirement.
     requirements += [pin for pin in pins.values() if pin not in requirements]
     requirements += known.requirements
-    if index.session.sources.takes_lowest:
+    if index.session.sources.prefers_lowest:
         # Other packages get their lowest versions, torch its best build.
         return (_BUILD, *requirements)
     requirements.append(_BUILD)

@@ -86,7 +86,7 @@ def _known_hash(session: Session, file: LockedFile) -> str | Head:
         return file.sha256
     if is_of_pytorch(file.url) and file.name in _published_hashes():
         return _published_hashes()[file.name]
-    known = session.cache.known(file.url)
+    known = session.cache.get(file.url)
     path = local_path(file.url)
     try:
         if path:
@@ -101,7 +101,7 @@ def _known_hash(session: Session, file: LockedFile) -> str | Head:
         return head
     # One command may resolve several times, and a torch wheel has a gigabyte.
     sha256 = sha256_of(path)
-    session.cache.keep(file.url, FileHash(sha256, head.etag))
+    session.cache.put(file.url, FileHash(sha256, head.etag))
     return sha256
 
 
@@ -130,7 +130,7 @@ def fetch_missing(
         head = heads[file]
         chunks = session.client.chunks(file.url, head.size)
         sha256 = _hash(chunks, partial(progress, file.name))
-        session.cache.keep(file.url, FileHash(sha256, head.etag))
+        session.cache.put(file.url, FileHash(sha256, head.etag))
         hashes[file.url] = sha256
 
     sizes = {file.name: head.size for file, head in heads.items()}
@@ -323,7 +323,7 @@ class Transfer(Value):
 
         def keep(url: str, sha256: str) -> None:
             hashes[url] = sha256
-            session.cache.keep(url, FileHash(sha256, etags.get(url)))
+            session.cache.put(url, FileHash(sha256, etags.get(url)))
 
         with (
             session.reporter.progress("Download", sizes) as progress,

@@ -488,7 +488,7 @@ class _Resolver:
                 words.append("--refresh")
             done = self.run_alone(address, *words, *_ONLY_WHEELS, code=False)
             if needs_build(done.err):
-                setting = self.session.sources.chooser_of(requirement.url or "")
+                setting = self.session.sources.folder_source_of(requirement.url or "")
                 if self.only_wheels and setting:
                     raise without_wheel(f"{setting.value} in {setting.file}")
                 self.announce(address.removeprefix("-e "), requirement.name)

@@ -186,7 +186,7 @@ def check_addresses(
         served: The packages from indexes, with the addresses of their files.
         sources: The sources with the required addresses.
     """
-    for name, setting in sorted(sources.demanded.items()):
+    for name, setting in sorted(sources.required_addresses.items()):
         if name in served and setting.value not in served[name]:
             raise UsageError(
                 "source-setting",

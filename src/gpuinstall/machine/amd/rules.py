@@ -42,7 +42,7 @@ class AmdRules(Rules):
     no_code = "F79"
     driver_reasons = ("split-packages",)
     architecture_source = "the kernel's topology"
-    not_proven = "builds for AMD GPUs are not tested on hardware yet; run gpuinstall verify (and please send probe --json)"
+    untested = "builds for AMD GPUs are not tested on hardware yet; run gpuinstall verify (and please send probe --json)"
     idle_causes = ("F99", "F99")
     torch_device = "cuda"
     variables: ClassVar = {"HIP_VISIBLE_DEVICES": "{}"}

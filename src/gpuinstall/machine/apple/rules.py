@@ -38,7 +38,7 @@ class AppleRules(Rules):
     no_code = "F33"
     driver_reasons = ("macos-too-old",)
     architecture_source = "macOS"
-    not_proven = "MPS builds are not tested on hardware yet; run gpuinstall verify (and please send probe --json)"
+    untested = "MPS builds are not tested on hardware yet; run gpuinstall verify (and please send probe --json)"
     torch_device = "mps"
     # Unsupported operations must fail, and not silently run on the CPU.
     variables: ClassVar = {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}

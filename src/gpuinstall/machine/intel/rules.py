@@ -24,7 +24,7 @@ class IntelRules(Rules):
     software = "XPU"
     no_code = "F38"
     architecture_source = "the bus"
-    not_proven = "builds for Intel GPUs are not tested on hardware yet; run gpuinstall verify (and please send probe --json)"
+    untested = "builds for Intel GPUs are not tested on hardware yet; run gpuinstall verify (and please send probe --json)"
     driver = "Level Zero"
     idle_causes = ("F116", "F116")
     torch_device = "xpu"

@@ -117,7 +117,7 @@ class NvidiaEvidence(Value):
     nodes: tuple[str, ...]
     """The device nodes of GPUs."""
     jetson: Jetson | None
-    lent_libraries: bool
+    windows_libraries: bool
     """Whether WSL has a driver library from Windows."""
     shadow: str | None
     """In WSL, a libcuda that hides the one from Windows."""
@@ -142,10 +142,10 @@ class NvidiaEvidence(Value):
     def shows_gpu(self) -> bool:
         """Whether any source lists a GPU of this process."""
         listed = self.nvml.gpus or self.cuda.devices or self.cards
-        return bool(listed or self.nodes or self.jetson or self._is_lent_by_windows)
+        return bool(listed or self.nodes or self.jetson or self._is_shared_by_windows)
 
     @property
-    def _is_lent_by_windows(self) -> bool:
+    def _is_shared_by_windows(self) -> bool:
         wsl = self.facts.wsl
         if wsl is None or not wsl.gpu:
             return False
@@ -154,7 +154,7 @@ class NvidiaEvidence(Value):
     @property
     def has_libraries(self) -> bool:
         """Whether any driver library could be loaded."""
-        return bool(self.nvml.library or self.cuda.path or self.lent_libraries)
+        return bool(self.nvml.library or self.cuda.path or self.windows_libraries)
 
     @property
     def driver(self) -> DriverVersion | None:

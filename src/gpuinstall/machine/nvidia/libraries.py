@@ -134,7 +134,7 @@ def may_load(source: Source, library: str) -> bool:
     return cache is None or library in cache or bool(source.variable("LD_LIBRARY_PATH"))
 
 
-def ask_driver(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
+def query_driver(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
     """Query both libraries in parallel.
 
     Each starts the driver on every GPU without persistence mode. In a scheduler's

@@ -83,7 +83,7 @@ def refused_nodes(source: Source) -> tuple[str, ...]:
     return tuple(refused)
 
 
-def has_lent_libraries(source: Source) -> bool:
+def has_windows_libraries(source: Source) -> bool:
     """Return whether WSL has a driver library from Windows."""
     cuda = source.names(WSL_LIBRARIES, "libcuda")
     return bool(cuda or source.names(WSL_LIBRARIES, "libnvidia-ml"))

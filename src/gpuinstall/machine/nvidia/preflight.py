@@ -25,7 +25,7 @@ from gpuinstall.machine.nvidia.libraries import (
     child_command,
     child_environment,
 )
-from gpuinstall.machine.prober import OUTCOMES, Preflight, ProofOutcome
+from gpuinstall.machine.prober import OUTCOMES, Preflight, PreflightOutcome
 from gpuinstall.machine.symptoms import Symptom, finding_of, symptoms
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class GpuTrial(NamedTuple):
     """Whether it failed before the first call about its GPU."""
 
     @property
-    def outcome(self) -> ProofOutcome:
+    def outcome(self) -> PreflightOutcome:
         """The outcome. A non-blocking cause leaves the GPU unproven."""
         if self.cause is None:
             return "proven"
@@ -70,7 +70,7 @@ def run_preflight(
     waiting = f"the driver initializes its GPUs, up to {DRIVER_SECONDS:.0f} s"
     ended = run_children(children, DRIVER_SECONDS, lambda: reporter.wait(waiting))
     tried = [
-        judge_trial(part.gpu, machine, finished)
+        classify_trial(part.gpu, machine, finished)
         for part, finished in zip(parts, ended, strict=True)
     ]
     return Preflight(
@@ -78,7 +78,7 @@ def run_preflight(
     )
 
 
-def judge_trial(
+def classify_trial(
     gpu: Gpu,
     machine: Machine,
     finished: Finished,
@@ -126,9 +126,9 @@ def judge_trial(
     return GpuTrial(gpu.index, cause._replace(symptom=harmless))
 
 
-def outcomes_of(tried: Sequence[GpuTrial]) -> dict[int, ProofOutcome]:
+def outcomes_of(tried: Sequence[GpuTrial]) -> dict[int, PreflightOutcome]:
     """Return each GPU's worst outcome of its slices."""
-    outcomes: dict[int, ProofOutcome] = {trial.gpu: "proven" for trial in tried}
+    outcomes: dict[int, PreflightOutcome] = {trial.gpu: "proven" for trial in tried}
     for trial in sorted(tried, key=lambda trial: OUTCOMES.index(trial.outcome)):
         outcomes[trial.gpu] = trial.outcome
     return outcomes

@@ -24,8 +24,8 @@ from gpuinstall.machine.nvidia.libraries import (
     NVML,
     LibcudaFacts,
     NvmlFacts,
-    ask_driver,
     may_load,
+    query_driver,
 )
 from gpuinstall.machine.prober import MachineFacts, Preflight, Prober, VendorFindings
 
@@ -71,7 +71,7 @@ class NvidiaProber(Prober):
 def _read(source: Source, facts: MachineFacts) -> NvidiaEvidence:
     jetson = read_jetson(source, facts.host.release)
     if jetson or _may_have_driver(source, facts):
-        nvml, cuda = ask_driver(source)
+        nvml, cuda = query_driver(source)
     else:
         nvml, cuda = NvmlFacts(fault="missing"), LibcudaFacts(fault="missing")
     if facts.container.shares_the_bus:
@@ -87,7 +87,7 @@ def _read(source: Source, facts: MachineFacts) -> NvidiaEvidence:
         facts=facts,
         nodes=() if is_bare_job and nvml.works else linux.card_nodes(source),
         jetson=jetson,
-        lent_libraries=linux.has_lent_libraries(source),
+        windows_libraries=linux.has_windows_libraries(source),
         shadow=linux.linux_libcuda(source) if facts.wsl else None,
         devices=source.variable("NVIDIA_VISIBLE_DEVICES"),
         capabilities=source.variable("NVIDIA_DRIVER_CAPABILITIES"),

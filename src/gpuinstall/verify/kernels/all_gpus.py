@@ -101,7 +101,7 @@ def peers(context: CheckContext) -> str:
     expected = torch.arange(COUNT)
     for source, target in directions:
         x = torch.arange(COUNT, device=f"cuda:{source}")
-        context.same(x.to(f"cuda:{target}"), expected)
+        context.compare_exactly(x.to(f"cuda:{target}"), expected)
     return f"{len(direct)} of {len(directions)} directions are direct"
 
 

@@ -35,7 +35,7 @@ def _now(context: CheckContext) -> float:
 def product(dtype: str, context: CheckContext) -> float:
     """TFLOP/s of a square matrix product."""
     if dtype == "bfloat16":
-        context.demand(8, 0, dtype)
+        context.require_capability(8, 0, dtype)
     torch = context.torch
     side = 8192 if context.on_gpu else 1024
     a = torch.randn(side, side, device=context.device).to(getattr(torch, dtype))

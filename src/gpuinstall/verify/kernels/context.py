@@ -68,7 +68,7 @@ class CheckContext(NamedTuple):
         major, minor = self.torch.cuda.get_device_capability()
         return int(major), int(minor)
 
-    def demand(
+    def require_capability(
         self,
         major: int,
         minor: int,
@@ -164,7 +164,7 @@ class CheckContext(NamedTuple):
         b = b.double()
         self.compare(result, a @ b, a.abs() @ b.abs())
 
-    def same(
+    def compare_exactly(
         self,
         result: Any,
         expected: Any,

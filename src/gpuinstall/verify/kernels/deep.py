@@ -28,7 +28,7 @@ UNSUPPORTED = (
 
 def fp8(context: CheckContext) -> None:
     """A matrix product in FP8 (e4m3) against float64."""
-    context.demand(8, 9, "FP8")
+    context.require_capability(8, 9, "FP8")
     if not hasattr(context.torch, "_scaled_mm"):
         raise Skip("FP8 products require torch 2.1")
     dtype = _fp8_type(context)
@@ -111,12 +111,12 @@ def graph(context: CheckContext) -> None:
     x.fill_(3.0)
     recording.replay()
     cuda.synchronize()
-    context.same(y, context.torch.full((1024,), 7.0))
+    context.compare_exactly(y, context.torch.full((1024,), 7.0))
 
 
-def compiled(context: CheckContext) -> None:
+def torch_compile(context: CheckContext) -> None:
     """torch.compile with Triton and a C compiler, against float64."""
-    context.demand(7, 0, "torch.compile")
+    context.require_capability(7, 0, "torch.compile")
     toolchain(context)
     x = context.random(1 << 12)
     with tempfile.TemporaryDirectory() as folder:
@@ -134,22 +134,22 @@ def toolchain(context: CheckContext) -> None:
     if not hasattr(context.torch, "compile"):
         raise Skip("torch.compile requires torch 2.0")
     if not context.on_gpu:
-        _demand_compiler("torch.compile", "C++", "c++", "g++", "clang++")
+        _require_compiler("torch.compile", "C++", "c++", "g++", "clang++")
         return
     if importlib.util.find_spec("triton") is None:
         raise Skip("torch.compile requires triton, which is not installed")
-    demand_headers("torch.compile")
+    require_headers("torch.compile")
 
 
-def demand_headers(user: str) -> None:
+def require_headers(user: str) -> None:
     """Raise Skip without the C compiler and headers that Triton needs."""
-    _demand_compiler(user, "C", "cc", "gcc", "clang")
+    _require_compiler(user, "C", "cc", "gcc", "clang")
     headers = Path(sysconfig.get_path("include"), "Python.h")
     if not os.path.isfile(headers):
         raise Skip(f"{user} requires Python's headers (Python.h); not found")
 
 
-def _demand_compiler(
+def _require_compiler(
     user: str,
     language: str,
     *names: str,
@@ -193,7 +193,7 @@ CHECKS = (
     ),
     Check(
         "compile",
-        compiled,
+        torch_compile,
         tolerance("float32", 4),
         "gpu cpu",
         "F68",

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from .context import Check, CheckContext, Skip, Wrong, first_line, runs_on, tolerance
-from .deep import demand_headers
+from .deep import require_headers
 from .quick import LENGTH, compare_attention
 
 BATCH = 2
@@ -70,7 +70,7 @@ def import_alone(_context: CheckContext, _module: Any) -> None:
     """The import, which fails with another torch or CUDA."""
 
 
-def boxes(context: CheckContext, torchvision: Any) -> None:
+def box_suppression(context: CheckContext, torchvision: Any) -> None:
     """The boxes that remain after non-maximum suppression."""
     tensor = context.torch.tensor
     corners = tensor(
@@ -83,7 +83,7 @@ def boxes(context: CheckContext, torchvision: Any) -> None:
     scores = tensor([0.9, 0.8, 0.7])
     inputs = map(context.to_device, (corners, scores))
     remaining = torchvision.ops.nms(*inputs, 0.5)
-    context.same(remaining, tensor([0, 2]))
+    context.compare_exactly(remaining, tensor([0, 2]))
 
 
 def packed_attention(context: CheckContext, xformers: Any) -> None:
@@ -94,11 +94,11 @@ def packed_attention(context: CheckContext, xformers: Any) -> None:
 
 def flash_attention(context: CheckContext, flash_attn: Any) -> None:
     """Attention against float64."""
-    context.demand(8, 0, "flash-attn")
+    context.require_capability(8, 0, "flash-attn")
     compare_attention(context, flash_attn.flash_attn_func, heads_first=False)
 
 
-def quantized(context: CheckContext, bitsandbytes: Any) -> None:
+def quantization(context: CheckContext, bitsandbytes: Any) -> None:
     """Quantization to eight bits and back, relative to the maximum."""
     functional = bitsandbytes.functional
     x = context.random(SIDE * SIDE)
@@ -116,8 +116,8 @@ def quantized(context: CheckContext, bitsandbytes: Any) -> None:
 
 def triton_kernel(context: CheckContext, _triton: Any) -> None:
     """A kernel that is compiled on this machine, against float64."""
-    context.demand(7, 0, "triton")
-    demand_headers("triton")
+    context.require_capability(7, 0, "triton")
+    require_headers("triton")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
         square = import_module(f"{__package__}.triton_kernel")
@@ -128,7 +128,7 @@ def triton_kernel(context: CheckContext, _triton: Any) -> None:
         context.compare(result, expected, expected)
 
 
-def normalized(context: CheckContext, vllm: Any) -> None:
+def rms_norm(context: CheckContext, vllm: Any) -> None:
     """Its root-mean-square norm against float64."""
     operations = import_module(f"{vllm.__name__}._custom_ops")
     x = context.random(BATCH, SIDE * 4, dtype="float16")
@@ -142,7 +142,7 @@ def normalized(context: CheckContext, vllm: Any) -> None:
     context.compare(result, x / scale * weight, weight.abs() * x.abs().max())
 
 
-def provided(context: CheckContext, onnxruntime: Any) -> None:
+def onnx_product(context: CheckContext, onnxruntime: Any) -> None:
     """A matrix product with the device's own provider, against float64."""
     provider = "CUDAExecutionProvider" if context.on_gpu else "CPUExecutionProvider"
     settings = onnxruntime.SessionOptions()
@@ -157,7 +157,7 @@ def provided(context: CheckContext, onnxruntime: Any) -> None:
     context.compare_product(context.torch.tensor(product.tolist()), a, b)
 
 
-def sees_gpu(
+def require_gpu(
     count: Callable[[Any], Any],
     context: CheckContext,
     module: Any,
@@ -169,7 +169,7 @@ def sees_gpu(
 
 def eight_bit_attention(context: CheckContext, sageattention: Any) -> None:
     """Attention with queries and keys in eight bits against float64."""
-    context.demand(8, 0, "sageattention")
+    context.require_capability(8, 0, "sageattention")
     attend = partial(sageattention.sageattn, tensor_layout="NHD")
     compare_attention(context, attend, heads_first=False)
 
@@ -214,7 +214,7 @@ PROGRAMS: tuple[Check, ...] = (
     _row(
         "torchvision",
         "nms",
-        boxes,
+        box_suppression,
         where=ANYWHERE,
         cause="F47",
     ),
@@ -228,7 +228,7 @@ PROGRAMS: tuple[Check, ...] = (
     _row(
         "bitsandbytes",
         "quantize",
-        quantized,
+        quantization,
         limit=EIGHT_BITS,
         where=ANYWHERE,
         cause="F71",
@@ -248,7 +248,7 @@ PROGRAMS: tuple[Check, ...] = (
     _row(
         "vllm",
         "norm",
-        normalized,
+        rms_norm,
         limit=tolerance("float16", SIDE * 4),
     ),
     _row(
@@ -268,7 +268,7 @@ PROGRAMS: tuple[Check, ...] = (
     _row(
         "onnxruntime",
         "product",
-        provided,
+        onnx_product,
         limit=TF32,
         where=ANYWHERE,
         package="onnxruntime-gpu",
@@ -276,11 +276,11 @@ PROGRAMS: tuple[Check, ...] = (
     _row(
         "tensorflow",
         "device",
-        partial(sees_gpu, lambda module: module.config.list_physical_devices("GPU")),
+        partial(require_gpu, lambda module: module.config.list_physical_devices("GPU")),
     ),
     _row(
         "ctranslate2",
         "device",
-        partial(sees_gpu, lambda module: module.get_cuda_device_count()),
+        partial(require_gpu, lambda module: module.get_cuda_device_count()),
     ),
 )

@@ -62,7 +62,7 @@ def _bell(x: Any) -> Any:
 def matmul(dtype: str, context: CheckContext) -> None:
     """A matrix product (cuBLAS) against float64."""
     if dtype == "bfloat16":
-        context.demand(8, 0, dtype)
+        context.require_capability(8, 0, dtype)
     a = context.random(SIDE, SIDE, dtype=dtype)
     b = context.random(SIDE, SIDE, dtype=dtype, seed=1)
     supported(
@@ -74,7 +74,7 @@ def matmul(dtype: str, context: CheckContext) -> None:
 def convolution(dtype: str, context: CheckContext) -> str | None:
     """A convolution and both gradients (cuDNN) against float64."""
     if dtype == "bfloat16":
-        context.demand(8, 0, dtype)
+        context.require_capability(8, 0, dtype)
     x = context.random(4, 16, 32, 32, dtype=dtype)
     w = context.random(32, 16, 3, 3, dtype=dtype, seed=1)
     weights = context.random(4, 32, 32, 32, dtype=dtype, seed=2)
@@ -197,10 +197,10 @@ def numpy(context: CheckContext) -> None:
 def copies(context: CheckContext) -> None:
     """Copies to the device and back, from pageable and pinned memory."""
     x = context.torch.randint(0, 256, (1 << 20,), dtype=context.torch.uint8)
-    context.same(context.to_device(x), x)
+    context.compare_exactly(context.to_device(x), x)
     copy = x.pin_memory().to(context.device, non_blocking=True)
     context.synchronize()
-    context.same(copy, x)
+    context.compare_exactly(copy, x)
 
 
 CHECKS = (

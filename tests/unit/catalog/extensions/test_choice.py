@@ -19,7 +19,7 @@ from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.resolve.extensions import ExtensionChooser, choose_prebuilt
 from gpuinstall.lock.resolve.pose import pose
-from gpuinstall.machine.words import machine_in_words
+from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
 from gpuinstall.sources.web import Client
@@ -97,7 +97,7 @@ def shop(tmp_path):
 
 
 def lock_problem():
-    there = replace(machine_in_words(("RTX 3090",), "550"), glibc="2.35")
+    there = replace(machine_from_options(("RTX 3090",), "550"), glibc="2.35")
     request = Request(("torch", "flash-attn"), python="3.12")
     wanted = LockRequest(there, request, load_catalog())
     return pose(wanted, wanted.plan)

@@ -15,7 +15,7 @@ from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.resolve.extensions import ExtensionChooser
 from gpuinstall.lock.resolve.pose import pose
-from gpuinstall.machine.words import machine_in_words
+from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.row import LearnedRow
@@ -32,7 +32,7 @@ def file_named(name, filename):
 
 def chosen(torch, files, row=None):
     """Select a file on an RTX 4090; ``row`` is the content of each."""
-    there = machine_in_words(("RTX 4090",), "580.88", os="windows", arch="x86_64")
+    there = machine_from_options(("RTX 4090",), "580.88", os="windows", arch="x86_64")
     request = Request((f"torch=={torch}", "flash-attn"), python="3.12")
     wanted = LockRequest(there, request, load_catalog())
 

@@ -14,12 +14,12 @@ from gpuinstall.machine.nvidia.libcuda_child import LACKING, Cuda, mapped
 from gpuinstall.machine.nvidia.libraries import (
     CudaDevice,
     LibcudaFacts,
-    ask_driver,
     child_environment,
     is_compat,
     libcuda_release,
     nvml_command,
     parse_libcuda,
+    query_driver,
 )
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.machine.source import Source
@@ -87,7 +87,7 @@ def test_older_nvml_binding_is_ignored(tmp_path, monkeypatch):
 def test_missing_nvml_binding_is_reported(monkeypatch):
     folders = [folder for folder in sys.path if "site-packages" not in folder]
     monkeypatch.setattr("sys.path", folders)
-    facts, _ = ask_driver(Source())
+    facts, _ = query_driver(Source())
     assert (facts.fault, facts.init) == ("unasked", None)
     assert "nvidia-ml-py is not installed" in (facts.error or "")
 
@@ -117,7 +117,7 @@ def test_job_limits_libcuda_but_not_nvml(monkeypatch):
 
     monkeypatch.setenv("SLURM_JOB_ID", "42")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    ask_driver(Recorder())
+    query_driver(Recorder())
     assert asked == {"NVML": None, "libcuda": "3"}
 
 

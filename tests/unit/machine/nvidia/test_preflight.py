@@ -7,7 +7,7 @@ from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.process import Finished
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.machine.nvidia.preflight import (
-    judge_trial,
+    classify_trial,
     outcomes_of,
     problems_of,
 )
@@ -20,7 +20,7 @@ HERE = FixContext.of_machine(MACHINE)
 def tried_on(index, ended=0, **answer):
     """Return the result of a child that tried a GPU."""
     out = json.dumps({"path": "libcuda.so.1"} | answer) if ended == 0 else ""
-    return judge_trial(Gpu(index), MACHINE, Finished((), ended, out, ""))
+    return classify_trial(Gpu(index), MACHINE, Finished((), ended, out, ""))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ _OLDEST_BRANCH = 100
 """Above the versions of CUDA and vGPU software, below all driver branches."""
 
 
-def machine_in_words(
+def machine_from_options(
     gpus: tuple[str, ...],
     driver: str | None = None,
     os: str | None = None,
@@ -69,7 +69,7 @@ def machine_in_words(
             )
         machine = replace(machine, libc="glibc", glibc=glibc)
     if driver is not None:
-        version = driver_in_words(driver)
+        version = parse_driver(driver)
         return replace(machine, driver=Driver(version, found_via="words"))
     if system == "macos" or all(gpu.architecture for gpu in cards):
         return machine
@@ -91,7 +91,7 @@ def machine_in_words(
     )
 
 
-def driver_in_words(text: str) -> DriverVersion:
+def parse_driver(text: str) -> DriverVersion:
     """Parse a driver version, also in the form of Windows.
 
     Raises:

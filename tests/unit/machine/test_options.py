@@ -4,17 +4,17 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.catalog.gpus import other_chips
-from gpuinstall.machine.words import driver_in_words, machine_in_words
+from gpuinstall.machine.options import machine_from_options, parse_driver
 
 
 def refused(*gpus, driver):
     with pytest.raises(UsageError) as caught:
-        machine_in_words(gpus, driver)
+        machine_from_options(gpus, driver)
     return caught.value
 
 
 def test_described_machine_has_only_given_facts():
-    made = machine_in_words(("RTX 5090", "sm_70"), "570.86", "windows")
+    made = machine_from_options(("RTX 5090", "sm_70"), "570.86", "windows")
 
     assert (made.os, made.arch) == ("windows", "x86_64")
     assert str(made.driver and made.driver.version) == "570.86"
@@ -33,7 +33,7 @@ def test_described_machine_has_only_given_facts():
     ],
 )
 def test_driver_version_is_read(said, driver):
-    assert str(driver_in_words(said)) == driver
+    assert str(parse_driver(said)) == driver
 
 
 # Versions of CUDA and vGPU software, and malformed versions.
@@ -49,9 +49,9 @@ def test_malformed_driver_has_a_hint(said):
 
 
 def test_glibc_is_accepted_only_on_linux():
-    assert machine_in_words(("A100",), "580", glibc="2.35").glibc == "2.35"
+    assert machine_from_options(("A100",), "580", glibc="2.35").glibc == "2.35"
     with pytest.raises(UsageError, match="not a glibc version for windows"):
-        machine_in_words(("A100",), "580", "windows", glibc="2.35")
+        machine_from_options(("A100",), "580", "windows", glibc="2.35")
 
 
 def test_missing_driver_suggests_a_plan_for_each_gpu():
@@ -83,7 +83,7 @@ def test_missing_driver_suggests_a_plan_for_each_gpu():
     ],
 )
 def test_platform_is_given_or_implied(gpu, driver, os, arch, platform):
-    made = machine_in_words((gpu, gpu), driver, os, arch)
+    made = machine_from_options((gpu, gpu), driver, os, arch)
 
     assert f"{made.os} {made.arch}" == platform
 
@@ -92,7 +92,7 @@ def test_products_of_other_vendors_are_found_by_name():
     wrong = []
     for chip in other_chips():
         for name in chip.products:
-            (gpu,) = machine_in_words((f"{chip.brand} {name}",)).gpus
+            (gpu,) = machine_from_options((f"{chip.brand} {name}",)).gpus
             if (gpu.vendor, gpu.architecture) != (chip.maker, chip.architecture):
                 wrong.append((name, gpu))
 

@@ -214,7 +214,7 @@ class Client:
         kept = self._pages.get(place)
         return kept.text if kept and kept.etag == mark else None
 
-    def cache_text(self, place: str, mark: str, text: str) -> None:
+    def keep_text(self, place: str, mark: str, text: str) -> None:
         """Cache a text that never changes, such as METADATA of a hash."""
         self._pages.put(place, Page(text, "", place, mark))
 
@@ -236,7 +236,7 @@ class Client:
             response.raw.drain_conn()
             return response
 
-    def request_part(
+    def ask_part(
         self,
         url: str,
         headers: Mapping[str, str],

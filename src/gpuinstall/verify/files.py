@@ -25,7 +25,6 @@ from gpuinstall.environments.stamp import (
     stamped_python,
     startup_files,
 )
-from gpuinstall.machine.source import Source
 from gpuinstall.verify.kernels.programs import PROGRAMS
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ _ROOTS = (TORCH, "numpy")
 """A check of torch uses NumPy, which torch does not require."""
 
 _MODULE = re.compile(r"(\w+)/__init__\.py")
-_LIBRARY = re.compile(r"\.(so|dll|pyd|dylib)[.,]")
+_LIBRARY = re.compile(r"\.(so|dll|pyd|dylib)(\.|$)")
 _PLUGINS = "[torch.backends]"
 """The entry points of any package that ``import torch`` loads."""
 
@@ -116,11 +115,9 @@ def _record_of(package: InstalledPackage, root: Path) -> str:
 def _libraries_of(package: InstalledPackage, root: Path) -> Iterator[str]:
     """Yield the native libraries of a package, relative to ``root``."""
     site = package.record.parent.relative_to(root).as_posix()
-    # As text: parsing torch's 12,000 files would take most of the time.
-    for line in (Source().text(f"{package.record}/RECORD") or "").splitlines():
-        if _LIBRARY.search(line):
-            path, _, _ = line.partition(",")
-            yield f"{site}/{path}"
+    for file in package.recorded:
+        if _LIBRARY.search(file.path):
+            yield f"{site}/{file.path}"
 
 
 def _stamps(paths: Iterable[str], root: Path) -> dict[str, FileStamp]:

@@ -205,7 +205,7 @@ class Reader(Value):
 
     def _keep_metadata(self, wheel: Wheel, origin: str, text: str) -> None:
         if wheel.sha256 and not wheel.url.startswith("file:"):
-            self.client.cache_text(f"{wheel.url} {origin}", wheel.sha256, text)
+            self.client.keep_text(f"{wheel.url} {origin}", wheel.sha256, text)
 
     def _known_or_read(
         self,
@@ -254,7 +254,7 @@ class Reader(Value):
         hosts = {urlsplit(address).netloc for address in own}
         hosts |= load_extensions().hosts_beside(urlsplit(wheel.url).netloc)
         return HttpRanges(
-            self.client.request_part,
+            self.client.ask_part,
             wheel.url,
             hosts=hosts - {""},
             patience=self.client.patience,

@@ -129,7 +129,7 @@ def read(
 ) -> set[bytes]:
     """Return the symbols that libraries of a release export."""
     wheel = linux_wheel(session, version)
-    ranges = HttpRanges(session.client.request_part, wheel.url, patience=Patience(450))
+    ranges = HttpRanges(session.client.ask_part, wheel.url, patience=Patience(450))
     reader = WheelReader(ranges, LIMITS)
     names: set[bytes] = set()
     for library in libraries:

@@ -143,7 +143,7 @@ def _ranked(index: PackageIndex) -> list[str]:
 
     uv tries the best build first.
     """
-    builds = list(index.builds)
+    builds = list(index.builds())
     return builds if index.session.sources.prefers_lowest else builds[::-1]
 
 

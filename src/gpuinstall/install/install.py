@@ -221,9 +221,10 @@ def _select(state: InstallState, project: Project) -> Selection:
     """Select a lock file, again after a preflight that finds a problem."""
     selection = select_lock(state, project)
     existing = state.existing
+    if selection.is_installed or not existing.is_proven:
+        return selection
     # Otherwise, the verified torch is kept.
-    comes = package_change(existing, selection.fit).comes
-    if existing.is_proven and "torch" in comes:
+    if "torch" in package_change(existing, selection.fit).comes:
         checked = with_preflight(state, project)
         if checked.lock_request.machine != state.lock_request.machine:
             return select_lock(checked, project)
@@ -304,12 +305,12 @@ def _verify_ahead(unpacked: Unpacked, project: Project) -> Verdict | None:
     Raises:
         KernelFailedError: A kernel failed.
     """
-    from gpuinstall.verify.files import program_packages
-
     priced = unpacked.priced
     change = priced.change
     if change.is_rebuild or "torch" not in change.comes or not unpacked.python:
         return None
+    from gpuinstall.verify.files import program_packages  # slow to import
+
     programs = program_packages(priced.existing.paths.packages_folders).values()
     # Python would still find a removed program. Then the kernels run after the change.
     if any(program.name in change.goes for program in programs):

@@ -30,7 +30,7 @@ OUTCOMES: tuple[PreflightOutcome, ...] = get_args(PreflightOutcome)
 
 _SUMMARIES: dict[PreflightOutcome, str] = {
     "proven": "a kernel ran on {}",
-    "unproven": "not proven: {}",
+    "unproven": "not verified: {}",
     "failed": "failed: {}",
 }
 
@@ -161,7 +161,7 @@ class Prober(ABC):
     ) -> Preflight:
         """Run a kernel on each usable GPU before any download.
 
-        Without a kernel before the build, the GPUs stay unproven.
+        By default, no kernel runs, and the GPUs are unproven.
         """
         indices = [part.gpu.index for part in self.usable_parts(machine)]
         return Preflight(dict.fromkeys(indices, "unproven"))

@@ -143,7 +143,7 @@ def select_base(request: Request) -> tuple[Request, Path | None]:
 def python_version(text: str) -> str | None:
     """Return the version in a name of Python in uv's form, such as python3.12.
 
-    A specifier stays as it is.
+    A specifier is returned unchanged.
 
     Returns:
         None if the text is neither.

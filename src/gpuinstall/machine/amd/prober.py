@@ -1,8 +1,8 @@
 """The prober of AMD's GPUs.
 
-The kernel's compute driver (KFD) lists them in sysfs, whatever ROCm's variables
-contain. Format: drivers/gpu/drm/amd/amdkfd/kfd_topology.c. A ``gfx_target_version`` of
-90010 is gfx90a, and 110501 is gfx1151.
+The kernel's compute driver (KFD) lists them in sysfs, and ROCm's variables do not
+hide them. Format: drivers/gpu/drm/amd/amdkfd/kfd_topology.c. A
+``gfx_target_version`` of 90010 is gfx90a, and 110501 is gfx1151.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
         nodes = tuple(node for node in nodes if node.render or not node.render_minor)
     for node in nodes:
         if _has_builds(node.architecture) or not _is_integrated(node):
-            # The others stay in the list, so that indices are HIP's.
+            # Keep the others, because indices are HIP's.
             return nodes
     return ()
 

@@ -180,7 +180,7 @@ def _nvml_binding() -> str:
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Remove variables that change CUDA's answer.
 
-    LD_LIBRARY_PATH stays. Some systems have libcuda only there.
+    Keep LD_LIBRARY_PATH: some systems have libcuda only there.
     """
     environment = {
         name: value

@@ -113,7 +113,7 @@ class Members(Value):
                 other_version = versions[other]
                 if version in pair.versions and other_version in pair.other_versions:
                     pairing = f"{name} {version} and {other} {other_version}"
-                    yield f"{pairing} do not go together: {pair.why}"
+                    yield f"{pairing} conflict: {pair.why}"
 
     def stated_cuda(self, package: str, version: Version) -> int | None:
         """Return the CUDA major that a vendor states, if any."""

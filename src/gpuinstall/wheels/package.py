@@ -103,6 +103,7 @@ class PackageReader:
         self._package = package
         self._may_have_code = may_have_code
         self._tables = Tables(wheel)
+        self._has_runtime = any(map(_RUNTIME.search, wheel.members))
         self._code: dict[str, _LibraryReader] = {}
         members = load_members()
         answering = members.answering(package, wheel.members)
@@ -150,8 +151,7 @@ class PackageReader:
         """Return the files of the wheel whose GPU code decides."""
         if self._is_per_cuda:
             return self._deciding
-        brings_runtime = any(map(_is_bundled_runtime, self._wheel.members))
-        if not (needs.is_for_gpus or brings_runtime or self._may_have_code):
+        if not (needs.is_for_gpus or self._has_runtime or self._may_have_code):
             return ()
         if self._answering:
             return self._answering[:1]
@@ -192,7 +192,7 @@ class PackageReader:
             ),
             is_whole=has_all and all(one.code.is_whole for one in read),
             cudas=cudas,
-            has_runtime=needs.has_runtime or any(map(_RUNTIME.search, wheel.members)),
+            has_runtime=needs.has_runtime or self._has_runtime,
             linked=needs.linked,
             needs=needs.libraries,
             opens=opened,
@@ -228,11 +228,6 @@ class _LibraryReader:
             # The part that was read counts. It is the same each time.
             if error.code != "wheel-too-large":
                 raise
-
-
-def _is_bundled_runtime(name: str) -> bool:
-    """Return whether a file is a CUDA library that auditwheel bundled."""
-    return _BUNDLED in name and load_libraries().cuda(basename(name)) is not None
 
 
 def _cudas_of_folders(names: Iterable[str]) -> tuple[int, ...]:

@@ -356,12 +356,13 @@ def _by_build(
 
 def _from_source(build: Build, source: WheelSource, wheels: Sequence[Wheel]) -> Build:
     """Update a build from the wheels of a source."""
+    tags = chain.from_iterable(wheel.tags for wheel in wheels)
     return replace(
         build,
         source=source,
         pythons=_pythons(wheels),
         is_labeled=wheels[0].version.local is not None,
-        macos=_macos_floor(wheels) or build.macos,
+        macos=platform_floor(tags, "macosx") or build.macos,
     )
 
 
@@ -466,16 +467,7 @@ def platform_floor(tags: Iterable[Tag], system: str) -> str | None:
         match = re.match(rf"{system}_([0-9]+)_([0-9]+)_", tag.platform)
         if match:
             floors.append(f"{match[1]}.{match[2]}")
-    return min(
-        floors,
-        key=Version,
-        default=None,
-    )
-
-
-def _macos_floor(wheels: Iterable[Wheel]) -> str | None:
-    """Return the minimum macOS of wheels, or None for another system."""
-    return platform_floor(chain.from_iterable(wheel.tags for wheel in wheels), "macosx")
+    return min(floors, key=Version, default=None)
 
 
 def live_catalog(

@@ -407,7 +407,8 @@ def build_rejection(
     begin = f"is incompatible with torch {build.name}"
     cuda, torch_cuda = required_cuda(row), build.toolkit and build.toolkit[0]
     if cuda and torch_cuda and cuda != torch_cuda:
-        if _has_twin(torch_cuda, row.package, versions):
+        # A program that requires a package for each CUDA loads the one of torch's.
+        if name_for_cuda(row.package, torch_cuda) in versions:
             return None
         is_apart = _has_runtime_package(row, versions)
         is_apart &= not _share_files(cuda, torch_cuda, versions)
@@ -447,15 +448,6 @@ def _share_files(cuda: int, other: int, versions: Mapping[str, str]) -> bool:
     endings = (f"-cu{cuda}", f"-cu{other}")
     both = {name: versions[name] for name in versions if name.endswith(endings)}
     return any(load_members().clashes(both))
-
-
-def _has_twin(cuda: int, package: str, versions: Mapping[str, str]) -> bool:
-    """Return whether the environment has a package for torch's CUDA too.
-
-    A program that requires both loads the one of torch's CUDA.
-    """
-    stem, _, label = package.rpartition("-cu")
-    return label.isdigit() and f"{stem}-cu{cuda}" in versions
 
 
 def missing_packages(row: LearnedRow, versions: Mapping[str, str]) -> list[str]:

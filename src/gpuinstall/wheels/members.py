@@ -15,7 +15,7 @@ from gpuinstall.base.codec import read_object
 from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterator
 
 _Pattern = re.Pattern[str]
 
@@ -133,11 +133,6 @@ class Members(Value):
     def names(self, package: str) -> bool:
         """Return whether a row names the deciding library of a package."""
         return bool(self._libraries_of(package))
-
-    def is_compiled_beside(self, requires: Iterable[str]) -> bool:
-        """Return whether a requirement suggests GPU code."""
-        names = (re.split(r"[^\w.-]", text, maxsplit=1)[0] for text in requires)
-        return any(map(self.compiled_beside.fullmatch, names))
 
     def has_runtimes_apart(self, package: str) -> bool:
         """Return whether a package has one library for each CUDA of torch."""

@@ -7,13 +7,12 @@ from collections import defaultdict
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from platform import python_version
 from posixpath import basename
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from packaging.markers import InvalidMarker
-
 from gpuinstall.base.codec import one_of, read_object
-from gpuinstall.base.requirement import standard_marker
+from gpuinstall.base.requirement import Requirement, marker_environment
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import numbers
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
@@ -54,7 +53,7 @@ _MOST_LIBRARIES = 32
 _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
 """The hash in the name of a library that auditwheel bundles."""
 
-_OF_CUDA = re.compile(r"nvidia-[\w-]+-cu(1[1-9])\b", re.ASCII)
+_OF_CUDA = re.compile(r"nvidia-[\w-]+-cu(1[1-9])", re.ASCII)
 _NAME_CUDA = re.compile(r"-cu(?:da-?)?(1[0-9])\d?x?(?:-|$)", re.ASCII)
 _LABEL_CUDA = re.compile(r"(?<![a-z])cu(?:da)?(1[0-9])(?:\.?\d)?(?!\d)", re.ASCII)
 
@@ -264,37 +263,21 @@ def cuda_of_isa(isa: int) -> int:
     return min(max(isa, 6) + 4, 13)
 
 
-def pinned_cuda(requires: Iterable[str], platform: str) -> int | None:
+def pinned_cuda(requirements: Iterable[Requirement], platform: str) -> int | None:
     """Return the one CUDA major of required libraries, if any.
 
     Args:
-        requires: The requirements.
+        requirements: The requirements.
         platform: The platform of the requirements that count: ``linux-x86_64``.
     """
+    os, _, arch = platform.partition("-")
+    environment = marker_environment(os, arch, python_version())
     majors = set()
-    for text in requires:
-        pin = _OF_CUDA.match(text)
-        if pin and _is_required_on(platform, text):
-            majors.add(int(pin[1]))
+    for one in requirements:
+        library = _OF_CUDA.fullmatch(one.name)
+        if library and one.counts(environment):
+            majors.add(int(library[1]))
     return majors.pop() if len(majors) == 1 else None
-
-
-def _is_required_on(platform: str, requirement: str) -> bool:
-    """Return whether a requirement applies to a platform without extras."""
-    _, _, marker = requirement.partition(";")
-    if not marker:
-        return True
-    system, _, machine = platform.partition("-")
-    environment = {
-        "extra": "",
-        "platform_machine": machine,
-        "platform_system": system.capitalize(),
-        "sys_platform": "win32" if system == "windows" else system,
-    }
-    try:
-        return standard_marker(marker).evaluate(environment)
-    except InvalidMarker:
-        return False
 
 
 def name_cuda(package: str) -> int | None:

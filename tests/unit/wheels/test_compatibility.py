@@ -24,7 +24,7 @@ from gpuinstall.wheels.inspector import (
     deepest_for,
     is_required_by_torch,
 )
-from gpuinstall.wheels.learned.row import Depth, LearnedRow
+from gpuinstall.wheels.learned.row import Depth, LearnedRow, requirements_of_metadata
 from gpuinstall.wheels.needs import (
     TorchNeeds,
     label_cuda,
@@ -538,7 +538,8 @@ def test_cuda_is_read_from_a_label(label, cuda):
     ],
 )
 def test_cuda_is_read_from_metadata(requires, cuda):
-    assert pinned_cuda(requires, "linux-x86_64") == cuda
+    requirements = requirements_of_metadata(requires)
+    assert pinned_cuda(requirements, "linux-x86_64") == cuda
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,18 @@ from packaging.utils import canonicalize_version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.location import file_path
-from gpuinstall.base.requirement import without_wildcard
+from gpuinstall.base.requirement import names_of, without_wildcard
 from gpuinstall.base.text import readable
 from gpuinstall.base.values import Value, asdict, field, replace
 from gpuinstall.base.versions import CPU, Backend, known_backend
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.wheels.http_ranges import HttpRanges
-from gpuinstall.wheels.learned.row import Depth, LearnedRow
+from gpuinstall.wheels.learned.row import (
+    Depth,
+    LearnedRow,
+    requirements_of_metadata,
+)
 from gpuinstall.wheels.learned.store import LearnedStore, is_current, learned_store, now
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import declared_cuda, name_cuda, pinned_cuda
@@ -347,10 +351,11 @@ def _for_build(
     """Return the row of a wheel for a build, with its declared CUDA."""
     cuda = row.cuda
     if not cuda and len(row.cudas) < 2:
-        pins = row.requires
+        pins = row.requirements()
         if depth < Depth.PART:
             # Its code may be older than the NCCL that it requires.
-            pins = tuple(filter(load_members().runtime.match, pins))
+            runtime = load_members().runtime
+            pins = (one for one in pins if runtime.fullmatch(one.name))
         declared = declared_cuda(wheel.package, wheel.version, wheel.version.local)
         major = declared or pinned_cuda(pins, platform)
         cuda = f"{major}.0" if major else None
@@ -420,7 +425,8 @@ def _may_have_code(package: str, metadata: Message) -> bool:
     texts += metadata.get_all("Classifier", ())
     if any(_FOR_GPUS.search(str(text)) for text in texts):
         return True
-    return members.is_compiled_beside(map(str, metadata.get_all("Requires-Dist", ())))
+    required = names_of(requirements_of_metadata(_requires(metadata)))
+    return any(map(members.compiled_beside.fullmatch, required))
 
 
 def _is_described_with_cuda(metadata: Message) -> bool:

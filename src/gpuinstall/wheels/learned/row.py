@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from enum import IntEnum
@@ -13,15 +12,12 @@ from packaging.version import Version
 from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_json
-from gpuinstall.base.requirement import Requirement, parse_requirement
+from gpuinstall.base.requirement import Requirement, names_of, parse_requirement
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build
 from gpuinstall.catalog.catalog import toolkit_of
 from gpuinstall.wheels.gpu_code import ordered
 from gpuinstall.wheels.package import WheelFacts
-
-_TORCH = re.compile(r"torch(?![\w.-])")
-_PIN = re.compile(r"([\w.-]+) ?\(?== ?([0-9]+(?:\.[0-9]+){1,3})\)? ?(?:;.*)?", re.ASCII)
 
 READING = 25
 """The version of the rules that read wheels.
@@ -114,7 +110,7 @@ class LearnedRow(WheelFacts, kw_only=True):
         """Whether it has GPU code, opens CUDA, or requires torch."""
         if self.codes or any(name.startswith("libcudart") for name in self.opens):
             return True
-        return any(map(_TORCH.match, self.requires))
+        return "torch" in names_of(self.requirements())
 
     @property
     def witness(self) -> str | None:
@@ -152,7 +148,7 @@ class LearnedRow(WheelFacts, kw_only=True):
             arch=arch,
             code=self.architectures,
             toolkit=self.toolkit,
-            libraries=tuple(_libraries(self.requires)),
+            libraries=tuple(_libraries(self.requirements())),
             pythons=self.pythons,
             glibc=self.glibc,
             on_default_index=not self.source,
@@ -162,12 +158,11 @@ class LearnedRow(WheelFacts, kw_only=True):
         )
 
 
-def _libraries(requires: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _libraries(requirements: Iterable[Requirement]) -> Iterator[tuple[str, str]]:
     """Yield the cuDNN that a torch pins."""
-    for text in requires:
-        pin = _PIN.fullmatch(text)
-        if pin and "cudnn" in re.split("[-_.]", pin[1]):
-            yield "cudnn", pin[2]
+    for one in requirements:
+        if one.pinned and "cudnn" in one.name.split("-"):
+            yield "cudnn", one.pinned
 
 
 def requirements_of_metadata(texts: Iterable[str]) -> Iterator[Requirement]:

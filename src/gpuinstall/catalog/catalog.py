@@ -184,7 +184,7 @@ class Release(Value):
     """The preferred version first."""
     triton: str | None = None
     """The pin in METADATA of torch, such as ``==3.6.0``, if known."""
-    beside: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
     """Constraints that METADATA omits."""
     default: Mapping[str, str] = MappingProxyType({})
     """The tag of the GPU build on the default index, by platform."""
@@ -311,7 +311,7 @@ class Catalog(Value, eq=False):
         release = self.releases.get(torch)
         if release is None:
             return ()
-        constraints = tuple(map(parse_constraint, release.beside))
+        constraints = tuple(map(parse_constraint, release.constraints))
         if not release.triton:
             return constraints
         # Builds of Triton for Windows, such as 3.4.0.post20, require no torch.

@@ -23,7 +23,7 @@ NAMED = "named"
 """The id of a source that the user requested."""
 
 
-class Beside(NamedTuple):
+class TorchKey(NamedTuple):
     """A build of torch, by which the pages of a source are named."""
 
     minor: str
@@ -89,7 +89,7 @@ class Extensions(Value):
         """The empty pages of names unregistered on the default index."""
         return {name: () for name, row in self.rows.items() if row.unclaimed}
 
-    def hosts_beside(self, host: str) -> set[str]:
+    def redirect_hosts(self, host: str) -> set[str]:
         """Return the hosts to which a host of files may redirect."""
         hosts = set[str]()
         for source in self.sources.values():
@@ -151,7 +151,7 @@ class ExtensionListing(NamedTuple):
 
 def list_files(
     extension: Extension,
-    torches: Iterable[Beside],
+    torches: Iterable[TorchKey],
     sources: Sources,
     client: Client,
 ) -> ExtensionListing:
@@ -167,13 +167,13 @@ def list_files(
         InstallationError: A source rejects the request, sends a malformed page, or,
             if the user requested it, has no page.
     """
-    places = tuple(dict.fromkeys(torches))
+    keys = tuple(dict.fromkeys(torches))
     table = load_extensions()
     files: dict[str, ExtensionFile] = {}
     silent: list[str] = []
     for source in extension.sources:
         try:
-            wheels = list(_wheels(source, extension.name, places, sources, client))
+            wheels = list(_wheels(source, extension.name, keys, sources, client))
         except UnreachableError as error:
             silent.append(error.host)
             continue
@@ -186,7 +186,7 @@ def list_files(
 def _wheels(
     source: ExtensionSource,
     name: str,
-    beside: Iterable[Beside],
+    keys: Iterable[TorchKey],
     sources: Sources,
     client: Client,
 ) -> Iterator[Wheel]:
@@ -195,11 +195,11 @@ def _wheels(
         return
     form = source.url.replace("{name}", name)
     addresses = []
-    for place, tag in product(beside, source.tags):
-        if source.os not in {None, place.os}:
+    for key, tag in product(keys, source.tags):
+        if source.os not in {None, key.os}:
             continue
-        address = form.replace("{minor}", place.minor)
-        address = address.replace("{backend}", place.backend)
+        address = form.replace("{minor}", key.minor)
+        address = address.replace("{backend}", key.backend)
         address = address.replace("{tag}", tag)
         addresses.append(address)
     answers = side_by_side(client.page, dict.fromkeys(addresses), PAGES_AT_ONCE)

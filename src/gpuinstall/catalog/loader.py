@@ -41,7 +41,7 @@ def parse_catalog(
     """Parse the rows of ``builds.toml`` into a catalog."""
     rows = Rows(builds)
     releases = {release.torch: release for release in rows.releases.values()}
-    family = [*builds["family"], *builds["family_beside"]]
+    family = [*builds["family"], *builds["family_unknown_to_uv"]]
     return Catalog(
         date=builds["date"],
         torch_index=builds["torch_index"],

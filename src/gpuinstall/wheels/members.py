@@ -85,7 +85,7 @@ class Members(Value):
     """The packages of the CUDA runtime."""
     with_torch: _Whole
     """The packages that belong to a build of torch."""
-    compiled_beside: _Whole
+    compiled_with: _Whole
     """A package that requires one of these may have GPU code."""
     works_on_cpu: _Whole
     """The packages that run on the CPU if their GPU library does not load."""

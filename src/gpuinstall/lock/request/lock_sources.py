@@ -13,9 +13,9 @@ from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Catalog, Wheel
 from gpuinstall.catalog.extensions import (
     NAMED,
-    Beside,
     Extension,
     ExtensionSource,
+    TorchKey,
     list_files,
     load_extensions,
 )
@@ -170,9 +170,9 @@ def strange_hosts(
             continue
         os = "windows" if "-win" in file.name else "linux"
         minor = ".".join(torch.split(".")[:2])
-        beside = Beside(minor, backend, os)
+        key = TorchKey(minor, backend, os)
         # Pages are read until one leads there.
-        for address in _listed_addresses(file.package, beside, session):
+        for address in _listed_addresses(file.package, key, session):
             known |= _servers([address])
             if server in known:
                 break
@@ -183,7 +183,7 @@ def strange_hosts(
 
 def _listed_addresses(
     package: str,
-    torch: Beside,
+    torch: TorchKey,
     session: Session,
 ) -> Iterator[str | None]:
     """Yield the addresses on the pages of a package.

@@ -29,9 +29,9 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import (
-    Beside,
     Extension,
     ExtensionFile,
+    TorchKey,
     list_files,
     load_extensions,
 )
@@ -469,7 +469,7 @@ def choose_prebuilt(
 
     def files() -> Iterator[ExtensionFile]:
         places = [
-            Beside(build.minor, build.backend.tag, build.os)
+            TorchKey(build.minor, build.backend.tag, build.os)
             for build in question.builds
         ]
         sources = replace(session.sources, default_index=session.default_index)

@@ -256,7 +256,7 @@ class Reader(Value):
             f"https://{OFFICIAL_FILES}",
         )
         hosts = {urlsplit(address).netloc for address in own}
-        hosts |= load_extensions().hosts_beside(urlsplit(wheel.url).netloc)
+        hosts |= load_extensions().redirect_hosts(urlsplit(wheel.url).netloc)
         return HttpRanges(
             self.client.ask_part,
             wheel.url,
@@ -426,7 +426,7 @@ def _may_have_code(package: str, metadata: Message) -> bool:
     if any(_FOR_GPUS.search(str(text)) for text in texts):
         return True
     required = names_of(requirements_of_metadata(_requires(metadata)))
-    return any(map(members.compiled_beside.fullmatch, required))
+    return any(map(members.compiled_with.fullmatch, required))
 
 
 def _is_described_with_cuda(metadata: Message) -> bool:

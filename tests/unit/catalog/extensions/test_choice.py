@@ -11,7 +11,7 @@ from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import (
-    Beside,
+    TorchKey,
     list_files,
     load_extensions,
 )
@@ -80,7 +80,7 @@ class Shop:
             problem = lock_problem()
             chooser = ExtensionChooser(problem, reader.readings)
             places = [
-                Beside(build.minor, build.backend.tag, build.os)
+                TorchKey(build.minor, build.backend.tag, build.os)
                 for build in problem.builds
             ]
             row = self.extension(name)

@@ -5,9 +5,9 @@ from pathlib import Path
 from gpuinstall.base.request import Request
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import (
-    Beside,
     Extension,
     ExtensionSource,
+    TorchKey,
     list_files,
     load_extensions,
 )
@@ -117,7 +117,7 @@ def test_each_release_of_a_source_has_a_page():
     with Client() as client:
         listing = list_files(
             Extension("painter", (source,)),
-            [Beside("2.14", "cu130", "windows")],
+            [TorchKey("2.14", "cu130", "windows")],
             read_sources(None, {}, Path()),
             client,
         )

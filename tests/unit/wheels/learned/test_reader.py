@@ -199,11 +199,11 @@ def test_known_rows_count_as_read(reader, tmp_path):
 
 
 def test_github_redirects_only_to_its_own_hosts():
-    hosts = load_extensions().hosts_beside("github.com")
+    hosts = load_extensions().redirect_hosts("github.com")
 
     assert hosts == {
         "github.com",
         "objects.githubusercontent.com",
         "release-assets.githubusercontent.com",
     }
-    assert load_extensions().hosts_beside("other.example") == set()
+    assert load_extensions().redirect_hosts("other.example") == set()

@@ -36,7 +36,7 @@ from gpuinstall.base.uv import uv
 from gpuinstall.catalog.authored import TABLES
 from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys
 from gpuinstall.catalog.failures.table import load_failures, load_lookalikes
-from gpuinstall.cli.main import entrance, load_command
+from gpuinstall.cli.main import load_command, main_command
 from gpuinstall.machine.symptoms import SYMPTOMS
 from gpuinstall.sources.provenance import load_rules
 from gpuinstall.verify.kernels import all_gpus, deep, programs, quick
@@ -213,7 +213,7 @@ def roff(text: str) -> str:
 
 
 def commands(
-    group: click.Group = entrance, words: tuple[str, ...] = ()
+    group: click.Group = main_command, words: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Yield the words of every command and the command; groups come first."""
     context = click.Context(group)
@@ -230,7 +230,7 @@ def _help(words: tuple[str, ...], command: click.Command, columns: int) -> str:
         command,
         info_name=" ".join(("gpuinstall", *words)),
         terminal_width=columns,
-        **entrance.context_settings,
+        **main_command.context_settings,
     )
     return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
 

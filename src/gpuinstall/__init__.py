@@ -1,6 +1,6 @@
-"""gpuinstall: the PyTorch build that runs on this machine's GPUs, installed, locked and proven.
+"""Install, lock, and verify the PyTorch build that runs on a machine's GPUs.
 
-``gpuinstall.api`` has the steps for authors of other programs.
+``gpuinstall.api`` is the interface for other programs.
 """
 
 from gpuinstall.base.version import __version__

@@ -16,7 +16,7 @@ def main() -> NoReturn:
     """Run the command line and exit with its status."""
     import gc
 
-    # A plan allocates and hardly frees: fewer collections make it a tenth faster.
+    # A plan frees little memory: fewer collections make it a tenth faster.
     gc.set_threshold(100_000)
     try:
         from gpuinstall.base.interruption import install_handlers
@@ -35,25 +35,29 @@ def main() -> NoReturn:
             "  do    python3 bootstrap.py --help   # recreates it\n"
         )
         status = 4
-    _leave(status)
+    _exit(status)
 
 
 def _writable(stream: TextIO | None) -> TextIO:
-    """Write past a stream that was closed before we came, and what its encoding lacks as question marks."""
+    """Return a stream that accepts any text.
+
+    The parent process may have closed it. Characters that its encoding lacks become
+    question marks.
+    """
     from io import TextIOWrapper
     from pathlib import Path
 
     stream = stream or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  it stays open
     if isinstance(stream, TextIOWrapper):
-        stream.reconfigure(errors="replace")  # a log in ASCII has no dot or times sign
+        stream.reconfigure(errors="replace")  # a log in ASCII
     return stream
 
 
-def _leave(status: int) -> NoReturn:
-    """Leave at once with what was written: CPython could still end itself by SIGINT on its way out.
+def _exit(status: int) -> NoReturn:
+    """Flush the output and exit immediately.
 
-    It does if an interrupt strikes while it takes itself apart, and if one has struck within ``exec(text)``
-    (which importing a dataclass is), caught or not.
+    CPython kills itself by SIGINT during a normal exit if a signal arrives then, or
+    arrived within ``exec(text)``, as in the import of a dataclass.
     """
     try:
         sys.stdout.flush()

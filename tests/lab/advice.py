@@ -13,7 +13,7 @@ import pytest
 
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import GpuInstallError
-from gpuinstall.cli.main import entrance
+from gpuinstall.cli.main import main_command
 from gpuinstall.cli.outcome import COMMANDS
 
 JUDGED: dict[str, str | None] = {}
@@ -73,7 +73,7 @@ def _of_ours(words: list[str]) -> str | None:
         len(words),
     )
     words = words[:until]
-    command: click.Command | None = entrance
+    command: click.Command | None = main_command
     while (
         isinstance(command, click.Group)
         and not command.invoke_without_command

@@ -14,10 +14,10 @@ from gpuinstall.cli.machine_text import machine_line
 from gpuinstall.cli.options import (
     VARIABLES,
     CommandOptions,
-    is_typed,
+    is_on_command_line,
     names_environment,
 )
-from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpuinstall.project import Project
 
 
-@framed(
+@define_command(
     "doctor",
     "venv",
     hidden=VARIABLES,
@@ -35,7 +35,7 @@ def command(options: CommandOptions) -> Outcome:
     from gpuinstall.cli.install import existing_interpreter
 
     folder = environment_to_read(options)
-    if is_typed("venv") or isfile(folder):
+    if is_on_command_line("venv") or isfile(folder):
         # A mistyped path is an error here, not a missing environment.
         existing_interpreter("", options.venv)
     report_active(["doctor"], folder, options.terminal)
@@ -113,7 +113,7 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
 
 
 def _environment_line(examination: Examination) -> str:
-    from gpuinstall.cli.verify import tested_line
+    from gpuinstall.cli.verify import build_line
 
     venv, verdict = examination.evidence.venv, examination.verdict
     if not examination.evidence.is_there:
@@ -122,7 +122,7 @@ def _environment_line(examination: Examination) -> str:
         return f"{venv}: read, not started"
     if verdict is None:
         return f"{venv}: its Python does not start"
-    return f"{tested_line(verdict.environment)} · {venv}: {verdict.status}"
+    return f"{build_line(verdict.environment)} · {venv}: {verdict.status}"
 
 
 def _summary(examination: Examination) -> str:

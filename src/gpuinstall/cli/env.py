@@ -15,16 +15,16 @@ from gpuinstall.base.removal import size_of
 from gpuinstall.base.text import readable, some
 from gpuinstall.cli.install import activation_command, existing_interpreter
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import COMMANDS, Outcome, Row, confirm, framed
+from gpuinstall.cli.outcome import COMMANDS, Outcome, Row, confirm, define_command
 from gpuinstall.environments.discarding import users_files
 from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.records import undo_command
 
 command = click.Group("env", help=COMMANDS["env"])
-_framed = partial(framed, group=command)
+_define_command = partial(define_command, group=command)
 
 
-@_framed(
+@_define_command(
     "list",
     text="List environments that gpuinstall created or changed, with sizes.",
 )
@@ -88,7 +88,7 @@ def _environment(venv: Path) -> dict[str, Any]:
     }
 
 
-@_framed(
+@_define_command(
     "rollback",
     "venv",
     "into",
@@ -145,7 +145,7 @@ def _versions(place: EnvironmentPaths) -> dict[str, str]:
     return {package.name: package.version for package in packages}
 
 
-@_framed(
+@_define_command(
     "remove",
     "venv",
     "yes",
@@ -161,7 +161,7 @@ def _remove(options: CommandOptions) -> Outcome:
     return _removed(removed)
 
 
-@_framed(
+@_define_command(
     "prune",
     "yes",
     text="Remove the rollback data of all environments.",

@@ -22,7 +22,7 @@ from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.cli.active import environment_to_read
 from gpuinstall.cli.machine_text import machine_line
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.diagnose.explanation import Explanation, explain_text
 from gpuinstall.diagnose.reading import read_environment
@@ -39,10 +39,10 @@ MOST_BYTES = 64 << 20
 _BLOCK = 1 << 20
 
 
-@framed(
+@define_command(
     "explain",
     "venv",
-    serves_folder=False,
+    uses_project=False,
     text="Look up an error message: TEXT, a failure number (F38), a file, or stdin.",
 )
 @click.argument("text", nargs=-1)

@@ -17,7 +17,7 @@ from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import real_path, write_in_place
 from gpuinstall.base.shell import quoted
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import COMMANDS, Outcome, framed
+from gpuinstall.cli.outcome import COMMANDS, Outcome, define_command
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.export.formats import conda, constraints, requirements
 from gpuinstall.export.pins import unhashed_packages
@@ -32,13 +32,13 @@ _BEGINNING = (
 """The first lines of exports. Other files are not overwritten."""
 
 command = click.Group("export", help=COMMANDS["export"])
-_framed = partial(framed, group=command)
+_define_command = partial(define_command, group=command)
 
 
 def _add(name: str, text: str, write: Callable[[Lock], str]) -> None:
     """Add the command of a format for one lock file."""
 
-    @_framed(name, *_LOCKS, text=text)
+    @_define_command(name, *_LOCKS, text=text)
     def export(options: CommandOptions) -> Outcome:
         (lock,) = _read_locks(options, takes_several=False)
         # Constraints select no source and no file.
@@ -60,7 +60,7 @@ _add(
 _add("conda", "Write environment.yml with hashes in its pip section.", conda)
 
 
-@_framed(
+@_define_command(
     "dockerfile",
     *_LOCKS,
     "any_lock",
@@ -100,7 +100,7 @@ def _dockerfile(options: CommandOptions) -> Outcome:
     return _outcome("dockerfile", dockerfile(locks[0], extras), options.output)
 
 
-@_framed(
+@_define_command(
     "uv",
     *_LOCKS,
     "torch_index",
@@ -115,7 +115,7 @@ def _uv(options: CommandOptions) -> Outcome:
     return _outcome("uv", text, options.output)
 
 
-@_framed(
+@_define_command(
     "needs",
     *_LOCKS,
     text="Write the minimum driver, CUDA, GPUs, and glibc.",

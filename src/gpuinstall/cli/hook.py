@@ -29,7 +29,7 @@ from gpuinstall.base.text import (
     without_block,
 )
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.environments.guard import pip_section
 from gpuinstall.sources import OFFICIAL
 from gpuinstall.sources.configuration import own_file, pip_words
@@ -54,11 +54,11 @@ _HOOKED = ("torch", "torchvision", "torchaudio", "torchcodec")
 _BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
 
 
-@framed(
+@define_command(
     "hook",
     "torch_index",
     "remove",
-    serves_folder=False,
+    uses_project=False,
 )
 @click.argument("tool", type=click.Choice(["pip", "uv"]))
 def command(options: CommandOptions, tool: str) -> Outcome:
@@ -66,13 +66,13 @@ def command(options: CommandOptions, tool: str) -> Outcome:
     # Write through a link, as pip and uv read.
     file = real_path(own_file(tool, os.environ))
     before = _text(file)
-    plain = _unhooked(file, before)
+    plain = _without_hook(file, before)
     after = plain
     bound = ""
     if not options.remove:
         # The hook counts for all projects: ignore the settings of this one.
         with options.open(folder=Path.home(), only_looks=True) as project:
-            after, bound = _hooked(tool, file, plain, project)
+            after, bound = _with_hook(tool, file, plain, project)
         for setting in ("FIND_LINKS", "CONSTRAINT", "NO_CONFIG", "CONFIG_FILE"):
             name = f"{tool.upper()}_{setting}"
             value = os.environ.get(name)
@@ -100,7 +100,7 @@ def command(options: CommandOptions, tool: str) -> Outcome:
     return Outcome(data, [("Hook", f"{file}: {status}")])
 
 
-def _hooked(
+def _with_hook(
     tool: str,
     file: Path,
     plain: str,
@@ -123,7 +123,7 @@ def _hooked(
 
     plan = LockRequest(project.machine, Request(), project.catalog).plan
     backend = plan.choice.build.backend
-    bound = bound_of(plan, project)
+    bound = torch_constraint(plan, project)
     torch_index = project.catalog.torch_index
     pages = pages_of(backend, torch_index)
     if tool == "pip":
@@ -186,7 +186,7 @@ def _with_block_in(text: str, places: Mapping[str, str]) -> str:
     return text
 
 
-def bound_of(plan: Plan, project: Project) -> str:
+def torch_constraint(plan: Plan, project: Project) -> str:
     """Return torch, limited to the backend's runnable versions."""
     backend = plan.choice.build.backend
     running = {build.torch for build in plan.runnable if build.backend == backend}
@@ -274,7 +274,7 @@ def _text(file: Path) -> str:
         ) from None
 
 
-def _unhooked(file: Path, text: str) -> str:
+def _without_hook(file: Path, text: str) -> str:
     try:
         plain = without_block(text)
     except BrokenBlockError as error:

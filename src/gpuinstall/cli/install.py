@@ -23,11 +23,11 @@ from gpuinstall.cli.options import (
     REQUEST,
     SOURCING,
     CommandOptions,
-    is_typed,
+    is_on_command_line,
     names_environment,
     words_of,
 )
-from gpuinstall.cli.outcome import Outcome, Row, confirm, framed
+from gpuinstall.cli.outcome import Outcome, Row, confirm, define_command
 from gpuinstall.environments.application import find_application
 from gpuinstall.environments.environment import is_virtual
 from gpuinstall.environments.records import undo_command
@@ -52,7 +52,7 @@ _EXCLUDED_BY_INTO = (
 )
 
 
-@framed(
+@define_command(
     "install",
     *REQUEST,
     "only",
@@ -110,7 +110,7 @@ def _check_combination(options: CommandOptions) -> None:
             f"--into cannot be combined with {others}",
             hint=f"Run it again without {others}",
         )
-    if not (options.into and is_typed("python")):
+    if not (options.into and is_on_command_line("python")):
         return
     from gpuinstall.machine.pythons import python_version
 
@@ -288,7 +288,7 @@ def _rows_into(result: InstallResult) -> Iterator[Row]:
     yield "Ready", f"{quoted(place.python)}   {_cost(result)}"
 
 
-@framed(
+@define_command(
     "remove",
     "venv",
     "dry_run",
@@ -301,7 +301,7 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
         return _change_request(project, options, "remove", *names)
 
 
-@framed(
+@define_command(
     "sync",
     "venv",
     "target",

@@ -11,8 +11,8 @@ import click
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import number_of
-from gpuinstall.cli.options import MACHINE_WORDS, REQUEST, CommandOptions
-from gpuinstall.cli.outcome import Outcome, Row, framed
+from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST, CommandOptions
+from gpuinstall.cli.outcome import Outcome, Row, define_command
 from gpuinstall.install.environment_lock import lock_file_lock
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.project import Project
@@ -66,7 +66,7 @@ class LockCommands(click.Group):
         return context
 
 
-@framed(
+@define_command(
     "lock",
     *REQUEST,
     "only",
@@ -74,7 +74,7 @@ class LockCommands(click.Group):
     "upgrade_packages",
     "dry_run",
     "machine",
-    *MACHINE_WORDS,
+    *MACHINE_OPTIONS,
     "targets",
     cls=LockCommands,
     invoke_without_command=True,
@@ -144,7 +144,7 @@ def _support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:
                     yield "Supports", f"{lock.target}: {gpus}"
 
 
-@framed(
+@define_command(
     "check",
     *REQUEST,
     "only",
@@ -196,7 +196,7 @@ def check_command(options: CommandOptions) -> Outcome:
     )
 
 
-@framed(
+@define_command(
     "download",
     "folder",
     "torch_index",

@@ -95,7 +95,7 @@ class Commands(click.Group):
 
 @click.command(cls=Commands, commands=dict.fromkeys(COMMANDS), context_settings=HELP)
 @click.version_option(__version__, "-V", "--version", prog_name="gpuinstall")
-def entrance() -> None:
+def main_command() -> None:
     """Install the newest PyTorch build that runs on this machine's GPUs.
 
     Verify it with kernels, and write lock files that reproduce it on other machines.
@@ -180,7 +180,7 @@ def _run(arguments: list[str]) -> int:
         arguments = [*arguments[1:], "--help"]
     try:
         return int(
-            entrance.main(
+            main_command.main(
                 _command_first(arguments), prog_name="gpuinstall", standalone_mode=False
             )
             or 0

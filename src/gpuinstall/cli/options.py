@@ -1,6 +1,6 @@
 """Options of all commands, and the requests that they select.
 
-``framed`` lists the options of a command, which receives ``CommandOptions``. A new
+``define_command`` lists the options of a command, which receives ``CommandOptions``. A new
 option is a row here, a name there, and the code that uses it.
 """
 
@@ -470,7 +470,7 @@ def names_environment() -> bool:
     return _source_of("venv") in origins
 
 
-def is_typed(name: str) -> bool:
+def is_on_command_line(name: str) -> bool:
     """Return whether an option is on the command line, not in a variable."""
     return _source_of(name) is ParameterSource.COMMANDLINE
 
@@ -479,7 +479,7 @@ def _source_of(name: str) -> ParameterSource | None:
     return click.get_current_context().get_parameter_source(name)
 
 
-EVERYWHERE = ("as_json", "as_events", "quiet", "verbose")
+OUTPUT_OPTIONS = ("as_json", "as_events", "quiet", "verbose")
 """The options of every command. They configure its Terminal."""
 SOURCING = ("torch_index", "offline")
 REQUEST = (
@@ -495,7 +495,7 @@ REQUEST = (
     "relax",
     *SOURCING,
 )
-MACHINE_WORDS = ("gpu_names", "driver", "os", "arch", "glibc")
+MACHINE_OPTIONS = ("gpu_names", "driver", "os", "arch", "glibc")
 _ROWS = {
     name: row for name, row in vars(CommandOptions).items() if isinstance(row, _Row)
 }
@@ -512,7 +512,7 @@ def parameter(name: str, *, is_hidden: bool = False) -> click.Parameter:
     return click.Option([*row.words, name], hidden=is_hidden, **row.settings)
 
 
-def located(name: str, value: Any, folder: Path) -> Any:
+def relocated(name: str, value: Any, folder: Path) -> Any:
     """Return an option's value with its paths relative to the project folder.
 
     Args:
@@ -524,7 +524,7 @@ def located(name: str, value: Any, folder: Path) -> Any:
     if value is None or place is None or folder == Path():
         return value
     if isinstance(value, tuple):
-        return tuple(located(name, one, folder) for one in value)
+        return tuple(relocated(name, one, folder) for one in value)
     return type(value)(place(str(value), folder))
 
 

@@ -17,8 +17,8 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import MOST_NAMES, visible
 from gpuinstall.base.values import Value
 from gpuinstall.cli.active import project_folder
-from gpuinstall.cli.options import EVERYWHERE, CommandOptions, located, parameter
-from gpuinstall.cli.terminal import CURRENT, OutputError, Terminal, advised_finding
+from gpuinstall.cli.options import OUTPUT_OPTIONS, CommandOptions, parameter, relocated
+from gpuinstall.cli.terminal import CURRENT, OutputError, Terminal, finding_with_hints
 from gpuinstall.sources.sources import SYSTEM_CERTIFICATES
 
 Row = tuple[str, str]
@@ -67,13 +67,13 @@ class Outcome(Value):
     """Whether ``--quiet`` prints it too, as an answer."""
 
 
-def framed(
+def define_command(
     name: str,
     *rows: str,
     text: str | None = None,
     hidden: Sequence[str] = (),
     group: Any = None,
-    serves_folder: bool = True,
+    uses_project: bool = True,
     **settings: Any,
 ) -> Callable[[Callable[..., Outcome]], Any]:
     """Return a decorator that makes a click command of a function.
@@ -88,18 +88,18 @@ def framed(
         text: Its help; None is the text in ``COMMANDS``.
         hidden: Options that only their environment variables set.
         group: The click group of the command, whose name its JSON document has.
-        serves_folder: Whether the command runs in the nearest folder with a request,
+        uses_project: Whether the command runs in the nearest folder with a request,
             not in the working folder.
         settings: Further arguments of ``click.command``.
     """
-    names = (*rows, *hidden, *EVERYWHERE)
+    names = (*rows, *hidden, *OUTPUT_OPTIONS)
     top = group.name if group else name
     text = text or COMMANDS[name]
 
     def decorate(function: Callable[..., Outcome]) -> Any:
         @functools.wraps(function)
         def call(**kwargs: Any) -> int:
-            terminal = Terminal(**{row: kwargs[row] for row in EVERYWHERE})
+            terminal = Terminal(**{row: kwargs[row] for row in OUTPUT_OPTIONS})
             CURRENT.set(terminal)
             with ExitStack() as stack:
                 if terminal.verbose:
@@ -108,11 +108,11 @@ def framed(
                     stack.callback(MOST_NAMES.reset, MOST_NAMES.set(sys.maxsize))
                     stack.enter_context(followed_by(terminal.show_command))
                 folder = Path()
-                if serves_folder:
+                if uses_project:
                     folder = stack.enter_context(
                         project_folder(terminal, installs=top == "install")
                     )
-                values = {row: located(row, kwargs.pop(row), folder) for row in names}
+                values = {row: relocated(row, kwargs.pop(row), folder) for row in names}
                 options = CommandOptions(terminal, Path.cwd() / folder, **values)
                 work = functools.partial(function, options, **kwargs)
                 return present(terminal, top, _recorded(options, top, work))
@@ -150,7 +150,7 @@ def failure(error: GpuInstallError) -> Outcome:
         error.data,
         lambda screen: screen.fault(error),
         error.exit_code,
-        errors=(advised_finding(error),),
+        errors=(finding_with_hints(error),),
     )
 
 

@@ -16,8 +16,8 @@ from gpuinstall.base.text import some
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import PAIRED, load_catalog
 from gpuinstall.cli.machine_text import machine_line
-from gpuinstall.cli.options import MACHINE_WORDS, REQUEST, CommandOptions
-from gpuinstall.cli.outcome import Outcome, failure, framed
+from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST, CommandOptions
+from gpuinstall.cli.outcome import Outcome, define_command, failure
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.environments.records import warn_unfinished
 from gpuinstall.lock.file.target import locks_in
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from gpuinstall.base.request import Request
 
 
-@framed(
+@define_command(
     "plan",
     *[name for name in REQUEST if name != "relax"],
     "machine",
-    *MACHINE_WORDS,
+    *MACHINE_OPTIONS,
     "all_builds",
 )
 def command(options: CommandOptions) -> Outcome:

@@ -12,15 +12,15 @@ from gpuinstall.base.text import number_of, some
 from gpuinstall.base.values import replace
 from gpuinstall.cli.machine_text import facts, machine_line
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.cli.terminal import Terminal
 
 
-@framed(
+@define_command(
     "probe",
     "machine",
     "record",
-    serves_folder=False,
+    uses_project=False,
 )
 def command(options: CommandOptions) -> Outcome:
     """Report the GPUs, the driver, and their problems."""
@@ -69,11 +69,11 @@ def show_machine(terminal: Terminal, machine: Machine) -> None:
         terminal.finding(problem)
 
 
-@framed(
+@define_command(
     "report",
     "folder",
     "nodes",
-    serves_folder=False,
+    uses_project=False,
 )
 def report_command(options: CommandOptions) -> Outcome:
     """Summarize the records of cluster nodes."""

@@ -28,7 +28,7 @@ from gpuinstall.base.text import redacted, some
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.cli.active import check_startable, project_folder
 from gpuinstall.cli.options import SOURCING, CommandOptions
-from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.project import Project
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gpuinstall.install.state import ExistingEnvironment
 
 
-@framed(
+@define_command(
     "run",
     "venv",
     "any_lock",
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     "require_gpu",
     "wheels",
     *SOURCING,
-    serves_folder=False,
+    uses_project=False,
     # Options after CMD belong to it.
     context_settings={"allow_interspersed_args": False},
 )

@@ -19,7 +19,7 @@ from gpuinstall.base.shell import on_path, quoted, this_shell
 from gpuinstall.base.text import some
 from gpuinstall.base.version import __version__
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import COMMANDS, Outcome, confirm, framed
+from gpuinstall.cli.outcome import COMMANDS, Outcome, confirm, define_command
 
 _TOOL = r"\d[\w.]*-[0-9a-f]{12}"
 """The names of bootstrap.py's environments."""
@@ -57,11 +57,11 @@ def program_name() -> str:
     return quoted(command_file()) if path_line() else "gpuinstall"
 
 
-@framed(
+@define_command(
     "uninstall",
     "yes",
     group=command,
-    serves_folder=False,
+    uses_project=False,
     text="Remove gpuinstall and its caches. Environments and lock files are kept.",
 )
 def _uninstall(options: CommandOptions) -> Outcome:

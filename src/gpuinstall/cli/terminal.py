@@ -197,7 +197,7 @@ class Terminal(Reporter, Value):
     def fault(self, error: GpuInstallError) -> None:
         """Print an error with its cause, evidence, and fix."""
         with suppress(OutputError):
-            replace(self, out=self.err).finding(advised_finding(error))
+            replace(self, out=self.err).finding(finding_with_hints(error))
 
     @contextmanager
     def progress(
@@ -295,7 +295,7 @@ def _one_line(word: str) -> str:
     return word if word == first else f"{first[:60]}…"
 
 
-def advised_finding(error: GpuInstallError) -> Finding:
+def finding_with_hints(error: GpuInstallError) -> Finding:
     """Return the finding of an error, with its hint for the current command.
 
     "Run it again" becomes the whole command line. Lines with an option that the

@@ -17,7 +17,7 @@ from gpuinstall.cli.active import (
 )
 from gpuinstall.cli.install import existing_interpreter
 from gpuinstall.cli.options import CommandOptions
-from gpuinstall.cli.outcome import Outcome, framed
+from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.cli.probe import refusals
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.environments.damage import find_damage, is_configuration_lost
@@ -40,7 +40,7 @@ NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
 """Checks whose message is printed, with the statuses that print it."""
 
 
-@framed(
+@define_command(
     "verify",
     "interpreter",
     "venv",
@@ -168,7 +168,7 @@ def _show_verdict(
     verdict: Verdict,
     python: Path,
 ) -> None:
-    terminal.field("Environment", f"{tested_line(verdict.environment)} · {python}")
+    terminal.field("Environment", f"{build_line(verdict.environment)} · {python}")
     for device in verdict.devices:
         _show_device(terminal, device)
         for fault in device.faults:
@@ -183,7 +183,7 @@ def _show_verdict(
         )
 
 
-def tested_line(environment: VerifiedEnvironment) -> str:
+def build_line(environment: VerifiedEnvironment) -> str:
     """Return ``torch 2.15.0+cu132 · Python 3.12``."""
     torch = environment.torch or "cannot be imported"
     return f"torch {torch} · Python {environment.python}"

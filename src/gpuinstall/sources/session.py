@@ -21,9 +21,9 @@ from gpuinstall.base.files import (
     own_cache_folder,
     write_atomically,
 )
-from gpuinstall.base.in_use import scratch_folder
 from gpuinstall.base.patience import USUAL, Patience, read_patience
 from gpuinstall.base.process import find_program, run
+from gpuinstall.base.removal import scratch_folder
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.values import Value, field, replace

@@ -9,7 +9,7 @@ import pytest
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli import main, run
-from gpuinstall.cli.terminal import advised_finding
+from gpuinstall.cli.terminal import finding_with_hints
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_system_error_is_an_ordinary_error(
 def test_hint_repeats_no_option_for_programs(monkeypatch):
     monkeypatch.setattr("sys.argv", ["gpuinstall", "env", "--json", "remove"])
     error = UsageError("not-confirmed", "", hint="Run it again with --yes")
-    assert advised_finding(error).fix == "gpuinstall env remove --yes"
+    assert finding_with_hints(error).fix == "gpuinstall env remove --yes"
 
 
 PATHS = "Check the path, and download a URL first"

@@ -13,7 +13,7 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli.install import existing_interpreter
 from gpuinstall.cli.main import run_command_line
-from gpuinstall.cli.options import _ROWS, CommandOptions, located, read_machine_file
+from gpuinstall.cli.options import _ROWS, CommandOptions, read_machine_file, relocated
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.lock.request.declaration import by_place
 from tests.lab.parsed import written
@@ -135,8 +135,8 @@ def test_paths_of_options_are_relative_to_the_folder():
         "venv": {Path(".venv"): Path(".venv")},
     }
     for row, places in cases.items():
-        assert {value: located(row, value, typed) for value in places} == places
-    both = located("constraints", ("a.txt", "b.txt"), typed)
+        assert {value: relocated(row, value, typed) for value in places} == places
+    both = relocated("constraints", ("a.txt", "b.txt"), typed)
     assert both == ("sub/a.txt", "sub/b.txt")
 
 

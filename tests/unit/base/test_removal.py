@@ -8,7 +8,7 @@ from time import time
 
 import pytest
 
-from gpuinstall.base.in_use import (
+from gpuinstall.base.removal import (
     IN_USE,
     remove_abandoned,
     scratch_folder,
@@ -17,7 +17,7 @@ from gpuinstall.base.in_use import (
 HOLDS = """
 import sys
 from pathlib import Path
-from gpuinstall.base.in_use import scratch_folder
+from gpuinstall.base.removal import scratch_folder
 with scratch_folder(Path(sys.argv[1])) as scratch:
     print(scratch, flush=True)
     input()

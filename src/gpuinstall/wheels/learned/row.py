@@ -19,7 +19,7 @@ from gpuinstall.catalog.catalog import toolkit_of
 from gpuinstall.wheels.gpu_code import ordered
 from gpuinstall.wheels.package import WheelFacts
 
-READING = 25
+READING = 26
 """The version of the rules that read wheels.
 
 tests/unit/test_house.py checks it after every change to these rules and tables.

@@ -131,8 +131,11 @@ def _show_here(terminal: Terminal, explanation: Explanation) -> None:
     torch = f"torch {reading.torch.version}" if reading.torch else "no torch"
     here = f"{torch} in {reading.venv.name} · {machine_line(reading.machine)}"
     rows: list[tuple[str, str | None]] = [("here", here)]
-    # The loader missed these libraries: they are outside its search path.
-    rows += [("found", path) for path in reading.libraries.values() if path]
+    for name, path in reading.libraries.items():
+        # The loader missed a library outside its search path.
+        if path or reading.torch:
+            missing = f"no {name} in {reading.venv.name} or on the system"
+            rows.append(("found", path or missing))
     if explanation.is_elsewhere:
         rows.append(("", "the text is about another torch, GPU, or system"))
     terminal.line()

@@ -33,7 +33,7 @@ from gpuinstall.lock.file.target import locks_in
 from gpuinstall.lock.request.history import read_own_lock
 from gpuinstall.lock.request.pyproject import project_dependencies
 
-_POWER_CUT = "the power went, or the disk was full, before it was on the disk"
+_POWER_CUT = "a power failure or a full disk interrupted the writing of the file"
 _ACTIVATED = re.compile(
     r"^ *(?:export )?VIRTUAL_ENV=(['\"]?)(/[^'\"$\n]+)\1$", re.MULTILINE
 )
@@ -121,7 +121,7 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
         yield evidence.fault(
             "changed-by-hand",
             changed,
-            why="pip, uv or another program changed it",
+            why="pip, uv, or another program changed it",
             fixes=(fix,),
             blocking=False,
         )
@@ -142,7 +142,7 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
         yield evidence.fault(
             "environment-moved",
             f"{evidence.venv} was moved or copied: its activate script leads to {activated}",
-            why="the scripts of an environment contain its path, so they start another Python or none",
+            why="the scripts of an environment contain its path, and start another Python or none",
             fixes=(evidence.install_advice(recreate=not is_ours),),
             blocking=not is_ours,
         )
@@ -162,7 +162,7 @@ def configuration_lost(evidence: DoctorEvidence) -> DoctorFindings:
             str(python.resolve()),
             str(evidence.venv),
         ),
-        note="writes it again, and keeps the packages",
+        note="recreates the file and keeps the packages",
     )
     yield evidence.fault(
         "configuration-lost",
@@ -204,13 +204,13 @@ def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
 def _cause(damage: Damage) -> str:
     match damage.kind:
         case "no-record":
-            return f"{_POWER_CUT}; others of its files may be empty too"
+            return f"{_POWER_CUT}; more of its files may be empty"
         case "lost":
             return "they were removed or truncated after the installation"
         case "edited" if damage.is_in_cache:
-            return "uv's cache and other environments have the same files: they were edited with them"
+            return "the edit also changed uv's cache and other environments, which have the same file"
         case "edited":
-            return "you or another program wrote it"
+            return "you or another program edited it"
 
 
 def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
@@ -221,7 +221,7 @@ def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
         yield evidence.fault(
             "torch-twice",
             f"torch is installed {len(copies)} times in one environment: {versions}",
-            why="the files of both are mixed",
+            why="the folder has files of both",
             entry="F34",
             fixes=(evidence.install_advice(recreate=True),),
         )
@@ -234,8 +234,8 @@ def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
         if name == "torch" and evidence.torch_version != proven and not evidence.lock:
             yield evidence.fault(
                 "guard-passed",
-                f"torch {evidence.torch_version or 'is gone'}, not the torch {proven} that was proven here",
-                why="an installer that reads neither pip's settings there nor uv's has replaced it",
+                f"torch {evidence.torch_version or 'is missing'}, instead of the verified torch {proven}",
+                why="an installer that ignores the environment's settings of pip and uv replaced it",
                 fixes=(for_environment(evidence.venv, "install", "--into"),),
             )
 

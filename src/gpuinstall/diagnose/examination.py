@@ -221,7 +221,7 @@ def not_started(venv: Path) -> Finding:
     return Finding(
         "not-started",
         f"the Python of {venv} was not started: nothing was imported, no kernel run, no requirement checked",
-        why="another program made this environment, and it was not named",
+        why="gpuinstall did not create it, and no option selects it",
         fixes=(for_environment(venv, "doctor"),),
         where="environment",
         blocking=False,
@@ -308,8 +308,10 @@ def unproven_devices(verdict: Verdict) -> DoctorFindings:
             yield Finding(
                 "unproven",
                 f"{device.label} is not proven: {device.unproven or 'no kernel ran on it'}",
-                why="no kernel has run there in this environment",
-                fixes=("gpuinstall verify   # where the GPUs are, and idle",),
+                why="no kernel of this environment has run on it",
+                fixes=(
+                    "gpuinstall verify   # on the machine with the GPUs, while they are idle",
+                ),
                 where="environment",
                 blocking=False,
             )

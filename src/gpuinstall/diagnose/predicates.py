@@ -102,7 +102,7 @@ def driver_floor(reading: LocalReading) -> Facts:
     is_blackwell = any(rules.rank(gpu) >= (10, 0) for gpu in reading.gpus)
     # F02 suggests an older build, which has no code for Blackwell.
     entry = "F39" if is_570 and is_blackwell else "F02"
-    message = f"torch {build.name}: {reason.message}; here is {rules.driver}"
+    message = f"torch {build.name}: {reason.message}; this machine has {rules.driver}"
     return Facts({entry: message})
 
 

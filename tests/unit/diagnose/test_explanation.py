@@ -118,3 +118,24 @@ def test_a_gpu_is_idle_if_torch_uses_none():
         reading = LocalReading(machine(*gpus, driver=None), Path("absent"), torch=torch)
         found.append((name, build, gpus, [*idle(reading).causes]))
     assert found == cases
+
+
+@pytest.mark.parametrize(
+    ("place", "python"),
+    [
+        (
+            "/home/u/it/.venv/lib/python3.12/site-packages/",
+            "/home/u/it/.venv/bin/python",
+        ),
+        ("D:\\It\\.venv\\Lib\\site-packages\\", "D:\\It\\.venv\\Scripts\\python.exe"),
+        ("C:\\envs\\it\\lib\\site-packages\\", "C:\\envs\\it\\python.exe"),
+    ],
+)
+def test_fix_names_environment_and_gpu(place, python):
+    text = f'  File "{place}sageattention/core.py", line 640\n{NO_KERNEL}'
+    words = {"python": "here", "into": " --venv here"}
+
+    (cause,) = explain_text(text, read("RTX 3090"), words).causes
+
+    assert f"gpuinstall install --into --python {python} --upgrade" in cause.fix[0]
+    assert f"TORCH_CUDA_ARCH_LIST=8.6 uv pip install --python {python}" in cause.fix[2]

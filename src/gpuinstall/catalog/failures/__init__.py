@@ -1,1 +1,1 @@
-"""The one table of failures, and how an entry is recognised in a text and said for one machine."""
+"""The table of failures: signs in texts, causes, and fixes by machine."""

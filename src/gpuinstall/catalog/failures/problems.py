@@ -37,17 +37,17 @@ class FixContext(Value):
     keys: tuple[str, ...] = ()
     """The keys of the place, the closest first."""
     is_about: Callable[[str], bool] = frozenset[str]().__contains__
-    """Whether it is about a key: of such keys the first of a table counts, and its commands stand alone."""
+    """Return whether a key is the subject. Its steps stand alone."""
     placeholders: Mapping[str, str] = {}
     """The values for the braces in a fix."""
     is_legacy: bool = False
-    """Whether it is for GPUs that need an old driver."""
+    """Whether the GPUs require an older driver branch."""
 
     @classmethod
     def of_machine(cls, machine: Machine) -> FixContext:
-        """Return the facts of a machine that decide which commands a fix has.
+        """Return the context of a machine.
 
-        Its container's engine and WSL are closer than the system itself.
+        The container and WSL precede the system itself.
         """
         environment = machine.environment
         engine = environment.container
@@ -58,14 +58,19 @@ class FixContext(Value):
             keys.append("jetson")
         context = cls((*keys, *own_keys(machine.os, machine.distribution)))
         version = machine.driver.version if machine.driver else None
-        return context.knowing(version=version, running=version and version.branch)
+        chips = {str(gpu.compute_capability) for gpu in machine.gpus} - {"None"}
+        return context.knowing(
+            version=version,
+            running=version and version.branch,
+            capability=";".join(sorted(chips)) or None,
+        )
 
     def about(self, *keys: str) -> FixContext:
-        """Return the context with keys whose fixes precede the others."""
+        """Return the context with keys that select more specific fixes."""
         return replace(self, is_about=keys.__contains__)
 
     def knowing(self, **placeholders: object) -> FixContext:
-        """Return it with the values of further placeholders; None is none."""
+        """Add the values of placeholders. None is an unknown value."""
         further = {
             name: str(value)
             for name, value in placeholders.items()
@@ -78,10 +83,10 @@ def own_keys(
     os: str,
     distribution: str | None,
 ) -> tuple[str, ...]:
-    """Return the keys of a system itself, the closest first.
+    """Return the keys of an operating system, the most specific first.
 
-    A distribution has its release, itself, and its package manager: ``debian-12``, ``debian``,
-    ``apt``. On a Linux that is not known, apt's commands are better than none.
+    A distribution has three: ``debian-12``, ``debian``, and ``apt``. An unknown
+    Linux gets the commands of apt.
     """
     name = distribution or ""
     plain = re.sub(r"[^a-z]+", " ", name.lower()).strip()
@@ -94,14 +99,14 @@ def own_keys(
 
 
 def fix(what: str, context: FixContext) -> tuple[str, ...]:
-    """Return the commands of the first key that fits, then those that hold anywhere.
+    """Return the commands of a fix for one context.
 
     Args:
-        what: A failure's id or a problem's code.
-        context: Where the commands will be used.
+        what: The ID of a failure, or the code of a problem.
+        context: The context in which the user runs the commands.
 
     Raises:
-        KeyError: if the table does not have it.
+        KeyError: The table has no such failure.
     """
     values = {
         **read_table("distributions")["placeholders"],
@@ -111,16 +116,16 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
     texts: dict[str, str] = {}
     for step in _steps(what, context):
         placed = place(step, context.keys)
-        # Only a text could fill them.
+        # Some placeholders have no default, and only a text fills them.
         if placed is None or not placeholders_in(str(placed)) <= values.keys():
             continue
-        # Of one command with different notes, the first counts.
+        # The first of several notes on one command counts.
         texts.setdefault(placed.command, str(placed).format_map(values))
     return tuple(texts.values())
 
 
 def placeholders_in(line: str) -> set[str]:
-    """Return the names that stand in braces in a line."""
+    """Return the placeholders of a line."""
     from string import Formatter
 
     return {name for _, name, _, _ in Formatter().parse(line) if name}
@@ -146,7 +151,7 @@ def finding_for(
         facts: Other fields of the finding.
 
     Raises:
-        KeyError: if the table has neither.
+        KeyError: The table has neither.
     """
     kind = load_problems().get(code)
     what = code if kind else entry or code
@@ -171,7 +176,7 @@ def with_own_fixes(machine: Machine) -> Machine:
 
 
 def code_told(message: str) -> str | None:
-    """Return the problem that the words of our own checks mean; None if they name none."""
+    """Return the problem that a message of our own checks contains."""
     for kind in load_problems().values():
         if any(text in message for text in kind.told):
             return kind.code
@@ -179,7 +184,7 @@ def code_told(message: str) -> str | None:
 
 
 def place(step: Step, keys: Collection[str]) -> Step | None:
-    """Return a step as a machine with these keys needs it; None if it has no meaning there."""
+    """Adapt a step to a machine. None: the step is useless there."""
     is_windows = "windows" in keys
     if step.place == "driver" and (is_windows or "wsl" in keys):
         where = "as administrator" if is_windows else "in Windows, as administrator"
@@ -241,7 +246,7 @@ def _steps(
 
 
 def _package_steps(table: FixTable, context: FixContext) -> tuple[Step, ...]:
-    """Return the steps of its packages on the system of a place."""
+    """Return the steps that install a fix's driver packages."""
     defaults = read_table("distributions")["placeholders"]
     branch = int(context.placeholders.get("branch", defaults["branch"]))
     steps: list[Step] = []
@@ -257,7 +262,7 @@ def _package_steps(table: FixTable, context: FixContext) -> tuple[Step, ...]:
 
 
 def _table(what: str) -> tuple[FixTable, bool]:
-    """Return the commands of a code or a failure, and whether it is always about GPUs that need an old driver."""
+    """Return the fix of a code or failure, and whether it is for old GPUs."""
     kind = load_problems().get(what)
     if kind and kind.fix:
         return kind.fix, False
@@ -269,29 +274,29 @@ def _table(what: str) -> tuple[FixTable, bool]:
 
 
 class DriverPackages(Value):
-    """How one system does one thing with the driver."""
+    """The steps of one action on the driver, on one system."""
 
     system: str
     """A distribution, release, or package manager; else ``linux``."""
     action: str
     steps: tuple[Step, ...]
     checked: str
-    """How the names of the packages were: the head of the file tells."""
+    """The check of the package names, as explained in the file."""
     to: int | None = None
-    """The newest branch that the packages have; None: they follow NVIDIA's."""
+    """The newest branch with such packages. None: all branches."""
     first: str | None = None
-    """The repository that has to be added before."""
+    """The repository that must be added first."""
 
 
 @cache
 def load_packages() -> tuple[DriverPackages, ...]:
-    """Return the rows in their order: of those that fit, the first counts."""
+    """Load the rows. The first matching row counts."""
     return rows_of(DriverPackages, "packages")
 
 
 @cache
 def load_repositories() -> Mapping[str, tuple[Step, ...]]:
-    """Return the steps that add each repository."""
+    """Load the steps that add each repository."""
     rows = read_table("packages")["repositories"]
     return FixTable.from_document(rows, "repositories").commands
 
@@ -301,17 +306,17 @@ def _driver_steps(
     keys: Sequence[str],
     branch: int,
 ) -> tuple[Step, ...]:
-    """Return the steps of an action on a driver, if this system has one.
+    """Return the steps of an action on this system's driver, if any.
 
     Args:
-        action: A name of the file, such as ``install``.
-        keys: The keys of the place, the closest first.
+        action: The name of an action, such as ``install``.
+        keys: The keys of the context, the most specific first.
         branch: The driver's branch.
     """
     if not ELSEWHERE.isdisjoint(keys):
         return ()
     for key, row in product((*keys, "linux"), load_packages()):
-        # A row of rhel-9 is for rhel-9.4 too.
+        # A row for rhel-9 includes rhel-9.4.
         is_system = key == row.system or key.startswith(f"{row.system}.")
         has_branch = row.to is None or branch <= row.to
         if row.action == action and is_system and has_branch:

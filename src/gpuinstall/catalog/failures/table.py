@@ -31,12 +31,12 @@ GROUPS = (
 )
 
 
-# Of a pattern: a class, an escape or a character, with what repeats it; and what a fixed text is not part of.
+# A class, an escape, or a character of a pattern, with its repetition; then the parts that vary between matches.
 _PIECE = r"(\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|[^\\\[])([*+]?)"
 _CLASS = r"(?<!\\)\[\^?\]?(?:\\.|[^\]\\])*\]"
 _GROUP = r"(?<!\\)\((?:\\.|[^()\\])*\)"
 _VARYING = r"\\?.(?:[?*]|\{[^}]*\})|\\\w|[\0 .^$…+?|]"
-# Nothing repeats without end, so that no text can keep a pattern busy.
+# Limited repetitions keep the search linear.
 _REPEATS = {"*": "{0,100}", "+": "{1,100}"}
 _BREAKS = {"": r"\s+", "+": r"\s+", "*": r"\s*"}
 
@@ -87,11 +87,11 @@ class Sign(Value):
     weight: float
     """The weight, between 0 and 1."""
     says: Pattern | None = None
-    """The words of a message."""
+    """A message."""
     runs: Pattern | None = None
-    """The words of a command, or of a variable that is set."""
+    """A command, or a variable that is set."""
     sees: Annotated[re.Pattern[str], re.compile] | None = None
-    """The names of observations (``observations.toml``)."""
+    """Observations by name (``observations.toml``)."""
     when: tuple[str, ...] = ()
     """The circumstances and observations that must hold."""
     unless: tuple[str, ...] = ()
@@ -99,24 +99,26 @@ class Sign(Value):
 
 
 class Step(Value):
-    """A step of a fix. In a file, it may be one line with a note."""
+    """A step of a fix. A file may have it as one line with a note."""
 
     run: str = ""
-    """A command; or a sentence, which begins with a capital."""
+    """A command, or a sentence, which begins with a capital."""
     note: str = ""
     unset: tuple[str, ...] = ()
-    """The variables to remove from the environment."""
+    """The variables to unset."""
     export: Mapping[str, str] = {}
-    """The variables to set in it."""
+    """The variables to export."""
     root: bool = False
     """Whether the command requires root."""
     restart: bool = False
-    """Whether the machine is then restarted."""
+    """Whether the machine must then be restarted."""
     place: str = ""
-    """Where the command is run, if not just anywhere: ``linux``, in a shell of it; ``host``, the machine that holds the
-    container; ``kernel``, where the GPU's kernel module is; ``driver``, the same by a program that Windows has too;
-    ``packages``, a system that has the driver's packages itself: in a container the command would succeed, and put the
-    driver next to the host's."""
+    """Where to run the command, unless anywhere.
+
+    ``linux`` is a shell on Linux, ``host`` the machine of the container, and ``kernel`` the machine of the kernel module.
+    ``driver`` is the same for a program that Windows has, too. ``packages`` is a system with its own driver packages: in
+    a container, such a command would install a second driver.
+    """
 
     @classmethod
     def from_document(
@@ -133,7 +135,7 @@ class Step(Value):
 
     @property
     def command(self) -> str:
-        """The line for a shell of Linux, without its note."""
+        """The line for a shell on Linux, without its note."""
         exports = [f"{name}={value}" for name, value in self.export.items()]
         commands = (
             " ".join(("unset", *self.unset)) if self.unset else "",
@@ -150,26 +152,25 @@ class Step(Value):
 class FixTable(Value):
     """The fix of a failure, by place and subject.
 
-    Of its steps these are given:
+    A fix consists of these steps:
 
-    1. By a circumstance or an observation, what the failure is about: the steps of the first that holds, and no others.
-    2. The steps of ``packages``, then by the closest key of the place: a container's engine or ``container``, ``wsl``,
-       ``jetson``, ``conda``, a distribution, its package manager, the operating system. A key with ``-legacy`` is for GPUs
-       that need an old driver, and goes before the same key without it.
-    3. If there are none of them, the steps of the entries and codes that it is ``like``.
-    4. After them those of ``any``.
-    5. If there is nothing so far, those of ``linux``, for which most are written: a step's ``place`` adapts it.
+    1. The steps of the first key that names a circumstance, an observation, or a placeholder of the text, and no others.
+    2. Otherwise the steps of ``packages``, then of the most specific key of the context: a container's engine or
+       ``container``, ``wsl``, ``jetson``, ``conda``, a distribution, its package manager, the operating system. A key with
+       ``-legacy`` is for GPUs that require an older driver, and precedes the key without it.
+    3. If there are none, the steps of the failures and codes in ``like``.
+    4. Then the steps of ``any``.
+    5. If there are still none, the steps of ``linux``, adapted by ``place``.
 
-    Placeholders in braces are filled in: by the environment that is meant, by what ``readings.toml`` takes from the text
-    itself, else by their defaults.
+    Placeholders are filled from the environment, from the text (``readings.toml``), or with their defaults.
     """
 
     commands: Mapping[str, tuple[Step, ...]]
     like: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
-    """The actions of ``packages.toml`` to take, on a system that has a driver of its own."""
+    """Actions of ``packages.toml``, on a system with its own driver."""
     before: tuple[str, ...] = ()
-    """The same, if a later step restarts the machine."""
+    """Such actions before a step that restarts the machine."""
 
     @classmethod
     def from_document(
@@ -177,7 +178,7 @@ class FixTable(Value):
         body: Mapping[str, list[Any]],
         place: str,
     ) -> FixTable:
-        """Read the commands by key, and the other fields."""
+        """Read the steps by key, and the other fields."""
         steps = dict(body)
         fields = {
             name: tuple(steps.pop(name, ())) for name in cls.__struct_fields__[1:]
@@ -190,16 +191,16 @@ class ProblemKind(Value):
 
     code: str
     id: str | None = None
-    """Its entry; None if it belongs to no single one."""
+    """Its failure; None if it has several or none."""
     message: str = ""
-    """What is reported, if that is always the same; so is ``why``."""
+    """The default message. ``why`` is the default reason."""
     why: str = ""
     fix: FixTable | None = None
-    """Only if the code says more than the entry; None: the entry's own."""
+    """The fix, if it differs from the failure's."""
     told: tuple[str, ...] = ()
-    """The words of our own checks that mean it."""
+    """Texts of our own checks that identify it."""
     cuda_errors: Mapping[str, str] | None = None
-    """The numbers of libcuda that mean it, each with its name in CUDA's headers."""
+    """CUDA's error numbers, with their names in NVIDIA's headers."""
 
 
 class Failure(Value):
@@ -222,22 +223,24 @@ class Failure(Value):
     problems: tuple[ProblemKind, ...] = ()
     """Its codes."""
     legacy: bool = False
-    """Whether only GPUs without support in current drivers have it."""
+    """Whether it concerns only GPUs without support in current drivers."""
     unless: tuple[str, ...] = ()
-    """The circumstances and observations that rule it out."""
+    """The circumstances and observations that exclude it."""
     consequences: tuple[str, ...] = ()
-    """The entries that follow from this one."""
+    """The failures that follow from this one."""
     narrows: tuple[str, ...] = ()
-    """Of a mere symptom: its likely causes, the likeliest first."""
+    """The likely causes of a symptom, the likeliest first."""
     why: Mapping[str, str] = {}
-    """In place of ``cause``, where the text tells more: by a circumstance, an observation or a placeholder that it tells.
-    The first that holds counts, if the text fills its placeholders."""
+    """More specific causes, by circumstance, observation, or placeholder.
+
+    The first that the text contains counts, if the text fills its placeholders.
+    """
     another: str | None = None
-    """``code`` or ``toolkit``: a build with another one may not have it."""
+    """``code`` or ``toolkit``: a build with another one may not fail."""
 
     @property
     def is_symptom(self) -> bool:
-        """Whether it names no cause."""
+        """Whether it is a symptom, which names no cause."""
         return bool(self.narrows)
 
 
@@ -264,9 +267,9 @@ class Reading(Value):
 
     says: Pattern
     fills: Mapping[str, str]
-    """Their values, which may hold the groups of the pattern."""
+    """The values, which may contain groups of the pattern."""
     of_line: bool = False
-    """Whether the line that shows the failure tells it before others, in its own capitals: a file, not a package."""
+    """Whether the failure's line comes first, and capitals are kept."""
 
 
 class Distribution(Value):
@@ -277,12 +280,12 @@ class Distribution(Value):
     manager: str
     """Its package manager."""
     names: tuple[str, ...]
-    """The beginnings of the names of its members."""
+    """The prefixes of its members' names."""
 
 
 @cache
 def load_failures() -> Mapping[str, Failure]:
-    """Return the entries by their ids, in order."""
+    """Load the failures by ID, in order."""
     failures = [failure for name in GROUPS for failure in _read_group(name)]
     # F9 precedes F10.
     failures.sort(key=lambda failure: (len(failure.id), failure.id))
@@ -291,7 +294,7 @@ def load_failures() -> Mapping[str, Failure]:
 
 @cache
 def load_lookalikes() -> Mapping[str, Failure]:
-    """Return errors that resemble a fault of the GPU stack, by name."""
+    """Load errors that resemble a fault of the GPU stack, by name."""
     return {failure.id: failure for failure in _read_group("lookalikes")}
 
 
@@ -306,7 +309,7 @@ def _read_group(name: str) -> Iterator[Failure]:
 
 @cache
 def load_problems() -> Mapping[str, ProblemKind]:
-    """Return all problems by code, first the entries' own."""
+    """Load all problems by code, the failures' own first."""
     kinds: list[ProblemKind] = []
     for failure in load_failures().values():
         kinds += failure.problems
@@ -316,7 +319,7 @@ def load_problems() -> Mapping[str, ProblemKind]:
 
 @cache
 def load_cuda_errors() -> Mapping[int, tuple[str, str]]:
-    """Return the name and the problem's code of each CUDA error."""
+    """Return the name and the code of each CUDA error."""
     errors = {}
     for kind in load_problems().values():
         for number, name in (kind.cuda_errors or {}).items():
@@ -326,13 +329,13 @@ def load_cuda_errors() -> Mapping[int, tuple[str, str]]:
 
 @cache
 def load_distributions() -> tuple[Distribution, ...]:
-    """Return the distributions, each family after its members."""
+    """Load the distributions, each family after its members."""
     return rows_of(Distribution, "distributions")
 
 
 @cache
 def load_readings() -> tuple[Reading, ...]:
-    """Return which placeholders of fixes a text may fill; the first row of one that is found counts."""
+    """Load the readings. The first match of a placeholder counts."""
     return rows_of(Reading, "readings")
 
 
@@ -356,9 +359,9 @@ def _expanded(says: str, macros: Mapping[str, str]) -> str:
 
 @cache
 def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
-    """Return the circumstances: the patterns of each by its name."""
+    """Load the patterns of each circumstance."""
     rows = dict(read_table("circumstances"))
-    # This table of the file is about the circumstances.
+    # The file also has the circumstances of machines.
     del rows["machine"]
     patterns: dict[str, tuple[Pattern, ...]] = read(
         dict[str, tuple[Pattern, ...]], rows, "circumstances"
@@ -368,12 +371,12 @@ def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
 
 @cache
 def read_table(name: str) -> dict[str, Any]:
-    """Return a file of the table."""
+    """Read a file of the table."""
     return authored.read_data(str(DATA / f"{name}.toml"))
 
 
 def rows_of(kind: type[_Row], file: str) -> tuple[_Row, ...]:
-    """Return the rows of one kind in the file that is called as many of them are."""
+    """Load the rows of a file. Its name is the plural of their key."""
     key = file.removesuffix("s")
     rows: tuple[_Row, ...] = read(tuple[kind, ...], read_table(file)[key], key)  # type: ignore[valid-type]
     return rows

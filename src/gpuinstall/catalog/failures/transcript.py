@@ -15,13 +15,13 @@ from gpuinstall.catalog.failures.table import Pattern
 _Numbered = tuple[int, str]
 
 LONGEST = 240_000
-"""The number of characters that are read.
+"""The maximum number of characters that are read.
 
-Of a longer text, lines that differ only in numbers are read a few times. If that is still too long, the start, the end,
-and lines between them that mention a failure get a third each.
+In a longer text, lines that differ only in numbers are read a few times. If it is still too long, the start, the end,
+and the lines between them that mention a failure get a third each.
 """
 LONG_LINE = 1000
-"""The length of the pieces of longer lines."""
+"""The length at which lines are split."""
 _TROUBLE = re.compile(
     "undefined symbol|nvrm|no kernel|traceback|exception|fatal|no such|cannot|unable to|could not|not supported|"
     "insufficient|too old|mismatch|not found|error|fail"
@@ -53,7 +53,7 @@ _INFORMATION = re.compile(r"(?:^|:\d+ |\] )NCCL INFO ")
 
 
 class Passage(NamedTuple):
-    """Where a pattern is found."""
+    """A match of a pattern."""
 
     line: int
     """The number of the line, from 1."""
@@ -63,11 +63,11 @@ class Passage(NamedTuple):
     """In the text in lower case."""
 
     def expand(self, template: str) -> str:
-        """Return a template with the groups of the pattern, without the period of a sentence that ends there."""
+        """Expand a template with the match, without a final period."""
         return self.match.expand(template).rstrip(".")
 
     def spelled(self, template: str) -> str:
-        """Return the same in the text's capitals."""
+        """Expand a template with the capitals of the text."""
         pattern = re.compile(self.match.re.pattern, self.match.re.flags | re.IGNORECASE)
         own = pattern.search(" ".join(self.quotation.split()))
         return own.expand(template).rstrip(".") if own else self.expand(template)
@@ -82,7 +82,7 @@ class _Line(NamedTuple):
 
 
 class TextLines:
-    """Lines of a text, and where in them a pattern is found."""
+    """Lines of a text, which can be searched for patterns."""
 
     def __init__(self, lines: Sequence[_Line]) -> None:
         self._lines = lines
@@ -109,19 +109,19 @@ class TextLines:
         return TextLines(messages)
 
     def find(self, pattern: Pattern) -> Passage | None:
-        """Return where ``pattern`` is first found."""
+        """Return the first match of a pattern."""
         if pattern not in self._first:
             self._first[pattern] = next(self.passages(pattern), None)
         return self._first[pattern]
 
     def passages(self, pattern: Pattern) -> Iterator[Passage]:
-        """Yield where the pattern is found."""
-        # Most patterns are ruled out by this, and never compiled.
+        """Yield the matches of a pattern."""
+        # This excludes most patterns without compiling them.
         if pattern.needle not in self._text:
             return
         for match in pattern.regex.finditer(self._text):
             first = bisect_right(self._starts, match.start()) - 1
-            # Of an empty match, and of one that ends with a line's break, this line is the last.
+            # A match may be empty, or end with a line break.
             end = max(match.start(), match.end() - 1)
             last = bisect_right(self._starts, end) - 1
             found = self._lines[first : last + 1]
@@ -130,7 +130,7 @@ class TextLines:
 
 
 class Transcript(TextLines):
-    """The lines of a text as it was pasted or logged."""
+    """A pasted or logged text."""
 
     def __init__(self, text: str) -> None:
         numbered, self.unread = _lines_to_read(text)
@@ -149,7 +149,7 @@ def _plain(numbered: Iterable[_Numbered]) -> list[_Line]:
 def _is_message(line: str) -> bool:
     if _INFORMATION.search(line):
         return False
-    # A person may mention a command between other letters.
+    # A sentence in another script may mention a command.
     is_started = line.isascii() and _STARTED.match(line.strip())
     return not is_started or bool(_ANSWER.search(line))
 

@@ -81,7 +81,7 @@ class TextOrigin(Value):
 
     @property
     def is_in_file(self) -> bool:
-        """Whether it is a place in a file, not the user's own words."""
+        """Whether it is a line or a key of a file, not the command line."""
         return bool(self.key or self.line)
 
     def __str__(self) -> str:

@@ -127,7 +127,7 @@ class Build(Value):
 
     @property
     def lists_no_code(self) -> bool:
-        """Whether its wheel for GPUs was read and names no architecture."""
+        """Whether its GPU wheel was inspected and lists no architecture."""
         return bool(self.learned and self.backend != CPU and not self.code)
 
     @cached_property

@@ -151,7 +151,7 @@ def edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
 def intact_files(
     packages: Iterable[InstalledPackage], root: Path, names: Collection[str]
 ) -> set[str]:
-    """Return files whose content is as a RECORD lists it.
+    """Return files that match the hash in a RECORD.
 
     Only files that were written after their RECORD are hashed. Empty files, compiled
     modules, and RECORD itself cannot contain a user's changes.

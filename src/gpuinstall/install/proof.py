@@ -118,7 +118,7 @@ def renew_proof(
     earlier: Stamp | None = None,
     ahead: Verdict | None = None,
 ) -> Proof:
-    """Verify what an earlier verification of an environment does not cover.
+    """Verify everything that an earlier verification does not cover.
 
     Args:
         fit: Its lock file.

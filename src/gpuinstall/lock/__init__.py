@@ -1,5 +1,5 @@
-"""Locks: the request of a folder, what uv makes of it with our facts, and PEP 751 files.
+"""Lock files: the request of a folder, its resolution, and PEP 751 files.
 
-``resolve_locks`` (``solve/solve.py``) resolves; ``write_locks`` (``file/write.py``) writes a file for each target;
-``read_locks``, ``fit`` and ``best`` (``file/fit.py``) take the one that runs on a machine.
+``resolve_locks`` (``resolve/locks.py``) resolves, and ``write_locks`` (``write.py``)
+writes a file for each target. ``file/fit.py`` selects the file for a machine.
 """

@@ -43,7 +43,7 @@ def run_children(
 ) -> tuple[Finished, ...]:
     """Run commands in parallel.
 
-    A child that sleeps in the kernel cannot be killed, and is abandoned.
+    A child in uninterruptible sleep cannot be killed. It is abandoned.
 
     Args:
         commands: The arguments and environment of each.

@@ -243,7 +243,7 @@ def _speakers(
 
 
 def _override(project: Project, tag: str) -> tuple[str, bool]:
-    """Return what overrides a backend in settings, and whether it allows it.
+    """Return the setting that overrides a backend, and whether it allows it.
 
     Args:
         project: The run.

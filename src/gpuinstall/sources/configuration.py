@@ -340,7 +340,7 @@ def pip_words(
 
 
 def read_policy(environ: _Environ, folder: Path) -> Policy:
-    """Read what the user allows a folder to do.
+    """Read the user's policy for a folder.
 
     A folder of another user, or with settings or locks of another user, is trusted
     only by the variable.

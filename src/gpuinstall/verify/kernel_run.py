@@ -83,7 +83,7 @@ class KernelRun(Value):
 
     @property
     def seconds(self) -> float:
-        """The limit of a child; a program has the one of quick checks."""
+        """The time limit of a child. Programs have the one of quick checks."""
         return KERNEL_SECONDS["quick" if self.program else self.work]
 
     def run_all(self, targets: Sequence[DeviceTarget]) -> list[KernelReport]:

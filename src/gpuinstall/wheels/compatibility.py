@@ -166,7 +166,7 @@ def gpu_verdict(row: LearnedRow, gpus: ServedGpus) -> GpuVerdict:
 
 
 def _not_intended(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
-    """Return that a name, or a description without code, excludes a GPU."""
+    """Return the reason if a name or a description excludes a GPU."""
     named = _CHIP_IN_NAME.search(row.package)
     for _, gpu in gpus:
         chip = gpu.compute_capability
@@ -360,8 +360,8 @@ def required_cuda(row: LearnedRow) -> int | None:
 def has_own_runtime(row: LearnedRow) -> bool:
     """Return whether a wheel bundles or links in its own CUDA runtime.
 
-    It must have been found, and the wheel must not use torch. Of a library whose end is
-    unread, METADATA tells whether it does.
+    The runtime must have been found, and the wheel must not use torch. METADATA decides
+    about a library that was not read to its end.
     """
     uses_torch = row.torch.kind != "none"
     if row.torch.kind == "unknown":

@@ -80,7 +80,7 @@ CODE_LIMIT = 64 << 20
 class PackageReader:
     """Wheel that is read in one pass: tables, a part of its code, all code.
 
-    Every step reads on where the previous one stopped.
+    Each step continues at the end of the previous one.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class PackageReader:
     def _facts(
         self, needs: Needs, libraries: Sequence[str] = (), *, has_all: bool = False
     ) -> WheelFacts:
-        """Return what is known of the wheel."""
+        """Return the facts about the wheel."""
         wheel = self._wheel
         read = [self._code[name] for name in libraries]
         opens = needs.opened.union(*(one.opens for one in read))

@@ -76,7 +76,7 @@ class WheelReader:
         return self._file.bytes_read
 
     def allow(self, count: int) -> None:
-        """Let so many more bytes of the file be read, and no more."""
+        """Limit further reads to a number of bytes."""
         limits = self._file.limits
         self._file.limits = replace(limits, bytes=self.bytes_read + count)
 

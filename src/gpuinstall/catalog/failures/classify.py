@@ -100,7 +100,7 @@ def classify(
 
     Args:
         text: The text, or the number of a failure.
-        machine: The machine that it comes from.
+        machine: The machine that printed the text.
         here: The machine on which the fix is read, if ``machine`` is unknown. It selects commands, never causes.
     """
     circumstances = Circumstances(text, known_of(machine) if machine else ())
@@ -350,7 +350,7 @@ def _of_gpus(machine: Machine) -> Iterator[str]:
     capabilities = sorted(
         filter(None, (gpu.compute_capability for gpu in machine.gpus))
     )
-    # With GPUs of several majors, the newest says nothing about the others.
+    # With GPUs of several majors, the newest does not represent the others.
     is_mixed = len({capability.major for capability in capabilities}) > 1
     known: dict[str, list[tuple[int, ...]]] = {
         "driver": [(driver.version.branch,)] if driver and driver.version else [],

@@ -27,7 +27,7 @@ from gpuinstall.lock.resolve.resolver import Resolved, Resolver
 from gpuinstall.lock.uv.project import OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
 from gpuinstall.wheels.compatibility import missing_libraries
-from gpuinstall.wheels.learned.row import LearnedRow
+from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import is_of_a_package
 
@@ -432,12 +432,21 @@ class AnswerExplanation:
                 on_cpu = "; it works on the CPU" if runs_on_cpu else ""
                 version = self._versions[row.package]
                 yield Reason(MAY_NOT_RUN, f"{row.package} {version} {why}{on_cpu}")
+            elif self._is_unread(row):
+                unread = f"{row.package} {row.version} was not inspected"
+                limit = "the limit for reading wheels in one lock was reached"
+                yield Reason("not-inspected", f"{unread}: {limit}")
             if row.opens and row.package in members.must_open:
                 message = (
                     f"{row.package} loads {row.opens[0]} by its name alone: import torch before it, "
                     "or put the library's folder into LD_LIBRARY_PATH"
                 )
                 yield Reason("opens-libraries", message)
+
+    def _is_unread(self, row: LearnedRow) -> bool:
+        """Return whether the limit of the lock left a wheel unread."""
+        deepest = self._resolver.inspector.deepest_for(row.package)
+        return row.depth is Depth.METADATA and deepest > Depth.METADATA
 
     def _lacks_library(self, row: LearnedRow) -> str:
         """Return the linked libraries that no package of the lock has."""

@@ -129,9 +129,14 @@ class AnswerInspector:
             for wheel in self.installed(answer)
             if wheel not in self.inspected and not is_required_by_torch(wheel, required)
         ]
-        found = side_by_side(
-            lambda wheel: self._inspect(wheel, answer, known), new, WHEELS_AT_ONCE
-        )
+        # The wheels of one answer are read at once, in any order.
+        is_spent = self.index.reader.is_spent
+
+        def inspect_one(wheel: Wheel) -> Compatibility | None:
+            deepest = Depth.METADATA if is_spent else self.deepest_for(wheel.package)
+            return self._inspect(wheel, answer, known, deepest)
+
+        found = side_by_side(inspect_one, new, WHEELS_AT_ONCE)
         results = [*filter(None, found)]
         self.inspected.update((one.wheel, one) for one in results)
         return results
@@ -264,7 +269,7 @@ class AnswerInspector:
         return bool(extension.optional_for & {*self.question.requested, "*"})
 
     def _inspect(
-        self, wheel: Wheel, answer: Answer, known: Knowledge
+        self, wheel: Wheel, answer: Answer, known: Knowledge, deepest: Depth
     ) -> Compatibility | None:
         """Return the compatibility of a wheel; None: it is not inspected."""
         members = load_members()
@@ -280,7 +285,7 @@ class AnswerInspector:
             return None
         try:
             if not is_pure or self.index.reader.may_have_code(wheel):
-                return self.read(wheel, answer, known)
+                return self.read(wheel, answer, known, deepest)
         except InstallationError as error:
             message = (
                 f"could not read whether {wheel.package} {wheel.version} has code "
@@ -294,6 +299,7 @@ class AnswerInspector:
         wheel: Wheel,
         answer: Answer,
         known: Knowledge,
+        deepest: Depth,
         builds: frozenset[str] = frozenset(),
     ) -> Compatibility:
         """Read a wheel until its compatibility is certain.
@@ -302,6 +308,7 @@ class AnswerInspector:
             wheel: The wheel.
             answer: The answer that has it.
             known: What was learned so far.
+            deepest: How much of it may be read.
             builds: The builds of torch that matter; empty: all.
 
         Raises:
@@ -311,7 +318,7 @@ class AnswerInspector:
             wheel,
             partial(self.index.reader.readings, wheel),
             Context(answer.versions, builds, known.linked),
-            self.deepest_for(wheel.package),
+            deepest,
         )
 
     def may_come_first(self, found: Compatibility, answer: Answer) -> bool:

@@ -162,14 +162,15 @@ class OlderReleases:
     def _inspect(self, wheel: Wheel) -> Trial:
         """Inspect a release."""
         inspector = self.inspector
+        deepest = inspector.deepest_for(wheel.package)
         try:
-            found = inspector.read(wheel, self.answer, self.known, self.builds)
+            found = inspector.read(wheel, self.answer, self.known, deepest, self.builds)
         except InstallationError as error:
             return Trial(wheel, _skipped(wheel, error.message), None)
         fact = wheel_fact(found, self.answer.torch)
         if not found.runs_with(self.builds):
             return Trial(wheel, fact, runs=False, cause=_cause(found, self.answer))
-        if inspector.deepest_for(wheel.package) is Depth.METADATA:
+        if deepest is Depth.METADATA:
             return Trial(wheel, fact, runs=True)
         why = missing_compiled_code(found, self.rejected)
         if why:

@@ -88,7 +88,7 @@ vllm
 - larger.so 400 kB: sm_90a
 > vllm/_C_stable_libtorch.abi3.so 9 kB: sm_75
 
-# Of one library for each CUDA that of torch's own is taken,
+# Of one library for each CUDA that of torch's own is selected,
 bitsandbytes beside CUDA 12.6
 - bitsandbytes/libbitsandbytes_cuda121.so 9 kB: sm_71
 > bitsandbytes/libbitsandbytes_cuda126.so 9 kB: sm_76

@@ -384,15 +384,15 @@ class AnswerExplanation:
         newer = filter(self._is_newer, self._known.facts.values())
         for package, fact in newest_fact(newer).items():
             version = self._versions.get(package)
-            instead = "what requires it is taken in a version that does without it"
+            instead = "the packages that require it are selected in other versions"
             if version:
                 unread = self._known.unread(package, Version(version))
-                instead = f"{package} {version} is taken{unread}"
+                instead = f"{package} {version} is selected{unread}"
             yield Reason("older-for-code", f"{fact.why}; {instead}")
         for fact in self._facts_here:
             if fact.requires:
                 libraries = " and ".join(fact.requires)
-                added = f"the library that it loads comes from {libraries}"
+                added = f"{libraries} has the library that it loads"
                 yield Reason("library-added", f"{fact.why}; {added}")
 
     def _is_newer(self, fact: Fact) -> bool:
@@ -463,7 +463,7 @@ class AnswerExplanation:
         names = sorted(lacking) + missing_libraries(row, self._versions)
         if not names:
             return ""
-        return f"may not run: it is linked to {some(names)}, which nothing in this lock has"
+        return f"may not run: it is linked to {some(names)}, which no package in this lock has"
 
     def _too_new_for_system(self, row: LearnedRow) -> str:
         """Return that code needs a newer glibc than the system or lock."""

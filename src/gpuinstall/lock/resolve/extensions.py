@@ -231,12 +231,14 @@ class ExtensionChooser:
             return Reason("other-torch", message)
         paired = self._paired_with(wheel.package, torch)
         if paired and not paired.allows(wheel.version):
-            message = f"does not go with torch {torch}, but {paired.text} does"
+            message = f"is incompatible with torch {torch}; {paired.text} is compatible"
             return Reason("other-torch", message)
         locked = self._question.alternative.hashes.get(wheel.filename)
         if locked and wheel.sha256 not in {None, locked}:
             hashes = f"sha256 {locked} is locked, {wheel.sha256} listed"
-            return Reason("replaced", f"was replaced under its name: {hashes}")
+            return Reason(
+                "replaced", f"was replaced by a file with the same name: {hashes}"
+            )
         return None
 
     def _paired_with(
@@ -517,9 +519,9 @@ def check_compiling(
     hint = f"{command}   # {', '.join(words)}"
     if known and needs_older_torch(known, build.torch):
         older = f"gpuinstall install 'torch<{CXX_20_SINCE}'"
-        hint = f"{older}   # {name} is C++17, and the headers of newer torch want C++20\n{hint}"
+        hint = f"{older}   # {name} is C++17, and the headers of newer torch require C++20\n{hint}"
     if extension.unclaimed:
-        hint = f"Leave {name} out: its name on the default index is nobody's"
+        hint = f"Leave {name} out: that name is not registered on the default index"
     raise NoBuildError(
         "no-prebuilt-extension",
         f"no prebuilt file of {name} runs here",

@@ -293,7 +293,7 @@ def _with_other_python(
             requests, replace(alternative, python=python), session
         )
         if not isinstance(answer, Conflict) and answer[0].choice.python == python:
-            message = f"Python {python} is taken: for {usual} {error.message}"
+            message = f"Python {python} is selected: for {usual} {error.message}"
             reason = Reason("other-python", message)
             return [one.with_warnings([reason]) for one in answer]
     return None
@@ -368,5 +368,5 @@ def _changed(
         if name not in moving and public(now) != public(before):
             others.append(f"{name} {now} (locked: {before})")
     if others:
-        message = "versions differ from the project's own lock, which is incompatible with this build"
+        message = "these versions differ from the project's own lock, which is incompatible with this build of torch"
         yield Reason("team-lock-differs", f"{message}: {', '.join(others)}")

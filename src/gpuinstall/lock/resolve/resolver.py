@@ -111,8 +111,8 @@ class Resolver:
             else:
                 return Refused(question, outcome, known)
         message = (
-            f"gave up after {TURNS} resolutions: too many versions need another CUDA "
-            "or have no code for these GPUs"
+            f"no compatible versions found after {TURNS} resolutions: too many "
+            "versions need another CUDA or lack code for these GPUs"
         )
         error = NoBuildError(
             "search-ended", message, hint="Request versions that are known to work"

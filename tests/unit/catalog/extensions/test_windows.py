@@ -88,7 +88,7 @@ def test_triton_for_windows_matches_torch():
     [rejected] = choice.rejected
     assert (
         rejected.reason.message
-        == "does not go with torch 2.9.1, but triton-windows==3.5.* does"
+        == "is incompatible with torch 2.9.1; triton-windows==3.5.* is compatible"
     )
 
 

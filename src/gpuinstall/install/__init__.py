@@ -1,8 +1,10 @@
 """Installation of packages, with a rollback journal.
 
-``install`` changes a managed environment and ``install_into`` an unmanaged one. uv writes
-into a staging folder (``unpack.py``). ``file_change.py`` plans the files of a change,
-``transaction.py`` applies it with a journal (``journal.py``) or rolls it back, and
-``environment_lock.py`` recovers a killed one. ``start.py`` selects the environment of
-``run --any``, ``moved.py`` updates a moved one, and ``removal.py`` removes them.
+``install`` is one pipeline: ``inspection.py`` reads the environment and the request,
+``selection.py`` selects or resolves a lock file, ``price.py`` computes changes and sizes,
+``unpack.py`` unpacks new packages into a staging folder, ``proof.py`` verifies them, and
+``transaction.py`` applies the change with a journal (``journal.py``) or rolls it back.
+``file_change.py`` plans its files, ``environment_lock.py`` recovers a killed one,
+``unmanaged.py`` inspects an environment for ``--into``, ``moved.py`` updates a moved one,
+``start.py`` selects the environment of ``run --any``, and ``removal.py`` removes them.
 """

@@ -54,20 +54,17 @@ class Owner(Value):
         process = os.getpid()
         return cls(platform.node(), _boot(), process, _start(process))
 
-    @property
-    def is_elsewhere(self) -> bool:
-        """Whether it is on another host or in another container."""
+    def runs_elsewhere(self) -> bool:
+        """Return whether it is on another host or in another container."""
         return self.host != platform.node()
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether it still runs on this host."""
+    def still_runs(self) -> bool:
+        """Return whether it still runs on this host."""
         start = _start(self.process)
         return bool(start) and self.boot == _boot() and self.start == start
 
-    @property
-    def ended_by(self) -> int:
-        """The time of a later restart in nanoseconds, or 0 without one."""
+    def read_restart(self) -> int:
+        """Return the time of a later restart in nanoseconds, or 0."""
         if not self.boot or self.boot == _boot():
             return 0
         return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)

@@ -325,14 +325,14 @@ def recover(
             hint=f"{move}   # keeps its files; then run it again",
         )
     owner = journal.owner
-    if not is_own and (owner.is_elsewhere and not takes_over):
+    if not is_own and (owner.runs_elsewhere() and not takes_over):
         raise UsageError(
             "change-elsewhere",
             f"{place.venv} is being changed by {owner}",
             why="this host cannot tell whether that process still runs",
             hint=f"{undo_command(place)} --replace   # if it does not",
         )
-    if not is_own and owner.is_alive and owner.process != os.getpid():
+    if not is_own and owner.still_runs() and owner.process != os.getpid():
         raise InstallationError("busy", f"{place.venv} is still in use by {owner}")
     with _changing_files(place):
         is_undone = False
@@ -409,7 +409,9 @@ def _is_new_file(path: Path, name: str, journal: Journal) -> bool:
     status = path.lstat()
     if size_and_time(path) == expected:
         return True
-    is_incomplete = not status.st_size or status.st_ctime_ns < journal.owner.ended_by
+    is_incomplete = (
+        not status.st_size or status.st_ctime_ns < journal.owner.read_restart()
+    )
     return stat.S_ISREG(status.st_mode) and is_incomplete
 
 

@@ -48,7 +48,7 @@ class Steps:
         self.patched.setattr(
             transaction, "sync_file_system", lambda _: self._add("sync", "all")
         )
-        self.patched.setattr(Owner, "is_alive", property(lambda _owner: False))
+        self.patched.setattr(Owner, "still_runs", lambda _owner: False)
         return self
 
     def __exit__(self, *_):

@@ -524,7 +524,7 @@ def dying(moment):
     ):
         for name in ("rename", "replace", "unlink", "rmdir", "mkdir", "link"):
             patched.setattr(os, name, counted(getattr(os, name)))
-        patched.setattr(Owner, "is_alive", property(lambda _owner: False))
+        patched.setattr(Owner, "still_runs", lambda _owner: False)
         yield calls
 
 
@@ -634,7 +634,7 @@ def test_files_that_a_power_failure_left_incomplete_are_restored(
         (place.root / name).write_text(text)
     # Since these files were written, the host has restarted.
     restart = time.time_ns() + 10**9
-    monkeypatch.setattr(Owner, "ended_by", property(lambda _owner: restart))
+    monkeypatch.setattr(Owner, "read_restart", lambda _owner: restart)
     heal_now(place)
     assert tree(place) == before
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from gpuinstall.base.codec import MalformedError, read, read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import hint_for_link, parse_toml, read_document
 from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing, split_torch_index
-from gpuinstall.base.requirement import Requirement, TextOrigin, parse_requirement
+from gpuinstall.base.requirement import TextOrigin, parse_requirement
 from gpuinstall.base.values import Value, replace
 
 
@@ -73,7 +73,8 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     for key, value in _table(pyproject, "tool", "gpuinstall").items():
         if key not in _KEYS:
             raise _malformed(
-                f"[tool.gpuinstall] has no key {key!r}", f"it has {', '.join(_KEYS)}"
+                f"[tool.gpuinstall] has no key {key!r}",
+                f"The keys are {', '.join(_KEYS)}",
             )
         values[_KEYS[key]] = value
     try:
@@ -97,7 +98,9 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
         allowed = (backend,)
     return replace(
         FOLDERS_OWN,
-        requirements=_requirements(settings.requirements),
+        requirements=tuple(
+            parse_requirement(text, _REQUIREMENTS) for text in settings.requirements
+        ),
         python=python,
         required_python=required,
         places=places,
@@ -111,10 +114,6 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
             only_binary=settings.only_binary,
         ),
     )
-
-
-def _requirements(texts: Iterable[str]) -> tuple[Requirement, ...]:
-    return tuple(parse_requirement(text, _REQUIREMENTS) for text in texts)
 
 
 def _first_python(python_version: str) -> str | None:
@@ -169,7 +168,7 @@ def _table(table: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     for key in keys:
         table = table.get(key, {})
         if not isinstance(table, dict):
-            raise _malformed(f"{key} is {table!r}", "it is a table")
+            raise _malformed(f"{key} is {table!r}", "It must be a table")
     return table
 
 

@@ -1,1 +1,1 @@
-"""Locks in the formats of other tools."""
+"""Conversion of lock files into the formats of other tools."""

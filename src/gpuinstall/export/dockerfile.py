@@ -42,7 +42,7 @@ def dockerfile(
     lock: Lock,
     extras: Collection[str] = (),
 ) -> str:
-    """Return a Dockerfile for the folder that holds a lock.
+    """Return a Dockerfile for the folder of a lock file.
 
     Args:
         lock: The lock.
@@ -52,7 +52,7 @@ def dockerfile(
         UsageError: It lacks its target or its Python.
     """
     parts = _parts()
-    # How to give a container the GPUs.
+    # The options that give the GPUs to a container.
     access = parts["access"][backend_of(lock).kind]
     built = [package.name for package in lock.pylock.packages if not package.wheels]
     addresses = lock.addresses.items()
@@ -88,7 +88,7 @@ def any_dockerfile(
     """Return a Dockerfile for an image of several locks.
 
     Args:
-        locks: As of ``locks_of_image``.
+        locks: The result of ``locks_of_image``.
         extras: ``jupyter`` and ``ssh``.
 
     Raises:

@@ -1,7 +1,7 @@
 """Machine requirements of a lock: system, glibc, GPUs, driver, and CUDA.
 
-The rules that select a lock judge a machine with one GPU of each known kind, once with each driver that the catalog's
-tables distinguish.
+The rules that select a lock are applied to a machine with one GPU of each known kind,
+once for each driver that the catalog's tables distinguish.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpuinstall.lock.file.target import glibc_needed
 from gpuinstall.machine.vendors import VENDORS
 
 _NO_GLIBC = "2.0"
-"""Older than any that a wheel names."""
+"""A version older than any wheel requires."""
 _SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
 _MAKERS = {"nvidia": "compute capability", "amd": "AMD", "intel": "Intel"}
 

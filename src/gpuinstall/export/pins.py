@@ -56,7 +56,11 @@ def unhashed_packages(lock: Lock) -> dict[str, str]:
 
 def comments(lock: Lock) -> str:
     """Return lines of comment about packages that need options."""
-    return overridden(lock) + _without_unhashed(lock)
+    text = overridden(lock)
+    for name, words in unhashed_packages(lock).items():
+        line = visible(f"# Without {name}: pip install --no-deps {words}")
+        text += f"{line}\n"
+    return text
 
 
 def overridden(lock: Lock) -> str:
@@ -67,15 +71,6 @@ def overridden(lock: Lock) -> str:
         return ""
     ways = "uv pip sync FILE, or pip install --no-deps -r FILE"
     return f"# Resolved with uv's {used}. Others refuse these versions: {ways}\n"
-
-
-def _without_unhashed(lock: Lock) -> str:
-    """Return a line of comment for each package without a hash."""
-    text = ""
-    for name, words in unhashed_packages(lock).items():
-        line = visible(f"# Without {name}: pip install --no-deps {words}")
-        text += f"{line}\n"
-    return text
 
 
 def pins(lock: Lock) -> Iterator[tuple[str, ...]]:

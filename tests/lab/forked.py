@@ -158,13 +158,16 @@ def become(said: int, *streams: int) -> NoReturn:
 
 
 def prepare():
-    """Import all that commands are made of: most of it is loaded in the middle of their work."""
+    """Import every module that commands load."""
     import gpuinstall
+    from gpuinstall.machine import children
 
     modules = [one.name for one in walk_packages(gpuinstall.__path__, "gpuinstall.")]
     for name in (*modules, *LATE):
         if not any(part in name for part in APART):
             import_module(name)
+    # Fake drivers answer late on a busy machine.
+    children.NOTICE_AFTER = STUCK_S
     frozen.freeze()
     disk.play()
     own_gpus.play()

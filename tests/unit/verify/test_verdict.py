@@ -84,7 +84,7 @@ def test_checks_with_one_cause_are_one_fault():
             "kernel-failed",
             "elementwise, linear: no kernel image (1)",
             "F37",
-            "the build has no kernels for this card: it is older than the build's oldest architecture",
+            "the build has no kernels for this GPU: it is older than the build's oldest architecture",
             fixes=("gpuinstall install",),
             where="environment",
         ),

@@ -49,7 +49,7 @@ OTHER_SYSTEMS = {"windows", "macos"}
 ARM = ("aarch64", "arm64")
 _OF_TORCH = re.compile(r"gpuinstall install(?! [\w'])|\btorch\b|TORCH_")
 _ANOTHER_BUILD = (
-    "A release of {program} that was built for this card and this driver, or "
+    "A release of {program} that was built for this GPU and driver, or "
     "compile it for them; torch is no part of it"
 )
 # A failure's number, or a line of gpuinstall that ends with one: "error: … [F38]".

@@ -97,6 +97,7 @@ LOCK = {
             "sdist": _FILE,
             "resolution-markers": _TEXTS,
             "markers": (str, {"*": str}),
+            "groups": _TEXTS,
         }
     ]
 }

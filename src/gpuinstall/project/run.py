@@ -271,7 +271,9 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
         yield from _locked_indexes(project.paths.folder, removed)
         team_lock = team_lock_in(folder)
         if team_lock:
-            yield from read_team_settings(team_lock)
+            names = map(split_part, (*project.files, *settings.files))
+            parts = {part for _, part in names if part}
+            yield from read_team_settings(team_lock, parts)
         counting = joined_files((counting, *files))
     texts = *counting.requirements, *counting.constraints
     projects = [one for one in texts if one.url]

@@ -593,16 +593,37 @@ def _with_parts(marker: str, parts: Collection[Part]) -> str:
     return re.sub(form, evaluated, marker)
 
 
-def read_team_settings(path: Path) -> tuple[SourceSetting, ...]:
+def read_team_settings(
+    path: Path, parts: Collection[Part] = ()
+) -> tuple[SourceSetting, ...]:
     """Return the files and sources of packages in a team's lock.
+
+    Args:
+        path: The ``uv.lock`` or ``poetry.lock``.
+        parts: The requested extras and groups. Packages that only other optional
+            groups of Poetry require do not count.
 
     Raises:
         UsageError: It is malformed.
     """
+    omitted = _optional_groups(path.parent / PROJECT) - {one.name for one in parts}
+    settings: list[SourceSetting] = []
     with _packages(path) as rows:
-        return tuple(
-            setting for row in rows for setting in _package_settings(row, path)
-        )
+        for row in rows:
+            groups = set(map(normalized, row.get("groups", ())))
+            if not groups or groups - omitted:
+                settings += _package_settings(row, path)
+    return tuple(settings)
+
+
+def _optional_groups(file: Path) -> set[str]:
+    """Return the names of Poetry's optional groups in a pyproject.toml."""
+    if not isfile(file):
+        return set()
+    with reading(file):
+        document = parse_pyproject(read_listed(file, file.parent))
+        groups = table_in(document, "tool", "poetry", "group")
+    return {normalized(name) for name in groups if groups[name].get("optional")}
 
 
 @contextmanager

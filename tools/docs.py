@@ -337,7 +337,7 @@ def refreshed(text: str) -> str:
 
 
 def document(file: str) -> str:
-    """Return a recorded document as a reader sees it."""
+    """Return a recorded document with indentation."""
     recorded = json.loads((ROOT / "docs" / file).read_text(encoding="utf-8"))
     return json.dumps(recorded, indent=1, ensure_ascii=False)
 
@@ -364,21 +364,21 @@ def _check(check: Any) -> str:
 def settings() -> str:
     """Return the table of source settings and their effects."""
     lines = [
-        "| tool | a folder may say | by default | with `GPUINSTALL_TRUST_FOLDER=0` |",
+        "| tool | setting | by default | with `GPUINSTALL_TRUST_FOLDER=0` |",
         "|---|---|---|---|",
     ]
     keys: dict[tuple[str, str, str], list[str]] = {}
     for rule in load_rules().values():
-        is_named = rule.declared_effect.is_reported
+        is_reported = rule.declared_effect.is_reported
         effect = rule.declared_effect.value.text
-        if is_named:
-            effect = f"named first; {effect}"
+        if is_reported:
+            effect = f"reported first; {effect}"
         instead = f"; instead: {rule.instead}" if rule.instead else ""
-        wary = "refused" if is_named else "the same"
-        row = (rule.tool, f"{effect}{instead}", wary)
+        untrusted = "refused" if is_reported else "the same"
+        row = (rule.tool, f"{effect}{instead}", untrusted)
         keys.setdefault(row, []).append(f"`{rule.key}`")
-    for (tool, effect, wary), alike in keys.items():
-        lines.append(f"| {tool} | {', '.join(alike)} | {effect} | {wary} |")
+    for (tool, effect, untrusted), same in keys.items():
+        lines.append(f"| {tool} | {', '.join(same)} | {effect} | {untrusted} |")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -397,14 +397,13 @@ def variables() -> str:
 def arrows() -> str:
     """Return the imports between packages, in topological order."""
     imports = room_graph()
-    rooms = sorted(imports.keys() - {"cli", "__main__", "gpuinstall"})
+    packages = sorted(imports.keys() - {"cli", "__main__", "gpuinstall"})
     # Sorted, because equal nodes keep their order.
-    graph = {room: sorted(imports[room].intersection(rooms)) for room in rooms}
-    alone = [room for room in rooms if not graph[room]]
-    text = " ".join(alone) + "\n"
-    for room in TopologicalSorter(graph).static_order():
-        if graph[room]:
-            text += f"{room:17} -> {' '.join(graph[room])}\n"
+    graph = {name: sorted(imports[name].intersection(packages)) for name in packages}
+    text = " ".join(name for name in packages if not graph[name]) + "\n"
+    for name in TopologicalSorter(graph).static_order():
+        if graph[name]:
+            text += f"{name:17} -> {' '.join(graph[name])}\n"
     return text
 
 

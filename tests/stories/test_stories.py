@@ -29,6 +29,9 @@ comments. The title ``# heavy: ...`` leaves a story to ``make test-all``. Steps:
     file NAME, remove NAME, copy NAME NAME       in the folder; the indented text is the content
     variable NAME=VALUE                          set for all following commands
     show error:|note:                            print only the lines that begin with this pattern
+    hide Build|Ready                             hide the lines that begin with this pattern, unless the
+                                                 story expects them
+    omit filelock|triton                         omit these packages from locks and environments
     later                                        continue with empty caches
     $ gpuinstall lock painter                    a command, or a line for ``sh``; DEFAULT-HOST is the
                                                  default index, CORP-HOST a company's index with the files
@@ -37,7 +40,7 @@ comments. The title ``# heavy: ...`` leaves a story to ``make test-all``. Steps:
 The indented lines below a command are its expected output: ``exit N`` unless the
 status is 0, the printed lines, and the changes in the folder (each changed lock
 file with its packages and request, the packages of environments, and other added
-or removed files). Lines that match ``USUAL`` are optional.
+or removed files).
 
 ``pytest tests/stories -k TITLE --accept`` rewrites the expected output. Review the
 diff before you commit it. CONTRIBUTING.md shows how to add a story.
@@ -86,24 +89,12 @@ from tests.lab.recorded import PCI, bus, card
 from tests.lab.topology import Node, topology
 from tests.lab.workshop import Workshop
 
-# A Python such as Debian's carries no pip: the index serves it, if it is reachable.
+# A Python such as Debian's carries no pip, and each environment gets this warning.
 WITHOUT_PIP = (
-    "warning: the environment has no pip of its own: .*"
+    "warning: the environment has no pip of its own: "
     if carried_pip(Path(sys.executable)) is None
     else "(?!)"
 )
-USUAL = re.compile(
-    r"(Machine|Preflight|Build|Learned|Code|Search|Download|From|Hashes|Verified"
-    r"|Verdict|Undo|Ready|Kept|Supports|Project|System|Pythons| running kernels| index| more) .*"
-    rf"|{WITHOUT_PIP}"
-    r"|Lock pylock\.\S+: .*every file hashed(?! except).*"
-    r"| there is no NVIDIA GPU here: torch runs on the CPU; .*"
-)
-"""What most runs print; it is not told unless a story expects it."""
-SUPPORT = re.compile(
-    r"filelock|typing-extensions|triton|nvidia-cudnn-cu\d+ 9\.10\.2\.21|pip "
-)
-"""What the lab's torch requires; it is not told of a lock or an environment."""
 CP = "cp" + "".join(map(str, sys.version_info[:2]))
 CARDS = {
     "RTX 4090": FakeGpu(),
@@ -178,7 +169,8 @@ def test_story(story, stage, request, tmp_path_factory):
     happened = []
     for line, below in steps_of(story.text):
         came = stage.step(line, below)
-        happened += [line, *(f"    {told}".rstrip() for told in told_of(came, below))]
+        told = without_hidden(came, below, stage.hidden)
+        happened += [line, *(f"    {each}".rstrip() for each in told)]
 
     if request.config.getoption("--accept"):
         with FileLock(tmp_path_factory.getbasetemp().with_name("accept.lock")):
@@ -216,10 +208,14 @@ def difference(expected, happened, node):
     )
 
 
-def told_of(came, expected):
-    """Return what came of a step, without what is usual and not expected."""
+def without_hidden(came, expected, hidden):
+    """Return the lines that a story expects or that ``hide`` does not name."""
     known = {*map(with_here, expected)}
-    return [line for line in came if line in known or not USUAL.fullmatch(line)]
+    return [
+        line
+        for line in came
+        if line in known or not re.match(rf"({hidden})\b|{WITHOUT_PIP}", line)
+    ]
 
 
 @dataclass
@@ -232,7 +228,9 @@ class Stage:
     libraries: Path
     tmp_path: Path
     shown: str = ""
-    """How the lines begin that are told of what is printed."""
+    """How the printed lines begin that ``show`` names."""
+    hidden: str = "(?!)"
+    omitted: str = "(?!)"
     seen: dict[str, str] = field(default_factory=dict)
     """What the folder held after the last step."""
 
@@ -280,6 +278,12 @@ class Stage:
 
     def do_show(self, pattern, _below):
         self.shown = pattern
+
+    def do_hide(self, pattern, _below):
+        self.hidden = pattern
+
+    def do_omit(self, pattern, _below):
+        self.omitted = pattern
 
     def do_variable(self, words, _below):
         self.set(*self.with_places(words).split("=", 1))
@@ -443,9 +447,9 @@ class Stage:
         told = {}
         for path in sorted(self.workshop.folder.iterdir()):
             if (path / "pyvenv.cfg").exists():
-                told[path.name] = packages_in(path)
+                told[path.name] = packages_in(path, self.omitted)
             elif path.name.startswith("pylock."):
-                told[path.name] = lock_in_words(path)
+                told[path.name] = lock_in_words(path, self.omitted)
             elif path.name not in {".venv.gpuinstall", "__pycache__"}:
                 told[path.name] = ""
         return told
@@ -464,7 +468,7 @@ def in_short(holds):
     }
 
 
-def lock_in_words(path):
+def lock_in_words(path, omitted):
     try:
         lock = tomli.loads(path.read_text("utf-8"))
     except ValueError:
@@ -475,20 +479,21 @@ def lock_in_words(path):
     inputs = ", ".join(lock.get("tool", {}).get("gpuinstall", {}).get("inputs", ()))
     inputs = re.sub(r"127\.0\.0\.1:\d+", "HOST", inputs)
     inputs = inputs.replace(str(path.parents[1]), "TMP")
-    return f"{in_words(packages)} of {inputs}"
+    return f"{in_words(packages, omitted)} of {inputs}"
 
 
-def packages_in(venv):
+def packages_in(venv, omitted):
     names = (
         path.name.removesuffix(".dist-info")
         for path in venv.glob("lib/*/*/*.dist-info")
     )
-    return in_words(name.replace("_", "-").rsplit("-", 1) for name in names)
+    packages = (name.replace("_", "-").rsplit("-", 1) for name in names)
+    return in_words(packages, omitted)
 
 
-def in_words(packages):
+def in_words(packages, omitted):
     named = sorted(f"{name} {version}".strip() for name, version in packages)
-    return ", ".join(each for each in named if not SUPPORT.match(each)) or "nothing"
+    return ", ".join(each for each in named if not re.match(omitted, each)) or "nothing"
 
 
 def read_driver(words):

@@ -265,3 +265,40 @@ def test_requirements_are_parsed_only_at_edges():
             parsing.add(name.removeprefix("gpuinstall."))
 
     assert parsing == PARSING_EDGES
+
+
+TESTS = Path(__file__).parents[1]
+NOT_YET_SHORT = (
+    "unit/install/",
+    "unit/environments/",
+    "unit/diagnose/",
+    "unit/catalog/failures/",
+)
+"""Folders whose tests still have longer names."""
+
+
+def test_test_names_have_at_most_eight_words():
+    long = [
+        f"{name}: {node.name}"
+        for path in sorted(TESTS.rglob("test_*.py"))
+        if not (name := path.relative_to(TESTS).as_posix()).startswith(NOT_YET_SHORT)
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef)
+        and node.name.startswith("test_")
+        and len(node.name.split("_")) > 9
+    ]
+
+    assert long == []
+
+
+def test_story_titles_have_at_most_eight_words():
+    titles = [
+        f"{path.stem}: {title}"
+        for path in sorted((TESTS / "stories").glob("*.txt"))
+        for title in re.findall(
+            r"(?:\A|\n\n)# (?:heavy: )?(.*)", path.read_text("utf-8")
+        )
+        if len(title.split()) > 8
+    ]
+
+    assert titles == []

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import tomli
 
 from gpuinstall.base import process
 from gpuinstall.base.errors import GpuInstallError
@@ -40,6 +41,8 @@ YAML = "dependencies:\n  - pip\n  - pip:\n    - torch\n"
 LOCK = 'lock-version = "1.0"\ncreated-by = "gpuinstall"\npackages = []\n[tool.gpuinstall]\n'
 INDEX = f'[[tool.uv.index]]\nname = "corp"\nurl = "https://{HOST}/simple"\n'
 
+# Addresses, lines of requirements, and values of variables by kind.
+FORMS = tomli.loads(Path(__file__).with_name("forms.toml").read_text("utf-8"))
 Files = Mapping[str, str | bytes]
 
 
@@ -128,150 +131,12 @@ def check(attempt: Try, files: Files, option: str = "") -> None:
     assert LOGIN not in f"{trusted}{wary}"
 
 
-ADDRESSES = [
-    AT.replace("https", "HTTPS"),
-    AT.replace("https", "hTTp"),
-    AT.replace("://", ":/"),
-    AT.replace("https://", "http:/"),
-    AT.replace("://", ":"),
-    AT.replace("://", ":///"),
-    AT.replace("://", "://///"),
-    AT.replace("://", ":\\\\"),
-    AT.replace("://", ":/\\"),
-    AT.replace("/", "\\"),
-    f"//{HOST}/{WHEEL}",
-    f"\\\\{HOST}\\{WHEEL}",
-    f"https://{HOST}:443/{WHEEL}",
-    f"https://{HOST}:0443/{WHEEL}",
-    f"https://{HOST}./{WHEEL}",
-    f"https://download.pytorch.org.{HOST}/{WHEEL}",
-    f"https://{HOST}\\.pytorch.org/{WHEEL}",
-    f"https://{HOST}/../{WHEEL}",
-    f"https://{HOST}/a/%2e%2e/{WHEEL}",
-    f"https://{HOST}/%66ilelock-3.0-py3-none-any.whl",
-    f"https://%73tranger.example/stranger/{WHEEL}",
-    f"https://stränger.example/stranger/{WHEEL}",
-    f"https://xn--strnger-5wa.example/stranger/{WHEEL}",
-    f"https://ｓtranger.example/stranger/{WHEEL}",
-    f"https://[::1]/stranger/{WHEEL}",
-    f"https://[::ffff:127.0.0.1]:8080/stranger/{WHEEL}",
-    f"https://[fe80::1%25eth0]/stranger/{WHEEL}",
-    f"https://2130706433/stranger/{WHEEL}",
-    f"https://0x7f.1/stranger/{WHEEL}",
-    f"https://127.1/stranger/{WHEEL}",
-    f"{AT}?x=1",
-    f"{AT}?",
-    f"{AT}#",
-    f"{AT}#egg=torch",
-    f"{AT}#egg=torch&subdirectory=x",
-    f"{AT}#sha256=0000000000000000000000000000000000000000000000000000000000000000",
-    f"https://{HOST}/filelock.tar.gz#subdirectory=../x",
-    f"https://{HOST}/filelock.zip",
-    f"https://{HOST}/filelock.tar.bz2",
-    f"https://{HOST}/filelock.tar.zst",
-    f"https://{HOST}/filelock",
-    f"git+https://{HOST}/filelock",
-    f"git+https:/{HOST}/filelock",
-    f"git+http:{HOST}/filelock",
-    f"git+https:\\\\{HOST}\\filelock",
-    f"git+https://{HOST}/filelock@main#subdirectory=a",
-    f"git+https://{HOST}/filelock@refs/pull/1/head",
-    f"git+https://{HOST}/filelock@../../x",
-    f"git+https://{HOST}/filelock@--upload-pack=x",
-    f"git+ssh://git@{HOST}/filelock",
-    f"git+ssh://{HOST}/filelock",
-    f"git+ssh:/{HOST}/filelock",
-    f"git+ssh://-oProxyCommand=x/stranger/{HOST}",
-    f"git+git://{HOST}/filelock",
-    f"git+git@{HOST}:filelock",
-    f"git@{HOST}:filelock",
-    f"GIT+https://{HOST}/filelock",
-    f"git+HTTPS://{HOST}/filelock",
-    "git+file:///srv/stranger/filelock",
-    "git+file:/srv/stranger/filelock",
-    "git+file:../stranger/filelock",
-    f"git+ext::sh -c x {HOST}",
-    f"hg+https://{HOST}/filelock",
-    f"svn+ssh://{HOST}/filelock",
-    f"ftp://{HOST}/{WHEEL}",
-    f"s3://{HOST}/{WHEEL}",
-    f"file://{HOST}/srv/{WHEEL}",
-    f"file://localhost/srv/stranger/{WHEEL}",
-    f"file:/srv/stranger/{WHEEL}",
-    f"FILE:///srv/stranger/{WHEEL}",
-    f"file:///proc/self/root/stranger/{WHEEL}",
-    f"file:../stranger/{WHEEL}",
-    f"file:..%2fstranger/{WHEEL}",
-    f"file:///%73rv/stranger/{WHEEL}",
-]
-"""Spellings of a place of the stranger's."""
-
-LINES = [
-    f"filelock@{AT}",
-    f"filelock@ {AT}",
-    f"filelock\t@\t{AT}",
-    f"filelock[x] @ {AT}",
-    f"filelock[] @ {AT}",
-    f"FileLock @ {AT}",
-    f"{ON} ; sys_platform == 'win32'",
-    f"{ON} ; python_version < '3'",
-    f"{ON} ; extra == 'x'",
-    f"{ON}; os_name == 'posix'",
-    f"{ON} --hash=sha256:{'0' * 64}",
-    f"{ON} # a comment",
-    f"({ON})",
-    f"filelock @ \\\n {AT}",
-    f"filelock \\\n @ {AT}",
-    f"filelo\\\nck @ {AT}",
-    f"# a comment \\\n{ON}",
-    f"numpy\r{ON}\rscipy",
-    f"numpy\x0b{ON}",
-    f"numpy\x0c{ON}",
-    f"numpy\x85{ON}",
-    f"numpy\u2028{ON}",
-    f"\ufeff{ON}",
-    f"\u00a0{ON}",
-    f"{ON}\0",
-    f"filelock\u200b @ {AT}",
-    f"{AT} ; sys_platform == 'linux'",
-    f"{AT}[x]",
-    f"{AT.replace('https', 'HTTPS')}",
-    f"-e {ON}",
-    f"-e {AT}",
-    f"-e git+https://{HOST}/filelock#egg=torch",
-    f"-e=git+https://{HOST}/filelock",
-    f"--editable=git+https://{HOST}/filelock",
-    f"--editable 'git+https://{HOST}/filelock'",
-    f'-e "git+https://{HOST}/filelock"',
-    f"-r https://{HOST}/requirements.txt",
-    f"-c https:/{HOST}/limits.txt",
-    f"--requirements https://{HOST}/requirements.txt",
-    f"--constraints https://{HOST}/limits.txt",
-    f"--build-constraint https://{HOST}/limits.txt",
-    f"-i https://{HOST}/simple",
-    f"-ihttps://{HOST}/simple",
-    f"--index-u=https://{HOST}/simple",
-    f"--pypi-url https://{HOST}/simple",
-    f"-f https://{HOST}/links.html",
-    f"-fhttps://{HOST}/links.html",
-    f"-f https:/{HOST}/links.html",
-    f"--extra-index-url https:/{HOST}/simple",
-    f"--extra-index-url https:\\\\{HOST}\\simple",
-    f"--extra-index-url\\\n https://{HOST}/simple",
-    f"numpy --extra-index-url https://{HOST}/simple",
-    f"numpy --index-url https://{HOST}/simple --hash=sha256:{'0' * 64}",
-    f"--proxy https://{HOST}",
-    f"--no-such-option https://{HOST}",
-]
-"""Lines of a requirements file."""
-
-
-@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize("address", FORMS["addresses"])
 def test_urls_are_reported_in_any_spelling(attempt: Try, address: str) -> None:
     check(attempt, {"requirements.txt": f"torch\nfilelock @ {address}\n"})
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", FORMS["lines"])
 def test_lines_with_sources_are_reported(attempt: Try, line: str) -> None:
     check(attempt, {"requirements.txt": f"torch\n{line}\n"})
 
@@ -327,24 +192,6 @@ def test_sources_are_reported_in_any_place(attempt: Try, form: str) -> None:
     check(attempt, files, option)
 
 
-VARIABLES = {
-    "a path": f"https://{HOST}/${{HF_TOKEN}}/{WHEEL}",
-    "a host": f"https://${{HF_TOKEN}}.{HOST}/{WHEEL}",
-    "a login": f"https://${{HF_TOKEN}}@{HOST}/{WHEEL}",
-    "a password": f"https://me:${{HF_TOKEN}}@{HOST}/{WHEEL}",
-    "a fragment": f"{AT}#subdirectory=${{HF_TOKEN}}",
-    "a query": f"{AT}?t=${{HF_TOKEN}}",
-    "a reference": f"git+https://{HOST}/f@${{HF_TOKEN}}",
-    "ssh": f"git+ssh://${{HF_TOKEN}}@{HOST}/f",
-    "one slash": f"https:/{HOST}/${{HF_TOKEN}}/{WHEEL}",
-    "an address of this machine": f"file://${{HOME}}/{WHEEL}",
-    "a relative path": f"./${{HF_TOKEN}}/{WHEEL}",
-    "a default": f"https://{HOST}/${{HF_TOKEN:-y}}/{WHEEL}",
-    "two dollars": f"https://{HOST}/$${{HF_TOKEN}}/{WHEEL}",
-}
-"""Addresses with a variable."""
-
-
 SETTINGS = read_forms("variables.txt")
 """Files with a variable in another setting."""
 
@@ -356,24 +203,6 @@ def test_variables_in_other_settings_are_rejected(attempt: Try, form: str) -> No
 
     assert outcome.is_refused, outcome
 
-
-LOGINS = {
-    "a user alone": f"https://{LOGIN}@{HOST}/{WHEEL}",
-    "an empty user": f"https://:{LOGIN}@{HOST}/{WHEEL}",
-    "two signs": f"https://me:{LOGIN}@x@{HOST}/{WHEEL}",
-    "percent": f"https://me:{LOGIN}%40@{HOST}/{WHEEL}",
-    "one slash": f"https:/me:{LOGIN}@{HOST}/{WHEEL}",
-    "no slash": f"https:me:{LOGIN}@{HOST}/{WHEEL}",
-    "three slashes": f"https:///me:{LOGIN}@{HOST}/{WHEEL}",
-    "backslashes": f"https:\\\\me:{LOGIN}@{HOST}\\{WHEEL}",
-    "capitals": f"HTTPS://me:{LOGIN}@{HOST}/{WHEEL}",
-    "git": f"git+https://me:{LOGIN}@{HOST}/f@main",
-    "git with one slash": f"git+https:/me:{LOGIN}@{HOST}/f@main",
-    "ssh with a password": f"git+ssh://me:{LOGIN}@{HOST}/f",
-    "ssh with one slash": f"git+ssh:/me:{LOGIN}@{HOST}/f",
-    "IPv6": f"https://me:{LOGIN}@[::1]/stranger/{WHEEL}",
-}
-"""Addresses with a login."""
 
 LOGIN_PLACES: dict[str, Callable[[str], Files]] = {
     "requirements.txt": lambda text: {
@@ -400,35 +229,22 @@ LOGIN_PLACES: dict[str, Callable[[str], Files]] = {
 }
 
 
-@pytest.mark.parametrize("form", VARIABLES)
+@pytest.mark.parametrize("form", FORMS["variables"])
 def test_variables_in_urls_are_rejected(attempt: Try, form: str) -> None:
     for place in ("requirements.txt", "-c", "uv.toml"):
-        outcome = attempt(LOGIN_PLACES[place](VARIABLES[form]))
+        outcome = attempt(LOGIN_PLACES[place](FORMS["variables"][form]))
         assert outcome.is_refused
         assert LOGIN not in str(outcome)
 
 
-@pytest.mark.parametrize("form", LOGINS)
+@pytest.mark.parametrize("form", FORMS["logins"])
 def test_logins_are_never_printed(attempt: Try, form: str) -> None:
     for place, files in LOGIN_PLACES.items():
-        outcome = attempt(files(LOGINS[form]))
+        outcome = attempt(files(FORMS["logins"][form]))
         assert LOGIN not in str(outcome), place
 
 
-LOCKED = {
-    "one slash": f"https:/{HOST}/torch-2.14.1-py3-none-any.whl",
-    "no slash": f"https:{HOST}/torch-2.14.1-py3-none-any.whl",
-    "three slashes": f"https:///{HOST}/torch-2.14.1-py3-none-any.whl",
-    "backslashes": f"https:\\\\{HOST}\\torch-2.14.1-py3-none-any.whl",
-    "a backslash before PyTorch's": f"https://{HOST}\\.pytorch.org/torch-2.14.1-py3-none-any.whl",
-    "a login with one slash": f"https:/me:{LOGIN}@{HOST}/torch-2.14.1-py3-none-any.whl",
-    "a name like PyTorch's": f"https://xpytorch.org.{HOST}/torch-2.14.1-py3-none-any.whl",
-    "git": f"git+https:/{HOST}/torch-2.14.1-py3-none-any.whl",
-}
-"""Addresses of a file in a lock."""
-
-
-@pytest.mark.parametrize("form", LOCKED)
+@pytest.mark.parametrize("form", FORMS["locked"])
 def test_hosts_in_locks_are_parsed_strictly(
     attempt: Try, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
@@ -438,7 +254,7 @@ def test_hosts_in_locks_are_parsed_strictly(
     text = (
         'lock-version = "1.0"\nrequires-python = "==3.12.*"\ncreated-by = "gpuinstall"\n'
         '[[packages]]\nname = "torch"\nversion = "2.14.1"\n[[packages.wheels]]\n'
-        f"url = '{LOCKED[form]}'\nhashes = {{ sha256 = \"{'1' * 64}\" }}\n"
+        f"url = '{FORMS['locked'][form]}'\nhashes = {{ sha256 = \"{'1' * 64}\" }}\n"
     )
     settings = Settings(machine=Machine("linux", "x86_64"))
     with open_project(Path.cwd(), settings) as project:
@@ -452,21 +268,7 @@ def check_lock(text: str, session: Session) -> None:
     check_hosts(lock, lock.files, session)
 
 
-LOADED = [
-    "./",
-    "../x",
-    "~/lib",
-    "$ORIGIN",
-    "$ORIGIN/lib",
-    "${ORIGIN}",
-    "/nowhere:./lib:",
-    "/nowhere;lib",
-    " ",
-]
-"""Values of LD_LIBRARY_PATH that lead into the working folder."""
-
-
-@pytest.mark.parametrize("value", LOADED)
+@pytest.mark.parametrize("value", FORMS["loaded"])
 def test_library_path_excludes_the_working_folder(value: str) -> None:
     done = process.run(
         ["/bin/sh", "-c", 'printf %s "${LD_LIBRARY_PATH-}"'],

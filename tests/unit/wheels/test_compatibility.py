@@ -1,6 +1,9 @@
 """Compatibility of a wheel with GPUs, their driver, and torch."""
 
+from pathlib import Path
+
 import pytest
+import tomli
 
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.values import replace
@@ -95,183 +98,25 @@ def build_named(name):
     return build
 
 
-FOR_EACH_CUDA = "c_cu124 sm_80, c_cu126 sm_80, c_cu130 sm_90, d sm_90"
-WITH_FAST_WAY = "main sm_80, flash_attn_3 sm_90a"
-PART = {"depth": Depth.PART, "is_whole": False}
-UNREAD = {"depth": Depth.METADATA}
-JUDGED = [
-    # One library.
-    ("V100", {"codes": "a sm_70"}, ""),
-    (
-        "V100",
-        {"codes": "a sm_80 sm_90"},
-        "has no code for V100: some/a.so is compiled for sm_80 sm_90",
-    ),
-    (
-        "V100",
-        {"codes": "a sm_90a"},
-        "has no code for V100: some/a.so is compiled for sm_90a",
-    ),
-    # PTX runs on newer GPUs, whatever its minor version.
-    ("V100", {"codes": "a sm_60 compute_60"}, ""),
-    (
-        "V100",
-        {"codes": "a sm_80 compute_80"},
-        "has no code for V100: some/a.so is compiled for sm_80 compute_80",
-    ),
-    # Most libraries must lack code. If half have it, a warning contains the library without it.
-    ("V100", {"codes": "a sm_70, b sm_70, c sm_90a"}, ""),
-    (
-        "V100",
-        {"codes": "large sm_70, second sm_80"},
-        "doubt: may have no code for V100: some/second.so is compiled for sm_80, and its other libraries have code",
-    ),
-    (
-        "V100",
-        {"codes": "large sm_70, second sm_80, third sm_80 sm_90"},
-        "has no code for V100: some/second.so is compiled for sm_80",
-    ),
-    # Libraries for each CUDA count as one.
-    ("H100", {"codes": FOR_EACH_CUDA}, ""),
-    (
-        "P40",
-        {"codes": FOR_EACH_CUDA},
-        "has no code for Tesla P40: some/c_cu124.so is compiled for sm_80",
-    ),
-    # An optional part can only add GPUs, unless the package is named after it.
-    ("RTX 4090", {"codes": WITH_FAST_WAY}, ""),
-    (
-        "H100",
-        {"codes": WITH_FAST_WAY},
-        "doubt: may have no code for H100: some/main.so is compiled for sm_80, and its other libraries have code",
-    ),
-    (
-        "V100",
-        {"codes": WITH_FAST_WAY},
-        "has no code for V100: some/main.so is compiled for sm_80",
-    ),
-    (
-        "RTX 4090",
-        {"package": "flash-attn-3", "codes": "flash_attn_3 sm_90a"},
-        "has no code for GeForce RTX 4090: some/flash_attn_3.so is compiled for sm_90a",
-    ),
-    # Code for one architecture can supplement another package's.
-    (
-        "RTX 4090",
-        {"codes": "a sm_90a sm_100a"},
-        "has no code for GeForce RTX 4090: some/a.so is compiled for sm_90a sm_100a",
-    ),
-    (
-        "RTX 4090",
-        {"codes": "a sm_90a sm_100a", "needs": ("libothers.so",)},
-        "doubt: has no code for GeForce RTX 4090: some/a.so is compiled for sm_90a sm_100a",
-    ),
-    # A part of a file excludes nothing.
-    (
-        "V100",
-        {"codes": "a sm_80", **PART},
-        "doubt: may have no code for V100: the part of some/a.so that was read is compiled for sm_80, the rest was not read",
-    ),
-    # Reaching the limit without any code is a warning.
-    (
-        "V100",
-        {"is_whole": False},
-        "doubt: was read only up to the limit, and its GPU code is unknown",
-    ),
-    ("V100", {"codes": "a sm_70", "is_whole": False}, ""),
-    # Without code for a GPU, the description counts.
-    (
-        "V100",
-        {"lowest": "7.5"},
-        "doubt: may not run on V100: its description requires compute capability 7.5 or newer",
-    ),
-    ("RTX 4090", {"lowest": "7.5"}, ""),
-    ("V100", {"lowest": "7.5", "codes": "a sm_70"}, ""),
-    # An architecture in a name counts for its major version.
-    ("A100", {"package": "some-cuda12-sm80"}, ""),
-    ("RTX 4090", {"package": "some-cuda12-sm80"}, ""),
-    (
-        "H100",
-        {"package": "some-cuda12-sm80"},
-        "doubt: may not run on H100: its name says sm_80",
-    ),
-    # A driver must run one of two CUDA versions.
-    ("RTX 3090", {"cudas": (12, 13)}, ""),
-    (
-        "RTX 3090, driver 470.256.02",
-        {"cudas": (12, 13)},
-        "does not run on driver 470.256.02: it is for CUDA 12 and 13, and CUDA 12.x needs driver 525.60.13 or newer",
-    ),
-    # The CUDA in a name, label, or METADATA is certain.
-    (
-        "RTX 4090",
-        {"cuda": "13.0", **UNREAD},
-        "does not run on driver 570.86.15: it is for CUDA 13, and CUDA 13.x needs driver 580 or newer",
-    ),
-    ("RTX 4090, driver 580.95.05", {"cuda": "13.0", **UNREAD}, ""),
-    (
-        "RTX 4090, driver 470.256.02",
-        {"cuda": "12.0", **UNREAD},
-        "does not run on driver 470.256.02: it is for CUDA 12, and CUDA 12.x needs driver 525.60.13 or newer",
-    ),
-    ("RTX 4090, driver 535.183.01", {"cuda": "10.0", **UNREAD}, ""),
-    (
-        "V100, driver 580.95.05",
-        {"cuda": "13.0", **UNREAD},
-        "has no code for V100: it is for CUDA 13, which has none below sm_75",
-    ),
-    ("V100, driver 580.95.05", {"cuda": "12.0", **UNREAD}, ""),
-    (
-        "Tesla K80, driver 535.183.01",
-        {"cuda": "12.0", **UNREAD},
-        "has no code for Tesla K80: it is for CUDA 12, which has none below sm_50",
-    ),
-    ("V100, driver 470.256.02", UNREAD, ""),
-    # Families of libraries require a capability, which needs no download.
-    (
-        "GTX 1080, driver 580.95.05",
-        {"package": "nvidia-cudnn-cu12", "version": "9.11.0.98", **UNREAD},
-        "has no code for GeForce GTX 1080: it requires compute capability 7.5 or newer",
-    ),
-    (
-        "GTX 1080, driver 580.95.05",
-        {"package": "nvidia-cudnn-cu12", "version": "9.10.2.21", **UNREAD},
-        "",
-    ),
-    (
-        "GTX 1080, driver 580.95.05",
-        {"package": "libcudf-cu12", "version": "25.10.0", **UNREAD},
-        "has no code for GeForce GTX 1080: it requires compute capability 7.0 or newer",
-    ),
-    ("V100", {"package": "libcudf-cu12", "version": "25.10.0", **UNREAD}, ""),
-    ("GTX 1080", {"package": "cudf-cu12", "version": "25.10.0", **UNREAD}, ""),
-    # Libraries for Windows run nowhere else.
-    (
-        "RTX 4090",
-        {"system": "windows", **UNREAD},
-        "has libraries only for Windows, although some-1.0-cp312-cp312-manylinux_2_28_x86_64.whl is for any platform",
-    ),
-    (
-        "RTX 4090",
-        {"system": "windows", "platform": "windows-x86_64", **UNREAD},
-        "",
-    ),
-]
+JUDGED = tomli.loads(Path(__file__).with_name("judged.toml").read_text("utf-8"))
 
 
-@pytest.mark.parametrize(("there", "fields", "why"), JUDGED)
-def test_inspected_wheel_is_compatible_or_rejected(there, fields, why):
-    gpu, _, driver = there.partition(", driver ")
+@pytest.mark.parametrize("case", JUDGED["judged"])
+def test_inspected_wheel_is_compatible_or_rejected(case):
+    gpu, _, driver = case["gpu"].partition(", driver ")
+    fields = {**case["wheel"]}
+    if "depth" in fields:
+        fields["depth"] = Depth[fields["depth"]]
     row = reading(**fields)
     answer = gpu_verdict(row, gpus(gpu, driver=driver or "570.86.15"))
 
     found = answer.rejection.message if answer.rejection else ""
     if answer.warning:
         found = f"doubt: {answer.warning.message}"
-    assert found == why
+    assert found == case["why"]
     # A certain rejection needs no download.
     if row.depth == Depth.METADATA:
-        assert answer.is_settled == bool(why)
+        assert answer.is_settled == bool(case["why"])
 
 
 UNBROUGHT = [

@@ -280,6 +280,9 @@ def _report_kept(priced: PricedLock, reporter: Reporter) -> None:
 def _fetch(priced: PricedLock, project: Project) -> Unpacked:
     """Unpack the new packages, if the environment can be changed.
 
+    The paths of replaced files are checked before the download. The files of a new wheel
+    are known only after it.
+
     Raises:
         UsageError: The environment cannot be replaced, or a file of it.
         InstallationError: A package cannot be installed.

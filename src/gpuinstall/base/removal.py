@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from os.path import isdir
@@ -123,6 +122,8 @@ def remove_path(path: Path) -> None:
 @contextmanager
 def scratch_folder(parent: Path) -> Iterator[Path]:
     """Yield a temporary folder, after removing the folders of killed runs."""
+    import tempfile
+
     from filelock import FileLock
 
     remove_abandoned(parent)

@@ -19,7 +19,6 @@ from gpuinstall.cli.machine_text import machine_line
 from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST, CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command, failure
 from gpuinstall.cli.terminal import Terminal
-from gpuinstall.environments.records import warn_unfinished
 from gpuinstall.lock.file.target import locks_in
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.alternatives import choose_as_locked, newer_torch
@@ -54,6 +53,8 @@ def command(options: CommandOptions) -> Outcome:
     with options.open(request=request, machine=selected, only_looks=True) as project:
         machine = project.machine
         if selected is None:
+            from gpuinstall.environments.records import warn_unfinished
+
             warn_unfinished(project.paths.venv, project.reporter)
         requested = select_extras(
             project, machine, read_request(project), project.catalog

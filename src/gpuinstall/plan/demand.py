@@ -85,9 +85,10 @@ def parse_request(
         for constraint in request.constraints
         if constraint.name in family and (constraint.name in names or constraint.url)
     ]
-    python = requested_python(request.python or ">=3")
-    # Only once: each build needs them, and specifiers are slow.
-    pythons = [one for one in _PYTHONS if allows_python(python, one)]
+    pythons = list(_PYTHONS)
+    if request.python:
+        python = requested_python(request.python)
+        pythons = [one for one in _PYTHONS if allows_python(python, one)]
     own = sorted(installed_pythons(machine), key=numbers, reverse=True)
     to_try = (*request.preferred_pythons, *own)
     # The build decides the Python, and a marker decides the requirements of the build: assume one of the two first.

@@ -1,4 +1,4 @@
-"""Shared values and tools: this package imports no other.
+"""Shared values and tools. This package imports no other gpuinstall package.
 
 Packages exchange a ``Machine``, ``Request``, ``Reason``, ``Finding``, and the errors
 of ``errors.py``. The other modules handle files, processes, text, and versions.

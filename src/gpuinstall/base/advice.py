@@ -1,4 +1,4 @@
-"""Commands of hints, as values: quoted for a shell when they are printed."""
+"""Commands in hints, as values. They are quoted for a shell when printed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuinstall.base.text import redacted
 from gpuinstall.base.values import Value
 
 NOTE = "   # "
-"""The separator of a command and its note, which a shell ignores."""
+"""The separator between a command and its note, which a shell ignores."""
 OURS = "gpuinstall"
 _AGAIN = r"Run it again with (?P<words>--.*?)(?:: (?P<note>.*))?"
 _EXPORT = rf"""(?m)^export (\w+)=(['"]?)(.*?)\2(?={NOTE}|$)"""
@@ -19,17 +19,17 @@ _OPTION = r"(?<!\S)(--[\w-]+)(?: (?!--)(\S+))?"
 
 
 class Advice(Value):
-    """Command of a hint. Its text is one line that can be pasted."""
+    """Command in a hint. Its text is one line to paste into a shell."""
 
     program: str
     arguments: tuple[str, ...] = ()
-    """Unquoted."""
+    """The words of the command, unquoted."""
 
     place: Path | None = None
     """The folder to run it in; None is any."""
 
     note: str = ""
-    """Its effect, in a few words."""
+    """A short description of its effect."""
 
     def __str__(self) -> str:
         program = uv_program() if self.program == "uv" else self.program
@@ -67,14 +67,14 @@ def for_command(
     rest: Sequence[str] = (),
     options: Container[str] | None = None,
 ) -> tuple[str, ...]:
-    """Return the lines of a hint, with "Run it again" expanded.
+    """Return the lines of a hint, and expand "Run it again".
 
     Args:
         hint: The hint.
         command: The words before an added option.
-        rest: The words after it: the program that the command runs.
+        rest: The words after it, such as a program to run.
         options: The options of the command. Lines that add another option are
-            omitted. None is any option.
+            omitted. None allows all options.
     """
     lines = []
     for line in hint.splitlines():
@@ -92,7 +92,7 @@ def for_command(
 
 
 def _without(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """Return a command line without some options and their values.
+    """Remove options and their values from a command line.
 
     Args:
         command: The words.
@@ -102,7 +102,7 @@ def _without(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
     before = ""
     for word in command:
         name = word.partition("=")[0]
-        # A flag has no value: the next word is kept.
+        # A flag has no value, so keep the next word.
         if name not in options and not options.get(before):
             words.append(word)
         before = word
@@ -110,19 +110,19 @@ def _without(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
 
 
 def for_install(hint: str, words: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the lines of a hint, for ``gpuinstall install``.
+    """Return the lines of a hint for ``gpuinstall install``.
 
     Args:
         hint: The hint of an error.
         words: Arguments of the command, such as the environment.
     """
     lines = for_command(hint, (OURS, "install", *words))
-    # No installation has run yet.
+    # No installation has run, so there is none to run again.
     return tuple(line.replace("Run it again without", "Without") for line in lines)
 
 
 def as_pasted(lines: str, shell: ShellName) -> str:
-    """Return a hint for POSIX shells in the syntax of another shell."""
+    """Convert a hint for POSIX shells to the syntax of another shell."""
     if shell == "powershell":
         return re.sub(_EXPORT, r"$env:\1 = '\3'", lines)
     return lines

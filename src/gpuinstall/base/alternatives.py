@@ -1,4 +1,4 @@
-"""Alternatives of version ranges (``1.5|2.0``) as one standard specifier."""
+"""Join alternative version ranges (``1.5|2.0``) into one specifier."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from packaging.ranges import VersionRange
 
 _START = r"(?<![<!~=])(?:>=|==)([^,*=]+)(?=,|$)"
-"""The version that a range starts with."""
+"""The lower bound of a range."""
 
 
 def join_alternatives(alternatives: Sequence[str]) -> str | None:
-    """Return a specifier that allows the versions of all alternatives.
+    """Return a specifier that allows the versions in any alternative.
 
     Args:
         alternatives: Standard specifiers, such as ``>=1.2,<2``.
 
     Returns:
-        The specifier, or None if no specifier allows exactly these versions:
-        ``==1.0`` or ``==1.5``.
+        The specifier, or None if no specifier allows exactly these versions, as
+        for ``==1.0`` and ``==1.5``.
 
     Raises:
         InvalidSpecifier: An alternative is not a specifier.

@@ -1,9 +1,9 @@
 """Read documents into typed values, and write them as JSON.
 
 A field is a ``str``, a non-negative ``int``, a ``float``, a ``bool``, a Mapping, a
-tuple, an optional one of these, a class with a ``parse`` of strings, ``Annotated``
-with such a function, or a class of such fields. A null counts as a missing key: the
-field has its default.
+tuple, an optional one of these, a class with a ``parse`` method for strings,
+``Annotated`` with such a function, or a class with such fields. A null is treated as
+a missing key, so the field has its default.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NAMES: dict[type, str] = {
 
 
 class MalformedError(ValueError):
-    """A field of the wrong type. The message has its place in the document."""
+    """A field has the wrong type. The message gives its position."""
 
 
 def read_object(
@@ -46,15 +46,15 @@ def read_object(
     body: object,
     place: str = "",
 ) -> _Value:
-    """Read an object of a document into a class with its keys as fields.
+    """Read a JSON object into a class whose fields are its keys.
 
     Args:
         kind: A NamedTuple or a Value.
         body: The object. Unknown keys are ignored.
-        place: Its place in the document: ``"gpus[0]"``.
+        place: Its position in the document: ``"gpus[0]"``.
 
     Raises:
-        MalformedError: It is not an object, lacks a field, or has a wrong type.
+        MalformedError: The body is not an object, lacks a field, or has a wrong type.
     """
     if not isinstance(body, dict):
         raise MalformedError(f"{place or 'the document'} is not {_NAMES[dict]}")
@@ -82,14 +82,14 @@ def read(
         place: Its place in the document, for errors.
 
     Raises:
-        MalformedError: It has another type.
+        MalformedError: The value has another type.
     """
     if kind in _NAMES:
-        # Not isinstance: a bool is an int.
+        # Do not use isinstance, because a bool is an int.
         if type(value) is not kind:
             shown = reprlib.repr(value)
             raise MalformedError(f"{place} is {shown}, not {_NAMES[kind]}")
-        # A negative index would select from the end.
+        # Reject negative integers: a negative index would count from the end.
         if kind is int and value < 0:  # type: ignore[operator]
             raise MalformedError(f"{place} is {value!r}, not a number from 0 up")
         return value
@@ -119,7 +119,7 @@ def _read_all(
     value: object,
     place: str,
 ) -> Any:
-    """Read a tuple or a mapping, whose item types are ``arguments``."""
+    """Read a tuple or a mapping with the item types ``arguments``."""
     if origin is tuple:
         items = read(list, value, place)
         return tuple(
@@ -147,7 +147,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Split a text at its whitespace."""
+    """Split text at whitespace."""
     return tuple(text.split())
 
 
@@ -158,11 +158,11 @@ WordSet = Annotated[frozenset[str], lambda text: frozenset(text.split())]
 
 
 def write_object(value: Any, optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the JSON object of a value, for ``read_object``.
+    """Return a value as a JSON object, for ``read_object``.
 
     Args:
         value: A NamedTuple or a Value.
-        optional: The fields that are omitted if they are empty.
+        optional: The fields to omit if empty.
     """
     document = {}
     for name in _fields(value.__class__):
@@ -173,7 +173,7 @@ def write_object(value: Any, optional: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def write(value: Any) -> Any:
-    """Return the JSON of a value."""
+    """Return a value as JSON."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, Mapping):
@@ -190,7 +190,7 @@ def write(value: Any) -> Any:
 # Evaluating the annotations, which are strings, is slow for every row of a table.
 @cache
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """Return the type of each field of a class, and whether it is required."""
+    """Return each field's type, and whether the field is required."""
     if issubclass(kind, Value):
         return {field.name: (field.type, field.required) for field in fields(kind)}
     types = get_type_hints(kind, include_extras=True)

@@ -36,10 +36,10 @@ _KEYS = {name.replace("_", "-"): name for name in _Settings.__struct_fields__}
 
 
 def read_config(folder: Path) -> Request:
-    """Return the request in the settings of the project in ``folder``.
+    """Return the request in the project settings of ``folder``.
 
     Raises:
-        UsageError: They are malformed.
+        UsageError: The settings are malformed.
     """
     project = folder / "pyproject.toml"
     pinned = folder / ".python-version"
@@ -58,14 +58,14 @@ def read_config(folder: Path) -> Request:
 
 
 def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Request:
-    """Return the request of a pyproject.toml and a ``.python-version``.
+    """Return the request in a pyproject.toml and a ``.python-version``.
 
     Args:
-        pyproject: The parsed document; empty if the file does not exist.
-        python_version: The text; empty if the file does not exist.
+        pyproject: The parsed document. Empty if the file does not exist.
+        python_version: The text. Empty if the file does not exist.
 
     Raises:
-        UsageError: They are malformed.
+        UsageError: A setting is malformed.
     """
     if not (pyproject or python_version):
         return FOLDERS_OWN
@@ -93,7 +93,7 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
             _PROJECT.file, "torch in [tool.poetry.dependencies]"
         )
     allowed = settings.backends
-    # An index URL with a backend has no build of another backend.
+    # An index URL with a backend has no builds for other backends.
     if allowed is None and backend:
         allowed = (backend,)
     return replace(
@@ -117,8 +117,8 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
 
 
 def _first_python(python_version: str) -> str | None:
-    """Return the first CPython: ``X.Y`` or a specifier."""
-    # pyenv accepts several lines, and uv also specifiers. The first can be a PyPy.
+    """Return the first CPython version, as ``X.Y`` or a specifier."""
+    # pyenv accepts several lines, and uv also specifiers. The first can be PyPy.
     line = re.search(
         r"(?m)^\s*(?:(?:c?python[@-]?)?(3\.\d+t?)|([<>=!~].*?)\s*$)", python_version
     )
@@ -126,7 +126,7 @@ def _first_python(python_version: str) -> str | None:
 
 
 def _required_pythons(pyproject: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the requires-python of the project and of uv's default groups."""
+    """Yield requires-python of the project and of uv's default groups."""
     python = _table(pyproject, "project").get("requires-python", "")
     own = read(str, python, "[project] requires-python")
     yield own or _python_of_poetry(pyproject)
@@ -140,7 +140,7 @@ def _required_pythons(pyproject: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _python_of_poetry(pyproject: Mapping[str, Any]) -> str:
-    """Return the ``python`` of Poetry's dependencies as a specifier, or ""."""
+    """Return Poetry's ``python`` dependency as a specifier, or ""."""
     python = _table(pyproject, "tool", "poetry", "dependencies").get("python")
     if not isinstance(python, str):
         return ""
@@ -153,7 +153,7 @@ def _python_of_poetry(pyproject: Mapping[str, Any]) -> str:
 
 
 def _backend_of_poetry(pyproject: Mapping[str, Any]) -> str | None:
-    """Return the local label of Poetry's torch (``^2.3.1+cu121``)."""
+    """Return the local label of Poetry's torch (``^2.3.1+cu121``), or None."""
     torch = _table(pyproject, "tool", "poetry", "dependencies").get("torch")
     version = torch.get("version") if isinstance(torch, dict) else torch
     if not isinstance(version, str) or "+" not in version:

@@ -17,7 +17,7 @@ from gpuinstall.base.values import Value
 _WORK = ".gpuinstall"
 _STAGING = "staging-"
 _LONGEST_PATH = 4096
-# Not the process ID: every run in a container can have the same one.
+# Do not use the process ID: all runs in a container can have the same one.
 _RUN = os.urandom(4).hex()
 _PACKAGES = ("lib*/python*/site-packages", "Lib/site-packages")
 
@@ -30,29 +30,29 @@ class Layout(Value):
     python: Path
     """Its interpreter."""
     version: str
-    """Its Python, ``X.Y``; empty if unknown."""
+    """The Python version, ``X.Y``. Empty: unknown."""
     packages_folders: tuple[Path, ...]
-    """The folders of its packages, purelib first."""
+    """The package folders, purelib first."""
     search_path: tuple[Path, ...]
     """The folders of ``sys.path`` with packages."""
     prefixes: Mapping[str, str]
-    """Prefixes of paths below ``root``, by those in a venv."""
+    """Path prefixes below ``root``, by the corresponding prefix in a venv."""
 
 
 class EnvironmentPaths(Value):
     """Paths of an environment.
 
-    The lock files of a managed environment are in its parent folder. ``work``, on the
-    same file system, has staged environments, the journals of changes, and the
+    The lock files of a managed environment are in its parent folder. ``work`` is on the
+    same file system, and contains staged environments, the journals of changes, and the
     environment lock. Git ignores it.
     """
 
     venv: Path
-    """Absolute."""
+    """The absolute path of the environment."""
     layout: Layout | None = None
-    """The paths of an unmanaged environment; None for a managed one."""
+    """The paths of an unmanaged environment. None: managed."""
     project: Path | None = None
-    """The folder of a ``.venv`` file that redirects to it."""
+    """The folder with a ``.venv`` file that redirects to the environment."""
 
     @classmethod
     def at(
@@ -63,14 +63,14 @@ class EnvironmentPaths(Value):
     ) -> EnvironmentPaths:
         """Return the paths of a managed environment.
 
-        A link is followed, so that its target is replaced and the link remains.
+        Links are followed, so that the target is replaced and the link remains.
 
         Args:
             venv: The path.
-            is_named: Whether ``--venv`` has this path, instead of a default.
+            is_named: Whether ``--venv`` gave this path.
 
         Raises:
-            UsageError: An environment cannot be there, or the path is a link out of
+            UsageError: The path is unsuitable for an environment, or a link out of
                 its folder.
         """
         try:
@@ -121,14 +121,14 @@ class EnvironmentPaths(Value):
     def check_left(self, folder: Path | None, action: str) -> None:
         """Check that the shell's working folder is outside the environment.
 
-        It would be deleted, which Windows refuses.
+        Windows refuses to delete a working folder.
 
         Args:
-            folder: The folder of the command line; None is the working folder.
-            action: The action for the error: ``removed``.
+            folder: The folder of the command line. None: the working folder.
+            action: The action in the error message: ``removed``.
 
         Raises:
-            UsageError: It is inside.
+            UsageError: The working folder is inside the environment.
         """
         if (folder or Path.cwd()).is_relative_to(self.venv):
             raise UsageError(
@@ -164,7 +164,7 @@ class EnvironmentPaths(Value):
         return packages_folders(self.venv)
 
     def path_below_root(self, name: str) -> str:
-        """Return a file's path below ``root``, from its path below a venv."""
+        """Convert a file's path below a venv to its path below ``root``."""
         if self.layout is None:
             return name
         prefixes = self.layout.prefixes
@@ -182,13 +182,13 @@ class EnvironmentPaths(Value):
     def staging(self) -> Path:
         """The staging folder of this run.
 
-        The uv of a killed run may still write to its own folder.
+        Each run has its own, because the uv of a killed run may still write to another.
         """
         return self.work / f"{_STAGING}{_RUN}"
 
     @property
     def scratch(self) -> Path:
-        """The place of an incomplete journal. An existing one is ignored."""
+        """The path of an incomplete journal. An existing one is ignored."""
         return self.work / ".new"
 
     @property
@@ -208,16 +208,16 @@ class EnvironmentPaths(Value):
 
     @property
     def previous(self) -> tuple[Path, Path]:
-        """The places of the environments that the last rebuilds replaced."""
+        """The paths of the environments that the last rebuilds replaced."""
         name = f"{self.venv.name}.previous"
         return self.venv.with_name(name), self.venv.with_name(f"{name}-2")
 
 
 def followed(venv: Path) -> Path:
-    """Return the environment that a ``.venv`` file names (PEP 832).
+    """Return the environment to which a ``.venv`` file redirects (PEP 832).
 
     Returns:
-        ``venv`` itself if it is not such a file.
+        The environment, or ``venv`` itself if it is not such a file.
     """
     with suppress(OSError, ValueError):
         if isfile(venv) and not islink(venv) and venv.stat().st_size <= _LONGEST_PATH:
@@ -230,7 +230,7 @@ def followed(venv: Path) -> Path:
 def below(folder: Path, root: Path) -> str:
     """Return a path prefix below ``root``: ``""`` or ``"lib/"``.
 
-    No link is followed.
+    Links are not followed.
     """
     name = folder.relative_to(root).as_posix()
     return "" if name == "." else f"{name}/"
@@ -245,14 +245,14 @@ def _unusable(venv: Path, reason: str) -> UsageError:
 
 
 def venv_option(venv: Path) -> str:
-    """Return the ``--venv`` option; "" for the default."""
+    """Return the ``--venv`` option, or "" for the default."""
     if venv == Path.cwd() / ".venv":
         return ""
     return f" --venv {quoted(venv)}"
 
 
 def other_venv(folder: Path) -> str:
-    """Return ``--venv`` with an unused path in a folder."""
+    """Return a ``--venv`` option with an unused path in a folder."""
     paths = (folder / f".venv-{number}" for number in count(2))
     free = next(path for path in paths if not os.path.lexists(path))
     return f"--venv {quoted(free.name if folder == Path.cwd() else free)}"
@@ -262,7 +262,7 @@ def interpreter(venv: Path) -> Path:
     """Return the interpreter of an environment."""
     if os.name != "nt":
         return venv / "bin" / "python"
-    # A portable Python for Windows is an application's environment.
+    # An application on Windows can have a portable Python as its environment.
     portable = venv / "python.exe"
     if isfile(portable):
         return portable
@@ -278,7 +278,7 @@ def environment_of(python: Path) -> Path:
 
 
 def made_for(venv: Path) -> Path:
-    """Return the final path of an environment, also of a staged one."""
+    """Return the final path of an environment, which may be staged."""
     work = venv.parent
     if work.suffix == _WORK and venv.name.startswith(_STAGING):
         return work.with_suffix("")
@@ -286,7 +286,7 @@ def made_for(venv: Path) -> Path:
 
 
 def packages_folders(venv: Path) -> list[Path]:
-    """Return the package folders of an environment, each once.
+    """Return the unique package folders of an environment.
 
     ``lib64`` is a link to ``lib``. A folder can also be a link to another disk.
     """

@@ -1,4 +1,4 @@
-"""Errors, a class for each exit status."""
+"""Error classes, one for each exit status."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 class GpuInstallError(Exception):
     """Error with an explanation and a hint.
 
-    ``code`` is a slug that is stable between releases, ``message`` one line, ``why``
-    the cause, ``evidence`` the facts, ``hint`` the commands that help, ``id`` an entry
-    of the failure catalog, and ``data`` the available ``data`` of the JSON document.
+    ``code`` is a slug that is stable between releases, ``message`` is one line, ``why``
+    is the cause, ``evidence`` has the facts, ``hint`` has the commands of a fix, ``id``
+    is a failure catalog entry, and ``data`` is the available JSON ``data``.
     """
 
     exit_code: ClassVar[int] = 1
@@ -56,19 +56,19 @@ class InternalError(GpuInstallError):
 
 
 class UsageError(GpuInstallError):
-    """A malformed option, file, or machine; a refused overwrite."""
+    """A malformed option, file, or machine, or a refused overwrite."""
 
     exit_code = 2
 
 
 class NoBuildError(GpuInstallError):
-    """No build fits the request, but one fits another request."""
+    """No build fits the request, but a build fits a different request."""
 
     exit_code = 3
 
 
 class InstallationError(GpuInstallError):
-    """A failed download, build, or write, or a different hash."""
+    """A failed download, build, or write, or a hash mismatch."""
 
     exit_code = 4
 

@@ -1,7 +1,7 @@
 """Safe access to files in folders of unknown origin.
 
-Only regular files are read, and links out of a given folder are refused. Files are
-replaced atomically, and never written through a link.
+Only regular files are read, and links that leave a given folder are refused. Files
+are replaced atomically, and never written through a link.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quoted
 
 DOCUMENT_BYTES = 10_000_000
-"""The maximum size of a document, ten times the largest lock file."""
+"""The maximum size of a document in bytes, ten times the largest lock file."""
 MOST_ENTRIES = 10_000
-"""The maximum entries of a list, and lines of a requirements file."""
+"""The maximum number of list entries and of lines in a requirements file."""
 
 _VALUES = 2_000_000
-"""The maximum values of JSON: 100,000 files have 1,600,000."""
+"""The maximum number of JSON values. A lock of 100,000 files has 1,600,000."""
 _WIDEST = 100_000_000
 """The maximum size of a JSON text in memory, in bytes."""
 _USUAL_UMASK = ContextVar[int | None]("_USUAL_UMASK", default=None)
-# Another user can replace a file by a pipe or terminal before it is opened.
+# Another user can replace a file with a pipe or terminal before it is opened.
 _AT_ONCE = (
     os.O_RDONLY
     | getattr(os, "O_NONBLOCK", 0)
@@ -45,7 +45,7 @@ _AT_ONCE = (
 
 
 def open_regular(path: Path | str) -> IO[bytes]:
-    """Open a regular file; raise OSError for a pipe, which blocks."""
+    """Open a regular file. Raise OSError for a pipe, which would block."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  creating a Path is slower
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return os.fdopen(os.open(path, _AT_ONCE), "rb")
@@ -53,7 +53,7 @@ def open_regular(path: Path | str) -> IO[bytes]:
 
 _KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108  not written to
-"""A folder in memory with normal files."""
+"""A folder of normal files in memory."""
 
 
 def check_outside(path: Path, file: Path, place: str) -> None:
@@ -61,7 +61,7 @@ def check_outside(path: Path, file: Path, place: str) -> None:
 
     Args:
         path: The path, which may lead through links.
-        file: The file of the project that contains it, whose owner counts.
+        file: The project file that contains the path, and whose owner must match.
         place: The file with the line or the key, for the message.
 
     Raises:
@@ -75,7 +75,7 @@ def check_outside(path: Path, file: Path, place: str) -> None:
     except OSError as error:
         fault = f"cannot be read: {error.strerror}"
     else:
-        # /proc/self/environ is a regular file of this user.
+        # /proc/self/environ is a regular file that this user owns.
         if _is_of_kernel(target):
             fault = "is not a file of a project"
         elif not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
@@ -90,14 +90,14 @@ def check_outside(path: Path, file: Path, place: str) -> None:
 
 
 def _is_of_kernel(path: Path) -> bool:
-    """Return whether the kernel provides an absolute path."""
+    """Return whether an absolute path is in a kernel file system."""
     return not path.is_relative_to(_SHARED_MEMORY) and any(
         path.is_relative_to(folder) for folder in _KERNEL_FOLDERS
     )
 
 
 def real_path(path: Path | str) -> Path:
-    """Return the target of all links in a path."""
+    """Resolve all links in a path."""
     # Path.resolve raises RuntimeError for a link to itself.
     return Path(os.path.realpath(path))
 
@@ -107,18 +107,18 @@ def read_document(path: Path | str, folder: Path | None = None) -> str:
 
     Args:
         path: The file.
-        folder: The folder that no link may leave; None allows all links.
+        folder: The folder that links must not leave. None: links are not limited.
 
     Raises:
-        OSError: It is not a regular file, is too large, or is outside ``folder``.
-        UnicodeDecodeError: It is not text.
+        OSError: The file is not regular, is too large, or is outside ``folder``.
+        UnicodeDecodeError: The file is not text.
     """
     return decoded(read_raw(path, folder))
 
 
 def decoded(raw: bytes, errors: str = "strict") -> str:
     """Decode UTF-8, or UTF-16 with a byte order mark."""
-    # The > of PowerShell 5 writes UTF-16.
+    # The > operator of PowerShell 5 writes UTF-16.
     has_mark = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     text = raw.decode("utf-16" if has_mark else "utf-8", errors)
     # Editors on Windows add a byte order mark to UTF-8.
@@ -131,10 +131,10 @@ def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
         raise OSError(errno.ELOOP, f"a link points outside {folder}", str(path))
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        # A buffer for the largest document is slower to allocate than most are to read.
+        # Allocating a buffer for the largest document is slower than reading most documents.
         raw = file.read(min(size, DOCUMENT_BYTES) + 1)
         if len(raw) > size:
-            # The file has grown.
+            # The file has grown since fstat.
             raw += file.read(DOCUMENT_BYTES)
     if len(raw) > DOCUMENT_BYTES:
         raise OSError(
@@ -146,7 +146,7 @@ def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
 
 
 def hint_for_link(error: Exception) -> str | None:
-    """Return the fix for a link out of a folder, or None."""
+    """Return the hint for a link that leaves its folder, or None."""
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         target = real_path(error.filename)
         if isfile(target):
@@ -160,12 +160,12 @@ def read_json(path: Path | str, folder: Path | None = None) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; raise ValueError, also for too large a document."""
+    """Parse JSON. Raise ValueError if it is malformed or too large."""
     import json
 
     text = text if isinstance(text, str) else decoded(text)
-    # A value can take a hundred times the memory of its text, and text four bytes for
-    # each character.
+    # A value can need a hundred times the memory of its text, and text four bytes per
+    # character.
     if sum(map(text.count, ",{[")) > _VALUES or sys.getsizeof(text) > _WIDEST:
         raise ValueError("it has too many values")
     try:
@@ -175,7 +175,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse TOML; raise ValueError, also for too large a document."""
+    """Parse TOML. Raise ValueError if it is malformed or too large."""
     if not text:
         return {}
     import tomli
@@ -204,29 +204,29 @@ def check_count(count: int, things: str, place: str) -> None:
 
 
 def text_list(value: object, key: str) -> list[str]:
-    """Return a list of strings; raise ValueError otherwise."""
+    """Return a list of strings. Raise ValueError for any other value."""
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return value
     raise ValueError(f"{key} = {reprlib.repr(value)} is not a list of strings")
 
 
 def parse_ini(text: str) -> dict[str, dict[str, str]]:
-    """Parse the sections of an INI file; raise ValueError."""
+    """Parse the sections of an INI file. Raise ValueError if malformed."""
     import configparser
 
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(text)
     except configparser.Error as error:
-        # configparser's message would show the lines, which can contain logins. Only a
-        # ParsingError has a list of them.
+        # configparser's message would show the lines, which can contain logins. Only
+        # ParsingError lists them.
         lines = getattr(error, "errors", None) or [(getattr(error, "lineno", "?"),)]
         raise ValueError(f"line {lines[0][0]} is malformed or a duplicate") from None
     return {name: dict(parser[name]) for name in parser.sections()}
 
 
 def keep_temporary_files_apart() -> None:
-    """Set TMPDIR to a private folder if other users could change it."""
+    """Set TMPDIR to a private folder if other users can change it."""
     folder = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  not written to
     # The command reports a missing home folder, which is a RuntimeError.
     with suppress(OSError, RuntimeError, InstallationError):
@@ -237,9 +237,10 @@ def keep_temporary_files_apart() -> None:
 
 
 def close_umask() -> None:
-    """Create files, also in child processes, that other users cannot write to.
+    """Set a umask that keeps other users from writing to new files.
 
-    The next run would refuse a cache or environment with such files.
+    It also applies to child processes. The next run would refuse a cache or
+    environment with files that others can write to.
     """
     # Reading the umask requires setting one.
     usual = os.umask(0o077)
@@ -248,23 +249,23 @@ def close_umask() -> None:
 
 
 def restore_umask() -> None:
-    """Set the user's umask, for the user's own program."""
+    """Restore the user's umask before running the user's own program."""
     usual = _USUAL_UMASK.get()
     if usual is not None:
         os.umask(usual)
 
 
 def check_cache(folder: Path, reporter: Reporter) -> None:
-    """Create a cache, and warn if another user can change it.
+    """Create a cache, and warn if other users can change it.
 
     Args:
         folder: The cache.
         reporter: Receives the warning.
 
     Raises:
-        InstallationError: This is root, and every user can write to the cache.
+        InstallationError: The user is root, and all users can write to the cache.
     """
-    with suppress(InstallationError):  # a later write reports it
+    with suppress(InstallationError):  # a later write reports the error
         make_private_folder(folder)
     exposed = list(exposures(folder.absolute()))
     effect = f"can change what is installed from the cache {folder}"
@@ -280,12 +281,12 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
 
 
 def expanded_home(path: str) -> Path:
-    """Expand ``~``, if the home folder is known."""
+    """Expand ``~`` if the home folder is known."""
     return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib raises if it is unknown
 
 
 def display_path(path: Path) -> str:
-    """Return a path relative to the working or home folder."""
+    """Return a path relative to the working or home folder, for display."""
     for base, sign in ((Path.cwd(), ""), (Path.home(), "~/")):
         if path.is_relative_to(base) and path != base:
             return f"{sign}{path.relative_to(base)}"
@@ -304,7 +305,7 @@ def sha256_of(path: Path) -> str:
 
 
 def holds_text(path: Path, text: str) -> bool:
-    """Return whether a regular file has exactly this text."""
+    """Return whether a regular file contains exactly this text."""
     with suppress(OSError, ValueError):
         return not islink(path) and read_document(path) == text
     return False
@@ -316,9 +317,9 @@ def link_or_copy(source: str | Path, destination: str | Path) -> None:
     A symbolic link is copied as a link.
 
     Raises:
-        OSError: Neither is possible.
+        OSError: Neither a link nor a copy is possible.
     """
-    # Fails for another owner's file, too many links, and some file systems.
+    # This fails for another owner's file, too many links, and some file systems.
     with suppress(OSError, NotImplementedError):
         os.link(source, destination, follow_symlinks=False)
         return
@@ -336,7 +337,7 @@ def write_atomically(
     is_private: bool = False,
     is_cached: bool = False,
 ) -> None:
-    """Replace a file by a text; see ``written``."""
+    """Replace a file's text; see ``written``."""
     with written(path, folder, is_private=is_private, is_cached=is_cached) as file:
         file.write(text.encode())
 
@@ -351,11 +352,11 @@ def written(
 ) -> Iterator[IO[bytes]]:
     """Open a temporary file that replaces ``path`` at the end.
 
-    It has the owner and the mode of the file that it replaces from the start.
+    From the start, it has the owner and mode of the file that it replaces.
 
     Args:
         path: The file.
-        folder: The folder of the temporary file, on the same file system; None is the
+        folder: The folder of the temporary file, on the same file system. None: the
             folder of ``path``.
         is_private: Whether only this user may read the file.
         is_cached: Whether the file can be fetched again and needs no fsync.
@@ -381,17 +382,17 @@ def written(
 
 
 def _created(part: Path, path: Path, *, is_private: bool) -> IO[bytes]:
-    """Create a file with the owner and the mode of the file that it replaces.
+    """Create a file with the owner and mode of the file that it replaces.
 
-    It starts private, so that others cannot read a token in it, even if the file
-    system refuses a chmod.
+    The file is private at first, so that other users cannot read a token in it even if
+    the file system refuses a chmod.
     """
     replaced = None
     with suppress(OSError):
         replaced = path.lstat()
     if replaced and not stat.S_ISREG(replaced.st_mode):
         replaced = None
-    # Write neither into another user's file nor through a link.
+    # Do not write to another user's file or through a link.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     mode = 0o600 if is_private or replaced else 0o666
     file = os.fdopen(os.open(part, flags, mode), "wb")
@@ -407,7 +408,7 @@ def _created(part: Path, path: Path, *, is_private: bool) -> IO[bytes]:
 def write_in_place(path: Path, text: str) -> None:
     """Replace a file that the user named, or its target if it is a link.
 
-    A pipe or /dev/stdout is written to, not replaced.
+    A pipe or /dev/stdout is opened for writing, not replaced.
 
     Raises:
         InstallationError: The file cannot be written.
@@ -421,13 +422,13 @@ def write_in_place(path: Path, text: str) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise InstallationError for an OSError: ``path`` cannot be written."""
+    """Convert an OSError of writing ``path`` to an InstallationError."""
     try:
         yield
     except OSError as error:
         hint: str | None = look_at(path.parent)
         if os.name == "nt":
-            # Mostly, a program uses the file.
+            # The usual cause is a program that has the file open.
             is_in_use = isinstance(error, PermissionError)
             hint = (
                 "Close the programs that use it, then run it again"
@@ -440,7 +441,7 @@ def writing(path: Path) -> Iterator[None]:
 
 def look_at(path: Path) -> str:
     """Return the commands that show permissions and free space."""
-    # A failed change removes its own folders before the user runs these.
+    # A failed change removes its own folders before the user runs these commands.
     for place in (path, *path.parents):
         if os.path.lexists(place) and ".gpuinstall" not in str(place):
             break
@@ -449,10 +450,10 @@ def look_at(path: Path) -> str:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Create a folder and its parents, which only this user can access.
+    """Create a folder and its parents for this user only.
 
     Raises:
-        InstallationError: It cannot be created.
+        InstallationError: The folder cannot be created.
     """
     with writing(folder):
         for path in (*reversed(folder.parents), folder):
@@ -461,8 +462,8 @@ def make_private_folder(folder: Path) -> None:
 
 
 def own_cache_folder() -> Path:
-    """Return the user's cache folder of gpuinstall."""
-    # Importing platformdirs takes a twentieth of the time of plan.
+    """Return gpuinstall's cache folder for this user."""
+    # Importing platformdirs takes a twentieth of the run time of plan.
     if sys.platform == "linux":
         return xdg_folder("XDG_CACHE_HOME", ".cache") / "gpuinstall"
     from platformdirs import user_cache_path
@@ -471,13 +472,13 @@ def own_cache_folder() -> Path:
 
 
 def xdg_folder(variable: str, default: str) -> Path:
-    """Return a base folder of the user.
+    """Return an XDG base folder of the user.
 
-    A relative path would be in the working folder. The XDG specification ignores it.
+    The XDG specification ignores relative paths, which would be in the working folder.
 
     Args:
         variable: The variable, such as ``XDG_CACHE_HOME``.
-        default: The folder in the home folder if the variable is not set.
+        default: The path in the home folder, used if the variable is not set.
     """
     folder = Path(os.environ.get(variable, "").strip())
     return folder if folder.is_absolute() else Path.home() / default

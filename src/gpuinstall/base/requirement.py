@@ -349,7 +349,7 @@ def opposite_marker(text: str) -> str:
         if word is None:
             raise UsageError(
                 "source-setting",
-                f"the marker {text} has no opposite, which the package needs elsewhere",
+                f"cannot negate the marker {text} for environments without this source",
                 hint="Write it with <, <=, >, >=, ==, or !=",
             )
         return f"{left.serialize()} {word} {right.serialize()}"

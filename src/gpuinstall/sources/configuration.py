@@ -79,10 +79,10 @@ _UV_VARIABLES = {
     "UV_EXTRA_INDEX_URL": "extra-index-url",
     "UV_FIND_LINKS": "find-links",
 }
-"""uv's variables for sources and their settings, the strongest first."""
+"""uv's variables for sources and their settings, highest precedence first."""
 
 NEVER = '; python_version < "0"'
-"""The marker of an excluded requirement."""
+"""Marker of an excluded requirement. It never holds."""
 
 _OVERRIDES = "override-dependencies"
 _UV_LISTS = {
@@ -110,7 +110,7 @@ def user_folder(environ: _Environ) -> Path:
 
 
 def _folder_in(variable: str, default: str, environ: _Environ) -> Path:
-    # A relative path would be in the working folder. The XDG specification ignores it.
+    # The XDG specification ignores relative paths, which would be in the working folder.
     folder = Path(environ.get(variable, ""))
     return folder if folder.is_absolute() else _home(environ) / default
 
@@ -127,9 +127,9 @@ def _machine_folders(environ: _Environ) -> list[Path]:
 
 
 def find_pip_files(environ: _Environ) -> list[Path]:
-    """Return pip's files of the machine, user, and environment.
+    """Return pip's global, user, and environment configuration files.
 
-    The strongest is the last. They may not exist.
+    The last has the highest precedence. The files may not exist.
     """
     requested = environ.get("PIP_CONFIG_FILE")
     if requested == os.devnull:
@@ -165,7 +165,7 @@ def _pip_files_of_user(environ: _Environ) -> list[Path]:
 
 
 def _find_uv_files(environ: _Environ) -> list[Path]:
-    """Return uv's user file, and its first existing file of the machine.
+    """Return uv's user file and its first existing system file.
 
     ``UV_CONFIG_FILE`` replaces both.
 
@@ -188,7 +188,7 @@ def _find_uv_files(environ: _Environ) -> list[Path]:
 
 
 def own_file(tool: str, environ: Mapping[str, str]) -> Path:
-    """Return the user's strongest configuration file of ``pip`` or ``uv``."""
+    """Return the user's highest-precedence file of ``pip`` or ``uv``."""
     requested = environ.get(f"{tool.upper()}_CONFIG_FILE")
     if requested and requested != os.devnull:
         return Path(requested).absolute()
@@ -198,7 +198,7 @@ def own_file(tool: str, environ: Mapping[str, str]) -> Path:
 
 
 def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
-    """Yield the settings of uv and pip for a folder, the strongest first.
+    """Yield uv and pip settings for a folder, highest precedence first.
 
     Raises:
         UsageError: A file is malformed.
@@ -258,7 +258,7 @@ def project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
 
 
 def _user_tables(environ: _Environ) -> Iterator[_Tables]:
-    """Yield uv's settings of the user and of the machine, strongest first."""
+    """Yield uv's user and system settings, highest precedence first."""
     for file in _find_uv_files(environ):
         yield file, _uv_table(file) or {}
 
@@ -301,7 +301,7 @@ def _limits(file: Path, table: Mapping[str, Any]) -> RequirementsFile:
 
 
 def uv_constraints(table: Mapping[str, Any], file: Path) -> list[Constraint]:
-    """Return the constraints in a table of uv's settings.
+    """Return the constraints in a uv settings table.
 
     Args:
         table: The table.
@@ -322,11 +322,11 @@ def pip_words(
     text: str,
     option: str,
 ) -> tuple[str, ...]:
-    """Return the value of pip's option if a file had another text.
+    """Return the value that pip's option would have if a file had ``text``.
 
     Args:
         environ: The environment variables.
-        file: One of pip's files, or another one that would be the strongest.
+        file: One of pip's files, or a new file that would have the highest precedence.
         text: The text of ``file``.
         option: The option in the files, such as ``constraint``.
     """
@@ -342,8 +342,8 @@ def pip_words(
 def read_policy(environ: _Environ, folder: Path) -> Policy:
     """Read the user's policy for a folder.
 
-    A folder of another user, or with settings or locks of another user, is trusted
-    only by the variable.
+    If another user owns the folder, its settings, or its locks, only the variable
+    can trust it.
 
     Args:
         environ: The variables.
@@ -380,7 +380,7 @@ def read_policy(environ: _Environ, folder: Path) -> Policy:
 
 
 def _deciding(folder: Path) -> Iterator[Path]:
-    """Yield a folder, and its files that select requirements or sources."""
+    """Yield a folder and its files that select requirements or sources."""
     if isdir(folder):
         yield folder
     # Without access to the folder, its files cannot be read either.
@@ -394,7 +394,7 @@ def _deciding(folder: Path) -> Iterator[Path]:
 
 
 def _build_variables(environ: _Environ) -> dict[str, dict[str, str]]:
-    """Read ``extra-build-variables`` of the user's uv settings, by package."""
+    """Read ``extra-build-variables`` of the user's uv settings."""
     variables: dict[str, dict[str, str]] = {}
     for file, table in _user_tables(environ):
         with _reading(file):
@@ -407,7 +407,7 @@ def _build_variables(environ: _Environ) -> dict[str, dict[str, str]]:
 def pip_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
     """Yield the settings in pip's variables.
 
-    The name of a variable replaces a file.
+    Each setting has the name of its variable as its file.
     """
     for name, value in environ.items():
         if name.startswith("PIP_"):
@@ -466,7 +466,7 @@ def _pip_option(name: str) -> str:
 def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
     """Yield the settings in uv's variables, except constraints.
 
-    The name of a variable replaces a file.
+    Each setting has the name of its variable as its file.
     """
     for name, key in _UV_VARIABLES.items():
         is_of_files = key == "find-links"
@@ -508,7 +508,7 @@ def _uv_variable(name: str, value: str) -> Iterator[SourceSetting]:
 
 
 def index_address(index: Mapping[str, Any], file: Path, environ: _Environ) -> str:
-    """Return the address of an entry of uv's ``index``, with its login."""
+    """Return the URL of an entry in uv's ``index``, with its login."""
     key = index_key(index)
     kind = "find-links" if key == "index (flat)" else key
     address = _located(kind, index["url"], file.parent)
@@ -516,7 +516,7 @@ def index_address(index: Mapping[str, Any], file: Path, environ: _Environ) -> st
 
 
 def _with_login(address: str, name: object, environ: _Environ) -> str:
-    """Add a named index's login, from uv's variables, to its address."""
+    """Add a named index's login from uv's variables to its URL."""
     variable = "UV_INDEX_" + re.sub("[^A-Z0-9]", "_", str(name or "").upper())
     login = [environ.get(f"{variable}_{part}", "") for part in ("USERNAME", "PASSWORD")]
     if not (name and any(login)):
@@ -531,7 +531,7 @@ def uv_settings(
     file: Path,
     environ: _Environ,
 ) -> tuple[SourceSetting, ...]:
-    """Return the settings of uv, except ``sources`` and constraints.
+    """Return uv's settings, except ``sources`` and constraints.
 
     Explicit indexes are only for ``sources``. The settings in ``[pip]`` are for uv's
     pip interface, and do not replace the others.
@@ -568,7 +568,7 @@ def uv_settings(
 
 
 def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]:
-    """Yield the settings of one known key of uv."""
+    """Yield the settings of one supported uv key."""
     if load_rules()["uv", key].declared_effect in _READ_ELSEWHERE:
         return
     values: list[Any] = value if isinstance(value, list) else [value]
@@ -592,7 +592,7 @@ def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]
 
 
 def _written(key: str, value: object, values: list[Any]) -> tuple[str, str]:
-    """Return the key of the rule for a value, and the value as text."""
+    """Return the rule key for a value, and the value as text."""
     if value is True:
         return key, ":all:"
     if key in RESOLVER_TABLES:
@@ -609,7 +609,7 @@ def _written(key: str, value: object, values: list[Any]) -> tuple[str, str]:
 
 
 def index_key(index: Mapping[str, Any]) -> str:
-    """Return the key of the rule for an entry of uv's ``index``."""
+    """Return the rule key for an entry in uv's ``index``."""
     kinds = []
     if index.get("format") == "flat":
         kinds.append("flat")
@@ -623,10 +623,10 @@ def _located(
     address: str,
     folder: Path,
 ) -> str:
-    """Return an address, or the absolute path of a relative one.
+    """Return a URL unchanged, or resolve a relative path.
 
     Args:
-        option: The option with the address.
+        option: The option with the URL or path.
         address: The value of the option.
         folder: The folder to which a path is relative.
     """
@@ -643,7 +643,7 @@ def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
 
     Args:
         path: The file.
-        folder: A folder that a link must not lead out of.
+        folder: The folder that symbolic links must not leave.
     """
     with _reading(path):
         table: Any = _parse(_text(path, folder))
@@ -660,7 +660,7 @@ _parse = lru_cache(maxsize=8)(parse_toml)
 
 
 def _text(path: Path, folder: Path | None = None) -> str:
-    """Read a file without gpuinstall's constraints for plain pip and uv."""
+    """Read a configuration file without gpuinstall's own constraints."""
     try:
         text = read_document(path, folder)
     except (FileNotFoundError, NotADirectoryError, PermissionError):

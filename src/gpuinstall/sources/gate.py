@@ -1,7 +1,7 @@
-"""The gate: which sources a folder's files and locks may select.
+"""Gate for the sources that a folder's files and locks may select.
 
-Every requirement by address, every source in a setting, and every entry of a lock
-passes it before anything is contacted, built, or run.
+Every direct reference, every source in a setting, and every lock entry passes the
+gate before gpuinstall contacts a server, builds a package, or runs code.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class SourceKind(Enum):
 
 
 class Entry(Value):
-    """A source of one package, as a file of a folder or a lock selects it."""
+    """Source of one package, selected by a file in a folder or by a lock."""
 
     kind: SourceKind
     shown: str
-    """Its name in messages: ``uv.toml: index-url`` or ``demo from ../lib``."""
+    """The name in messages: ``uv.toml: index-url`` or ``demo from ../lib``."""
     location: Location
     is_reachable: bool = False
-    """Whether a path is in the repository, or a requirement refers to it."""
+    """Whether the path is in the repository or in a requirement."""
     is_family: bool = False
     """Whether the package belongs to the torch family."""
     is_from_lock: bool = False
@@ -55,7 +55,7 @@ class Policy(Value):
     trusts_folder: bool = True
     trusted_sources: tuple[Location, ...] = ()
     pass_build_variables: tuple[str, ...] = ()
-    """The environment variables for every build."""
+    """The environment variables to pass to every build."""
     build_variables: Mapping[str, Mapping[str, str]] = {}
     """The user's ``extra-build-variables`` for uv, by package."""
     requested: frozenset[str] = frozenset()
@@ -66,12 +66,12 @@ class Policy(Value):
         return any(location.is_below(source) for source in self.trusted_sources)
 
     def runs(self, folder: Path) -> bool:
-        """Return whether packages installed in a repository may run."""
+        """Return whether gpuinstall may run packages installed in a folder."""
         return self.trusts_folder or self.trusts(Location.parse(str(folder)))
 
 
 def why_rejected(entry: Entry, policy: Policy) -> Reason | None:
-    """Return why a source must not be contacted, built, or run, if so."""
+    """Return the reason to reject a source, or None."""
     reasons = (rule(entry, policy) for rule in _RULES)
     return next(filter(None, reasons), None)
 
@@ -81,7 +81,7 @@ def _inner_path(entry: Entry, _: Policy) -> Reason | None:
     # Windows accepts every separator, and may install a lock that Linux checked.
     path = PureWindowsPath(entry.subdirectory)
     if ".." in path.parts or path.anchor:
-        message = f"{entry.shown} has a subdirectory outside it"
+        message = f"{entry.shown} has a subdirectory outside its source tree"
         return Reason("lock-traversal", message)
     return None
 
@@ -96,9 +96,9 @@ def _commit(entry: Entry, _: Policy) -> Reason | None:
 
 
 def _outside(entry: Entry, policy: Policy) -> Reason | None:
-    """Reject a path of a lock outside the lock's repository.
+    """Reject a path in a lock that is outside the lock's repository.
 
-    A path of the torch family must be in find-links or in a requirement.
+    For the torch family, the path must be in find-links or in a requirement.
     """
     is_local = entry.location.server == "file://"
     if not (is_local and entry.is_from_lock) or entry.is_reachable:
@@ -128,14 +128,14 @@ _RULES = (_inner_path, _commit, _outside, _untrusted)
 
 
 def source_location(address: str, folder: Path | None = None) -> Location:
-    """Parse the address of a source without its commit and fragment.
+    """Parse the URL or path of a source, without its commit and fragment.
 
     Args:
-        address: The address, or a path.
+        address: The URL or path.
         folder: The folder to which a path is relative.
 
     Raises:
-        UsageError: The address is malformed.
+        UsageError: The URL is malformed.
     """
     plain = address.partition("#")[0]
     if plain.startswith("git+"):

@@ -1,6 +1,6 @@
-"""Rules for settings of other tools that select sources or files of packages.
+"""Rules for other tools' settings that select package sources or files.
 
-Such a setting is obeyed, replaced, or refused with its line, but never ignored:
+gpuinstall obeys, replaces, or refuses such a setting, but never ignores it:
 anybody can register a package with the same name on the default index.
 """
 
@@ -60,15 +60,15 @@ class EffectRow(Value):
     text: str
     """The description in docs/sources.md."""
     role: str | None = None
-    """The role of the address, which is reported before its first request.
+    """The role of the URL in the report before its first request.
 
-    An untrusted folder must not have such a setting. None: no request depends on it.
+    An untrusted folder must not have a setting with a role. None: no request uses it.
     """
     form: Form = Form()
     is_obeyed: bool = False
-    """Whether it changes the sources or files of packages."""
+    """Whether the setting changes package sources or files."""
     is_compared: bool = False
-    """Whether its value is an address, although without a role."""
+    """Whether the value is a URL without a role."""
     why_ignored: str = ""
 
 
@@ -152,7 +152,7 @@ class Effect(Enum):
 
     @property
     def is_reported(self) -> bool:
-        """Whether its address is reported before the first request."""
+        """Whether the URL is reported before its first request."""
         return self.value.role is not None
 
 
@@ -162,7 +162,7 @@ class SettingRule(Value):
     tool: str
     key: str
     declared_effect: Effect
-    """The effect unless the value is an address of PyTorch's index."""
+    """The effect, unless the value is the URL of PyTorch's index."""
     instead: str = ""
     """The alternative to a refused setting."""
 
@@ -186,11 +186,10 @@ BY_ADDRESS = "name @ address, required or as a constraint"
 
 @cache
 def load_rules() -> Mapping[tuple[str, str], SettingRule]:
-    """Return the rule of every setting, by tool and key.
+    """Return the rules of all settings, by tool and key.
 
-    A value of the table is the name of an effect, the alternative to a refused
-    setting, or an effect with its alternative. The name of an effect is also the key
-    of a list of settings.
+    Each table value is an effect name, the alternative to a refused setting, or an
+    effect with its alternative. An effect name is also the key of a list of settings.
     """
     rules = {}
     # JSON, because the TOML parser takes longer to import than this table to read.
@@ -221,7 +220,7 @@ class SourceSetting(Value):
     package: str = ""
     """The package that it applies to. Empty: all packages."""
     is_own: bool = False
-    """Whether the user's configuration or command has it, not the folder."""
+    """Whether the user, not the folder, configured it."""
     marker: str = ""
     """The marker of a source. Empty: always."""
     requirements: tuple[Requirement, ...] = ()
@@ -233,7 +232,7 @@ class SourceSetting(Value):
 
     @cached_property
     def effect(self) -> Effect:
-        """The declared effect, or ``TORCH`` for an address of PyTorch."""
+        """The declared effect, or ``TORCH`` for a URL on PyTorch's host."""
         effect = self.row.declared_effect
         keeps_address = effect in {Effect.LOCATED, Effect.TORCH_INDEX}
         if not keeps_address and is_of_pytorch(self.value):
@@ -242,12 +241,12 @@ class SourceSetting(Value):
 
     @property
     def backend(self) -> str | None:
-        """The tag of the torch build that it selects, such as ``cpu``."""
+        """The tag of the selected torch build, such as ``cpu``."""
         if self.effect not in {Effect.TORCH, Effect.INDEX, Effect.EXTRA_INDEX}:
             return None
         if self.row.key == "torch-backend":
             return self.value if known_backend(self.value) else None
-        # Poetry and others declare sources that only some packages use.
+        # Poetry and other tools declare sources that only some packages use.
         if self.row.tool == OTHER_TOOLS:
             return None
         return split_torch_index(self.value)[1]
@@ -260,7 +259,7 @@ class SourceSetting(Value):
 
     @property
     def why_ignored(self) -> str:
-        """The reason why it is ignored, or an empty string."""
+        """The reason for ignoring it, or an empty string."""
         if self.backend:
             return ""
         is_replaced = self.effect is Effect.UNRELATED and self.row.instead
@@ -283,9 +282,9 @@ RECORDED_HASHES = "--hash of"
 
 
 def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
-    """Return the sources for the record of a lock.
+    """Return the sources to record in a lock.
 
-    They have no logins, relative paths, and one digest of all hashes.
+    Logins are removed, paths are relative, and one digest replaces all hashes.
     """
     lines = []
     hashes = set()
@@ -324,19 +323,19 @@ def source_setting(
     package: str = "",
     marker: str = "",
 ) -> SourceSetting:
-    """Return a setting with its rule; one without a rule is refused.
+    """Return a setting with its rule. A setting without a rule is refused.
 
     Args:
         tool: The tool in ``settings.json``.
         key: The key in ``settings.json``.
         value: The value.
         file: The file, or the name of a variable.
-        line: The line number, if it is known.
+        line: The line number, if known.
         package: The package that it applies to. Empty: all packages.
         marker: The marker of a source. Empty: always.
 
     Raises:
-        UsageError: The address is malformed.
+        UsageError: The URL is malformed.
     """
     unknown = SettingRule(tool, key, Effect.REFUSED, "remove it")
     row = load_rules().get((tool, key), unknown)
@@ -375,7 +374,7 @@ def unknown_setting(
 
 
 def is_of_pytorch(address: str) -> bool:
-    """Return whether an address is on PyTorch's host, in any spelling."""
+    """Return whether a URL is on PyTorch's host, in any spelling."""
     try:
         parts = urlsplit(address.strip())
         host = (parts.hostname or "").rstrip(".")

@@ -31,16 +31,16 @@ class _Relayed:
     hashed: bool
     """Whether its hash is known."""
     failure: InstallationError | None = None
-    """A permanent error, which is raised again for each request."""
+    """A permanent error, raised again for each request."""
 
 
 class Relay(ThreadingHTTPServer):
-    """Serves files from their servers at secret loopback addresses.
+    """Local HTTP server that relays files at secret loopback URLs.
 
     Args:
         client: The client that downloads the files.
         progress: Receives the name of a file and a number of bytes.
-        keep: Receives the address and the sha256 of each complete file that had
+        keep: Receives the URL and the sha256 of each complete file that had
             no hash.
     """
 
@@ -71,11 +71,11 @@ class Relay(ThreadingHTTPServer):
         self.server_close()
 
     def address(self, url: str, name: str, size: int | None, *, hashed: bool) -> str:
-        """Return an address for a file that no other program can guess.
+        """Return a URL for a file that no other program can guess.
 
         Args:
-            url: The address of the file on its server.
-            name: Its name, the last part of the returned address.
+            url: The URL of the file on its server.
+            name: The file name, which is the last part of the returned URL.
             size: Its size in bytes, or None if unknown.
             hashed: Whether uv knows its hash, and verifies it.
         """
@@ -84,7 +84,7 @@ class Relay(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}{path}"
 
     def chunks(self, file: _Relayed) -> Generator[bytes]:
-        """Yield the bytes of a file, and an empty chunk once its hash is kept.
+        """Yield the bytes of a file. An empty chunk follows the recorded hash.
 
         Raises:
             InstallationError: The file cannot be downloaded.
@@ -108,7 +108,7 @@ class Relay(ThreadingHTTPServer):
             complete = True
         except InstallationError as error:
             self.failure = self.failure or error
-            # uv repeats a request whose connection broke.
+            # uv retries a request after a broken connection.
             if error.code != "transfer":
                 file.failure = error
             raise
@@ -128,13 +128,13 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Send a file in chunks; an empty one confirms it is complete."""
+        """Send a file in chunks. An empty chunk confirms that it is whole."""
         file = self.server.files.get(self.path)
         if file is None:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         with closing(self.server.chunks(file)) as chunks, suppress(InstallationError):
-            # Read a chunk before the status, which depends on an error.
+            # Read a chunk before sending the status, which depends on an error.
             try:
                 chunk = next(chunks)
             except InstallationError:

@@ -23,11 +23,11 @@ def check_subdirectory(
 ) -> None:
     """Check that a subdirectory is a folder of a repository.
 
-    uv follows a symbolic link, and would build the folder behind it.
+    uv would follow a symbolic link and build its target.
 
     Args:
-        session: The clients of the run. Offline, nothing is checked: uv uses
-            repositories of previous runs.
+        session: The clients of the run. Offline, nothing is checked, because uv uses
+            repositories from previous runs.
         repository: The URL or path.
         revision: The commit, branch, or tag. Empty: the default branch.
         subdirectory: The path in the repository.

@@ -1,6 +1,6 @@
 """Read requirements files, with their includes.
 
-Libraries for these files ignore the options for sources, which must be obeyed.
+Other libraries for these files ignore source options, which gpuinstall must obey.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ _COMMENT = r"(?:^|\s)#.*"
 
 
 class CondaRequest(Value):
-    """The request of conda packages, except packages that have wheels."""
+    """Settings of a conda environment file, and packages without a wheel."""
 
     request: Request = FOLDERS_OWN
     """The Python and the backend."""
 
     without_wheel: tuple[tuple[str, str], ...] = ()
-    """Packages that may be other projects on the index.
+    """Conda packages whose names may belong to other projects on the index.
 
-    Each has its name, and its specification in conda's syntax without a channel.
+    Each is a name and its specification in conda's syntax, without a channel.
     """
 
     def note(self, requested: Collection[str] = ()) -> str:
-        """Return the packages that are not installed, with two commands.
+        """Return a note about missing packages, with commands to install them.
 
         Args:
             requested: Names that are requested elsewhere.
@@ -98,7 +98,7 @@ class CondaRequest(Value):
 class RequirementsFile(Value):
     """The contents of a file, with paths relative to the working folder.
 
-    Create it with ``of``, which adds each address to the settings.
+    Create it with ``of``, which adds each direct reference to the settings.
     """
 
     requirements: tuple[Requirement, ...] = ()
@@ -119,7 +119,7 @@ class RequirementsFile(Value):
 
         Args:
             lines: The requirements and constraints.
-            settings: The settings, except addresses.
+            settings: The settings, except direct references.
         """
         lines = tuple(lines)
         return cls(
@@ -130,7 +130,7 @@ class RequirementsFile(Value):
 
     @property
     def lines(self) -> tuple[Requirement, ...]:
-        """Each requirement and constraint once, constraints last."""
+        """All requirements, then all constraints, without duplicates."""
         return once((*self.requirements, *self.constraints))
 
     def as_limits(self) -> RequirementsFile:
@@ -144,7 +144,7 @@ class RequirementsFile(Value):
 
 
 def address_settings(lines: Iterable[Requirement]) -> Iterator[SourceSetting]:
-    """Yield the addresses of requirements as settings, with their logins."""
+    """Yield direct references as settings, with their logins."""
     for requirement in lines:
         if requirement.url:
             login = requirement.login
@@ -159,11 +159,11 @@ def address_settings(lines: Iterable[Requirement]) -> Iterator[SourceSetting]:
 
 
 def with_variables(text: str, environ: Mapping[str, str]) -> str:
-    """Expand variables (``${NAME}``) in the login of an address.
+    """Expand variables (``${NAME}``) in the login of a URL.
 
     Args:
-        text: A requirement or an address of the user. A variable in another part
-            is an error when the address is parsed.
+        text: The user's requirement or URL. A variable outside the login is an
+            error when the URL is parsed.
         environ: The environment variables.
 
     Raises:
@@ -200,7 +200,7 @@ class Part(Value):
 
     @property
     def path(self) -> str:
-        """The name in the record of a lock: ``pyproject.toml[gpu]``."""
+        """The name recorded in a lock: ``pyproject.toml[gpu]``."""
         if self.kind == "extra":
             return f"{PROJECT}[{self.name}]"
         return f"{PROJECT}:{self.name}"
@@ -210,12 +210,12 @@ class Part(Value):
 
 
 def group_path(group: str) -> str:
-    """Add the file to a group such as ``dev``, unless it has one."""
+    """Add ``pyproject.toml`` to a group without a file, such as ``dev``."""
     return group if ":" in group else f"{PROJECT}:{group}"
 
 
 def extra_path(extra: str) -> str:
-    """Return the name of an extra with its file."""
+    """Add ``pyproject.toml`` to the name of an extra."""
     return Part("extra", normalized(extra)).path
 
 
@@ -300,7 +300,7 @@ def reading(
     except (OSError, ValueError, RecursionError, UsageError) as error:
         text = str(getattr(error, "strerror", None) or error)
         if isinstance(error, UsageError):
-            # Only errors about a requirement have no place yet.
+            # Only errors about a requirement lack the file and line.
             if not error.code.startswith("requirement-"):
                 raise
             text = error.message
@@ -326,7 +326,7 @@ def read_listed(path: Path, folder: Path | None = None) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines; a backslash joins a line with the next one."""
+    """Yield numbered lines. A backslash joins a line with the next one."""
     first = 1
     parts: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -419,9 +419,9 @@ class _Reader:
         *,
         constrains: bool,
     ) -> RequirementsFile:
-        """Read an included file; outside the folder it needs the same owner.
+        """Read an included file. Outside the folder, it needs the same owner.
 
-        Otherwise another user's file could show the user's secrets in an error.
+        Otherwise, another user's file could expose the user's secrets in an error.
 
         Args:
             name: The name in the line.

@@ -50,9 +50,9 @@ class Session(Value):
     """The folder to which requested paths are relative."""
     sourcing: Sourcing = DEFAULT_SOURCING
     announced: set[str] = field(default_factory=set)
-    """The packages whose build code was announced."""
+    """The packages whose builds were reported."""
     outdated: set[str] = field(default_factory=set)
-    """Requirements with an address whose metadata uv must read again."""
+    """Direct references whose metadata uv must read again."""
 
     rows: dict[Any, Any] = field(default_factory=dict)
     """The facts read from wheels, shared with ``Reader.rows``."""
@@ -70,7 +70,7 @@ class Session(Value):
         return None
 
     def known_page(self, package: str) -> Page | None:
-        """Return the page of a package; None if an index is unreachable."""
+        """Return the page of a package, or None if an index is unreachable."""
         with suppress(InstallationError):
             return self.page_of(package)
         return None
@@ -86,7 +86,7 @@ KEYRING_S = 60
 
 
 def original_index(sources: Sources) -> str | None:
-    """Return uv's default index without the user's mirror of it."""
+    """Return the default index that uv would use without the user's mirror."""
     variables = uv.environment(os.environ, sources.environment())
     variables.pop("UV_DEFAULT_INDEX", None)
     return uv.default_index(variables)
@@ -109,7 +109,7 @@ def open_session(
             folder.
         sourcing: The user's options for sources.
     """
-    # The search for uv must not run next to other threads.
+    # The search for uv is not thread-safe, so run it before any thread starts.
     uv.uv()
     check_cache(own_cache_folder(), reporter)
     patience = read_patience(os.environ)
@@ -121,7 +121,7 @@ def open_session(
     if error:
         raise error
     provider = variables.pop("UV_KEYRING_PROVIDER", "")
-    # A keyring may need any variable, which builds must not have. Therefore uv gets
+    # A keyring may need variables that builds must not receive. Therefore uv gets
     # the passwords in a private file.
     logins = dict(sources.logins)
     if provider == "subprocess" and find_program("keyring"):
@@ -160,7 +160,7 @@ def _with_passwords(
 ) -> Iterator[tuple[str, str]]:
     """Yield logins, with missing passwords from ``keyring``.
 
-    Like uv, query the address first, and then the host.
+    Like uv, query the keyring for the URL first, and then for the host.
     """
     addresses = sources.places + sources.addresses
     for server, login in sources.logins.items():
@@ -186,10 +186,10 @@ def _with_git_settings(
 ) -> dict[str, str]:
     """Move git settings and logins from variables into a private file.
 
-    Builds and METADATA could read variables, and other users a command line.
+    Builds and METADATA could read variables. Other users could read a command line.
 
     Args:
-        addresses: The addresses of requirements and constraints.
+        addresses: The URLs in requirements and constraints.
         logins: ``user:password`` by scheme, host, and port.
         variables: The variables for uv, which may contain git settings.
         scratch: The temporary folder of the run.

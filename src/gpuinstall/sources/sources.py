@@ -47,34 +47,34 @@ _LINKS = "#find-links"
 """The fragment that distinguishes find-links from an index."""
 
 SYSTEM_CERTIFICATES = "UV_SYSTEM_CERTS"
-"""uv's variable for the certificates of the system."""
+"""uv's variable for using the system's certificates."""
 _SYSTEM_STORES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-"""Their paths on Linux and macOS."""
+"""Paths of the system's certificates on Linux and macOS."""
 
 
 class Sources(Value):
-    """The package sources. No address contains a login.
+    """Package sources. URLs contain no logins.
 
-    PyTorch packages are from ``torch_index``, ``find_links``, or the default index,
-    in this order.
+    PyTorch packages are searched in ``torch_index``, ``find_links``, and the default
+    index, in this order.
     """
 
     torch_index: str = OFFICIAL
     """The URL above ``<backend>/<package>/``."""
 
     is_torch_index_requested: bool = False
-    """Whether the user or project configured it, so it precedes find-links."""
+    """Whether the torch index is configured, and precedes find-links."""
 
     default_index: str | None = None
-    """None: the default of pip and uv."""
+    """The default index. None: the default of pip and uv."""
 
     settings: tuple[SourceSetting, ...] = ()
-    """The settings of the user, the strongest first, and of the folder."""
+    """The user's settings, highest precedence first, then the folder's."""
 
     certificates: str | None = None
     policy: Policy = Policy()
@@ -99,14 +99,14 @@ class Sources(Value):
 
     @property
     def extra_indexes(self) -> tuple[str, ...]:
-        """The only indexes of the packages they list, except PyTorch's."""
+        """Exclusive indexes of the packages they list, except PyTorch's."""
         return self._addresses(Effect.EXTRA_INDEX)
 
     @property
     def own_indexes(self) -> dict[str, str]:
-        """Extra indexes and find-links that only the user's configuration has.
+        """Extra indexes and find-links only in the user's configuration.
 
-        The keys are addresses as in a lock. The values are configuration files.
+        The keys are URLs as recorded in a lock. The values are configuration files.
         """
         indexes = self._of(Effect.EXTRA_INDEX, Effect.FIND_LINKS)
         of_folder = {index.value for index in indexes if not index.is_own}
@@ -146,7 +146,7 @@ class Sources(Value):
 
     @property
     def resolver_tables(self) -> dict[str, dict[str, Any]]:
-        """uv's settings by package, from the strongest configuration."""
+        """uv's settings by package. The highest-precedence file is used."""
         tables: dict[str, dict[str, Any]] = {}
         for setting in self._of(Effect.RESOLUTION):
             if setting.row.key in RESOLVER_TABLES:
@@ -167,22 +167,22 @@ class Sources(Value):
 
     @property
     def exclude_newer(self) -> str | None:
-        """The date after which files are ignored."""
+        """The date after which uploaded files are ignored."""
         settings = self._of(Effect.EXCLUDE_NEWER)
         of_folder = [one for one in settings if not one.is_own]
         of_variable = [one for one in settings if one.file.name == "UV_EXCLUDE_NEWER"]
-        # The last file of the folder has priority, and the first configuration.
+        # The last file in the folder and the first configuration file have priority.
         effective = of_variable or of_folder[-1:] or settings[:1]
         return effective[0].value if effective else None
 
     @cached_property
     def addresses(self) -> tuple[str, ...]:
-        """The addresses of requirements and constraints in requested files."""
+        """Direct references in requested files."""
         return self._addresses(Effect.LOCATED)
 
     @cached_property
     def package_indexes(self) -> dict[str, str]:
-        """The only index of a package, by package."""
+        """The explicit index of each package that has one."""
         settings = self._of(Effect.PACKAGE_INDEX)
         return {setting.package: setting.value for setting in settings}
 
@@ -198,7 +198,7 @@ class Sources(Value):
 
     @property
     def hash_places(self) -> dict[str, str]:
-        """The file and line of the hashes of a package."""
+        """The file and line of the hashes, by package."""
         return {setting.package: setting.place for setting in self._of(Effect.HASH)}
 
     @property
@@ -223,17 +223,17 @@ class Sources(Value):
 
     @property
     def ignored_settings(self) -> list[SourceSetting]:
-        """The settings with ``why_ignored``."""
+        """The settings with a reason to ignore them."""
         return [one for one in self.settings if one.why_ignored]
 
     @property
     def required_addresses(self) -> dict[str, SourceSetting]:
-        """The required addresses in files of other tools, by package."""
+        """Direct references in other tools' files, by package."""
         return {one.package: one for one in self._of(Effect.ADDRESS)}
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Every configured index and find-links."""
+        """All configured indexes and find-links."""
         return (
             self.torch_index,
             *self.find_links,
@@ -244,7 +244,7 @@ class Sources(Value):
 
     @cached_property
     def folder_sources(self) -> tuple[SourceSetting, ...]:
-        """The sources that only files of the folder select, each once."""
+        """Unique sources that only the folder's files select."""
         # Only one setting of these effects is used.
         single = {
             Effect.INDEX: self.default_index,
@@ -264,7 +264,7 @@ class Sources(Value):
         return tuple(setting for source, setting in chosen.items() if source not in own)
 
     def folder_source_of(self, address: str) -> SourceSetting | None:
-        """Return the setting of the folder that has selected an address."""
+        """Return the folder's setting that selects a URL."""
         location = Location.parse(address)
         for setting in self.folder_sources:
             if location.is_from(Location.parse(setting.value)):
@@ -272,27 +272,27 @@ class Sources(Value):
         return None
 
     def has_files_at(self, location: Location) -> bool:
-        """Return whether a file is in a local index or find-links folder."""
+        """Return whether a path is in a local index or find-links folder."""
         places = map(Location.parse, self.places)
         return location.server == "file://" and any(map(location.is_from, places))
 
     @property
     def has_further_indexes(self) -> bool:
-        """Whether packages other than PyTorch's have further sources."""
+        """Whether packages other than PyTorch's have additional sources."""
         return any((self.package_indexes, self.extra_indexes, self.find_links))
 
     def indexes_for(self, package: str, default: str | None) -> tuple[str, ...]:
-        """Return the indexes of a package; the first that lists it is used."""
+        """Return a package's indexes. The first one that lists it is used."""
         if package in self.package_indexes:
             return (self.package_indexes[package],)
         return (*self.extra_indexes, *filter(None, [default]))
 
     @property
     def newest_day(self) -> str | None:
-        """The date part of ``exclude_newer``, if it is set.
+        """The date part of ``exclude_newer``, or None if it is not set.
 
         Raises:
-            UsageError: The value is not a date; only uv understands it.
+            UsageError: The value is not a date but a duration, which only uv supports.
         """
         if self.exclude_newer is None:
             return None
@@ -318,7 +318,7 @@ class Sources(Value):
         return variables
 
     def _with_login(self, address: str) -> str:
-        """Return an address with the login of its server."""
+        """Return a URL with the login of its server."""
         login = self.logins.get(server_of(address))
         if login is None:
             return address
@@ -327,9 +327,9 @@ class Sources(Value):
         return parts._replace(netloc=netloc).geturl()
 
     def login_indexes(self) -> list[dict[str, Any]]:
-        """Return indexes that give uv the login of each server.
+        """Return uv index entries that only supply the login of each server.
 
-        uv requests no packages from them, and sends a login only to the same port.
+        uv requests no packages from them. It sends a login only to the same port.
         """
         servers = [server for server in self.logins if server.startswith("http")]
         return [
@@ -342,7 +342,7 @@ class Sources(Value):
         ]
 
     def uv_settings(self) -> dict[str, Any]:
-        """Return uv's settings for other sources than the default index."""
+        """Return uv's settings for sources other than the default index."""
         indexes = [{"url": address} for address in self.extra_indexes]
         indexes += [{"url": place, "format": "flat"} for place in self.find_links]
         settings: dict[str, Any] = {"index": indexes}
@@ -362,7 +362,7 @@ class Sources(Value):
         settings: Iterable[SourceSetting],
         folder: Path | None = None,
     ) -> Sources:
-        """Add settings of requested files and of the command line.
+        """Add settings from requested files and the command line.
 
         Args:
             settings: The settings.
@@ -390,7 +390,7 @@ class Sources(Value):
             raise _not_obeyed(setting, form.instead)
 
     def _located(self, setting: SourceSetting, folder: Path) -> SourceSetting:
-        """Check a setting of a file, and decide whether the user owns it.
+        """Check a setting from a file, and mark it if it is the user's own.
 
         Raises:
             UsageError: It refers to another user's path, or to a second default
@@ -450,7 +450,7 @@ class Sources(Value):
         settings: Sequence[SourceSetting],
         reporter: Reporter,
     ) -> None:
-        """Report the sources that the folder selects, even in a quiet run.
+        """Report the sources that the folder selects, even with ``--quiet``.
 
         Raises:
             UsageError: The user does not trust the folder to select sources.
@@ -506,12 +506,12 @@ class Sources(Value):
     def unknown_index(
         self, read_default: Callable[[], str | None]
     ) -> UsageError | None:
-        """Return the error of an unknown index in another tool's file, if any.
+        """Return an error if another tool's file has an unknown index.
 
         Its packages would be installed from the default index instead.
 
         Args:
-            read_default: Returns the default index of the tools. It is known even
+            read_default: Returns the tools' default index. That index is known even
                 if the user has configured a mirror of it.
         """
         demanded = self._of(Effect.KNOWN_INDEX)
@@ -526,7 +526,7 @@ class Sources(Value):
         return _not_obeyed(unknown[0], hint=hint)
 
     def check_address(self, name: str, address: str) -> None:
-        """Raise UsageError unless metadata may require a package by URL.
+        """Raise UsageError if metadata must not require a package by URL.
 
         Args:
             name: The package.
@@ -537,7 +537,7 @@ class Sources(Value):
         self._check([entry])
 
     def check_reported(self, requirement: Requirement) -> None:
-        """Raise UsageError for an address that the user has not seen."""
+        """Raise UsageError for a URL that was not reported to the user."""
         if requirement.url and not self.has_address(requirement.url):
             raise UsageError(
                 "source-setting",
@@ -546,7 +546,7 @@ class Sources(Value):
             )
 
     def has_address(self, address: str) -> bool:
-        """Return whether a requirement has an address, at any commit."""
+        """Return whether a requirement has a URL, at any commit."""
         return _bare(address) in map(_bare, self.addresses)
 
 
@@ -575,10 +575,10 @@ def read_sources(
         torch_index: The user's torch index.
         environ: The environment variables.
         folder: The working folder.
-        configured: The project's torch index, used without one of the user.
+        configured: The project's torch index, used if the user has none.
 
     Raises:
-        UsageError: An address or a configuration file is malformed.
+        UsageError: A URL or a configuration file is malformed.
     """
     from gpuinstall.sources.configuration import read_configuration, read_policy
     from gpuinstall.sources.requirements_file import with_variables
@@ -609,13 +609,13 @@ def read_sources(
                 value = with_variables(setting.value, environ)
                 setting = replace(setting, value=value)
             elif effect in {Effect.REFUSED, Effect.UNRELATED, Effect.UNKNOWN}:
-                # Such a setting in a file of the folder would be an error.
+                # In a file of the folder, such a setting would be an error.
                 sources = sources.with_setting(setting)
                 continue
             elif not (effect.value.is_obeyed or setting.backend):
                 continue
         sources.check_form(setting)
-        # The default index of the strongest configuration has priority.
+        # The default index of the highest-precedence configuration has priority.
         sources = sources.with_setting(setting, overrides=False)
     return sources
 
@@ -641,7 +641,7 @@ def torch_index_of(requested: str | None) -> str:
 
 
 def links_url(place: str) -> str:
-    """Return the address of find-links in a lock, with a fragment."""
+    """Return the URL of find-links for a lock, with a fragment."""
     address = place if "://" in place else Path(place).as_uri()
     return address + _LINKS
 
@@ -650,7 +650,7 @@ def export_commands(addresses: Iterable[str]) -> str:
     """Return the shell commands that configure indexes and find-links.
 
     Args:
-        addresses: The addresses in a lock or in another tool's file.
+        addresses: The URLs in a lock or in another tool's file.
     """
     values: dict[str, str] = {}
     for written in addresses:
@@ -678,14 +678,14 @@ def _not_obeyed(
 
 
 def _plain(address: str) -> str:
-    """Return an address without its login and trailing slash."""
+    """Return a URL without its login and trailing slash."""
     plain = without_logins(address)
     stripped = plain.rstrip("/")
     return stripped if "/" in stripped else plain
 
 
 def _bare(address: str) -> str:
-    """Return an address without its fragment and git reference."""
+    """Return a URL without its fragment and Git reference."""
     bare = unquote(_plain(address.partition("#")[0]))
     if not bare.startswith("git+"):
         return bare
@@ -693,16 +693,16 @@ def _bare(address: str) -> str:
 
 
 def server_of(address: str) -> str:
-    """Return the scheme, host, and port of an address."""
+    """Return the scheme, host, and port of a URL."""
     parts = urlsplit(address)
     return f"{parts.scheme.removeprefix('git+')}://{parts.netloc}"
 
 
 def _logins(address: str) -> dict[str, str]:
-    """Return the login in an address, by server.
+    """Return the login in a URL, by server.
 
     Raises:
-        UsageError: The address is malformed.
+        UsageError: The URL is malformed.
     """
     try:
         server = server_of(address)
@@ -713,7 +713,7 @@ def _logins(address: str) -> dict[str, str]:
     scheme, _, netloc = server.partition("://")
     written, _, host = netloc.rpartition("@")
     login = unquote(written)
-    # It could be read as an option of keyring, or as lines of a netrc file.
+    # keyring could read it as an option, or a netrc file could contain it as lines.
     if login.startswith("-") or not login.isprintable():
         raise malformed_address(address, "its login has odd characters")
     return {f"{scheme}://{host}": login}

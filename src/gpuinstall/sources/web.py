@@ -35,21 +35,21 @@ LOGIN_HINT = (
     ", or set UV_INDEX_<NAME>_USERNAME and UV_INDEX_<NAME>_PASSWORD for an index with a name"
 )
 _ABSENT = frozenset({403, 404, 410})
-"""Statuses of a missing page; PyTorch's index answers 403 for one."""
+"""HTTP statuses of a missing page. PyTorch's index responds with 403."""
 
 _PAGES = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 
 _UNCOMPRESSED = {"Accept-Encoding": "identity"}
-"""Headers for files, whose lengths and hashes apply to uncompressed bytes."""
+"""Headers for files. Lengths and hashes apply to uncompressed bytes."""
 
 RETRY_S = 0.2
-"""The minimum delay in seconds before a busy host is retried."""
+"""The minimum delay in seconds before retrying a busy host."""
 
 PAGE_BYTES = 50_000_000
 """The size limit of a page, documented in docs/trust.md."""
 
 FILE_BYTES = 20_000_000_000
-"""The size limit of a file, even if its server declares more."""
+"""The size limit of a file, even if the server declares a larger size."""
 
 
 _CHUNK = 1 << 20
@@ -61,12 +61,12 @@ class Page(Value):
     text: str
     content_type: str
     url: str
-    """The final URL after redirects, the base of relative addresses."""
+    """The final URL after redirects, which is the base of relative URLs."""
     etag: str | None = None
 
 
 class FileHash(Value):
-    """The sha256 of a file at an address."""
+    """The sha256 of a file at a URL."""
 
     sha256: str
     etag: str | None = None
@@ -77,24 +77,23 @@ _Answer = TypeVar("_Answer", Page, FileHash)
 
 
 class AnswerCache(Value, Generic[_Answer]):
-    """Cached answers by address.
+    """Cached responses by URL.
 
-    CacheControl is not used: it obeys ``max-age``, so a new build would be missed for
-    ten minutes, and it reads without gpuinstall's limits. Unreadable and unwritable
-    answers are ignored.
+    This is not CacheControl, which obeys ``max-age`` and would miss a new build for ten
+    minutes. It also reads without gpuinstall's limits. Read and write errors are ignored.
     """
 
     folder: Path
     kind: type[_Answer]
 
     def get(self, url: str) -> _Answer | None:
-        """Return the answer of a previous run."""
+        """Return the cached response of a previous run."""
         with suppress(OSError, ValueError, TypeError):
             return read_object(self.kind, read_json(self._file(url)))
         return None
 
     def put(self, url: str, answer: _Answer) -> None:
-        """Save an answer for the next run."""
+        """Cache a response for the next run."""
         with suppress(InstallationError):
             text = json.dumps(write_object(answer))
             write_atomically(self._file(url), text, is_cached=True)
@@ -104,7 +103,7 @@ class AnswerCache(Value, Generic[_Answer]):
 
 
 class Head(Value):
-    """The response headers of a file. None: the server did not send it."""
+    """Response headers of a file. None: the server did not send the header."""
 
     size: int | None = None
     """The size in bytes."""
@@ -137,11 +136,11 @@ _CAUSES = {
     "refused": Cause("connection refused", "Check the URL and its port"),
     "": Cause("the connection failed", "Check the network connection"),
 }
-"""The causes of errors by a part of their text; the last matches any."""
+"""The causes of errors by a part of their text. The last entry matches any."""
 
 
 class UnreachableError(InstallationError):
-    """A host does not answer."""
+    """A host does not respond."""
 
     def __init__(self, host: str, cause: Cause) -> None:
         super().__init__(
@@ -159,11 +158,11 @@ class Client:
 
     Args:
         certificates: The path of a CA bundle.
-        logins: ``user:password`` by scheme, host, and port. Addresses have none.
+        logins: ``user:password`` by scheme, host, and port. URLs contain no logins.
         offline: Whether to use only the cache.
         cache: The folder of cached pages. None: the user's cache.
         patience: The time limits.
-        quick_hosts: Hosts with a shorter time limit for their first answer.
+        quick_hosts: Hosts with a shorter time limit for their first response.
     """
 
     def __init__(
@@ -200,7 +199,7 @@ class Client:
     def page(self, url: str) -> Page | None:
         """Return an index page, or None if it does not exist.
 
-        A page is requested once per run, and a page of a previous run is revalidated.
+        A page is requested once per run. A page from a previous run is revalidated.
         """
         with self._lock:
             page_lock = self._page_locks.setdefault(url, threading.Lock())
@@ -215,7 +214,7 @@ class Client:
         return kept.text if kept and kept.etag == mark else None
 
     def keep_text(self, place: str, mark: str, text: str) -> None:
-        """Cache a text that never changes, such as METADATA of a hash."""
+        """Cache text that never changes, such as METADATA with a hash."""
         self._pages.put(place, Page(text, "", place, mark))
 
     def head(self, url: str) -> Head:
@@ -227,7 +226,7 @@ class Client:
 
     def is_gone(self, url: str) -> bool:
         """Return whether a file no longer exists on its server."""
-        # GitHub redirects to an address that answers 403 to HEAD.
+        # GitHub redirects to a URL that responds to HEAD with 403.
         return self._head(url).status_code in {404, 410}
 
     def _head(self, url: str) -> Response:
@@ -243,7 +242,7 @@ class Client:
         *,
         login: bool,
     ) -> Response:
-        """Request a part of a file, without following redirects.
+        """Request a range of a file, without following redirects.
 
         Args:
             url: The address of the file.
@@ -256,7 +255,7 @@ class Client:
         return self._ask("GET", url, headers, login=login, redirects=False)
 
     def unreachable(self, url: str) -> UnreachableError | None:
-        """Return the failure of an address's host, if it did not answer."""
+        """Return the failure of a URL's host, or None if it has not failed."""
         gate = self._gates.get(urlsplit(url).netloc)
         return gate.failure if gate else None
 
@@ -280,7 +279,7 @@ class Client:
                 with self._lock:
                     self.received += len(chunk)
                 yield chunk
-        # Without a Content-Length, a broken connection is not an error of its own.
+        # Without a Content-Length, a broken connection raises no error.
         if size is not None and received != size:
             message = f"{url} has {received} bytes, but its server declared {size}"
             raise InstallationError("length", message, hint="Run it again")
@@ -346,7 +345,7 @@ class Client:
             headers=headers,
             auth=auth,
             timeout=(self.patience.connection, self.patience.silence),
-            # With None, requests would read its own variables.
+            # With None, requests would read its own environment variables.
             verify=self._certificates or True,
             stream=True,
             allow_redirects=redirects,
@@ -377,7 +376,7 @@ class Client:
 
 
 def _no_credentials(request: PreparedRequest) -> PreparedRequest:
-    """Add no login; with ``auth=None``, requests would read a netrc file."""
+    """Add no login. With ``auth=None``, requests would read a netrc file."""
     return request
 
 
@@ -397,7 +396,7 @@ def _check(response: Response, url: str) -> None:
 
 
 class HostGate:
-    """Time limits of one host, which receives no request after a failure."""
+    """Time limits for one host. No request is sent after its first failure."""
 
     def __init__(self, host: str, patience: Patience, *, is_quick: bool) -> None:
         self._host = host
@@ -411,7 +410,7 @@ class HostGate:
         """Send a request.
 
         Raises:
-            UnreachableError: The host does not answer this or an earlier request.
+            UnreachableError: The host does not respond, now or in an earlier request.
         """
         while True:
             if self.failure:
@@ -451,13 +450,13 @@ def read_chunks(
 
     Args:
         response: The response, whose body is not read yet.
-        url: The requested address, for messages.
-        limit: The most bytes. None: ``FILE_BYTES``.
+        url: The requested URL, for messages.
+        limit: The maximum number of bytes. None: ``FILE_BYTES``.
         patience: The time limits for slow servers.
-        seconds: The most time. None: no limit.
+        seconds: The time limit. None: no limit.
 
     Raises:
-        InstallationError: A limit is exceeded, or the connection breaks.
+        InstallationError: A limit was exceeded, or the connection broke.
     """
     from urllib3.exceptions import HTTPError, ReadTimeoutError
 
@@ -500,17 +499,17 @@ def _watch(
 ) -> list[str]:
     """Shut down a connection that is too slow or takes too long.
 
-    A read itself fails only after silence.
+    The read itself times out only if no data arrives.
 
     Args:
         response: The response that is being read.
         pace: The number of bytes over time.
         patience: The time limits for slow servers.
-        seconds: The most time. None: no limit.
+        seconds: The time limit. None: no limit.
         done: Set by the caller after the last read.
 
     Returns:
-        An empty list, to which the thread adds its reason.
+        A list that is empty until the thread adds its reason.
     """
     window = patience.window
     start = monotonic()
@@ -525,7 +524,7 @@ def _watch(
                 faults.append(f"sent less than {least} in {window:.0f} s")
             elif seconds and monotonic() - start > seconds:
                 faults.append(f"was not done after {seconds:.0f} s")
-        # The connection may be closed already.
+        # The connection may already be closed.
         with suppress(OSError, RuntimeError, ValueError):
             response.raw.shutdown()
 
@@ -553,7 +552,7 @@ def _retry_after(response: Response) -> float | None:
 
 
 def ways_to_network() -> str:
-    """Return the hint for a network without any reachable host."""
+    """Return the hint for a network on which no host is reachable."""
     for name, address in os.environ.items():
         if address and re.fullmatch("(?i)(https?|all)_proxy", name):
             return f"Check the proxy: {name} is {without_logins(address)}"

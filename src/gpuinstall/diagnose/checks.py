@@ -40,9 +40,9 @@ _ACTIVATED = re.compile(
 
 
 def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield a uv project whose next sync replaces the CUDA build."""
+    """Report a uv project whose next sync replaces the CUDA build."""
     label = evidence.torch_version.partition("+")[2]
-    # The default index has a torch without a label, which uv installs again.
+    # uv would install the default index's torch, which has no local version label.
     folder = evidence.folder
     if not (label.startswith("cu") and folder and _is_undone(folder)):
         return
@@ -59,7 +59,7 @@ def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
 
 def _is_undone(folder: Path) -> bool:
     """Return whether uv would install torch from the default index."""
-    # The reader of the request reports malformed files.
+    # Malformed files are reported when the request is read.
     with suppress(OSError, ValueError, UsageError):
         file = folder / "pyproject.toml"
         pyproject = parse_pyproject(read_document(file, folder))
@@ -72,7 +72,7 @@ def _is_undone(folder: Path) -> bool:
 
 
 def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield locks that are unreadable, or unfit for request or machine."""
+    """Report lock files that are unreadable or do not match."""
     misfits = []
     locks = locks_in(evidence.folder) if evidence.folder else []
     for path in locks:
@@ -90,7 +90,7 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
         )
         if isinstance(answer, Rejection):
             misfits.append(answer)
-    # One is enough: the others may be for other machines.
+    # One compatible lock file is enough, because the others may be for other machines.
     if locks and len(misfits) == len(locks):
         name = misfits[0].candidate.name
         reason = misfits[0].reason
@@ -104,7 +104,7 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield changed packages of a managed environment."""
+    """Report packages that were changed in a managed environment."""
     marker = read_marker(evidence.venv)
     if marker is None:
         return
@@ -128,14 +128,15 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield an environment whose scripts contain another path.
+    """Report an environment whose scripts contain another path.
 
-    Except for plain sh, the scripts of managed environments find their own path, and the next command updates them.
+    In managed environments, activation scripts find their own path (except in plain sh), and the next command updates
+    them.
     """
     line = None
     with suppress(OSError, ValueError):
         line = _ACTIVATED.search(read_document(evidence.venv / "bin" / "activate"))
-    # None: the script finds its path itself, or is missing.
+    # There is no match if the script is missing or finds its own path.
     activated = Path(line[2]) if line else evidence.venv
     if real_path(activated) != real_path(evidence.venv):
         is_ours = read_marker(evidence.venv) is not None
@@ -149,7 +150,7 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def configuration_lost(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield an empty ``pyvenv.cfg``."""
+    """Report an empty ``pyvenv.cfg``."""
     if not is_configuration_lost(evidence.venv):
         return
     python = interpreter(evidence.venv)
@@ -173,13 +174,13 @@ def configuration_lost(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield packages with missing, truncated, or edited files.
+    """Report packages with missing, truncated, or edited files.
 
-    Those that torch's family requires block.
+    Damage to the torch family and its dependencies is blocking.
     """
     packages = evidence.by_name
     family = packages.keys() & {"torch", *evidence.catalog.family}
-    # torch loads its requirements.
+    # torch imports its dependencies.
     needed = set(family)
     for name in family:
         for requirement in packages[name].requires:
@@ -214,7 +215,7 @@ def _cause(damage: Damage) -> str:
 
 
 def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield two versions of torch in one folder."""
+    """Report two versions of torch in one site-packages folder."""
     copies = [package for package in evidence.packages if package.name == "torch"]
     if len(copies) > 1:
         versions = ", ".join(package.version for package in copies)
@@ -228,7 +229,7 @@ def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield a replaced torch in an unmanaged environment."""
+    """Report that torch was replaced in an unmanaged environment."""
     for line in guarded_lines(evidence.venv):
         name, _, proven = line.partition("==")
         if name == "torch" and evidence.torch_version != proven and not evidence.lock:

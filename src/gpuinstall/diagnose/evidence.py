@@ -1,4 +1,4 @@
-"""The evidence of the checks: machine, environment, and project."""
+"""Evidence for the checks: machine, environment, and project."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class DoctorEvidence(LocalReading):
     torch_index: str = ""
     """The base URL of torch's index."""
     gate: LockGate | None = None
-    """The gate for the sources of locks."""
+    """The gate that checks the sources of lock files."""
     folder: Path | None = None
     """The project's folder, if any."""
 
@@ -57,7 +57,7 @@ class DoctorEvidence(LocalReading):
 
     @cached_property
     def lock(self) -> Path | None:
-        """The lock of its packages, if it was created from one."""
+        """The lock file that the environment was created from, if any."""
         marker = read_marker(self.venv)
         if marker and was_made_here(self.venv):
             lock = self.venv / marker.lock
@@ -66,21 +66,21 @@ class DoctorEvidence(LocalReading):
 
     @property
     def torch_version(self) -> str:
-        """The version of torch in its metadata, empty if it is missing."""
+        """The version in torch's metadata, or empty if torch is missing."""
         package = self.by_name.get("torch")
         return package.version if package else ""
 
     @cached_property
     def context(self) -> FixContext:
-        """The context of fixes."""
+        """The context that fills in the commands of fixes."""
         context = FixContext.of_machine(self.machine)
-        # A path to a missing environment is useless.
+        # Commands cannot use the path of a missing environment.
         words = advice_words(interpreter(self.venv)) if self.is_there else {}
         return context.knowing(**words)
 
     @property
     def fault(self) -> Callable[..., Finding]:
-        """Return a finding; the arguments are as for ``finding_for``."""
+        """``finding_for`` with the context of this environment."""
         return partial(finding_for, context=self.context, where="environment")
 
     def install_advice(
@@ -98,13 +98,13 @@ class DoctorEvidence(LocalReading):
         """
         arguments = list(renewing_arguments(self.venv))
         if recreate and not is_virtual(self.venv):
-            # A conda environment is kept, and a new environment is created.
+            # Keep a conda environment, and create a new environment.
             arguments = []
         lost = []
         if recreate and "--into" in arguments:
             arguments.remove("--into")
             arguments.append("--replace")
-            # Packages that neither torch nor another package requires.
+            # Request the packages that neither torch nor another package requires.
             for package in top_packages(self.packages):
                 name = package.name
                 if name in _WITH_EVERY_ENVIRONMENT or self.catalog.is_tied(name):
@@ -129,7 +129,7 @@ class DoctorEvidence(LocalReading):
 
         Args:
             package: The package.
-            is_in_cache: Whether uv's cache has the same damaged files. It is cleaned first.
+            is_in_cache: Whether uv's cache has the same damaged files and must be cleaned first.
             note: A note on the last command.
         """
         name = package.name
@@ -155,11 +155,11 @@ class DoctorEvidence(LocalReading):
         return self._uv_advice(name, f"{name}{requirement.specifier}")
 
     def _uv_advice(self, name: str, *words: str) -> Advice:
-        """Return a uv command for a package, from the lock if there is one."""
+        """Return a uv command that installs a package, locked if possible."""
         label = self.torch_version.partition("+")[2]
         if self.lock:
             words = ("-r", str(self.lock), "--reinstall-package", name)
-        # Every index has a torch without a label.
+        # A torch without a local version label is on every index.
         elif label and name in self.catalog.family:
             words = ("--index", f"{self.torch_index}/{label}", *words)
         python = str(interpreter(self.venv))

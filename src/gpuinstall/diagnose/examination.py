@@ -43,23 +43,23 @@ DAMAGE = {"configuration-lost", "files-lost", "requirement-unmet"}
 
 
 class Examination(NamedTuple):
-    """Findings, and their evidence."""
+    """Findings and their evidence."""
 
     machine: Machine
     preflight: Preflight
     evidence: DoctorEvidence
     findings: tuple[Finding, ...]
-    """The most urgent first."""
+    """The findings, most urgent first."""
     verdict: Verdict | None = None
-    """None if no interpreter was started, or it does not run."""
+    """None if the interpreter was not started or failed to start."""
     was_started: bool = False
-    """Whether its interpreter was started, now or in the verdict."""
+    """Whether the interpreter was started, now or for the verdict."""
     is_last: bool = False
-    """Whether the last verification is valid, so that no kernel ran."""
+    """Whether the last verification is still valid and was reused."""
 
     @property
     def exit_code(self) -> int:
-        """8 for an unusable machine, 5 for a faulty environment, else 0."""
+        """8 for an unusable machine, 5 for a faulty environment, or 0."""
         of_machine = tuple(one for one in self.findings if one.where == "machine")
         if replace(self.machine, problems=of_machine).refusing:
             return 8
@@ -114,10 +114,10 @@ def examine(
         machine: This machine.
         request: The request of ``install``; None if it cannot be read.
         torch_index: The base URL of torch's index.
-        gate: The gate for the sources of locks; None if the settings are malformed.
+        gate: The gate that checks the sources of lock files; None if the settings are malformed.
         reporter: Reports progress.
         named: Whether the user named the environment.
-        stamp: The valid stamp of the last verification, if any. It replaces the kernels.
+        stamp: The valid stamp of the last verification, if any. If it passed, no kernels run.
     """
     reading = read_environment(venv, _machine_of(venv, machine))
     evidence = DoctorEvidence(
@@ -130,7 +130,7 @@ def examine(
         torch_index=torch_index,
         gate=gate,
     )
-    # A damaged environment may fail to start because of these findings.
+    # These checks come first, because they may explain why an environment does not start.
     findings = [finding for check in CHECKS for finding in check(evidence)]
     is_damaged = any(one.blocking for one in (*machine.problems, *findings))
     is_last = stamp is not None and stamp.is_passed and not is_damaged
@@ -176,7 +176,7 @@ def refused_request(
     catalog: Catalog,
     words: tuple[str, ...] = (),
 ) -> DoctorFindings:
-    """Yield the reason why ``install`` would select no build, if any.
+    """Report the reason if ``install`` would select no build.
 
     Args:
         machine: The machine. Its own problems are reported elsewhere.
@@ -198,14 +198,14 @@ def refused_request(
 
 
 def _machine_of(venv: Path, machine: Machine) -> Machine:
-    """Return a machine with only the GPUs of an environment."""
+    """Return the machine with only the GPUs that an environment is for."""
     indices = read_origin(venv, machine).gpus
     gpus = [gpu for gpu in machine.gpus if indices is None or gpu.index in indices]
     return replace(machine, gpus=tuple(gpus))
 
 
 def build_faults(evidence: DoctorEvidence) -> DoctorFindings:
-    """Yield the faults of torch's build, without starting it."""
+    """Report faults of torch's build without importing torch."""
     for predicate in (code, driver_floor, idle):
         for entry, message in predicate(evidence).causes.items():
             yield evidence.fault(
@@ -232,7 +232,7 @@ def requirements_unmet(
     evidence: DoctorEvidence,
     python: str,
 ) -> DoctorFindings:
-    """Yield unmet requirements, which block in torch's family.
+    """Report unmet requirements, which are blocking in the torch family.
 
     Args:
         evidence: The environment.
@@ -270,7 +270,7 @@ def requirements_unmet(
 def merge_failures(
     findings: Iterable[Finding], failures: Sequence[Finding]
 ) -> list[Finding]:
-    """Return findings, and the failed checks that they do not explain."""
+    """Add the failed checks that the findings do not explain."""
     causes = {failure.id for failure in failures if failure.id}
     merged = []
     unexplained = list(failures)
@@ -293,7 +293,7 @@ def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _urgency_key(finding: Finding) -> tuple[bool, bool, int]:
-    """Return a key that puts blocking findings and the machine first."""
+    """Return a sort key for findings, most urgent first."""
     is_first = finding.blocking and finding.where == "machine"
     # A lock with a conflict prevents every installation.
     if finding.code == LOCK_IN_CONFLICT:
@@ -302,7 +302,7 @@ def _urgency_key(finding: Finding) -> tuple[bool, bool, int]:
 
 
 def unproven_devices(verdict: Verdict) -> DoctorFindings:
-    """Yield the devices on which no kernel could run."""
+    """Report devices on which no kernel could run."""
     for device in verdict.devices:
         if device.status == "unproven":
             yield Finding(
@@ -354,7 +354,7 @@ def _verify(
     for device in verdict.devices:
         for fault in device.faults:
             fixes = fault.fixes or (more,)
-            # The table suggests doctor, which is already running.
+            # Replace the suggestion to run doctor, which is already running.
             if any(str(fix).startswith("gpuinstall doctor") for fix in fixes):
                 fixes = (evidence.install_advice(),)
                 if torch:

@@ -1,4 +1,4 @@
-"""The causes of an error message, compared with this machine."""
+"""Causes of an error message, checked against this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpuinstall.diagnose.predicates import local_fact
 from gpuinstall.diagnose.reading import LocalReading
 
 CONFIRMED = 0.95
-"""The weight of a cause in the text that this machine confirms."""
+"""The minimum weight of a cause that this machine confirms."""
 _GPU = re.compile(
     r"\b(?:(?:rtx|gtx|radeon rx|arc) ?\w{0,3}\d{3,4}|[abhv][12]00|a10|a40|k80|l4|l40s?|m60|p100|p40|t4|mi[123]\d\d)\b"
 )
@@ -48,12 +48,12 @@ class Refuted(Value):
 
 
 class Explanation(Value):
-    """The causes of a text, the likeliest first, and similar errors."""
+    """Causes of an error message, likeliest first, and similar errors."""
 
     causes: tuple[RecognizedCause, ...]
     refuted: tuple[Refuted, ...]
     confirmed: Mapping[str, str]
-    """The facts that confirm causes, by their IDs."""
+    """The facts that confirm causes, by failure ID."""
     lookalikes: tuple[RecognizedCause, ...]
     reading: LocalReading
     is_elsewhere: bool
@@ -93,10 +93,10 @@ def explain_text(
     reading: LocalReading,
     placeholders: Mapping[str, str] | None = None,
 ) -> Explanation:
-    """Explain a text on this machine.
+    """Explain an error message on this machine.
 
     Args:
-        text: The text.
+        text: The error message, or a log that contains it.
         reading: This machine and an environment.
         placeholders: The environment's names in commands.
     """
@@ -132,7 +132,7 @@ def explain_text(
 def _with_libraries(
     circumstances: Circumstances, reading: LocalReading
 ) -> LocalReading:
-    """Return the reading with the paths of missing libraries in a text."""
+    """Add the local paths of libraries that the text reports as missing."""
     names = set[str]()
     for observation in circumstances.observations:
         if observation.name.startswith(_MISSING):
@@ -148,7 +148,7 @@ def _is_elsewhere(circumstances: Circumstances, reading: LocalReading) -> bool:
     versions = set(_TORCH.findall(text))
     if torch and versions:
         version, _, label = torch.version.partition("+")
-        # A version without a label fits any build.
+        # A version without a local label matches any build.
         if versions.isdisjoint({(version, ""), (version, f"+{label}")}):
             return True
     gpus = set(_GPU.findall(text))
@@ -173,7 +173,7 @@ def _known(reading: LocalReading) -> list[str]:
 
 
 class Comparison(NamedTuple):
-    """The failures of a text, compared with a reading."""
+    """Failures that match a text, checked against a reading."""
 
     left: Sequence[Match]
     refuted: tuple[Refuted, ...] = ()
@@ -181,7 +181,7 @@ class Comparison(NamedTuple):
 
 
 def _compare(matches: Sequence[Match], reading: LocalReading) -> Comparison:
-    """Remove refuted failures, and prefer confirmed ones."""
+    """Remove refuted failures, and prefer confirmed failures."""
     left = []
     deciding = []
     refuted = []
@@ -196,7 +196,7 @@ def _compare(matches: Sequence[Match], reading: LocalReading) -> Comparison:
             deciding.append(match._replace(weight=max(match.weight, CONFIRMED)))
         else:
             refuted.append(Refuted(failure.id, failure.title, fact.message))
-    # A text that names no cause shows the faults of this machine.
+    # If the text shows only symptoms, report the faults of this machine that cause them.
     if not deciding and all(match.failure.is_symptom for match in left):
         for symptom in left:
             for entry in symptom.failure.narrows:

@@ -1,6 +1,6 @@
-"""Facts of a machine that confirm or refute failures.
+"""Predicates that confirm or refute failures on this machine.
 
-The key ``here`` of a failure names a predicate.
+A failure selects its predicate with the key ``here``.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Facts(NamedTuple):
     causes: Mapping[str, str] = {}
     """The messages of confirmed failures."""
     refutation: str = ""
-    """The fact that refutes all other failures; empty if unknown."""
+    """The fact that refutes all other failures, or empty if there is none."""
 
 
 Predicate = Callable[[LocalReading], Facts]
 
 
 def local_fact(failure: Failure, reading: LocalReading) -> LocalFact | None:
-    """Return the fact that confirms or refutes a failure; None if unknown."""
+    """Return the fact that confirms or refutes a failure, if any."""
     for problem in reading.machine.problems:
         if problem.id == failure.id:
             return LocalFact(True, problem.message)
@@ -54,7 +54,7 @@ def _names(gpus: list[Gpu]) -> str:
 
 
 def driver_silent(reading: LocalReading) -> Facts:
-    """Refute faults of a driver that lists every NVIDIA GPU."""
+    """Refute driver faults if the driver lists every NVIDIA GPU."""
     machine = reading.machine
     driver = machine.driver
     gpus = reading.gpus_of("nvidia")
@@ -67,9 +67,9 @@ def driver_silent(reading: LocalReading) -> Facts:
 
 
 def cuda_refuses(reading: LocalReading) -> Facts:
-    """Refute errors of CUDA's start if the probe found none."""
+    """Refute errors of CUDA initialization if the probe found none."""
     problems = reading.machine.problems
-    # Each error of cuInit is a problem.
+    # The probe reports each error of cuInit as a problem.
     if any(one.blocking or one.code == "driver-not-asked" for one in problems):
         return Facts()
     refutation = driver_silent(reading).refutation
@@ -77,14 +77,14 @@ def cuda_refuses(reading: LocalReading) -> Facts:
 
 
 def gpu_in_container(reading: LocalReading) -> Facts:
-    """Refute a container without a GPU if this container has one."""
+    """Refute a missing GPU in a container if this container has one."""
     if reading.machine.environment.container:
         return driver_silent(reading)
     return Facts()
 
 
 def driver_floor(reading: LocalReading) -> Facts:
-    """Compare the driver with the CUDA of torch, or of every build."""
+    """Compare the driver with the CUDA version of torch or all builds."""
     driver, torch, rules = reading.machine.driver, reading.torch, reading.rules
     if not reading.gpus or not driver or not (driver.version or driver.cuda):
         return Facts()
@@ -100,14 +100,14 @@ def driver_floor(reading: LocalReading) -> Facts:
     version = driver.version
     is_570 = version is not None and version.branch in range(570, 580)
     is_blackwell = any(rules.rank(gpu) >= (10, 0) for gpu in reading.gpus)
-    # F02 suggests an older build, which has no code for Blackwell.
+    # F02 suggests an older build, but older builds have no code for Blackwell.
     entry = "F39" if is_570 and is_blackwell else "F02"
     message = f"torch {build.name}: {reason.message}; this machine has {rules.driver}"
     return Facts({entry: message})
 
 
 def driver_525(reading: LocalReading) -> Facts:
-    """Refute the faults of driver 525 with another driver."""
+    """Refute faults specific to driver 525 if another driver is installed."""
     driver = reading.machine.driver
     if driver and driver.version and driver.version.branch not in range(525, 530):
         return Facts(refutation=f"driver {driver.version} is installed here")
@@ -115,7 +115,7 @@ def driver_525(reading: LocalReading) -> Facts:
 
 
 def code(reading: LocalReading) -> Facts:
-    """Compare the code of torch with the GPUs."""
+    """Compare torch's GPU code with the GPUs."""
     torch, gpus, rules = reading.torch, reading.gpus, reading.rules
     if not gpus or torch is None:
         return Facts()
@@ -133,7 +133,7 @@ def code(reading: LocalReading) -> Facts:
             "the error comes from an extension, or from another environment"
         )
     causes = {}
-    # torch runs on the others until a program uses one of these.
+    # torch works on the other GPUs until a program uses an unsupported one.
     if len(without) < len(gpus):
         causes["F40"] = f"torch {build.name} has no code for {_names(without)}"
     listed = " ".join(build.code)
@@ -146,11 +146,11 @@ def code(reading: LocalReading) -> Facts:
 
 
 def _since(first: tuple[int, int], entry: str = "") -> Predicate:
-    """Return a predicate that compares the GPUs with a compute capability.
+    """Return a predicate that refutes faults of older GPUs.
 
     Args:
-        first: The first compute capability without the faults.
-        entry: The failure of older GPUs, if they always have it.
+        first: The lowest compute capability without the faults.
+        entry: The failure that every older GPU has.
     """
 
     def predicate(reading: LocalReading) -> Facts:
@@ -168,7 +168,7 @@ def _since(first: tuple[int, int], entry: str = "") -> Predicate:
 
 
 def idle(reading: LocalReading) -> Facts:
-    """Report GPUs that torch cannot use: a CPU build, or another vendor's."""
+    """Report GPUs that a torch for the CPU or another vendor cannot use."""
     torch = reading.torch
     if torch is None:
         return Facts()
@@ -207,7 +207,7 @@ def companions(reading: LocalReading) -> Facts:
             )
     versions = {"torch": torch.version}
     for package, requirement, version in unmet_requirements(installed, versions):
-        # Only torch's version is compared.
+        # Compare only the required version of torch.
         if version:
             causes[COMPANION_FAULTS[package.name]] = (
                 f"{package.name} {package.version} requires torch{requirement.specifier}, and {version} is installed"
@@ -220,7 +220,7 @@ def companions(reading: LocalReading) -> Facts:
 
 
 def mig(reading: LocalReading) -> Facts:
-    """Refute the faults of MIG without a GPU in MIG mode."""
+    """Refute MIG faults if no GPU is in MIG mode."""
     gpus = reading.gpus_of("nvidia")
     if not gpus or any(gpu.mig for gpu in gpus):
         return Facts()
@@ -228,7 +228,7 @@ def mig(reading: LocalReading) -> Facts:
 
 
 def _of_vendor(vendor: str) -> Predicate:
-    """Return a predicate that refutes the faults of a vendor without a GPU."""
+    """Return a predicate that refutes faults of an absent vendor's GPUs."""
 
     def predicate(reading: LocalReading) -> Facts:
         gpus = reading.machine.gpus
@@ -240,7 +240,7 @@ def _of_vendor(vendor: str) -> Predicate:
 
 
 def _of_platform(*keys: str) -> Predicate:
-    """Return a predicate that refutes the faults of other platforms."""
+    """Return a predicate that refutes faults specific to other platforms."""
 
     def predicate(reading: LocalReading) -> Facts:
         machine = reading.machine

@@ -1,4 +1,4 @@
-"""Files and facts of this machine and an environment."""
+"""Facts about this machine and an environment."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _LOADER_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/cuda/
 
 
 class InstalledTorch(Value):
-    """The torch of an environment."""
+    """The torch that is installed in an environment."""
 
     version: str
     backend: Backend
     build: Build | None = None
-    """The build, with the architectures in its files; None if unknown."""
+    """The build, with the architectures from its files; None if unknown."""
 
 
 class LocalReading(Value):
@@ -46,24 +46,24 @@ class LocalReading(Value):
     torch: InstalledTorch | None = None
     environ: Mapping[str, str] = field(default_factory=os.environ.copy)
     libraries: Mapping[str, str | None] = {}
-    """The libraries in question, with their paths; None if not found."""
+    """Paths of libraries that an error message mentions; None if not found."""
 
     catalog: Catalog = field(default_factory=known_catalog)
 
     @property
     def by_name(self) -> Mapping[str, InstalledPackage]:
-        """The packages by name."""
+        """The installed packages by name."""
         return {package.name: package for package in self.packages}
 
     @cached_property
     def rules(self) -> Rules:
-        """The rules of the vendor that torch is for."""
+        """The rules of the vendor that torch was built for."""
         kinds = (self.torch.backend.kind,) if self.torch else ()
         return rules_for(self.machine, self.catalog, kinds)
 
     @property
     def gpus(self) -> list[Gpu]:
-        """The GPUs that torch is for."""
+        """The GPUs of the vendor that torch was built for."""
         return self.gpus_of(self.rules.vendor)
 
     def gpus_of(self, vendor: str) -> list[Gpu]:
@@ -72,7 +72,7 @@ class LocalReading(Value):
         return [gpu for gpu in machine.gpus if vendor_of(gpu, machine) == vendor]
 
     def find_torch(self, version: str, backend: Backend) -> InstalledTorch:
-        """Return a torch with its build in the catalog, if any."""
+        """Return an installed torch with its build, if the catalog has it."""
         serving = self.catalog.serving(backend.kind)
         with suppress(InvalidVersion):
             public = Version(Version(version).public)
@@ -82,9 +82,9 @@ class LocalReading(Value):
         return InstalledTorch(version, backend)
 
     def find_library(self, name: str) -> str | None:
-        """Return the path of a library in the environment or system."""
+        """Return the path of a library in the environment or on the system."""
         for folder in packages_folders(self.venv):
-            # The folders of torch, of NVIDIA's wheels, and of auditwheel.
+            # torch, NVIDIA's wheels, and auditwheel use these folders.
             for pattern in ("torch/lib", "nvidia/*/lib", "*.libs"):
                 for path in folder.glob(f"{pattern}/{name}"):
                     return str(path)
@@ -102,7 +102,7 @@ def read_environment(venv: Path, machine: Machine) -> LocalReading:
 
 
 def _read_torch(reading: LocalReading) -> InstalledTorch | None:
-    """Read the version and architectures of torch, else its metadata."""
+    """Read torch's version and architectures from its files or metadata."""
     for folder in packages_folders(reading.venv):
         text = ""
         with suppress(OSError, ValueError):
@@ -111,19 +111,19 @@ def _read_torch(reading: LocalReading) -> InstalledTorch | None:
         if version:
             torch = reading.find_torch(version, torch_backend(version, toolkit))
             code = _architectures(folder)
-            # The list in torch's own library is more exact than the catalog.
+            # The list in torch's own library is more precise than the catalog.
             if torch.build and code:
                 return replace(torch, build=replace(torch.build, code=code))
             return torch
     package = reading.by_name.get("torch")
-    # Without a label, the backend is unknown.
+    # Without a local version label, the backend is unknown.
     if package is None or "+" not in package.version:
         return None
     return reading.find_torch(package.version, torch_backend(package.version, None))
 
 
 def _architectures(folder: Path) -> tuple[str, ...]:
-    """Return the architectures in torch's own library, if it has any."""
+    """Return the architectures that torch's own library lists, if any."""
     for name in LISTING_LIBRARIES:
         with suppress(OSError, ValueError), open_regular(folder / name) as file:
             return read_flags(iter(lambda: file.read(_MIB), b""))

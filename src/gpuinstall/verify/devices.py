@@ -1,4 +1,4 @@
-"""Devices to verify, and devices that cannot be tested."""
+"""Devices to verify, including devices that cannot be tested."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class DeviceTarget(Value):
-    """Device of one child process."""
+    """Device that one child process tests."""
 
     index: int
     name: str
     device: str
-    """torch's name of the device, or "all" or "none"."""
+    """torch's name for the device, or "all" or "none"."""
 
     visible: tuple[str, ...] = ()
     """The GPUs that the child can see."""
@@ -34,12 +34,12 @@ class DeviceTarget(Value):
     """The vendor of the GPU; None hides the GPUs of all vendors."""
 
     unproven: str | None = None
-    """The reason why it cannot be tested, if any."""
+    """The reason why the device cannot be tested, if any."""
     kind: DeviceKind = "gpu"
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that show the child only these GPUs."""
+        """Environment variables that show the child only these GPUs."""
         variables: dict[str, str] = {}
         names = ",".join(self.visible)
         for vendor in self._vendors:
@@ -50,7 +50,7 @@ class DeviceTarget(Value):
 
     @property
     def misleading(self) -> frozenset[str]:
-        """The variables that would hide these GPUs or change results."""
+        """Variables that would hide these GPUs or change results."""
         return frozenset[str]().union(*(vendor.misleading for vendor in self._vendors))
 
     @property
@@ -73,7 +73,7 @@ class DeviceTarget(Value):
         checks: Iterable[CheckResult] = (),
         unproven: str | None = None,
     ) -> Device:
-        """Return the tested device."""
+        """Return the device with the results of its checks."""
         return Device(self.index, self.name, tuple(checks), unproven, self.kind)
 
 
@@ -91,7 +91,7 @@ def device_targets(
 
     Args:
         machine: The machine.
-        kind: The kind of GPU that torch supports. Without any, the GPUs of other vendors are returned.
+        kind: The kind of GPU that torch supports. If the machine has none of this kind, all GPUs are returned.
         gpus: The requested indices; None for all.
         environ: The environment variables, in which a scheduler may limit the GPUs.
     """
@@ -109,7 +109,7 @@ def device_targets(
     if targets:
         return tuple(served or targets)
     if machine.refusing:
-        # Its driver cannot show the GPU.
+        # A faulty driver may not list the GPU.
         reason = machine.refusing[0].message
         return (DeviceTarget(0, "GPU", "none", unproven=reason),)
     reason = "this machine has no GPU that torch can use"
@@ -134,7 +134,7 @@ def _target(part: GpuPart, vendor: str) -> DeviceTarget:
 
 
 def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:
-    """Return the target for all whole GPUs; MIG devices see no peer."""
+    """Return one target for all GPUs without MIG devices."""
     whole = [
         target
         for target in targets

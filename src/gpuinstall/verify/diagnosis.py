@@ -1,4 +1,4 @@
-"""Causes and fixes of the failed checks in a child's report. Pure."""
+"""Causes and fixes of failed checks in a child's report. Pure."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ class VerificationContext(Value):
     python: Path
     torch: FoundTorch
     altered: tuple[str, ...] = ()
-    """The modified files of torch, searched only if its import fails."""
+    """The modified files of torch, determined only if its import fails."""
 
     def failed(
         self, name: str, message: str, entry: str | None = None, **words: str
     ) -> CheckResult:
-        """Return a failed check with the fixes and id of a failure.
+        """Return a failed check with the ID and fixes of its failure.
 
         Args:
-            name: The check.
-            message: The failure. A problem's own text in it selects its entry.
-            entry: Otherwise the id of a failure, or the code of a problem.
-            words: The placeholders of the fixes.
+            name: The name of the check.
+            message: The error message. If it contains a problem's own text, that problem determines the ID and fixes.
+            entry: The ID of a failure or the code of a problem, used otherwise.
+            words: The values of placeholders in the fixes.
         """
         closest = code_told(message) or entry
         problem = load_problems().get(closest or "")
@@ -82,7 +82,7 @@ def diagnose(
     report: KernelReport,
     context: VerificationContext,
 ) -> Device:
-    """Return the device of a child's report.
+    """Return a device with the diagnosed checks of a child's report.
 
     Args:
         target: The device.
@@ -123,7 +123,7 @@ def _failed_check(
 ) -> CheckResult:
     message = _message(record, report, context)
     entry = None
-    # If a file is missing, the error names the library that needs it instead of the cause.
+    # If a file is missing, the error mentions the library that needs it, which is not the cause.
     if not context.altered and ABSENT not in record.evidence:
         text = f"{message}\n{record.evidence}"
         entry = _cause(record.name, text, target, report, context)
@@ -152,7 +152,7 @@ def _message(
 
 
 def _numpy_error(text: str) -> str | None:
-    """Return NumPy's error, which follows its advice."""
+    """Return NumPy's original error, which follows its long advice."""
     lines = text.partition("Original error was:")[2].strip().splitlines()
     return f"{NO_NUMPY}: {lines[0]}" if lines else None
 
@@ -164,17 +164,17 @@ def _cause(
     report: KernelReport,
     context: VerificationContext,
 ) -> str | None:
-    """Return the failure of a check, by its text, else by check and device.
+    """Return the failure that a check's text matches, or its usual failure.
 
     Args:
-        name: The check.
+        name: The name of the check.
         text: The message, and the output of the child.
         target: The device.
         report: The child's report.
         context: The environment and the machine.
     """
     known = next((cause.id for cause in classify(text, context.machine)), None)
-    # torch has passed, so that its own failures are no cause.
+    # torch has passed its checks, so its failures cannot be the cause.
     if report.program:
         usual = program_check(report.program, target.device).cause
         if NO_KERNEL in text or NO_LIBRARY in text:
@@ -185,14 +185,14 @@ def _cause(
             return "F37"
         rules = rules_for(context.machine, load_catalog(), (context.torch.kind or "",))
         return rules.no_code_cause(report.architectures, target.gpu)
-    # The imported torch is the environment's own, as was checked before.
+    # The environment's own torch was imported, so no other torch shadows it.
     if name == "import" and known == SHADOWED:
         known = None
     return known or USUAL_CAUSES.get(name)
 
 
 def wrong_build(target: DeviceTarget, context: VerificationContext) -> Device:
-    """Fail a GPU that the CPU build, or another vendor's, does not use."""
+    """Fail a GPU if torch is a build for the CPU or another vendor."""
     backend = context.torch.backend
     is_for_cpu = backend == CPU
     kind = "CPU" if is_for_cpu else backend

@@ -1,4 +1,4 @@
-"""Files of torch, tested programs, and their dependencies."""
+"""Files of torch, the tested programs, and their dependencies."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from gpuinstall.verify.interpreter import FoundTorch
 
 _ROOTS = (TORCH, "numpy")
-"""A check of torch uses NumPy, which torch does not require."""
+"""NumPy is included because a check of torch uses it without requiring it."""
 
 _MODULE = re.compile(r"(\w+)/__init__\.py")
 _LIBRARY = re.compile(r"\.(so|dll|pyd|dylib)(\.|$)")
 _PLUGINS = "[torch.backends]"
-"""The entry points of any package that ``import torch`` loads."""
+"""The entry points that ``import torch`` loads from any package."""
 
 
 def take_stamp(venv: Path) -> Stamp:
@@ -73,11 +73,11 @@ def take_stamp(venv: Path) -> Stamp:
 def _loaded_with_torch(
     packages: Iterable[InstalledPackage], startup: Iterable[str]
 ) -> Iterator[str]:
-    """Yield packages that torch or Python loads without a requirement.
+    """Yield packages that torch or Python loads without requiring them.
 
     Args:
         packages: The packages of the environment.
-        startup: The files that Python runs at its start. A .pth file may import a module of its package.
+        startup: The files that Python runs at startup. A .pth file may import a module of its package.
     """
     names = {path.rpartition("-packages/")[2] for path in startup}
     for package in packages:
@@ -127,8 +127,8 @@ def _stamps(paths: Iterable[str], root: Path) -> dict[str, FileStamp]:
 def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
     """Return the package of each module to verify with torch, by module.
 
-    They belong to the torch family, are known programs, or link torch. The installed records are read, and nothing is
-    imported.
+    These packages belong to the torch family, have their own check, or are native and require torch. Only installed
+    metadata is read, and nothing is imported.
 
     Args:
         folders: The folders of packages on an interpreter's path.
@@ -142,7 +142,7 @@ def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
 
 
 def _tested_modules(package: InstalledPackage, known: Collection[str]) -> list[str]:
-    """Return the modules of a package to verify, from its row or its name."""
+    """Return the modules to verify from a row, or the main module."""
     modules = [
         row.module for row in PROGRAMS if re.fullmatch(row.package, package.name)
     ]
@@ -153,11 +153,11 @@ def _tested_modules(package: InstalledPackage, known: Collection[str]) -> list[s
 
 
 def _main_module(package: InstalledPackage) -> str:
-    """Return the module with the package's name, else its first module."""
+    """Return the module named after the package, or its first module."""
     matches = (_MODULE.fullmatch(file.path) for file in package.files)
     modules = [match[1] for match in matches if match]
     modules.sort(key=lambda module: canonicalize_name(module) != package.name)
-    # A single file: .dist-info has its exact name.
+    # The package is a single file, and the .dist-info folder has its exact name.
     name, _, _ = package.record.name.partition("-")
     return modules[0] if modules else name
 
@@ -166,8 +166,8 @@ def altered_files(torch: FoundTorch, names: Collection[str]) -> Iterator[str]:
     """Yield the missing and modified files of packages.
 
     Args:
-        torch: The torch in the same folder of packages.
-        names: The packages.
+        torch: The torch in the same site-packages folder.
+        names: The names of the packages.
     """
     if torch.torch is None:
         return
@@ -175,7 +175,7 @@ def altered_files(torch: FoundTorch, names: Collection[str]) -> Iterator[str]:
     for package in read_packages([site]):
         if package.name not in names:
             continue
-        # Files that the installer wrote have no digest.
+        # Files that the installer generated have no digest.
         digests = {file.path: file.digest for file in package.files if file.digest}
         for path, digest in digests.items():
             found = ""

@@ -1,6 +1,6 @@
 """The torch that an interpreter finds, isolated and as a user starts it.
 
-torch is not imported.
+This module locates torch without importing it.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ class FoundTorch(Value):
     """The torch that an interpreter would import."""
 
     python: str
-    """The interpreter's version."""
+    """The version of Python."""
 
     venv: bool
     torch: str | None = None
-    """Its file."""
+    """The file of the torch module."""
 
     version: str | None = None
     toolkit: Backend | None = None
-    """The backend of the vendor's toolkit in its ``version.py``, if any."""
+    """The backend from the toolkit in torch's ``version.py``, if any."""
 
     path: tuple[str, ...] = ()
-    """The interpreter's path."""
+    """The interpreter's ``sys.path``."""
 
     @property
     def backend(self) -> Backend | None:
-        """The backend by version, else by toolkit; None without torch."""
+        """The backend of torch by version or toolkit; None without torch."""
         if self.version is None:
             return None
         return torch_backend(self.version, self.toolkit)
 
     @property
     def kind(self) -> str | None:
-        """The kind of its backend."""
+        """The kind of torch's backend."""
         return self.backend and self.backend.kind
 
 
@@ -62,19 +62,19 @@ class Interpreter(Value):
     """Result of inspecting an interpreter twice."""
 
     isolated: FoundTorch
-    """With ``python -I``."""
+    """The result of ``python -I``."""
 
     plain: FoundTorch
-    """As a user's program starts it; if that fails, ``isolated``."""
+    """The result without ``-I``; if that fails, ``isolated``."""
 
     start_error: str | None = None
-    """The reason why it does not start without ``-I``, if any."""
+    """The reason why the interpreter does not start without ``-I``, if any."""
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The flag that isolates a verification.
+        """The interpreter flags that isolate a verification.
 
-        There is none if an interpreter outside a venv finds torch only without it.
+        They are empty if an interpreter outside a venv finds torch only without ``-I``.
         """
         if self.isolated.torch is None and not self.isolated.venv:
             return ()
@@ -87,7 +87,7 @@ class Interpreter(Value):
 
     @property
     def shadow(self) -> str | None:
-        """Another torch that a program started here would import, if any."""
+        """Another torch that a program in this folder would import, if any."""
         torch = self.plain.torch
         return None if torch == self.tested.torch else torch
 
@@ -95,21 +95,21 @@ class Interpreter(Value):
 def inspect_interpreter(python: Path) -> Interpreter:
     """Find the torch of an interpreter; raise UsageError if it fails."""
     isolated_look = (python, "-I", "-B", LOOK)
-    # ``python -c`` puts the working folder on the path.
+    # ``python -c`` adds the working folder to sys.path.
     plain_look = (python, "-B", "-c", LOOK.read_text(encoding="utf-8"))
-    # Most of the time is Python's start, so both start at once.
+    # Starting Python takes most of the time, so both run in parallel.
     with ThreadPoolExecutor(2) as pool:
         isolated = pool.submit(answer_of, FoundTorch, isolated_look)
         plain = pool.submit(answer_of, FoundTorch, plain_look)
     try:
         return Interpreter(isolated.result(), plain.result())
     except UsageError as error:
-        # If it does not start with -I either, this raises the error.
+        # This raises the error if the interpreter does not start with -I either.
         return Interpreter(isolated.result(), isolated.result(), start_error=error.why)
 
 
 def answer_of(kind: type[_Answer], argv: Sequence[str | Path]) -> _Answer:
-    """Run one of gpuinstall's scripts, and read the report that it prints.
+    """Run one of gpuinstall's scripts, and parse the report that it prints.
 
     Args:
         kind: The type of the report.
@@ -123,7 +123,7 @@ def answer_of(kind: type[_Answer], argv: Sequence[str | Path]) -> _Answer:
         done = process.ask(argv)
     except OSError as error:
         raise _unusable(python, error.strerror or str(error)) from None
-    # A start-up file of the environment may print more lines.
+    # The environment's startup files may print more lines.
     answers = json_lines(done, MARK)
     if answers:
         with suppress(ValueError):
@@ -141,9 +141,9 @@ def _unusable(python: Path, reason: str) -> UsageError:
 
 
 def interference(interpreter: Interpreter) -> Finding | None:
-    """Return the finding that a program in this folder imports another torch.
+    """Return a finding if programs in this folder import another torch.
 
-    Its evidence is the path of that torch.
+    The evidence is the path of that torch.
     """
     reason = interpreter.start_error
     if reason:
@@ -162,7 +162,7 @@ def interference(interpreter: Interpreter) -> Finding | None:
 
 
 def _shadowed(shadow: str) -> Finding:
-    """Return the finding about another torch, by its place on the path."""
+    """Return a finding about another torch, depending on its location."""
     top = Path(shadow)
     if top.name == "__init__.py":
         top = top.parent

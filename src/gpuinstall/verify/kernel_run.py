@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gpuinstall.verify.devices import DeviceTarget
 
 KERNELS = Path(__file__).parent / "kernels"
-# No package has this name. ``kernels`` is a package that programs import.
+# The name gpuinstall_kernels is unique. Programs import another package that is called kernels.
 LAUNCH = """
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -40,11 +40,11 @@ main()
 """
 LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH")
 KERNEL_SECONDS = {"quick": 300.0, "deep": 900.0, "bench": 1200.0}
-"""The limits allow for compiling PTX, and for imports from a network."""
-# A child exits by itself at its limit, and reports its position. After this time, it is killed.
+"""The limits allow for PTX compilation and imports from a network."""
+# At its limit, a child prints its call trace and exits. If it does not, it is killed after this time.
 GRACE = 15.0
 INTERPRETING = ("TRITON_INTERPRET", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
-"""The variables that run kernels in Python instead of compiling them."""
+"""Environment variables that disable the compilation of kernels."""
 
 
 class KernelReport(Value):
@@ -58,11 +58,11 @@ class KernelReport(Value):
     """The reason why the device could not be tested, if any."""
 
     loader_settings: str = ""
-    """The loader's variables that make it fail, with their values."""
+    """Variables of the loader, if the checks pass only without them."""
 
     hung: bool = False
     program: str | None = None
-    """The tested module, if it is not torch."""
+    """The tested module, or None if it is torch."""
 
     @property
     def failed(self) -> bool:
@@ -79,15 +79,15 @@ class KernelRun(Value):
     """The table of checks: quick, deep, or bench."""
 
     program: str | None = None
-    """The module to test instead, if any."""
+    """The module to test instead of torch, if any."""
 
     @property
     def seconds(self) -> float:
-        """The time limit of a child. Programs have the one of quick checks."""
+        """The time limit of a child. Programs get the quick limit."""
         return KERNEL_SECONDS["quick" if self.program else self.work]
 
     def run_all(self, targets: Sequence[DeviceTarget]) -> list[KernelReport]:
-        """Run a child per device, all at once.
+        """Run one child per device, in parallel.
 
         Failed children run again without the loader's variables, which may be the cause.
         """
@@ -96,7 +96,7 @@ class KernelRun(Value):
         settings = " ".join(f"{name}={os.environ[name]}" for name in present)
         if not settings:
             return reports
-        # A child that hung would take its whole limit again.
+        # A child that hung would use its full time limit again.
         suspects = [
             number
             for number, report in enumerate(reports)
@@ -145,7 +145,7 @@ class KernelRun(Value):
 
 
 def _temporary_folder() -> dict[str, str]:
-    """Return the folder for compiled code, because /tmp is often noexec."""
+    """Return a TMPDIR for compiled code, because /tmp is often noexec."""
     folder = own_cache_folder() / "temporary"
     with suppress(InstallationError):
         make_private_folder(folder)
@@ -154,7 +154,7 @@ def _temporary_folder() -> dict[str, str]:
 
 
 def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
-    """Read a child's report. An unfinished check is the one that failed."""
+    """Parse a child's report. An unfinished check counts as failed."""
     records = []
     facts: dict[str, Any] = {}
     last = "start"

@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 
 USED = ("gpu", "used")
-"""The property of a test that ran on a GPU, which pytest-xdist transfers."""
+"""The property of tests that ran on a GPU. pytest-xdist transfers it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,9 +45,9 @@ def allocations() -> int:
 
 
 class GpuRequirement:
-    """Hooks that check every test and the run.
+    """Hooks that check every test and the whole run.
 
-    GPU memory of other processes is not counted.
+    GPU memory that other processes allocate is not counted.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class GpuRequirement:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Count allocations before the fixtures of a test run."""
+        """Count allocations before a test's fixtures run."""
         self.before = allocations()
 
     @pytest.hookimpl(wrapper=True)
@@ -85,7 +85,7 @@ class GpuRequirement:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail a run in which no test used a GPU, except in a worker."""
+        """Fail a run in which no test used a GPU, except in xdist workers."""
         is_worker = hasattr(session.config, "workerinput")
         only_collects = session.config.getoption("collectonly")
         if self.used or is_worker or only_collects:

@@ -1,4 +1,4 @@
-"""Verification of an environment: inspect it, and run a child per device."""
+"""Verification of an environment by one child process per device."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 SILENT = Reporter()
 
 PROGRAMS_AT_ONCE = 4
-"""The maximum of parallel programs, which need gigabytes each."""
+"""The maximum number of parallel programs, each of which needs gigabytes."""
 
 
 class Verification(Value):
-    """Environment to verify, with its devices."""
+    """Environment to verify, and its devices."""
 
     interpreter: Interpreter
     context: VerificationContext
@@ -63,7 +63,7 @@ class Verification(Value):
 
     @property
     def is_for_cpu(self) -> bool:
-        """Whether it is tested on the CPU."""
+        """Whether the environment is tested on the CPU."""
         return self.targets == (CPU_TARGET,)
 
 
@@ -82,8 +82,8 @@ def verify_environment(
         python: The interpreter.
         machine: This machine.
         origin: The target of the environment; None reads its marker.
-        deep: Whether to run further checks and compare files with their installed hashes.
-        surroundings: Whether another torch that a program in this folder would import is a fault instead of a warning.
+        deep: Whether to run further checks, and compare files with their recorded hashes.
+        surroundings: Whether to fail instead of warn if a program in this folder would import another torch.
         reporter: Receives the progress.
 
     Raises:
@@ -109,7 +109,7 @@ def verify_environment(
         names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
         message = f"the environment was made for the CPU, as requested, and does not use {names}"
         reporter.warn(message)
-    # The verification is isolated, but a user's programs are not.
+    # The verification runs in isolated mode, but the user's programs do not.
     interfering = interference(verification.interpreter)
     if interfering and surroundings:
         checks.append(_surroundings_check(interfering, verification.context))
@@ -126,7 +126,7 @@ def verify_programs(
     origin: Origin,
     reporter: Reporter,
 ) -> Verdict:
-    """Test only some programs, in an environment with a verified torch.
+    """Test only some programs in an environment whose torch is verified.
 
     Args:
         programs: The modules of the programs.
@@ -150,7 +150,7 @@ def measure(
     origin: Origin,
     reporter: Reporter,
 ) -> tuple[Device, ...]:
-    """Measure the speed of an environment, as the messages of checks.
+    """Measure the speed of an environment, as messages of its checks.
 
     Args:
         python: The interpreter.
@@ -161,7 +161,7 @@ def measure(
     verification = _prepare(python, machine, origin, reporter, work="bench")
     measured = []
     for target in verification.targets:
-        # Sequentially: devices share the bus and the processor.
+        # Run sequentially, because devices share the bus and the processor.
         measured += _check_torch(verification, [target])[0]
     return tuple(measured)
 
@@ -195,7 +195,7 @@ def _prepare(
 def _check_torch(
     verification: Verification, targets: Sequence[DeviceTarget]
 ) -> tuple[list[Device], Sequence[KernelReport]]:
-    """Run the checks of torch on some devices."""
+    """Run torch's checks on devices."""
     context = verification.context
     names = [target.name for target in targets if target.unproven is None]
     if names:
@@ -204,7 +204,7 @@ def _check_torch(
         )
     reports = verification.run.run_all(targets)
     if any(report.architectures is None for report in reports):
-        # If a file is missing, the error of the import does not name the cause.
+        # The error of the import does not mention a missing file that caused it.
         context = replace(
             context, altered=tuple(altered_files(context.torch, {"torch"}))
         )
@@ -237,7 +237,7 @@ def _leaves_idle(verification: Verification) -> bool:
         VENDORS[target.vendor].kind for target in verification.targets if target.vendor
     }
     if not kinds:
-        # If the driver hides the GPUs, their vendor is unknown.
+        # If the driver lists no GPU, the vendor is unknown.
         kinds = {vendor.kind for vendor in VENDORS.values()} - {CPU.kind}
     return verification.context.torch.kind not in {None, *kinds}
 
@@ -247,12 +247,12 @@ def _verdict(
     devices: Sequence[Device],
     reports: Sequence[KernelReport] = (),
 ) -> Verdict:
-    """Return the verdict about the devices.
+    """Return the verdict for the tested devices.
 
     Args:
         verification: The environment and its devices.
         devices: The tested devices.
-        reports: The reports about torch.
+        reports: The reports of torch's checks.
     """
     torch = verification.context.torch
     architectures = (report.architectures for report in reports)
@@ -280,18 +280,18 @@ def check_programs(
     verification: Verification,
     modules: Collection[str],
 ) -> list[Device]:
-    """Add the check of each module on every device that has not failed.
+    """Add the check of each module to every device that has not failed.
 
-    Each runs in its own process. Without a testable device, modules are only imported.
+    Each check runs in its own process. On a device that cannot be tested, modules are only imported.
 
     Args:
-        devices: The devices with the checks of torch, in the order of the targets.
+        devices: The devices with torch's checks, in the order of the targets.
         verification: The environment and its devices.
         modules: The modules of the programs.
     """
     testable: dict[int, DeviceTarget] = {}
     for number, device in enumerate(devices):
-        # If torch does not work, no program works.
+        # No program works if torch fails.
         if device.status == "failed":
             continue
         target = verification.targets[number]
@@ -300,7 +300,7 @@ def check_programs(
         testable[number] = target
     tested = list(devices)
     runs = [replace(verification.run, program=module) for module in modules]
-    # Two processors per child, of those available to this process.
+    # Allow two available processors per child.
     at_once = min(PROGRAMS_AT_ONCE, _processors() // (2 * len(testable) or 1))
 
     def run_program(program: KernelRun) -> list[KernelReport]:
@@ -310,7 +310,7 @@ def check_programs(
         results = list(pool.map(run_program, runs))
     for program, reports in zip(runs, results, strict=True):
         if at_once > 1 and any(report.unproven for report in reports):
-            # A GPU in exclusive mode, or with little free memory, may allow only one process.
+            # Run again alone, because an exclusive or nearly full GPU may allow only one process.
             reports[:] = run_program(program)
         for (number, target), report in zip(testable.items(), reports, strict=True):
             checks = check_results(target, report, verification.context)
@@ -323,7 +323,7 @@ def _with_all_gpus(devices: list[Device], verification: Verification) -> list[De
     target = all_gpus_target(verification.targets)
     if target is None:
         return devices
-    # The result of the single child applies to each GPU.
+    # One child tests all GPUs, and its result applies to each.
     (report,) = verification.run.run_all([target])
     checks = [
         check
@@ -348,7 +348,7 @@ def _file_checks(verification: Verification) -> Iterator[CheckResult]:
 def _surroundings_check(
     interfering: Finding, context: VerificationContext
 ) -> CheckResult:
-    """Return a failed check about another torch on the path."""
+    """Return a failed check for a finding of ``interference``."""
     path = interfering.evidence or ""
     return context.failed(
         "surroundings",

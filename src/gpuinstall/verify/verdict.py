@@ -1,4 +1,4 @@
-"""Result of a verification, the document ``gpuinstall.verdict/1``."""
+"""Result of a verification (document ``gpuinstall.verdict/1``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERDICT_SCHEMA = "gpuinstall.verdict/1"
 MACHINE = "machine"
 
 DeviceKind = Literal["gpu", "cpu", "none"]
-"""``none`` is the missing GPU of a machine without one."""
+"""The kind of a device. ``none`` represents a missing GPU."""
 VerdictStatus = Literal["passed", "failed", "unproven"]
 
 
@@ -27,7 +27,7 @@ class Device(Value):
     name: str
     checks: tuple[CheckResult, ...] = ()
     unproven: str | None = None
-    """The reason why it could not be tested, if any."""
+    """The reason why the device could not be tested, if any."""
     kind: DeviceKind = "gpu"
 
     @property
@@ -35,14 +35,14 @@ class Device(Value):
         """``failed`` outranks ``unproven``, which outranks ``passed``."""
         if any(check.status == "failed" for check in self.checks):
             return "failed"
-        # Without any check, nothing was verified.
+        # A device without checks was not verified.
         if self.unproven or not self.checks:
             return "unproven"
         return "passed"
 
     @property
     def label(self) -> str:
-        """The short name: a GPU's index, or the CPU's name."""
+        """The short name, such as ``GPU 0`` or ``CPU``."""
         return f"GPU {self.index}" if self.kind == "gpu" else self.name
 
     @property
@@ -58,7 +58,7 @@ class Device(Value):
 
     @property
     def faults(self) -> tuple[Finding, ...]:
-        """The failed checks by cause, or by message if it is unknown."""
+        """The failed checks, grouped by cause, or by message if unknown."""
         groups: dict[str, list[CheckResult]] = {}
         for check in self.checks:
             if check.status == "failed":
@@ -77,12 +77,12 @@ class Device(Value):
         }
 
     def with_checks(self, checks: Iterable[CheckResult]) -> Device:
-        """Return the same device with further checks."""
+        """Return the device with additional checks."""
         return replace(self, checks=(*self.checks, *checks))
 
 
 def _fault(group: Sequence[CheckResult]) -> Finding:
-    """Return the finding of checks with one cause."""
+    """Return one finding for failed checks with the same cause."""
     first = group[0]
     names = ", ".join(check.name for check in group)
     return Finding(
@@ -96,7 +96,7 @@ def _fault(group: Sequence[CheckResult]) -> Finding:
 
 
 class VerifiedEnvironment(Value):
-    """The environment that was tested."""
+    """Environment that was tested."""
 
     python: str | None = None
     torch: str | None = None
@@ -104,7 +104,7 @@ class VerifiedEnvironment(Value):
     """The tag of torch's backend."""
 
     architectures: tuple[str, ...] = ()
-    """The architectures of the build."""
+    """The GPU architectures of the build."""
 
 
 class Verdict(Value):
@@ -137,7 +137,7 @@ class Verdict(Value):
         )
 
     def refused_by(self, fault: Finding) -> Verdict:
-        """Return the verdict with a fault of the machine on every device."""
+        """Add a fault of the machine to every device."""
         check = CheckResult(
             MACHINE, "failed", 0.0, fault.message, id=fault.id, fixes=fault.fixes
         )
@@ -148,7 +148,7 @@ class Verdict(Value):
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Verdict:
-        """Read a Verdict document. It has no reasons for unproven devices."""
+        """Read a Verdict document. Reasons for unproven devices are lost."""
         devices = []
         for device in document["devices"]:
             checks = tuple(
@@ -188,7 +188,7 @@ def with_programs(
         new_checks[tested_device.index, tested_device.name] = checks
     devices = []
     for device in verdict["devices"]:
-        # A program's check is called PACKAGE-WORD.
+        # The name of a program's check is PACKAGE-WORD.
         checks = [
             check
             for check in device["checks"]

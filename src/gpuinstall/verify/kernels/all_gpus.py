@@ -1,4 +1,4 @@
-"""Checks that need all GPUs at once: peer copies and an all-reduce."""
+"""Checks that need all GPUs at once: peer copies and all-reduce."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE = timedelta(seconds=60)
 
 
 def all_reduce(context: CheckContext) -> None:
-    """A sum over all GPUs, one process each (NCCL; gloo on the CPU)."""
+    """Check an all-reduce over all GPUs, with one NCCL process each."""
     distributed = context.torch.distributed
     if not distributed.is_available() or not distributed.is_nccl_available():
         raise Skip("this build has no NCCL")
@@ -23,7 +23,7 @@ def all_reduce(context: CheckContext) -> None:
     except Exception as error:
         if context.gpus > 1:
             raise
-        # A process without a network, or with 64 MB of shared memory, does not indicate a broken GPU.
+        # A missing network, or only 64 MB of shared memory, is not a fault of the GPUs.
         message = f"NCCL does not work for one process: {first_line(error)}"
         raise Skip(message) from None
 
@@ -33,12 +33,12 @@ def sum_over(
     backend: str,
     world: int,
 ) -> None:
-    """Sum over ``world`` forked processes.
+    """Check an all-reduce over ``world`` forked processes.
 
     Args:
         context: The context of the check.
         backend: ``nccl``, or ``gloo`` on the CPU.
-        world: The number of processes; with NCCL, one for each GPU.
+        world: The number of processes. NCCL has one per GPU.
     """
     processes = context.torch.multiprocessing
     with socket.socket() as free:
@@ -62,10 +62,10 @@ def _sum_in_process(
     world: int,
     address: str,
 ) -> None:
-    """Sum one number per process; raise Wrong if the total is incorrect.
+    """Sum one number per process, and raise Wrong if the total is incorrect.
 
     Args:
-        rank: The number of this process, and of its GPU.
+        rank: The number of this process and its GPU.
         torch: The module, imported before the fork.
         backend: The backend of the process group.
         world: The number of processes.
@@ -91,7 +91,7 @@ def _sum_in_process(
 
 
 def peers(context: CheckContext) -> str:
-    """Copies between all GPUs, directly if possible, without changes."""
+    """Check copies between all pairs of GPUs, direct if possible."""
     torch = context.torch
     count = torch.cuda.device_count()
     if count < 2:

@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 def seconds_of(context: CheckContext, call: Callable[[], Any]) -> float:
-    """Return the median seconds of a call, which torch repeats."""
+    """Return the median time of a repeated call in seconds."""
     timer = import_module("torch.utils.benchmark").Timer(
         "call()",
         timer=partial(_now, context),
@@ -33,7 +33,7 @@ def _now(context: CheckContext) -> float:
 
 
 def product(dtype: str, context: CheckContext) -> float:
-    """TFLOP/s of a square matrix product."""
+    """Return the TFLOP/s of a square matrix product."""
     if dtype == "bfloat16":
         context.require_capability(8, 0, dtype)
     torch = context.torch
@@ -47,7 +47,7 @@ def copy(
     target: str,
     context: CheckContext,
 ) -> float:
-    """GB/s from one memory to another, or of reads and writes within one."""
+    """Return the GB/s of a copy. Within one memory, it reads and writes."""
     torch = context.torch
     size = (256 if context.on_gpu else 64) * MIB
     places: dict[str, dict[str, Any]] = {
@@ -63,7 +63,7 @@ def copy(
 
 
 def resnet50(context: CheckContext) -> float:
-    """Images per second of a forward and backward pass through ResNet-50."""
+    """Return images per second of a ResNet-50 forward and backward pass."""
     try:
         models = import_module("torchvision.models")
     except ImportError as error:
@@ -84,7 +84,7 @@ def _measure(
 
     Args:
         name: The name of the check.
-        run: Return the measured number.
+        run: The function that returns the measured number.
         unit: The unit of the number.
         where: The kinds of device that it applies to.
     """

@@ -1,4 +1,4 @@
-"""Checks, their context, their outcomes, and their tolerances."""
+"""Checks with their context, outcomes, and tolerances."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ EPSILON = {
     "float64": 2.0**-52,
     "float32": 2.0**-23,
     "float16": 2.0**-10,
-    # Half of its step, the rounding error. Sums use another type, and twice as much would hide a lost term.
+    # Half of the machine epsilon, which is the rounding error. Sums use float32, and twice this value would hide a
+    # missing term.
     "bfloat16": 2.0**-8,
 }
-# The margin of a float32 convolution, because this algorithm adds in another order.
+# The margin for float32 convolutions, because the Winograd algorithm adds in another order.
 WINOGRAD = 16
 MARK = "gpuinstall: "
 """The prefix of report lines, because start-up files may also print."""
 OUT_OF_MEMORY = ("out of memory", "out of device memory", "alloc failed")
-"""The messages of drivers and libraries about a full GPU."""
+"""Messages of drivers and libraries if a GPU is out of memory."""
 WITHOUT_MODULE = ("cpu", "mps", "all", "none")
-"""The devices that are not a single GPU with its own module in torch."""
+"""Devices other than a single GPU with its own module in torch."""
 
 
 class Skip(Exception):  # noqa: N818  an outcome, not an error
-    """The check does not apply to this device or build; with the reason."""
+    """The check does not apply here. The argument is the reason."""
 
 
 class Unproven(Exception):  # noqa: N818  an outcome, not an error
@@ -34,7 +35,7 @@ class Unproven(Exception):  # noqa: N818  an outcome, not an error
 
 
 class Wrong(Exception):  # noqa: N818  an outcome, not an error
-    """A kernel ran with a wrong result. The argument is the error."""
+    """A kernel returned a wrong result. The argument is the error message."""
 
 
 class CheckContext(NamedTuple):
@@ -42,22 +43,22 @@ class CheckContext(NamedTuple):
 
     torch: Any
     device: str
-    """torch's name of the device; "all" is every GPU at once."""
+    """torch's name for the device, or "all" for all GPUs at once."""
 
     limit: float = 0.0
     """The maximum error."""
 
     gpus: int = 1
-    """The number of GPUs of the device "all"."""
+    """The number of GPUs in the device "all"."""
 
     @property
     def on_gpu(self) -> bool:
-        """Whether it is a GPU of ``torch.cuda`` or ``torch.xpu``."""
+        """Whether the device is a GPU of ``torch.cuda`` or ``torch.xpu``."""
         return self.device not in WITHOUT_MODULE
 
     @property
     def gpu(self) -> Any:
-        """torch's module for this kind of GPU; ROCm uses ``torch.cuda``."""
+        """torch's module for this kind of GPU. ROCm uses ``torch.cuda``."""
         return getattr(self.torch, self.device)
 
     @property
@@ -80,7 +81,7 @@ class CheckContext(NamedTuple):
             raise Skip(f"{user} needs compute capability {major}.{minor}")
 
     def free_bytes(self) -> int | None:
-        """Return the GPU's free bytes; None on some Intel GPUs."""
+        """Return the free bytes of the GPU, or None on some Intel GPUs."""
         try:
             free, _total = self.gpu.mem_get_info()
         except (AttributeError, NotImplementedError, RuntimeError) as error:
@@ -92,7 +93,7 @@ class CheckContext(NamedTuple):
         properties = self.gpu.get_device_properties(0)
         if not getattr(properties, "is_integrated", False):
             return int(free)
-        # CUDA counts Linux's file cache in shared memory as used, and an installation alone fills it.
+        # On integrated GPUs, CUDA counts Linux's page cache as used memory, and an installation fills that cache.
         return max(int(free), available_memory())
 
     def random(
@@ -101,13 +102,13 @@ class CheckContext(NamedTuple):
         dtype: str = "float32",
         seed: int = 0,
     ) -> Any:
-        """Return normal numbers on the CPU, the same for every device."""
+        """Return reproducible, normally distributed numbers on the CPU."""
         generator = self.torch.Generator().manual_seed(seed)
         numbers = self.torch.randn(*shape, generator=generator)
         return numbers.to(getattr(self.torch, dtype))
 
     def to_device(self, tensor: Any) -> Any:
-        """Return the tensor on the device."""
+        """Copy a tensor to the device."""
         return tensor.to(self.device)
 
     def compare(
@@ -119,13 +120,13 @@ class CheckContext(NamedTuple):
         """Raise Wrong if the relative error of a result exceeds the limit.
 
         Args:
-            result: The result of the device.
-            expected: The same result in float64, on the CPU.
-            magnitude: The scale of the error: the sum of the absolute values of all terms.
+            result: The result on the device.
+            expected: The same result in float64 on the CPU.
+            magnitude: The scale of the error, which is the sum of the absolute values of all terms.
         """
         difference = (result.cpu().double() - expected).abs()
         error = float((difference / magnitude).max())
-        # Not "error > limit": a result that is not a number is wrong too.
+        # This form, unlike "error > limit", also rejects NaN.
         if not error <= self.limit:
             raise Wrong(
                 f"the result is off by {error:.2g}, where {self.limit:.2g} is allowed"
@@ -136,11 +137,11 @@ class CheckContext(NamedTuple):
         function: Callable[..., Any],
         *inputs: Any,
     ) -> None:
-        """Compare a sum of products with its result in float64.
+        """Compare a sum of products on the device with float64 on the CPU.
 
         Args:
-            function: The function of the inputs, on the device or the CPU.
-            inputs: Tensors on the CPU.
+            function: The sum of products, which runs on both.
+            inputs: The input tensors on the CPU.
         """
         result = function(*map(self.to_device, inputs))
         exact = function(*(tensor.double() for tensor in inputs))
@@ -156,9 +157,9 @@ class CheckContext(NamedTuple):
         """Compare a product of two matrices with its result in float64.
 
         Args:
-            result: The result of the device.
-            a: The first matrix, on the CPU.
-            b: The second matrix.
+            result: The result on the device.
+            a: The first matrix on the CPU.
+            b: The second matrix on the CPU.
         """
         a = a.double()
         b = b.double()
@@ -169,12 +170,12 @@ class CheckContext(NamedTuple):
         result: Any,
         expected: Any,
     ) -> None:
-        """Raise Wrong unless both have exactly the same numbers."""
+        """Raise Wrong unless both tensors are exactly equal."""
         if not self.torch.equal(result.cpu(), expected.cpu()):
             raise Wrong("the result is not exactly the expected one")
 
     def synchronize(self) -> None:
-        """Wait for the device, which may raise the error of a kernel."""
+        """Wait for the device. A failed kernel may raise its error here."""
         if self.device == "all" and self.torch.cuda.is_initialized():
             self.torch.cuda.synchronize()
         elif self.on_gpu and self.gpu.is_initialized():
@@ -182,7 +183,7 @@ class CheckContext(NamedTuple):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error is any vendor's about a full GPU."""
+    """Return whether any vendor's GPU is out of memory."""
     text = str(error).lower().replace("_", " ")
     return type(error).__name__ == "OutOfMemoryError" or any(
         sign in text for sign in OUT_OF_MEMORY
@@ -196,7 +197,7 @@ def first_line(error: BaseException | None) -> str:
 
 
 def available_memory() -> int:
-    """Return Linux's available bytes, without its file cache; 0 if unknown."""
+    """Return the available memory in bytes on Linux, or 0 if unknown."""
     with suppress(OSError), Path("/proc/meminfo").open(encoding="ascii") as lines:
         for line in lines:
             if line.startswith("MemAvailable:"):
@@ -205,29 +206,29 @@ def available_memory() -> int:
 
 
 class Check(NamedTuple):
-    """One row of a table of checks."""
+    """One row in a table of checks."""
 
     name: str
     run: Callable[..., str | None]
-    """The function of the context, and of the module except for torch."""
+    """The function to run. A check of a program also gets its module."""
 
     limit: float | None = None
     """The maximum error."""
 
     where: str = "gpu cpu mps"
-    """The kinds of device.
+    """The kinds of device that the check applies to.
 
-    "gpu" is any GPU except Apple's ("mps"), "cuda" is NVIDIA's and AMD's, and "all" is all GPUs at once.
+    "gpu" is any GPU except Apple's ("mps"), "cuda" is an NVIDIA or AMD GPU, and "all" is all GPUs at once.
     """
 
     cause: str | None = None
-    """The usual failure if its message is unknown."""
+    """The usual cause of a failure with an unknown message."""
 
     package: str = ""
-    """A pattern of the packages that it tests; empty for torch."""
+    """A pattern for the names of tested packages; empty for torch."""
 
     module: str = ""
-    """The module of that package."""
+    """The module of the tested package."""
 
 
 def runs_on(where: str, device: str) -> bool:
@@ -237,10 +238,10 @@ def runs_on(where: str, device: str) -> bool:
 
 
 def supported(product: Callable[[], Any], *refusals: str) -> Any:
-    """Call a function.
+    """Call a function, and skip the check if the device does not support it.
 
     Raises:
-        Skip: The error contains one of ``refusals``. This build or library does not support the device.
+        Skip: The error message contains one of ``refusals``.
     """
     try:
         return product()
@@ -261,7 +262,7 @@ def tolerance(
 
     Args:
         dtype: The type of inputs and results.
-        terms: The number of products that are added in float32. Their errors grow like a random walk.
+        terms: The number of products that are added in float32. The error grows with its square root.
         margin: A factor for algorithms that add in another order.
     """
     rounding = 4 * EPSILON[dtype]  # of inputs and results
@@ -277,7 +278,7 @@ def allow_tf32(torch: Any, allowed: bool) -> None:
         products.allow_tf32 = allowed
         convolutions.allow_tf32 = allowed
     except (AttributeError, RuntimeError):
-        # A newer torch may have only another switch.
+        # A newer torch may have only the newer settings.
         precision = "tf32" if allowed else "ieee"
         products.fp32_precision = precision
         convolutions.conv.fp32_precision = precision

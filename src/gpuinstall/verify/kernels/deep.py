@@ -23,11 +23,11 @@ UNSUPPORTED = (
     "architecture mismatch",
     "not compiled for this platform",
 )
-"""The messages about unsupported products: pytorch/pytorch#132009, #132928."""
+"""Messages about unsupported products: pytorch/pytorch#132009, #132928."""
 
 
 def fp8(context: CheckContext) -> None:
-    """A matrix product in FP8 (e4m3) against float64."""
+    """Check an FP8 (e4m3) matrix product against float64."""
     context.require_capability(8, 9, "FP8")
     if not hasattr(context.torch, "_scaled_mm"):
         raise Skip("FP8 products require torch 2.1")
@@ -44,13 +44,13 @@ def fp8(context: CheckContext) -> None:
         out_dtype=context.torch.bfloat16,
     )
     result = supported(multiply, *UNSUPPORTED)
-    # torch 2.4 and older also return the maximum of the result.
+    # torch 2.4 and older return a tuple with the result and its maximum.
     product = result[0] if isinstance(result, tuple) else result
     context.compare_product(product, a, b.double().t())
 
 
 def _fp8_type(context: CheckContext) -> str:
-    """Return the FP8 type of a GPU; AMD's MI300 has its own."""
+    """Return the FP8 type of a GPU. AMD's MI300 has its own type."""
     if context.torch.version.hip:
         properties = context.torch.cuda.get_device_properties(0)
         if getattr(properties, "gcnArchName", "").startswith("gfx94"):
@@ -59,16 +59,16 @@ def _fp8_type(context: CheckContext) -> str:
 
 
 def bessel(context: CheckContext) -> None:
-    """A Bessel function, which NVRTC compiles, against float64."""
+    """Check a Bessel function, which NVRTC compiles, against float64."""
     special = context.torch.special.bessel_j0
-    # The user's cache would have the kernel of an earlier run.
+    # Compile again, because the user's cache may contain the kernel of an earlier run.
     os.environ["USE_PYTORCH_KERNEL_CACHE"] = "0"
     x = context.random(1 << 12)
     context.compare(special(context.to_device(x)), special(x.double()))
 
 
 def fft(context: CheckContext) -> None:
-    """A Fourier transform (cuFFT) against float64."""
+    """Check a Fourier transform (cuFFT) against float64."""
     torch = context.torch
     x = context.random(64, 1000)
     exact = x.double()
@@ -80,7 +80,7 @@ def fft(context: CheckContext) -> None:
 
 
 def solve(context: CheckContext) -> None:
-    """A linear system and a Cholesky factor (cuSOLVER), by their residuals."""
+    """Check residuals of a linear system and a Cholesky factor (cuSOLVER)."""
     linalg = context.torch.linalg
     x = context.random(SIDE, SIDE)
     a = x @ x.t() + SIDE * context.torch.eye(SIDE)
@@ -99,10 +99,10 @@ def solve(context: CheckContext) -> None:
 
 
 def graph(context: CheckContext) -> None:
-    """A CUDA graph, captured once and replayed on other numbers."""
+    """Check a CUDA graph, captured once and replayed on other numbers."""
     cuda = context.torch.cuda
     x = context.torch.ones(1024, device=context.device)
-    # A library's setup at its first use cannot be captured.
+    # Run once before capture, because the setup of libraries at first use cannot be captured.
     (x * 2 + 1).sum()
     cuda.synchronize()
     recording = cuda.CUDAGraph()
@@ -115,7 +115,7 @@ def graph(context: CheckContext) -> None:
 
 
 def torch_compile(context: CheckContext) -> None:
-    """torch.compile with Triton and a C compiler, against float64."""
+    """Check torch.compile (Triton and a C compiler) against float64."""
     context.require_capability(7, 0, "torch.compile")
     toolchain(context)
     x = context.random(1 << 12)
@@ -142,7 +142,7 @@ def toolchain(context: CheckContext) -> None:
 
 
 def require_headers(user: str) -> None:
-    """Raise Skip without the C compiler and headers that Triton needs."""
+    """Raise Skip if the C compiler or headers for Triton are missing."""
     _require_compiler(user, "C", "cc", "gcc", "clang")
     headers = Path(sysconfig.get_path("include"), "Python.h")
     if not os.path.isfile(headers):
@@ -178,7 +178,7 @@ CHECKS = (
         tolerance("float32", SIDE),
         where="gpu cpu",
     ),
-    # Its approximations have some seven exact digits for numbers up to one.
+    # The approximations are accurate to about seven digits for results up to one.
     Check(
         "nvrtc",
         bessel,

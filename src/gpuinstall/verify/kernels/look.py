@@ -1,7 +1,7 @@
 """Script that reports the torch of an interpreter, without importing it.
 
-It prints one JSON object. It imports no module from the working folder or PYTHONPATH, which are off the path until all
-imports are done.
+It prints one JSON object. The working folder and PYTHONPATH are removed from sys.path until all imports are done, so
+that no module is imported from them.
 """
 
 # ruff: noqa: E402, PTH100  the path is set before other imports
@@ -35,12 +35,12 @@ from pathlib import Path
 from typing import Any
 
 _CONSTANT = re.compile(r"^(\w+)\b[^=\n]*= *['\"](.+)['\"]", re.MULTILINE)
-# The prefixes of backend tags, by torch's name of the toolkit.
+# The prefixes of backend tags, by torch's name for the toolkit.
 PREFIXES = {"cuda": "cu", "hip": "rocm", "xpu": "xpu"}
 
 
 def main() -> None:
-    """Print the result of an import."""
+    """Print the torch that an import would find."""
     sys.path[:] = PATH
     origin = _origin()
     answer: dict[str, Any] = {
@@ -51,7 +51,7 @@ def main() -> None:
     }
     if origin:
         answer.update(_version(Path(origin).with_name("version.py")))
-    print(f"gpuinstall: {json.dumps(answer)}")  # noqa: T201  the answer
+    print(f"gpuinstall: {json.dumps(answer)}")  # noqa: T201  the report
 
 
 def _origin() -> str | None:
@@ -60,21 +60,21 @@ def _origin() -> str | None:
         return None
     if spec.origin:
         return spec.origin
-    # A folder without __init__.py.
+    # The module is a folder without __init__.py.
     return next(iter(spec.submodule_search_locations or []), None)
 
 
 def _version(path: Path) -> dict[str, Any]:
     """Read the version and toolkit of torch from ``version.py``.
 
-    It is not run, because it may be in the working folder.
+    The file is parsed instead of run, because it may be in the working folder.
     """
     if path.parent.name != "torch" or not os.path.isfile(path):
         return {}
     try:
         values = dict(_CONSTANT.findall(path.read_text("utf-8")))
     except (OSError, ValueError):
-        # The import reports a damaged file.
+        # A later import of torch reports a damaged file.
         return {}
     toolkit = None
     for name, prefix in PREFIXES.items():

@@ -1,6 +1,6 @@
-"""Main program of a child: import torch, and run checks on a device.
+"""Main program of a child process that imports torch and runs checks.
 
-It reports JSON lines on its original stdout, to which nothing else can write.
+It writes JSON lines to its original stdout, to which nothing else can write.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ BUSY = (
     "cudaErrorDevicesUnavailable",
     "MPS server is not ready",
 )
-"""The messages about a GPU that other processes use."""
+"""Messages about a GPU that other processes use."""
 
 
 class Channel:
     """Stream of records for the runner.
 
-    It redirects other output on stdout, from Python or C, to stderr.
+    Other output to stdout, from Python or C, is redirected to stderr.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Channel:
         os.dup2(2, 1)
 
     def send(self, **record: Any) -> None:
-        """Write a record immediately, so that a crash loses none."""
+        """Write and flush a record, so that no crash can lose it."""
         self._stream.write(f"{MARK}{json.dumps(record)}\n")
         self._stream.flush()
 
@@ -87,7 +87,7 @@ def _outcome(run: Callable[[], str | None]) -> dict[str, Any]:
         return _failure(str(reason))
     except Exception as error:  # noqa: BLE001  a broken environment raises any exception
         failure = _failure(_message(error))
-        # This build is not at fault if other processes use the GPU or its memory.
+        # If other processes use the GPU or its memory, the build is not the cause.
         if is_out_of_memory(error) or any(sign in str(error) for sign in BUSY):
             failure["status"] = "unproven"
         return failure
@@ -105,35 +105,35 @@ def _message(error: Exception) -> str:
 
 
 class Options(NamedTuple):
-    """The command line, a JSON object."""
+    """Options from the command line, a JSON object."""
 
     device: str
-    """torch's name of the device, or cpu, all (GPUs at once), or none."""
+    """torch's name for the device, "all" (all GPUs at once), or "none"."""
 
     gpus: int
-    """The number of GPUs of the device "all"."""
+    """The number of GPUs in the device "all"."""
 
     work: str
-    """quick, deep, or bench."""
+    """The table of checks: quick, deep, or bench."""
 
     seconds: float
-    """The limit of this process."""
+    """The time limit of this process in seconds."""
 
     program: str | None
-    """The module to test instead, after importing torch."""
+    """The module to test instead of torch, if any."""
 
 
 def main() -> None:
-    """Read the command line and run."""
+    """Run the checks that the command line requests."""
     options = Options(**json.loads(sys.argv[1]))
     channel = Channel()
     faulthandler.enable()
-    # Python cannot interrupt a driver call. This thread ends the process, and prints its position.
+    # Python cannot interrupt a driver call. At the limit, a thread prints the call trace and ends the process.
     faulthandler.dump_traceback_later(options.seconds, exit=True)
     if options.program:
         check = program_check(options.program, options.device)
         channel.attempt(check.name, lambda: _run_check(check, _context(options)))
-        # The program's threads at exit are not part of the check.
+        # Exit without waiting for the program's threads, which are not part of the check.
         os._exit(0)
     if channel.attempt("import", _import_torch) == "passed":
         # Report the architectures first, because the first kernel may crash.
@@ -144,7 +144,7 @@ def main() -> None:
 
 def _import_torch() -> str:
     torch = import_module("torch")
-    # A folder without its files can be imported too.
+    # Python also imports a folder without __init__.py.
     if not hasattr(torch, "_C"):
         raise ImportError("the folder torch has no torch in it")
     return str(torch.__file__)
@@ -157,8 +157,8 @@ def _context(options: Options) -> CheckContext:
 def _send_architectures(channel: Channel, context: CheckContext) -> None:
     """Report the architectures of the build.
 
-    torch's public list is empty without a usable GPU. It also prevents CUDA in forked processes, which the checks of
-    all GPUs need.
+    torch's public function returns nothing without a usable GPU. It also prevents CUDA in forked processes, which the
+    checks of all GPUs need.
     """
     if context.device == "all":
         return
@@ -180,7 +180,7 @@ def _run_checks(
     Args:
         channel: Receives the results.
         context: The context of the checks.
-        work: The table: quick, deep, or bench.
+        work: The table of checks: quick, deep, or bench.
     """
     if context.on_gpu:
         allow_tf32(context.torch, False)

@@ -1,6 +1,6 @@
-"""One small operation of each package with GPU code, against torch or the CPU.
+"""Checks of packages with GPU code by one small operation each.
 
-Other packages are only imported.
+The result is compared with torch's or the CPU's. Other packages are only imported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .quick import LENGTH, compare_attention
 
 BATCH = 2
 SIDE = 64
-# The messages of packages whose import requires a GPU.
+# Messages of packages whose import requires a GPU.
 GPU_REQUIRED = (
     "libcuda.so.1",
     "nvcuda.dll",
@@ -30,7 +30,7 @@ GPU_REQUIRED = (
 
 
 def program_check(module: str, device: str) -> Check:
-    """Return the check of a module on a kind of device, or its import."""
+    """Return the check of a module on a device, or an import check."""
     rows = {row.module: row for row in PROGRAMS}
     check = rows.get(module) or _row(
         module,
@@ -39,7 +39,7 @@ def program_check(module: str, device: str) -> Check:
         where="",
     )
     if not runs_on(check.where, device):
-        # A module's underscore is a hyphen in its package's name.
+        # Underscores in module names are hyphens in package names.
         name = f"{module.replace('_', '-')}-import"
         check = check._replace(name=name, run=import_alone, limit=None)
     return check._replace(run=partial(_run, check))
@@ -52,7 +52,7 @@ def _run(check: Check, context: CheckContext) -> str:
 
 
 def imported(name: str, context: CheckContext) -> Any:
-    """Import a module; raise Skip if it only lacks a GPU or FFmpeg."""
+    """Import a module, and raise Skip if only a GPU or FFmpeg is missing."""
     try:
         return import_module(name)
     except Exception as error:
@@ -67,11 +67,11 @@ def imported(name: str, context: CheckContext) -> Any:
 
 
 def import_alone(_context: CheckContext, _module: Any) -> None:
-    """The import, which fails with another torch or CUDA."""
+    """Check the import, which fails with an incompatible torch or CUDA."""
 
 
 def box_suppression(context: CheckContext, torchvision: Any) -> None:
-    """The boxes that remain after non-maximum suppression."""
+    """Check the boxes that remain after non-maximum suppression."""
     tensor = context.torch.tensor
     corners = tensor(
         [
@@ -87,19 +87,19 @@ def box_suppression(context: CheckContext, torchvision: Any) -> None:
 
 
 def packed_attention(context: CheckContext, xformers: Any) -> None:
-    """Attention with its best kernel for the GPU, against float64."""
+    """Check attention with xformers' best kernel against float64."""
     attend = import_module(f"{xformers.__name__}.ops").memory_efficient_attention
     compare_attention(context, attend, heads_first=False)
 
 
 def flash_attention(context: CheckContext, flash_attn: Any) -> None:
-    """Attention against float64."""
+    """Check attention against float64."""
     context.require_capability(8, 0, "flash-attn")
     compare_attention(context, flash_attn.flash_attn_func, heads_first=False)
 
 
 def quantization(context: CheckContext, bitsandbytes: Any) -> None:
-    """Quantization to eight bits and back, relative to the maximum."""
+    """Check the error of 8-bit quantization relative to the maximum."""
     functional = bitsandbytes.functional
     x = context.random(SIDE * SIDE)
     try:
@@ -115,7 +115,7 @@ def quantization(context: CheckContext, bitsandbytes: Any) -> None:
 
 
 def triton_kernel(context: CheckContext, _triton: Any) -> None:
-    """A kernel that is compiled on this machine, against float64."""
+    """Check a Triton kernel, compiled on this machine, against float64."""
     context.require_capability(7, 0, "triton")
     require_headers("triton")
     with tempfile.TemporaryDirectory() as folder:
@@ -129,7 +129,7 @@ def triton_kernel(context: CheckContext, _triton: Any) -> None:
 
 
 def rms_norm(context: CheckContext, vllm: Any) -> None:
-    """Its root-mean-square norm against float64."""
+    """Check vLLM's root-mean-square norm against float64."""
     operations = import_module(f"{vllm.__name__}._custom_ops")
     x = context.random(BATCH, SIDE * 4, dtype="float16")
     weight = context.random(SIDE * 4, dtype="float16", seed=1)
@@ -143,7 +143,7 @@ def rms_norm(context: CheckContext, vllm: Any) -> None:
 
 
 def onnx_product(context: CheckContext, onnxruntime: Any) -> None:
-    """A matrix product with the device's own provider, against float64."""
+    """Check a matrix product with the device's provider against float64."""
     provider = "CUDAExecutionProvider" if context.on_gpu else "CPUExecutionProvider"
     settings = onnxruntime.SessionOptions()
     if context.on_gpu:
@@ -162,13 +162,13 @@ def require_gpu(
     context: CheckContext,
     module: Any,
 ) -> None:
-    """The library sees a GPU instead of running on the CPU."""
+    """Check that a library sees a GPU and would not run on the CPU."""
     if context.on_gpu and not count(module):
         raise Wrong(f"{module.__name__} sees no GPU, and would run on the CPU")
 
 
 def eight_bit_attention(context: CheckContext, sageattention: Any) -> None:
-    """Attention with queries and keys in eight bits against float64."""
+    """Check attention with 8-bit queries and keys against float64."""
     context.require_capability(8, 0, "sageattention")
     attend = partial(sageattention.sageattn, tensor_layout="NHD")
     compare_attention(context, attend, heads_first=False)
@@ -176,9 +176,9 @@ def eight_bit_attention(context: CheckContext, sageattention: Any) -> None:
 
 EIGHT_BITS = 2.0**-6
 TF32 = tolerance("float16")
-"""ONNX Runtime rounds to TensorFloat-32, whose precision is that of float16."""
+"""ONNX Runtime rounds to TensorFloat-32, which is as precise as float16."""
 OTHER_TORCH = "F56"
-"""The usual cause with a working torch: it was built for another one."""
+"""The usual cause if torch works: the package was built for another torch."""
 # c = MatMul(a, b) of 64 × 64 float32, opset 13.
 ONNX_PRODUCT = bytes.fromhex(
     "0808428200100d3af6000a95000a8100610a810062128100632286004d61744d756c12870070726f647563745a99000a8100611292000a"

@@ -29,14 +29,14 @@ NO_KERNEL = (
     "no execution plans support",
     "no valid engine configs",
 )
-"""The messages about attention without a kernel: pytorch/pytorch#140930."""
+"""Messages if no attention kernel is available: pytorch/pytorch#140930."""
 HALF_WINOGRAD = 2
-"""The margin of a 16-bit convolution, which adds in 32 bits."""
+"""The margin for 16-bit convolutions, which add in 32 bits."""
 LEAST_FREE_MIB = 600
 
 
 def device(context: CheckContext) -> str | None:
-    """torch opens the device, which has enough free memory."""
+    """Check that torch opens the device and that it has enough free memory."""
     if context.on_gpu:
         context.gpu.init()
         free = context.free_bytes()
@@ -44,13 +44,13 @@ def device(context: CheckContext) -> str | None:
             raise Unproven(
                 f"no free memory: {free >> 20} MiB, where the checks need {LEAST_FREE_MIB}"
             )
-    # Only the first tensor opens a context, which fails if another process uses the GPU exclusively.
+    # The first tensor opens a context, which fails if another process uses the GPU exclusively.
     context.torch.zeros(1, device=context.device)
     return str(context.gpu.get_device_name()) if context.on_gpu else None
 
 
 def elementwise(context: CheckContext) -> None:
-    """Elementwise kernels, the build's own code, against float64."""
+    """Check elementwise kernels, the build's own code, against float64."""
     x = context.random(1 << 16)
     context.compare(_bell(context.to_device(x)), _bell(x.double()))
 
@@ -60,7 +60,7 @@ def _bell(x: Any) -> Any:
 
 
 def matmul(dtype: str, context: CheckContext) -> None:
-    """A matrix product (cuBLAS) against float64."""
+    """Check a matrix product (cuBLAS) against float64."""
     if dtype == "bfloat16":
         context.require_capability(8, 0, dtype)
     a = context.random(SIDE, SIDE, dtype=dtype)
@@ -72,7 +72,7 @@ def matmul(dtype: str, context: CheckContext) -> None:
 
 
 def convolution(dtype: str, context: CheckContext) -> str | None:
-    """A convolution and both gradients (cuDNN) against float64."""
+    """Check a convolution and both gradients (cuDNN) against float64."""
     if dtype == "bfloat16":
         context.require_capability(8, 0, dtype)
     x = context.random(4, 16, 32, 32, dtype=dtype)
@@ -91,13 +91,13 @@ def _convolved(
     w: Any,
     weights: Any,
 ) -> Any:
-    """Return a convolution and the gradients of its weighted sum, in one row.
+    """Return a convolution and gradients of its weighted sum in one tensor.
 
     Args:
         context: The context of the check.
         x: The images.
         w: The filters.
-        weights: The weights of the result, so that gradients differ.
+        weights: The weights of the results, which make the gradients differ.
     """
     x = x.clone().requires_grad_()
     w = w.clone().requires_grad_()
@@ -109,14 +109,14 @@ def _convolved(
 
 def _cudnn(context: CheckContext, x: Any) -> str:
     cudnn = context.torch.backends.cudnn
-    # torch's list of types for cuDNN lacks bfloat16, which cuDNN supports.
+    # cuDNN supports bfloat16, although torch's list of types for cuDNN does not include it.
     if cudnn.is_acceptable(context.to_device(x).half()):
         return f"cuDNN {cudnn.version()}"
     return "without cuDNN"
 
 
 def attention(context: CheckContext) -> None:
-    """scaled_dot_product_attention with torch's backend, against float64."""
+    """Check scaled_dot_product_attention with torch's default backend."""
     attend = getattr(context.torch.nn.functional, "scaled_dot_product_attention", None)
     if attend is None:
         raise Skip("scaled_dot_product_attention requires torch 2.0")
@@ -133,8 +133,8 @@ def compare_attention(
 
     Args:
         context: The context of the check.
-        attend: The function of queries, keys, and values on the device.
-        heads_first: Whether the heads precede the length in their shapes.
+        attend: The attention function, which receives queries, keys, and values on the device.
+        heads_first: Whether the dimension of the heads precedes the length.
     """
     places = (HEADS, LENGTH) if heads_first else (LENGTH, HEADS)
     inputs = [
@@ -151,7 +151,7 @@ def compare_attention(
 
 
 def batched(context: CheckContext) -> None:
-    """A batched product of strided matrices (cuBLAS) against float64."""
+    """Check a batched product of strided matrices (cuBLAS) against float64."""
     a = context.random(8, 64, 96)
     b = context.random(8, 80, 96, seed=1)
     torch = context.torch
@@ -159,7 +159,7 @@ def batched(context: CheckContext) -> None:
 
 
 def linear(context: CheckContext) -> None:
-    """A product with a bias in one call (cuBLASLt) against float64."""
+    """Check a matrix product with a bias (cuBLASLt) against float64."""
     x = context.random(64, SIDE)
     w = context.random(128, SIDE, seed=1)
     bias = context.random(128, seed=2)
@@ -167,9 +167,9 @@ def linear(context: CheckContext) -> None:
 
 
 def optimizer(context: CheckContext) -> None:
-    """An optimizer step over 96 tensors at once, with long parameter lists.
+    """Check an optimizer step over 96 tensors with long parameter lists.
 
-    It calls the operations directly, because creating an optimizer imports torch's compiler, which is slow.
+    The operations are called directly, because creating an optimizer imports torch's compiler, which is slow.
     """
     torch = context.torch
     gradients = [context.random(16, seed=seed) for seed in range(96)]
@@ -183,7 +183,7 @@ def optimizer(context: CheckContext) -> None:
 
 
 def numpy(context: CheckContext) -> None:
-    """The conversion of a tensor to NumPy."""
+    """Check the conversion of a tensor to NumPy."""
     try:
         import_module("numpy")
     except ModuleNotFoundError as error:
@@ -195,7 +195,7 @@ def numpy(context: CheckContext) -> None:
 
 
 def copies(context: CheckContext) -> None:
-    """Copies to the device and back, from pageable and pinned memory."""
+    """Check copies to the device and back, from pageable and pinned memory."""
     x = context.torch.randint(0, 256, (1 << 20,), dtype=context.torch.uint8)
     context.compare_exactly(context.to_device(x), x)
     copy = x.pin_memory().to(context.device, non_blocking=True)

@@ -1,4 +1,4 @@
-"""Kernel in Triton's language, whose source triton reads from this file."""
+"""Triton kernel. Triton reads its source from this file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BLOCK = 256
 
 @import_module("triton").jit
 def kernel(numbers, results):  # type: ignore[no-untyped-def]
-    """Square and add one."""
+    """Square numbers and add one."""
     places = tl.arange(0, 256)
     x = tl.load(numbers + places)
     tl.store(results + places, x * x + 1)

@@ -1,1 +1,1 @@
-"""The resolver: a question, what is known, and a list of alternatives."""
+"""Resolve requests with uv, facts from wheels, and alternative pins."""

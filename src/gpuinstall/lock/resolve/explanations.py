@@ -1,6 +1,6 @@
-"""Explain an answer: what prevents newer releases, and what may not run.
+"""Explain a resolution: obstacles to newer releases, and warnings.
 
-Everything is derived from facts and METADATA. uv's account is only quoted.
+Explanations are derived from facts and METADATA. uv's explanation is only quoted.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from gpuinstall.wheels.needs import is_of_a_package
 
 NO_CODE = "no-code-in-package"
 MAY_NOT_RUN = "part-without-code"
-"""The code of a warning that excludes nothing."""
+"""The code of a warning that excludes no release."""
 
 _LONGEST = 240
 _PREAMBLE = "No solution found when resolving dependencies; "
 
 
 class Obstacle(NamedTuple):
-    """The reason against a newer version of a package."""
+    """The reason why a newer version of a package was not selected."""
 
     why: str = ""
 
     limited_by: str = ""
-    """The packages or constraints that exclude it, if known."""
+    """The packages or constraints that exclude the newer version, if known."""
 
 
 class AnswerExplanation:
-    """The reasons and warnings of one answer."""
+    """The reasons and warnings for one resolution."""
 
     def __init__(self, resolved: Resolved, resolver: Resolver) -> None:
         self._question = resolved.question
@@ -102,7 +102,7 @@ class AnswerExplanation:
                 one for one in newer[::-1] if not self._why_not("torch", one).why
             )
             return Obstacle("", f"the locked torch {torch}"), next(possible)
-        # A reason that excludes only the latest is not the deciding one.
+        # A reason that excludes only the latest version does not decide.
         for one in reversed(newer):
             obstacle = self._why_not("torch", one)
             as_of_next = obstacle.why.replace(f"torch {one} ", f"torch {newer[0]} ")
@@ -111,12 +111,12 @@ class AnswerExplanation:
         return obstacle, one
 
     def _is_kept(self, package: str) -> bool:
-        """Return whether a package has its locked version."""
+        """Return whether the resolution kept a package's locked version."""
         kept = self._question.alternative.preferences.get(package, "")
         return bool(kept) and public(kept) == public(self._versions[package])
 
     def _fact_against(self, torches: Sequence[str]) -> Fact | None:
-        """Return the fact that rejects some builds, if any."""
+        """Return a fact that rejects all of these builds, if any."""
         for fact in self._facts_here:
             if all(map(fact.rejects, torches)):
                 return fact
@@ -127,12 +127,12 @@ class AnswerExplanation:
     def older(self) -> Iterator[str]:
         """Yield requested packages below their latest release, with the cause.
 
-        A package whose own facts exclude newer releases has a warning instead.
+        If facts about a package exclude its newer releases, it has a warning instead.
         """
         facts = self._known.facts.values()
         reported = {fact.package for fact in facts if self._is_newer(fact)}
         newest_releases = {**self._index.newest_releases()}
-        # The message of a relaxed torch mentions its companions.
+        # The message about a relaxed torch version also lists its companions.
         if not self._question.wanted.request.relax:
             newest_releases |= self._index.newest_companions(self._answer.build)
         for package, newest in newest_releases.items():
@@ -150,7 +150,7 @@ class AnswerExplanation:
                 yield f"{sentence}: {why}" if why else sentence
 
     def _account(self, package: str) -> str:
-        """Return uv's account of a package, or that torch decides it."""
+        """Return uv's explanation of a package, or that torch decides it."""
         account = self._accounts.get(package, "")
         if account and OWN_PACKAGES not in account:
             return shortened(account)
@@ -159,7 +159,7 @@ class AnswerExplanation:
         return ""
 
     def _needs_newer_glibc(self, package: str, version: Version) -> str:
-        """Return that the next release needs a newer glibc; else empty."""
+        """Return a message if the next release needs a newer glibc, or ""."""
         beyond = self._index.beyond_glibc(package, version)
         if beyond is None:
             return ""
@@ -177,7 +177,7 @@ class AnswerExplanation:
         return f"{instead}: it needs glibc {glibc}, and {limit}"
 
     def _why_not(self, package: str, newest: Version) -> Obstacle:
-        """Return what excludes a release: a requirement, fact, or package."""
+        """Return the requirement, fact, or package that excludes a release."""
         requested = [one.name for one in self._question.programs]
         companions = self._index.newest_companions(self._answer.build)
         programs = []
@@ -185,7 +185,7 @@ class AnswerExplanation:
         following = []
         fact = None
         for wheel in self._answer.wheels:
-            # A package of the family follows torch, also a locked one.
+            # The torch version determines family packages, even locked ones.
             if package == "torch" and wheel.package in self._index.names():
                 newest_companion = companions.get(wheel.package)
                 is_newest = str(newest_companion) == wheel.version.public
@@ -214,8 +214,8 @@ class AnswerExplanation:
     ) -> Obstacle | None:
         """Return the wheels that require another version of a package, if any.
 
-        If a requirer is below its own latest release for another reason, that reason
-        decides, and follows.
+        If another reason keeps such a wheel below its own latest release, the message
+        includes that reason.
         """
         requirers = dict[str, str]()
         found = side_by_side(self._requirements, wheels, WHEELS_AT_ONCE)
@@ -237,7 +237,7 @@ class AnswerExplanation:
         return Obstacle(f"{some([*requirers])}{deciding}", some([*packages]))
 
     def _why_older(self, wheel: Wheel, package: str) -> str:
-        """Return why a requirer is older, if its latest release would do."""
+        """Return why a requirer is old, if its latest release would fit."""
         newest = self._index.newest_releases().get(wheel.package)
         if newest is None or newest <= Version(wheel.version.public):
             return ""
@@ -249,14 +249,14 @@ class AnswerExplanation:
         return f"; {sentence}, and {some(limits)} is requested"
 
     def _deciding_limits(self, demand: Requirement) -> list[str]:
-        """Return the limits of the request that exclude a whole demand."""
+        """Return the limits of the request that exclude every version."""
         request = self._question.wanted.request
         released = {wheel.version for wheel in self._index.wheels_of(demand.name)}
         if demand.name == "torch":
             released |= {build.torch for build in self._question.catalog.builds}
         allowed = [one for one in released if demand.allows(one.public)]
         if not allowed:
-            # The machine runs none of them, unless the demand is for one version.
+            # No released version runs on the machine, except possibly a pinned one.
             allowed = [Version(demand.pinned)] if demand.pinned else []
         limits = dict.fromkeys(
             f"{one.text} ({one.origin})" if one.origin.is_in_file else one.text
@@ -296,9 +296,9 @@ class AnswerExplanation:
     def _unmet(
         self, package: str, version: Version, ignored: Collection[str] = ()
     ) -> Requirement | None:
-        """Return the deciding unsatisfied requirement of a release.
+        """Return the unsatisfied requirement that excludes a release.
 
-        One that the request or a fact forbids comes before one that follows from it.
+        A requirement that the request or a fact forbids precedes its consequences.
         """
         wheel = self._index.wheel(package, version)
         if wheel is None:
@@ -326,9 +326,9 @@ class AnswerExplanation:
         return None
 
     def _can_be_met(self, demand: Requirement, package: str) -> bool:
-        """Return whether another release would satisfy all packages.
+        """Return whether another release satisfies a demand and all packages.
 
-        Then the requirement follows from the selected release, and decides nothing.
+        If so, the demand conflicts only with the selected release. It is not the cause.
 
         Args:
             demand: The unsatisfied requirement.
@@ -348,17 +348,17 @@ class AnswerExplanation:
         return False
 
     def _follows_torch(self, requirement: Requirement) -> bool:
-        """Return whether a requirement of torch is met, deciding nothing."""
+        """Return whether a family package satisfies a requirement of torch."""
         if requirement.name not in self._index.names():
             return False
         return any(map(requirement.allows, self._index.releases(requirement.name)))
 
     def _is_unlisted(self, package: str) -> bool:
-        """Return whether a package of torch's sources has no release there."""
+        """Return whether torch's sources have no release of their package."""
         return package in self._index.names() and not self._index.releases(package)
 
     def _requirements(self, wheel: Wheel) -> list[Requirement]:
-        """Return the requirements of a wheel, with omitted ones of torch."""
+        """Return a wheel's requirements, including ones that torch omits."""
         if wheel not in self._required:
             requirements = self._index.metadata_requirements(wheel)
             if wheel.package == "torch":
@@ -370,7 +370,7 @@ class AnswerExplanation:
     # Warnings.
 
     def warnings(self) -> list[Reason]:
-        """Return what facts decided, and what may not run."""
+        """Return exclusions by facts, and packages that may not run."""
         clashes = load_members().clashes(self._versions)
         reasons = [
             *self._older_for_facts(),
@@ -396,7 +396,7 @@ class AnswerExplanation:
                 yield Reason("library-added", f"{fact.why}; {added}")
 
     def _is_newer(self, fact: Fact) -> bool:
-        """Return whether a fact rejects a release newer than the selected."""
+        """Return whether a fact rejects a release above the selected one."""
         if not fact.why:
             return False
         if fact.package in self._index.read_pages() and not self._question.files:
@@ -444,15 +444,15 @@ class AnswerExplanation:
                 yield Reason("opens-libraries", message)
 
     def _is_unread(self, row: LearnedRow) -> bool:
-        """Return whether the limit of the lock left a wheel unread."""
+        """Return whether the read limit prevented inspecting a wheel."""
         deepest = self._resolver.inspector.deepest_for(row.package)
         return row.depth is Depth.METADATA and deepest > Depth.METADATA
 
     def _lacks_library(self, row: LearnedRow) -> str:
-        """Return the linked libraries that no package of the lock has."""
+        """Return the linked libraries that no package of the lock provides."""
         lacking = set(filter(is_of_a_package, row.needs))
         if lacking:
-            # The packages of torch have only libraries of CUDA.
+            # The packages that torch requires contain only CUDA libraries.
             with_torch = load_members().with_torch.fullmatch
             others = [one for one in self._answer.wheels if not with_torch(one.package)]
             try:
@@ -466,7 +466,7 @@ class AnswerExplanation:
         return f"may not run: it is linked to {some(names)}, which no package in this lock has"
 
     def _too_new_for_system(self, row: LearnedRow) -> str:
-        """Return that code needs a newer glibc than the system or lock."""
+        """Return a message if the code needs a newer glibc than the target."""
         system = self._question.wanted.machine.glibc
         files = [(one.package, one.filename) for one in self._answer.wheels]
         glibc = system or glibc_needed(files)
@@ -483,7 +483,7 @@ def without_marker(requirement: Requirement) -> Requirement:
 
 
 def shortened(account: str) -> str:
-    """Shorten a long account of uv."""
+    """Shorten a long explanation from uv."""
     account = account.removeprefix(_PREAMBLE)
     if len(account) <= _LONGEST:
         return account

@@ -1,7 +1,7 @@
 """Select a prebuilt file of each extension, and the torch that loads it.
 
-The names of files are checked first, then the files themselves, by range requests. Both
-can only reject: after the installation, the file is checked again and a kernel runs.
+File names are checked first, then file contents, with range requests. Both checks can
+only reject a file: after the installation, it is checked again and a kernel runs.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ from gpuinstall.wheels.inspector import Context, Inspector
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 
 Read = Callable[[Wheel, Build, Depth], Generator[LearnedRow, None, None]]
-"""Yields the rows of a wheel from a depth on; raises InstallationError."""
+"""Yields rows of a wheel from a minimum depth; raises InstallationError."""
 Pair = tuple[ExtensionFile, Build]
-"""A file, and a build of torch that may load it."""
+"""A file and a build of torch that may load it."""
 
 READ_AHEAD = 4
-"""How many files of an extension are read at once."""
+"""How many files of an extension are read concurrently."""
 
 MOST_READ = 24
 """How many files of an extension are read, from 0.6 to 16 MB each."""
 
 TORCHES = 3
-"""For how many versions of torch files are selected."""
+"""The most torch versions for which files are selected."""
 
 REASONS = 3
-"""How many rejected files a refusal lists."""
+"""The most rejected files that an error lists."""
 
 
 _OTHER_PLATFORM = "other-platform"
 
 
 class ExtensionFit(NamedTuple):
-    """A file, the build of torch that loads it, and what was read."""
+    """A file, the build of torch that loads it, and the row of the file."""
 
     file: ExtensionFile
     build: Build
@@ -80,25 +80,25 @@ class ExtensionFit(NamedTuple):
 
     @property
     def wheel(self) -> Wheel:
-        """The file for the lock."""
+        """The wheel to write into the lock."""
         return replace(
             self.file.wheel, by_address=self.row.metadata_version is not None
         )
 
 
 class ExtensionChoice(NamedTuple):
-    """The best pair of a file and a build, and the rejected files."""
+    """The best file with its build, and the rejected files."""
 
     fit: ExtensionFit | None
     rejected: tuple[Rejection[Pair], ...] = ()
-    """The preceding files with their first builds; suitable names first."""
+    """Rejected files with their first builds, suitable names first."""
 
     refusal: Reason | None = None
-    """Why no file of the extension can run."""
+    """The reason why no file of the extension can run."""
 
 
 class ExtensionChooser:
-    """Selects a file for the builds, Python, and platform of a question."""
+    """Selects a file for the builds, Python, and platform of a resolution."""
 
     def __init__(self, question: Question, read: Read) -> None:
         self._question = question
@@ -113,14 +113,14 @@ class ExtensionChooser:
     ) -> ExtensionChoice:
         """Return the latest version of an extension with a file for a build.
 
-        The latest torch is preferred. At most ``MOST_READ`` files with a suitable name
-        are read, until one fits.
+        The latest torch is preferred. Files with a suitable name are read until one is
+        compatible, at most ``MOST_READ`` of them.
         """
         refusal = self._refused_gpu(extension)
         if refusal:
             return ExtensionChoice(None, refusal=refusal)
         faults = [(pair, self._fault_of_name(*pair)) for pair in self._preferred(files)]
-        # By URL, each with its first build.
+        # Rejected files by URL, each with its first build.
         suitable: dict[str, Pair] = {}
         for pair, fault in faults:
             if fault is None:
@@ -136,7 +136,7 @@ class ExtensionChooser:
                 by_name.setdefault(url, Rejection(pair, fault))
                 continue
             if pair in unread:
-                # Most of the time is spent on round trips.
+                # Network round trips take most of the time.
                 side_by_side(self._look, unread[:READ_AHEAD], READ_AHEAD)
                 del unread[:READ_AHEAD]
             message = f"was not read: {MOST_READ} newer files do not run here"
@@ -147,14 +147,14 @@ class ExtensionChooser:
                 fit = answer
                 break
             by_bytes.setdefault(url, Rejection(pair, answer))
-        # A file that was read had a suitable name, so it comes first.
+        # Files that were read have suitable names, so they are listed first.
         rejected = by_bytes | by_name | by_bytes
         if fit:
             rejected.pop(fit.wheel.url, None)
         return ExtensionChoice(fit, tuple(rejected.values()))
 
     def _refused_gpu(self, extension: Extension) -> Reason | None:
-        """Return the GPU that no file of an extension supports."""
+        """Return the reason if no file of an extension supports a GPU."""
         lowest = ComputeCapability.parse(extension.lowest or "0.0")
         for _, gpu in self._question.gpus:
             capability = gpu.compute_capability
@@ -164,7 +164,7 @@ class ExtensionChooser:
         return None
 
     def _look(self, pair: Pair) -> None:
-        # An error is reported later.
+        # A later read reports the error.
         with suppress(InstallationError):
             self._judged(*pair)
 
@@ -184,8 +184,8 @@ class ExtensionChooser:
     def _preferred(self, files: Iterable[ExtensionFile]) -> Iterator[Pair]:
         """Yield the pairs in order of preference.
 
-        The locked version comes first, then the latest version, the best build, the first
-        source, the exact CUDA of torch, and a name with a glibc.
+        The order is: the locked version, the latest version, the best build, the first
+        source, the exact CUDA of torch, and a file name with a glibc.
         """
         locked_versions = self._question.alternative.preferences
 
@@ -212,7 +212,7 @@ class ExtensionChooser:
                     yield file, build
 
     def _fault_of_name(self, file: ExtensionFile, build: Build) -> Reason | None:
-        """Return why a file is not for a build, according to its name."""
+        """Return why a file's name excludes a build."""
         wheel = file.wheel
         torch = build.torch
         if wheel.tags.isdisjoint(self._tags):
@@ -246,7 +246,7 @@ class ExtensionChooser:
         package: str,
         torch: Version,
     ) -> Requirement | None:
-        """Return the versions of a package for a torch; None: unknown."""
+        """Return a package's versions for a torch version; None: unknown."""
         for constraint in self._question.catalog.constraints(torch):
             if constraint.name == package:
                 return constraint
@@ -257,7 +257,7 @@ class ExtensionChooser:
         file: ExtensionFile,
         build: Build,
     ) -> ExtensionFit | Reason:
-        """Read a file, and return it, or why it does not run."""
+        """Read a file, and return the fit or the reason for its rejection."""
         try:
             verdict = self._judged(file, build)
         except InstallationError as error:
@@ -273,12 +273,12 @@ class ExtensionChooser:
         build: Build,
         verdict: BuildVerdict,
     ) -> str | None:
-        """Return why the METADATA or code of a file does not allow a build.
+        """Return why the METADATA or code of a file excludes a build.
 
-        If its symbols are unknown, its name or METADATA must mention torch.
+        If the file's symbols are unknown, its name or METADATA must mention torch.
 
         Args:
-            file: The file and its name.
+            file: The file with its parsed name.
             build: The build of torch.
             verdict: The compatibility of the file with the build.
         """
@@ -294,7 +294,7 @@ class ExtensionChooser:
             if not pin.allows(build.torch):
                 return f"{demand}, not {torch}"
             if pin.is_exact and row.torch.kind == "none" and not row.architectures:
-                # Python does not load the libraries of xformers 0.0.31 for Windows.
+                # xformers 0.0.31 for Windows has libraries that Python does not load.
                 return f"{demand}, and it has no library for it"
         why = verdict.rejection or verdict.warning
         if why:
@@ -311,7 +311,7 @@ class ExtensionChooser:
 
 
 class WithFiles(NamedTuple):
-    """Questions with one torch and a file of each extension for it."""
+    """Resolver inputs with one torch and a file of each extension for it."""
 
     questions: list[Question]
 
@@ -319,13 +319,13 @@ class WithFiles(NamedTuple):
     """The reasons to report."""
 
     refusal: NoBuildError | None = None
-    """Why an extension has no file."""
+    """The reason why an extension has no file."""
 
 
 def with_files(questions: Sequence[Question], session: Session) -> Iterator[WithFiles]:
-    """Yield questions with a file of each extension, later torch first.
+    """Yield resolver inputs with a file of each extension, latest torch first.
 
-    The order of the requirements does not matter.
+    The order of the requirements does not affect the result.
 
     Raises:
         NoBuildError: No torch has a file of each extension, and one cannot be built.
@@ -339,7 +339,7 @@ def with_files(questions: Sequence[Question], session: Session) -> Iterator[With
         if chosen.refusal is None:
             found += 1
             yield chosen
-        # The refusal of the first torch is reported.
+        # Report the error for the first torch.
         refusal = refusal or chosen.refusal
         tried = chosen.questions[0].torches
         questions = [
@@ -354,11 +354,11 @@ def _choose_files(
     questions: Sequence[Question],
     session: Session,
 ) -> WithFiles:
-    """Select a file of each extension; the first question selects the torch.
+    """Select a file of each extension; the first target selects the torch.
 
     Args:
         extensions: The extensions with their requirements.
-        questions: One for each target.
+        questions: A resolver input for each target.
         session: The sources and their clients.
     """
     chosen = WithFiles([*questions])
@@ -406,13 +406,13 @@ def _with_file(
     chosen: WithFiles,
     position: int,
 ) -> WithFiles:
-    """Limit a question to a file and its build, and the others to its torch.
+    """Limit one target to a file and its build, and the others to its torch.
 
     Args:
         extension: The extension.
         fit: The file and its build.
-        chosen: The questions so far.
-        position: The position of the question.
+        chosen: The resolver inputs so far.
+        position: The position of the target among them.
     """
     torch = fit.build.torch
     questions = [*chosen.questions]
@@ -422,7 +422,7 @@ def _with_file(
     files = {**own.files, extension.name: (fit.wheel,)}
     questions[position] = replace(own.with_builds([fit.build]), files=files)
     remarks = chosen.remarks
-    # An earlier limit has its own reason.
+    # Earlier exclusions keep their own reasons.
     if torch < max(own.torches):
         version = fit.wheel.version.public
         best = own.plan.choice.build.name
@@ -456,12 +456,12 @@ def choose_prebuilt(
 ) -> ExtensionChoice:
     """Select a file of an extension.
 
-    A locked file keeps its hash. Pre-releases count if they are requested, or if there is
-    no other release.
+    A locked file keeps its hash. Pre-releases are candidates if they are requested or
+    there is no final release.
 
     Args:
         extension: The extension.
-        question: The builds of torch, the best first, and the GPUs.
+        question: The resolver input, with the builds of torch and the GPUs.
         session: The sources and their clients.
         requirement: The requirement of the extension.
     """
@@ -488,7 +488,7 @@ def choose_prebuilt(
                 sha256 = wheel.sha256 or question.alternative.hashes.get(wheel.filename)
                 yield file._replace(wheel=replace(wheel, sha256=sha256))
 
-    # For an unsupported GPU, nothing is listed.
+    # No file supports the GPU, so do not list the pages.
     return chooser.choose(extension, files())
 
 
@@ -501,8 +501,8 @@ def check_compiling(
 
     Args:
         extension: The extension.
-        choice: Why no file fits.
-        question: The builds of torch.
+        choice: The reasons why no file is compatible.
+        question: The resolver input, with the builds of torch.
     """
     name = extension.name
     refusal = choice.refusal
@@ -531,7 +531,7 @@ def check_compiling(
 
 
 def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
-    """Return why the closest files were rejected, or that there are none."""
+    """Return why the closest files were rejected, or that none exist."""
     rows = {
         row.reason.message: row
         for row in reversed(choice.rejected)

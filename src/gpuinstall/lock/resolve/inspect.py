@@ -1,8 +1,8 @@
-"""Inspect an answer: what METADATA omits about the wheels that uv selected.
+"""Inspect the wheels that uv selected for requirements missing from METADATA.
 
-The GPU code of requested packages and of the catalog's core packages is read. Of other
-dependencies, only names and METADATA count. A certain result becomes a fact; an
-unknown one becomes a warning.
+The inspector reads the GPU code of requested packages and the catalog's core packages.
+It checks other dependencies only by name and METADATA. A certain result becomes a fact,
+an uncertain one a warning.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import comes_apart, name_cuda
 
 WHEELS_AT_ONCE = 32
-"""How many wheels of an answer are inspected at once."""
+"""How many wheels of a resolution are inspected concurrently."""
 
 
 def wheel_fact(found: Compatibility, torch: str) -> Fact | None:
-    """Return what METADATA of a wheel omits; None if it is complete.
+    """Return the fact that METADATA of a wheel omits; None if complete.
 
     Args:
         found: The compatibility of the wheel.
-        torch: The selected build, whose reason is reported.
+        torch: The selected build of torch, for the reason to report.
     """
     running = found.running
     runs_everywhere = len(running) == len(found.verdicts)
@@ -56,7 +56,7 @@ def wheel_fact(found: Compatibility, torch: str) -> Fact | None:
     if is_declared and not found.adds:
         return None
     if found.allowed and running.isdisjoint(found.allowed):
-        # It runs with none of the builds that METADATA allows.
+        # The wheel runs with none of the builds that its METADATA allows.
         running = frozenset()
     why = found.reason(torch) or found.why_adds
     package, version = found.wheel.package, str(found.wheel.version)
@@ -71,7 +71,7 @@ def wheel_fact(found: Compatibility, torch: str) -> Fact | None:
 
 
 class AnswerInspector:
-    """Inspects the answers to one question; each wheel is inspected once."""
+    """Inspects the resolutions of one target, each wheel once."""
 
     def __init__(self, question: Question, index: PackageIndex) -> None:
         self.question = question
@@ -79,7 +79,7 @@ class AnswerInspector:
         self.inspector = Inspector(index.builds(), question.gpus, question.counts)
         self.inspected: dict[Wheel, Compatibility] = {}
         self._of_torch: dict[str, list[Requirement]] = {}
-        # For the CPU, and for builds that are their own answer, there is no question.
+        # CPU builds, and requests for nothing but torch's family, need no inspection.
         is_for_cpu = not question.gpus and all(
             build.backend.kind != "cuda" for build in question.builds
         )
@@ -87,9 +87,9 @@ class AnswerInspector:
         self.is_idle = is_for_cpu or question.requested <= answered
 
     def companions(self, answer: Answer) -> Iterator[Fact]:
-        """Yield which builds each member of the torch family is for.
+        """Yield the compatible builds of torch-family packages, as facts.
 
-        A member is of interest only if it is not for the selected build.
+        Packages that are compatible with the selected build are omitted.
         """
         name = self.index.builds()[answer.torch].name
         for wheel in answer.wheels:
@@ -97,7 +97,7 @@ class AnswerInspector:
             if package == "torch" or answer.torch in self._paired_with(wheel):
                 continue
             for other in self.index.read_pages().get(package, ()):
-                # uv would select one with another label next.
+                # uv would select the version with another local label next.
                 if other.version.public == wheel.version.public:
                     version = str(other.version)
                     why = f"{package} {version} is incompatible with torch {name}"
@@ -105,7 +105,7 @@ class AnswerInspector:
                     yield Fact(package, version, why, builds, wheel=other)
 
     def _paired_with(self, wheel: Wheel) -> frozenset[str]:
-        """Return the builds that the catalog pairs a package with."""
+        """Return the builds of torch that the catalog pairs with a package."""
         builds = self.index.builds()
         if wheel.package not in self.index.read_pages():
             return frozenset(builds)
@@ -122,14 +122,14 @@ class AnswerInspector:
         return frozenset(paired)
 
     def inspect(self, answer: Answer, known: Knowledge) -> list[Compatibility]:
-        """Inspect the new wheels of an answer, and return their results."""
+        """Inspect the new wheels of a resolution, and return the results."""
         required = self._required_by_torch(answer)
         new = [
             wheel
             for wheel in self.installed(answer)
             if wheel not in self.inspected and not is_required_by_torch(wheel, required)
         ]
-        # The wheels of one answer are read at once, in any order.
+        # Inspect the wheels of one resolution concurrently, in any order.
         is_spent = self.index.reader.is_spent
 
         def inspect_one(wheel: Wheel) -> Compatibility | None:
@@ -144,7 +144,7 @@ class AnswerInspector:
     def installed(self, answer: Answer) -> Sequence[Wheel]:
         """Return the wheels that would be installed.
 
-        A lock has several wheels of a package, for different glibcs.
+        A lock may have several wheels of a package, for different glibc versions.
         """
         others = [wheel for wheel in answer.wheels if wheel.package not in PAIRED]
         return best_by_tags(
@@ -154,7 +154,7 @@ class AnswerInspector:
     def _required_by_torch(self, answer: Answer) -> list[Requirement]:
         """Return the requirements of torch and of its libraries.
 
-        A package that they allow is compatible in any request.
+        A package that satisfies them is compatible in any request.
         """
         if answer.torch not in self._of_torch:
             wheels = {wheel.package: wheel for wheel in answer.wheels}
@@ -173,7 +173,7 @@ class AnswerInspector:
         return self._of_torch[answer.torch]
 
     def pure_file(self, rejected: Compatibility) -> tuple[Wheel, ...]:
-        """Return files without a native one that a pure one replaces.
+        """Return the files except a native one that a pure one replaces.
 
         uv would select the native file of a version that has both.
         """
@@ -216,7 +216,7 @@ class AnswerInspector:
         )
 
     def sources(self, answer: Answer) -> Iterator[Fact]:
-        """Yield packages to build whose names exclude these GPUs."""
+        """Yield facts about source builds whose names exclude the GPUs."""
         build = self.index.builds()[answer.torch]
         for package in sdists(answer):
             cuda = name_cuda(package)
@@ -243,18 +243,18 @@ class AnswerInspector:
     # One wheel.
 
     def is_requested(self, package: str, known: Knowledge) -> bool:
-        """Return whether a package was requested, also by an extra."""
+        """Return whether a package was requested, directly or by an extra."""
         return package in self.question.requested or package in known.of_extras
 
     def deepest_for(self, package: str) -> Depth:
-        """Return how much of a package is read.
+        """Return how much of a package to read.
 
-        The lines of a frozen file are dependencies, whose code is not read.
+        Lines of a frozen requirements file are dependencies, whose code is not read.
         """
         question = self.question
         is_requested = package in question.requested and not question.is_frozen
         deepest = deepest_for(package, is_requested=is_requested)
-        # A part is enough for a warning.
+        # Reading a part of the package is enough for a warning.
         return min(deepest, Depth.PART) if self.is_optional(package) else deepest
 
     def is_optional(self, package: str) -> bool:
@@ -271,14 +271,14 @@ class AnswerInspector:
     def _inspect(
         self, wheel: Wheel, answer: Answer, known: Knowledge, deepest: Depth
     ) -> Compatibility | None:
-        """Return the compatibility of a wheel; None: it is not inspected."""
+        """Return the compatibility of a wheel; None if it is not inspected."""
         members = load_members()
         if members.for_cpu_alone.fullmatch(wheel.package):
             return None
         is_pure = all(tag.platform == "any" for tag in wheel.tags)
         is_of_torch = members.with_torch.fullmatch(wheel.package)
         has_row = members.lowest_chip(wheel.package, wheel.version) is not None
-        # A wheel for any platform can have libraries.
+        # A wheel with the platform tag "any" can contain native libraries.
         if (is_pure or (is_of_torch and not has_row)) and not self.is_requested(
             wheel.package, known
         ):
@@ -306,13 +306,13 @@ class AnswerInspector:
 
         Args:
             wheel: The wheel.
-            answer: The answer that has it.
-            known: What was learned so far.
-            deepest: How much of it may be read.
-            builds: The builds of torch that matter; empty: all.
+            answer: The resolution with the wheel.
+            known: The knowledge so far.
+            deepest: How much of the wheel may be read.
+            builds: The builds of torch to check; empty: all.
 
         Raises:
-            InstallationError: It cannot be read.
+            InstallationError: The wheel cannot be read.
         """
         return self.inspector.inspect(
             wheel,
@@ -322,7 +322,7 @@ class AnswerInspector:
         )
 
     def may_come_first(self, found: Compatibility, answer: Answer) -> bool:
-        """Return whether only its older CUDA keeps a wheel from a torch."""
+        """Return whether a wheel is rejected only for its older CUDA."""
         build = self.index.builds()[answer.torch]
         row = found.verdicts[answer.torch].row
         loads = loads_with(row.torch, build) is not False
@@ -330,9 +330,9 @@ class AnswerInspector:
 
 
 def sdists(answer: Answer) -> list[str]:
-    """Return the packages that an index has only as source.
+    """Return the packages that have only an sdist on their index.
 
-    A folder or repository is the user's own, whatever its name says.
+    Folders and repositories are omitted, because the user selected them.
     """
     builds = source_builds(answer.packages)
     return [build.package for build in builds if build.origin == SDIST]

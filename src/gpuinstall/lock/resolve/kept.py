@@ -1,4 +1,4 @@
-"""The versions of existing locks to keep, as pins and as preferences."""
+"""Keep the versions of existing locks, as pins and as preferences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def alternatives_near(
     *,
     upgrade: bool,
 ) -> Iterator[Alternative]:
-    """Yield the alternatives: the locked torch as a pin, then preferences.
+    """Yield alternatives: pin the locked torch first, then only prefer it.
 
     Args:
         requests: One for each target.
@@ -41,11 +41,11 @@ def alternatives_near(
     )
     torch = versions.get("torch")
     is_new = not moving and _has_new_programs(requests[0], locks)
-    # Without a torch, nothing tells which build the family's versions are for.
+    # Without a torch version, the build of the family's versions is unknown.
     torch_is_kept = torch and not is_new and _can_keep(requests[0], torch)
     if torch_is_kept:
         by_target = {lock.target: lock.versions for lock in locks}
-        # Both sides of a merge, and locks that differ, cannot be kept unchanged.
+        # Conflicting locks, such as the sides of a merge, cannot be kept unchanged.
         is_whole = (
             not moving
             and len(by_target) == len(locks)
@@ -101,9 +101,9 @@ def _kept_versions(
 
 
 def _are_current(request: Request, locks: Iterable[Lock]) -> bool:
-    """Return whether the locks have the versions of today's ``uv.lock``.
+    """Return whether the locks match the current ``uv.lock``.
 
-    Then the versions of the locks take precedence.
+    If so, the versions of the locks take precedence.
     """
     digest = Record.of(request).preferred_digest
     return all(lock.record.preferred_digest == digest for lock in locks)
@@ -123,7 +123,7 @@ def _kept_hashes(locks: Sequence[Lock], moving: Collection[str]) -> dict[str, st
 
 
 def _can_keep(request: LockRequest, torch: str) -> bool:
-    """Return whether a request allows a version of torch that runs."""
+    """Return whether a request allows a torch version, and it runs."""
     for requirement in request.request.requirements:
         if requirement.name == "torch" and not requirement.allows(torch):
             return False
@@ -131,10 +131,10 @@ def _can_keep(request: LockRequest, torch: str) -> bool:
 
 
 def _has_new_programs(request: LockRequest, locks: Sequence[Lock]) -> bool:
-    """Return whether the request has a program that no lock was made for.
+    """Return whether the request has a program that no lock includes.
 
-    Its version is selected before torch's. The project itself, requested by its path, is
-    none, nor is a package that is tied to torch.
+    The version of a new program is selected before torch's version. The project itself,
+    requested by path, and packages that are tied to torch are not programs.
     """
     locked = set(by_name(request.request.preferred))
     for lock in locks:

@@ -1,4 +1,4 @@
-"""Facts that METADATA omits, knowledge that grows, and uv's answers."""
+"""Facts missing from METADATA, accumulated knowledge, and resolutions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpuinstall.lock.uv.project import versions_in
 from gpuinstall.lock.uv.resolution import locked_files
 
 ReleaseKey = tuple[str, str]
-"""A package and its version, with a local label."""
+"""A package and its version, including the local label."""
 
 
 MOST_LISTED = 3
@@ -25,28 +25,28 @@ MOST_LISTED = 3
 
 
 class Fact(Value):
-    """What METADATA omits of one release."""
+    """A fact about one release that its METADATA omits."""
 
     package: str
     version: str
 
     why: str = ""
-    """The message about it; empty: not reported."""
+    """The message to report; empty: none."""
 
     builds: frozenset[str] | None = None
-    """The builds of torch that it runs with; None: all, empty: none."""
+    """The compatible builds of torch; None: all, empty: none."""
 
     requires: tuple[str, ...] = ()
     """Requirements that METADATA omits."""
 
     wheel: Wheel | None = None
-    """The file with its METADATA."""
+    """The file that the METADATA is from."""
 
     unread: str = ""
-    """Why it was not inspected; empty: it was."""
+    """The reason why the release was not inspected; empty if it was."""
 
     code: str = ""
-    """The code of the reason, if it is not about torch or the machine."""
+    """The code of a reason unrelated to torch and the machine."""
 
     @property
     def excludes(self) -> bool:
@@ -59,7 +59,7 @@ class Fact(Value):
 
 
 class Knowledge(Value):
-    """Everything learned for one target. It only grows: ``|`` is the union."""
+    """Accumulated facts for one target; ``|`` returns the union."""
 
     facts: Mapping[ReleaseKey, Fact] = field(default_factory=dict)
 
@@ -67,7 +67,7 @@ class Knowledge(Value):
     """Added requirements: paths, build tools, undeclared dependencies."""
 
     beside_torch: tuple[tuple[Version, Constraint], ...] = ()
-    """Constraints of torch releases that their METADATA omits."""
+    """Constraints that the METADATA of torch releases omits."""
 
     files: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
     """The prebuilt file of each extension that a package requires."""
@@ -79,10 +79,10 @@ class Knowledge(Value):
     """Dependencies that uv decides before torch, because of their CUDA."""
 
     after_torch: frozenset[str] = frozenset()
-    """Dependencies that led to a conflict when they came before torch."""
+    """Dependencies that caused a conflict when decided before torch."""
 
     seen: frozenset[str] = frozenset()
-    """The packages of all answers."""
+    """The packages of all resolutions so far."""
 
     of_extras: frozenset[str] = frozenset()
     """Packages that a requested extra requires."""
@@ -111,12 +111,12 @@ class Knowledge(Value):
 
     @classmethod
     def of(cls, facts: Iterable[Fact | None]) -> Knowledge:
-        """Return the knowledge of some facts."""
+        """Create knowledge from facts."""
         return cls({(one.package, one.version): one for one in facts if one})
 
     @property
     def for_uv(self) -> tuple[object, ...]:
-        """The part that uv is given: nothing new ends a resolution."""
+        """The knowledge passed to uv. If unchanged, the resolution ends."""
         return (
             self.facts,
             self.requirements,
@@ -133,7 +133,7 @@ class Knowledge(Value):
 
     @property
     def is_empty(self) -> bool:
-        """Whether uv would be given nothing but the request."""
+        """Whether no knowledge would be added to the request for uv."""
         return not (self.facts or self.beside_torch)
 
     def of_package(self, package: str) -> Iterator[Fact]:
@@ -141,7 +141,7 @@ class Knowledge(Value):
         return (fact for fact in self.facts.values() if fact.package == package)
 
     def excluded(self, package: str) -> frozenset[str]:
-        """Return the versions of a package that run with no build."""
+        """Return the versions of a package that run with no build of torch."""
         facts = self.of_package(package)
         return frozenset(fact.version for fact in facts if fact.excludes)
 
@@ -155,7 +155,7 @@ class Knowledge(Value):
         return any(not fact.excludes and fact.rejects(build) for fact in facts)
 
     def unread(self, package: str, above: Version | None = None) -> str:
-        """List releases of a package that were not inspected, and why."""
+        """List the uninspected releases of a package, with reasons."""
         facts = [
             fact
             for fact in self.of_package(package)
@@ -175,12 +175,12 @@ class Answer(Value):
     packages: Packages
 
     missing_extras: Sequence[tuple[str, str, str]]
-    """Packages, their versions, and requested extras that they lack."""
+    """The packages, their versions, and their missing requested extras."""
 
     build: Build
 
     torch: str
-    """The version of torch that stands for the build."""
+    """The version of torch, with the local label of the selected build."""
 
     dropped: frozenset[str]
     """The packages whose optional pins uv dropped."""
@@ -192,7 +192,7 @@ class Answer(Value):
 
     @cached_property
     def wheels(self) -> tuple[Wheel, ...]:
-        """Its wheels."""
+        """The wheels of the resolution."""
         files = locked_files(self.packages)
         links = [PageFile(file.url, file.name, file.sha256) for file in files]
         return wheels_of(links, None, DEFAULT_INDEX)

@@ -1,4 +1,4 @@
-"""Learn from an answer what the next run of uv must know."""
+"""Collect facts from a resolution for the next run of uv."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gpuinstall.wheels.compatibility import Compatibility
 
 
 def learn(answer: Answer, known: Knowledge, inspector: AnswerInspector) -> Knowledge:
-    """Return what is known after an answer.
+    """Return the knowledge extended with the facts of a resolution.
 
-    The files of extensions and build tools are only added to an answer without faults.
+    Extension files and build tools are added only if nothing else is new.
     """
     grown = known | Knowledge(seen=frozenset(answer.versions))
     grown |= Knowledge.of(inspector.companions(answer))
@@ -42,7 +42,7 @@ def learn(answer: Answer, known: Knowledge, inspector: AnswerInspector) -> Knowl
 def _inspected(
     answer: Answer, known: Knowledge, inspector: AnswerInspector
 ) -> Knowledge:
-    """Return what is known after the wheels of an answer were inspected."""
+    """Inspect the wheels of a resolution, and return all knowledge."""
     known |= Knowledge(of_extras=inspector.required_by_extras(answer))
     for found in inspector.inspect(answer, known):
         known |= _facts_of(found, answer, known, inspector)
@@ -58,7 +58,7 @@ def _facts_of(
     if fact is None or inspector.is_optional(package):
         return Knowledge()
     learned = Knowledge.of([fact])
-    # A requested package stays at its latest release if another torch runs with it.
+    # Keep a requested package at its latest release if another torch runs with it.
     is_dependency = not inspector.is_requested(package, known)
     if fact.excludes:
         pure = inspector.pure_file(found)
@@ -85,9 +85,9 @@ def _constraints(
 def _prereleases(
     answer: Answer, known: Knowledge, inspector: AnswerInspector
 ) -> Iterator[Fact]:
-    """Exclude pre-releases that uv selects because facts exclude the rest.
+    """Exclude pre-releases that uv selects if facts exclude final releases.
 
-    The facts are about a package or about the requirements of its latest release.
+    A fact may be about the package itself or about requirements of its latest release.
     """
     index = inspector.index
     excluded = {fact.package for fact in known.facts.values() if fact.excludes}

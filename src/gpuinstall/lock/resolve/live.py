@@ -1,4 +1,4 @@
-"""The builds that the sources list today, new ones read from wheels."""
+"""Builds that the sources list today, including new ones read from wheels."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from gpuinstall.wheels.learned.reader import reader_for
 from gpuinstall.wheels.learned.row import LearnedRow
 
 MAX_TURNS = 3
-"""How many new releases of torch are read, one per turn."""
+"""The most new releases of torch to read, one per iteration."""
 
 BUILDS_PER_TURN = 4
-"""How many builds of one torch are read, all at once."""
+"""The most builds of one torch to read, all concurrently."""
 
 
 def live_requests(
@@ -41,8 +41,8 @@ def live_requests(
 ) -> tuple[list[LockRequest], UnreachableError | None]:
     """Return the requests with the builds that the sources list.
 
-    The second value is the error of an unreachable default index. Other findings about
-    the sources are then not reported.
+    The second value is the error of an unreachable default index. In this case, other
+    findings about the sources are not reported.
     """
     unreachable = _ask_ahead(requests, session)
     reporter = Reporter() if unreachable else session.reporter
@@ -63,12 +63,12 @@ def _losses(
     live: Iterable[LockRequest],
     silent: str,
 ) -> Iterator[str]:
-    """Yield the better builds that an unreachable torch index would have.
+    """Yield the better builds that an unreachable torch index would provide.
 
     Args:
-        requests: With the builds of the catalog.
+        requests: The requests, with the builds of the catalog.
         live: The same requests, with the builds that the sources list today.
-        silent: The host of the torch index.
+        silent: The host of the unreachable torch index.
     """
     for request, live_request in zip(requests, live, strict=True):
         usual = request.outcome
@@ -85,9 +85,9 @@ def _ask_ahead(
     requests: Sequence[LockRequest],
     session: Session,
 ) -> UnreachableError | None:
-    """Fetch the pages of a resolution at once, instead of in five round trips.
+    """Fetch the pages of a resolution concurrently, in one round trip.
 
-    Errors are ignored, because later readers report them.
+    Errors are ignored, because later reads report them.
 
     Returns:
         The error of an unreachable default index.
@@ -127,8 +127,8 @@ def _answer(ask: Callable[[], object]) -> object:
 def _reach_default_index(session: Session) -> UnreachableError | None:
     """Return the error of an unreachable default index.
 
-    None: it answers, or uv is offline. uv may trust a certificate that gpuinstall does
-    not.
+    The result is None if it responds or uv is offline, or if uv may trust a certificate
+    that gpuinstall does not.
     """
     address = session.default_index or ""
     if session.environment.get("UV_OFFLINE") or not address.startswith(
@@ -151,10 +151,10 @@ def learned_catalog(
     session: Session,
     reporter: Reporter,
 ) -> Catalog:
-    """Return the catalog as the sources list it today, with new builds.
+    """Return the catalog with the builds that the sources list today.
 
-    Each turn reads the latest unread torch, until the selected one is later. Builds of
-    the catalog are not read.
+    Each iteration reads the latest unread torch until the selected one is later. Builds
+    in the catalog are not read.
 
     Args:
         request: The request.
@@ -171,8 +171,8 @@ def learned_catalog(
     kinds = {backend.kind} if backend else set()
     rules = rules_for(machine, request.catalog, kinds)
     catalog = rules.catalog
-    # Builds of earlier runs are read again if the sources still list them. Builds that
-    # are marked as absent are kept, so that they are not selected again.
+    # Builds from previous runs are read again if the sources still list them. Builds
+    # marked as absent are kept, so that they are not selected again.
     shipped = [
         build for build in catalog.builds if build.learned is None or build.absent
     ]
@@ -199,7 +199,7 @@ def learned_catalog(
 
 
 def _to_read(plan: Plan | Rejected) -> list[Build]:
-    """Return the unread builds of the latest torch, unless it is older."""
+    """Return the unread builds of the latest torch, unless one is newer."""
     unread = [one for one in plan.rejected if one.reason.code == "not-in-catalogue"]
     readable = [one.candidate for one in unread if not one.candidate.obstacle]
     newest = max((build.torch for build in readable), default=None)
@@ -220,7 +220,7 @@ def _with_rows(
     Args:
         catalog: The catalog.
         builds: The builds to replace.
-        ask: Returns the row of a build; None: it is unknown.
+        ask: Returns the row of a build; None if unknown.
     """
 
     def answer(build: Build) -> Build:

@@ -1,7 +1,7 @@
-"""Resolve locks: one alternative after another, until one is possible.
+"""Resolve locks: try alternatives in order until one resolves.
 
-The locked torch and versions come first, then the locked versions as preferences, then
-another Python, and with ``--relax`` fewer pins.
+The order is: the locked torch and versions, the locked versions as preferences, another
+Python, and with ``--relax`` fewer pins.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import OFFLINE
 
 PYTHONS = 2
-"""How many other Pythons are tried."""
+"""The most other Python versions to try."""
 
 
 def resolve_locks(
@@ -67,7 +67,7 @@ def resolve_locks(
         session: The clients of the run.
         locks: The existing locks, whose versions are kept where possible.
         moving: The only packages to upgrade.
-        upgrade: Whether to keep only the Python of the locks.
+        upgrade: Whether to upgrade all packages, and keep only the Python of the locks.
         installed: The versions to keep where possible, if there is no lock.
 
     Raises:
@@ -101,7 +101,7 @@ def resolve_locks(
         ]
         break
     else:
-        # The last alternative keeps the least, so its conflict is about the request.
+        # The last alternative keeps the fewest versions, so only the request conflicts.
         answer = _other_answer(live, alternatives[-1], conflict.error, session)
     reported = {pair for lock in locks for pair in lock.all_versions.items()}
     _report_sources(answer, reported, session)
@@ -114,7 +114,7 @@ def _other_answer(
     error: GpuInstallError,
     session: Session,
 ) -> Resolutions:
-    """Return an answer for another Python or fewer pins, or raise."""
+    """Resolve with another Python or fewer pins, or raise the error."""
     answer = _with_other_python(requests, alternative, error, session)
     if answer:
         return answer
@@ -131,7 +131,7 @@ def resolve_alternative(
     *,
     usual: Requests | None = None,
 ) -> Resolutions | Conflict:
-    """Resolve one alternative, and check that packages can be built.
+    """Resolve one alternative, and check that its sdists can be built.
 
     Args:
         requests: One for each target.
@@ -140,7 +140,7 @@ def resolve_alternative(
         usual: The requests with all builds of the catalog.
 
     Raises:
-        InstallationError: A source does not answer, or uv fails.
+        InstallationError: A source does not respond, or uv fails.
     """
     silence: InstallationError | None
     try:
@@ -152,7 +152,7 @@ def resolve_alternative(
     else:
         if not isinstance(answer, Conflict):
             return _buildable(answer, session)
-        # The torch index may have the missing build.
+        # The unreachable torch index may have the missing build.
         silence = session.client.unreachable(session.sources.torch_index)
         conflict = answer.error
         message = f"{conflict.message}: {conflict.why}"
@@ -172,12 +172,12 @@ def resolve_alternative(
 def refusal_or(
     silence: InstallationError, requests: Requests, session: Session
 ) -> GpuInstallError:
-    """Return a refusal regardless of a silent source, or its error.
+    """Return the error of an impossible request, or of an unreachable source.
 
     Args:
         silence: The error of the source.
-        requests: With all builds of the catalog.
-        session: The run, which may be offline.
+        requests: The requests, with all builds of the catalog.
+        session: The clients of the run, which may be offline.
     """
     try:
         pose_together(requests)
@@ -191,7 +191,7 @@ def refusal_or(
 def _disagreement(
     conflict: GpuInstallError, silence: InstallationError
 ) -> InstallationError:
-    """Return the error for a common torch that no reachable index has."""
+    """Return the error if no reachable index has a torch for all targets."""
     return InstallationError(
         conflict.code,
         conflict.message,
@@ -208,7 +208,7 @@ def _check_locked_torch(
 ) -> None:
     """Raise InstallationError if the torch index lacks the locked torch.
 
-    Another source may have only a much older one, so the lock is not changed.
+    Another source may have only a much older torch, so the lock is not changed.
     """
     index = session.sources.torch_index
     builds = [
@@ -254,11 +254,11 @@ def _rebuild_outdated(
 ) -> None:
     """Make uv build local projects again if their files changed.
 
-    uv compares only the times of a project's own files.
+    uv compares only the modification times of a project's own files.
 
     Args:
         request: The request.
-        digests: The digests of these files in the locks; none: nothing was built.
+        digests: The digests of these files in the locks; empty if nothing was built.
         session: The clients of the run.
     """
     if digests and request.build_files_digest not in {"", *digests}:
@@ -272,7 +272,7 @@ def _with_other_python(
     error: GpuInstallError,
     session: Session,
 ) -> Resolutions | None:
-    """Resolve for another installed Python, unless one is fixed.
+    """Resolve for another installed Python, unless the Python is fixed.
 
     Args:
         requests: One for each target.
@@ -282,7 +282,7 @@ def _with_other_python(
     """
     first = requests[0]
     is_fixed = first.request.python or alternative.python or len(requests) > 1
-    # Only then is there a plan.
+    # With another error, there may be no plan.
     is_conflict = error.code in {"requirements-conflict", "only-binary"}
     if is_fixed or not is_conflict:
         return None
@@ -300,7 +300,7 @@ def _with_other_python(
 
 
 def _buildable(resolutions: Resolutions, session: Session) -> Resolutions | Conflict:
-    """Return the resolutions, or why a package cannot be built."""
+    """Return the resolutions, or the conflict if a package cannot be built."""
     for one in resolutions:
         builds, site = source_builds(one.packages), _site(one, session)
         try:
@@ -327,7 +327,7 @@ def _report_sources(
     reported: Collection[tuple[str, str]],
     session: Session,
 ) -> None:
-    """Report source builds, and indexes of the user's configuration.
+    """Report source builds and the indexes from the user's configuration.
 
     Args:
         resolutions: One for each target.
@@ -355,7 +355,7 @@ def _changed(
     preferred: Iterable[Constraint],
     moving: Collection[str],
 ) -> Iterator[Reason]:
-    """Yield locked versions of the project that this build cannot have.
+    """Yield the project's locked versions that the build excludes.
 
     Args:
         versions: The resolved versions.

@@ -1,4 +1,4 @@
-"""The packages of the torch family that a lock lacks."""
+"""Find wheels of torch-family packages that a lock lacks."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def members_beside(
 ) -> list[FamilyMember]:
     """Return the packages of the torch family that a lock lacks.
 
-    A package that the source of torch does not list, or did not return, has no file. For
-    a torch of the default index, only the versions that the catalog pairs are known.
+    A package has no file if the source of torch does not list it or did not respond.
+    For a torch from the default index, only versions that the catalog pairs are known.
 
     Args:
         fit: The lock and its torch.
@@ -67,7 +67,7 @@ def members_beside(
     build = fit.choice.build
     backend = build.backend.tag
     companions = Companions((), catalog)
-    # The catalog pairs versions only for some packages.
+    # The catalog has paired versions only for some packages.
     paired = {
         name: companions.loading(build, Requirement.of(name))
         for name in PAIRED - fit.lock.names - {"torch"}
@@ -87,7 +87,7 @@ def members_beside(
             wheels = family_wheels(session.sources, session.client, backend, name)
         suitable = fitting(wheels, backend, tags)
         by_version = {wheel.version.public: wheel for wheel in suitable}
-        # Without a paired version, the latest is used.
+        # Without a paired version, use the latest.
         versions = paired.get(name)
         if versions is None:
             versions = sorted(by_version, key=Version, reverse=True)

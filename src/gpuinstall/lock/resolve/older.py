@@ -1,7 +1,7 @@
 """Search the older releases of a package for the latest one that runs.
 
-After three rejections for one reason, the stride doubles with each further one. Then the
-search bisects between the first release that runs and the last rejected one.
+After three rejections for the same reason, each further rejection doubles the stride.
+Then the search bisects between the first release that runs and the last rejected one.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.members import load_members
 
 REJECTIONS = 3
-"""How many rejections for one reason widen the stride, or refuse."""
+"""How many rejections for one reason widen the stride or end the search."""
 
 
 class Trial(NamedTuple):
-    """The result of one older release."""
+    """The result of inspecting one older release."""
 
     wheel: Wheel
 
     fact: Fact | None
-    """What METADATA omits of it."""
+    """The fact that its METADATA omits."""
 
     runs: bool | None
-    """Whether it runs; None: unknown."""
+    """Whether the release runs; None if unknown."""
 
     cause: str = ""
-    """The kind of reason for which it was rejected."""
+    """The code of the reason for its rejection."""
 
 
 class OlderReleases:
-    """The search through the older releases of one package."""
+    """Searches the older releases of one package."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class OlderReleases:
         self.rejections = Counter([_cause(rejected, answer)])
 
     def facts(self) -> Iterator[Fact]:
-        """Yield what was learned, also of releases that were skipped."""
+        """Yield the facts found, including those assumed when skipping."""
         found = self._search()
         end = len(self.wheels) if found is None else found + 1
         for place in range(end):
@@ -71,11 +71,11 @@ class OlderReleases:
                     yield trial.fact
             elif found is not None or self._is_refused:
                 yield self._assumed(place)
-            # Otherwise, the latest release that no fact excludes is selected.
+            # Otherwise, uv selects the latest release that no fact excludes.
 
     @property
     def _is_refused(self) -> bool:
-        """Whether no older release is selected, for one reason or for all."""
+        """Whether all releases are rejected, or enough for one reason."""
         are_all_rejected = all(
             place in self.trials and self.trials[place].runs is False
             for place in range(len(self.wheels))
@@ -100,11 +100,11 @@ class OlderReleases:
             for one in older
             if all(requirement.allows(one.version) for requirement in requirements)
         ]
-        # Otherwise, another version of the packages that require it is selected.
+        # If none is allowed, uv selects other versions of the packages that require it.
         return allowed or older
 
     def _search(self) -> int | None:
-        """Return the latest release that runs, if one is known to."""
+        """Return the position of the latest release that runs, if found."""
         last = -1
         stride = 1
         cause = _cause(self.rejected, self.answer)
@@ -127,11 +127,11 @@ class OlderReleases:
         return None
 
     def _bisect(self, rejected: int, older: int, cause: str) -> int | None:
-        """Return the latest release between two that runs, if any.
+        """Return the position of the latest release between two that runs.
 
         Args:
-            rejected: The place of the last release rejected for a cause.
-            older: The place of one that runs, or is rejected for another cause.
+            rejected: The position of the last release rejected for a cause.
+            older: The position of one that runs or is rejected for another cause.
             cause: The cause.
         """
         found = older if self.trials[older].runs else None
@@ -149,7 +149,7 @@ class OlderReleases:
         return found
 
     def _try(self, place: int) -> Trial | None:
-        """Inspect a release; return None if the budget is spent."""
+        """Inspect a release; return None if the read budget is exhausted."""
         if place not in self.trials:
             if self.inspector.index.reader.is_spent:
                 return None
@@ -177,7 +177,7 @@ class OlderReleases:
             fact = _skipped(wheel, f"it {why.message}", code=why.code)
             return Trial(wheel, fact, runs=False, cause=why.code)
         for row, _, warning in found.verdicts.values():
-            # The makers of some packages state what their files do not.
+            # The catalog has facts about some packages that their files lack.
             is_known = row.codes or row.package in load_members().stated
             if not row.is_whole and (warning or not is_known):
                 why_unread = "only a part of it was read"
@@ -185,7 +185,7 @@ class OlderReleases:
         return Trial(wheel, fact, runs=True)
 
     def _assumed(self, place: int) -> Fact:
-        """Return the fact of a release that was not inspected."""
+        """Return the assumed fact about a release that was not inspected."""
         trial = self.trials.get(place)
         why = "releases before and after it do not run either"
         if trial and trial.fact:
@@ -194,15 +194,15 @@ class OlderReleases:
 
 
 def _cause(found: Compatibility, answer: Answer) -> str:
-    """Return the kind of reason for which a wheel is rejected."""
+    """Return the code of the reason for which a wheel is rejected."""
     reason = found.reason(answer.torch)
     return reason.code if reason else "metadata"
 
 
 def _skipped(wheel: Wheel, why: str, code: str = "") -> Fact:
-    """Return the fact of a release that is not selected.
+    """Return the fact that excludes a skipped release.
 
-    Without the code of a reason, it was not inspected.
+    Without a reason code, the release counts as not inspected.
     """
     version = str(wheel.version)
     return Fact(
@@ -221,5 +221,5 @@ def older_facts(
     answer: Answer,
     known: Knowledge,
 ) -> Sequence[Fact]:
-    """Return the facts of the older releases of a rejected one."""
+    """Return the facts about the older releases of a rejected wheel."""
     return [*OlderReleases(rejected, inspector, answer, known).facts()]

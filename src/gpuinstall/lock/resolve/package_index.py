@@ -1,8 +1,8 @@
 """Index pages and wheels of one resolution.
 
-If torch has a source of its own, every package of the family is bound to it: a
-package that no source of torch lists has an empty page. A requested package of the
-family is from the default index if no source of torch lists it.
+If torch has its own source, every torch-family package is bound to it: a package that
+no source of torch lists has an empty page. A requested torch-family package is from the
+default index if no source of torch lists it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ NEWEST_GLIBC = "2.40"
 """A glibc that every wheel supports."""
 
 MOST_UNKNOWN = 64
-"""The most packages unknown to the catalog that an index binds."""
+"""The most packages outside the catalog that are bound to torch's index."""
 
 
 class PackageIndex:
@@ -72,15 +72,15 @@ class PackageIndex:
         self.backends = tuple(dict.fromkeys(build.backend.tag for build in builds))
         """The tags of the builds, the best first."""
         self.has_own_source = any(build.source is not DEFAULT_INDEX for build in builds)
-        """Whether torch has another source than the default index."""
+        """Whether torch has a source other than the default index."""
         self.reader = reader_for(session)
         self._releases: dict[str, Mapping[Version, Wheel]] = {}
         self._pages: dict[str, tuple[Wheel, ...]] = {}
-        """The pages that were read."""
+        """The pages read so far, by package."""
         self._copied = set[str]()
-        """The packages of PyTorch's index that are from the default index."""
+        """Packages on PyTorch's index with files of the default index."""
         self._is_for_cpu = self.backends == (CPU.tag,)
-        # Each is read at its first call.
+        # Read each at its first call.
         self.builds = cache(self._read_builds)
         self.newest_releases = cache(self._read_newest_releases)
         self.pages_of_sources = cache(self._read_pages_of_sources)
@@ -106,10 +106,10 @@ class PackageIndex:
 
     @cached_property
     def _needed(self) -> set[str]:
-        """The packages whose pages every answer needs."""
+        """The packages whose pages every resolution needs."""
         question = self.question
         sources = self.session.sources
-        # A setting for a package would apply to its placeholder.
+        # A setting for a package would otherwise apply to its placeholder.
         named = (*question.requirements, *question.constraints, *sources.overrides)
         needed = {"torch", *names_of(named), *question.alternative.preferences}
         needed.update(sources.package_indexes)
@@ -124,13 +124,13 @@ class PackageIndex:
     def _read_bindable(self) -> frozenset[str]:
         """Return the packages that a source of torch may list."""
         sources = self.session.sources
-        # With an extra index, uv would query it before the default index.
+        # If there is an extra index, uv would query it before the default index.
         if not self.has_own_source and not sources.has_further_indexes:
             return frozenset()
         family = self.question.catalog.family
-        # The page of some mirrors lists only a part of their packages.
+        # Some mirrors list only some of their packages on the root page.
         if {"torch", "torchvision"} <= self._listed() and not sources.find_links:
-            # Triton is required by a GPU build, and on a CPU from the default index.
+            # GPU builds require Triton. A CPU build has it from the default index.
             family &= self._listed() | self.question.requested | {"triton"}
         return family.union(self._listed()).difference(self._extensions)
 
@@ -141,7 +141,7 @@ class PackageIndex:
         return dict.fromkeys(self.question.catalog.family - self._bindable(), ())
 
     def _read_listed(self) -> frozenset[str]:
-        """Return the packages that only the index of torch lists."""
+        """Return the packages that PyTorch's index lists as its own."""
         backends = self.backends if self.has_own_source else ()
         names = side_by_side(self._listed_for, backends)
         return frozenset[str]().union(*names)
@@ -175,7 +175,7 @@ class PackageIndex:
             return self._wheels(name) if any(map(is_own, self.backends)) else None
         listed = self._wheels(name)
         is_requested = name in self.question.requested - {"torch"}
-        # No CPU build requires Triton: programs have it from the default index.
+        # No CPU build requires Triton; programs use it from the default index.
         is_program = is_requested or (name == "triton" and self._is_for_cpu)
         if listed or name in self._listed() or not is_program:
             return listed
@@ -187,10 +187,10 @@ class PackageIndex:
     def resolve(
         self, project: Callable[[], ResolverProject]
     ) -> dict[str, Any] | Conflict:
-        """Resolve a project, and read the pages that the answer needs.
+        """Resolve a project, and read the pages that its resolution needs.
 
         Args:
-            project: Returns the project with the pages that were read.
+            project: Returns the project with the pages read so far.
 
         Raises:
             InstallationError: uv fails.
@@ -205,7 +205,7 @@ class PackageIndex:
         """Return the files of packages that a project binds to one index.
 
         Raises:
-            InstallationError: The index of a requested package does not answer.
+            InstallationError: The index of a requested package does not respond.
         """
         session = self.session
         sources = self.session.sources
@@ -221,7 +221,7 @@ class PackageIndex:
         return pages
 
     def _read_builds(self) -> dict[str, Build]:
-        """Return the builds by the version of torch for uv, the best first."""
+        """Return the builds by their torch version for uv, best first."""
         builds: dict[str, Build] = {}
         torches = self.read_pages().get("torch")
         listed = {str(wheel.version) for wheel in torches or ()}
@@ -235,7 +235,7 @@ class PackageIndex:
         return builds
 
     def pages_beside(self, build: Build) -> _WheelPages:
-        """Return the pages with the files of one build's own source."""
+        """Return the pages, with the files from one build's own source."""
         own_pages = {}
         for name, wheels in self.read_pages().items():
             own: dict[Version, Wheel] = {}
@@ -250,17 +250,17 @@ class PackageIndex:
         package: str,
         builds: Sequence[Build] = (),
     ) -> tuple[Wheel, ...]:
-        """Return one wheel per version from the sources of some builds."""
+        """Return one wheel per version from the sources of the builds."""
         session = self.session
         sources = replace(session.sources, default_index=session.default_index)
         wheels: dict[str, Wheel] = {}
-        # A companion has one file for a backend, for every torch.
+        # A companion has one file per backend, for all torch versions.
         torches: dict[tuple[str, WheelSource], set[str]] = {}
         for build in builds or self.question.builds:
             key = build.backend.tag, build.source
             torches.setdefault(key, set()).add(str(build.torch))
         for (backend, source), versions in torches.items():
-            # Other packages of the torch index come from it, not from the default one.
+            # Use torch's index, not the default index, for its other packages.
             is_of_default_index = source is DEFAULT_INDEX and (
                 package in PAIRED or not self.has_own_source
             )
@@ -296,9 +296,9 @@ class PackageIndex:
         return next(iter(best), None)
 
     def preferred_labels(self, builds: dict[str, Build]) -> Mapping[str, list[str]]:
-        """Return the versions with the best labels, for torch and companions.
+        """Return the versions of torch and companions with the best labels.
 
-        uv selects the highest preferred version, and so the best build of any torch.
+        uv selects the highest preferred version, and thus the best build of each torch.
         """
         releases = self.question.catalog.releases
         # The best build of each torch comes last.
@@ -328,9 +328,9 @@ class PackageIndex:
     # Programs.
 
     def _read_newest_releases(self) -> dict[str, Version | None]:
-        """Return the requested programs with their latest allowed release.
+        """Return the latest allowed release of each requested program.
 
-        None: only uv can tell it.
+        None: only uv can determine it.
         """
         names = [one.name for one in self.question.programs if not one.url]
         bound = self.names().union(self.question.files)
@@ -339,7 +339,7 @@ class PackageIndex:
         return {**dict.fromkeys(names), **dict(zip(open_names, newest, strict=True))}
 
     def newest_companions(self, build: Build) -> dict[str, Version]:
-        """Return the latest allowed companions of a build's source."""
+        """Return the latest allowed companions from a build's source."""
         newest: dict[str, Version] = {}
         for requirement in self.question.wanted.request.requirements:
             if requirement.name not in COMPANIONS:
@@ -378,7 +378,7 @@ class PackageIndex:
         """Return the wheels of allowed final releases, latest first."""
         if package not in self._releases:
             limits = self.limits(package)
-            # Of a native and a pure wheel, the native one is installed.
+            # If a version has a native and a pure wheel, uv installs the native one.
             installed = best_by_tags(
                 self.wheels_of(package),
                 self.question.tags,
@@ -413,7 +413,7 @@ class PackageIndex:
     def release_day(self, name: str, version: str) -> str:
         """Return the upload date of a version, or an empty text (PEP 700).
 
-        It is the date of its first file: wheels for newer Pythons follow later.
+        It is the date of the first file, because wheels for newer Pythons follow later.
         """
         page = self.session.known_page(name)
         days = []
@@ -427,7 +427,7 @@ class PackageIndex:
         return min(filter(None, days), default="")
 
     def limits(self, package: str) -> list[Requirement]:
-        """Return the requirements and constraints of a package."""
+        """Return the requested requirements and constraints for a package."""
         question = self.question
         requirements = (*question.requirements, *question.constraints)
         return [
@@ -437,9 +437,9 @@ class PackageIndex:
     # Wheels.
 
     def metadata_requirements(self, wheel: Wheel) -> list[Requirement]:
-        """Return the requirements of a wheel here, with the requested extras.
+        """Return a wheel's requirements on the target, with requested extras.
 
-        METADATA that cannot be read has none.
+        Unreadable METADATA has no requirements.
         """
         extras = {""}
         for program in self.question.programs:
@@ -448,7 +448,7 @@ class PackageIndex:
         return self.requirements(wheel, extras)
 
     def requirements(self, wheel: Wheel, extras: Iterable[str]) -> list[Requirement]:
-        """Return the requirements of a wheel here, with some extras."""
+        """Return a wheel's requirements on the target, with these extras."""
         environment = self.question.target.environment(self.question.python)
         with suppress(InstallationError):
             texts = self.reader.metadata(wheel).get_all("Requires-Dist", ())
@@ -463,7 +463,7 @@ class PackageIndex:
     ) -> tuple[Version, str] | None:
         """Return the next release that only a newer glibc allows.
 
-        None: the next release after the selected one is compatible, or there is none.
+        None: the next release after the selected one is compatible or does not exist.
         """
         page = self.session.known_page(package)
         if page is None or package in self.read_pages():
@@ -486,7 +486,7 @@ class PackageIndex:
 
 
 def _may_count(text: str, extras: set[str]) -> bool:
-    """Return whether a requirement may count, without parsing its marker.
+    """Return whether a requirement may apply, without parsing its marker.
 
     Some programs have a thousand requirements, most of them for unrequested extras.
     """

@@ -1,4 +1,4 @@
-"""Pose the questions of locks: one Python, and one torch for programs."""
+"""Create the resolver inputs of locks, with a common Python and torch."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ TARGETS_DISAGREE = "targets-disagree"
 
 
 def pose(wanted: LockRequest, plan: Plan) -> Question:
-    """Return the question of one lock.
+    """Return the resolver input of one lock.
 
-    The plan decides a request for the torch family. Otherwise, uv may select any
-    build that runs.
+    For a request with only torch-family packages, the plan determines the build.
+    Otherwise, uv may select any build that runs.
     """
     choice = plan.choice
     question = Question(wanted, plan, (choice.build,), choice.requirements)
@@ -54,15 +54,15 @@ def pose(wanted: LockRequest, plan: Plan) -> Question:
 def pose_together(
     requests: Requests, alternative: Alternative | None = None
 ) -> list[Question]:
-    """Return a question for each target, with one Python.
+    """Return a resolver input for each target, with a common Python.
 
     Args:
         requests: One for each target.
-        alternative: Its torch and Python are selected if all targets have them.
+        alternative: The torch and Python to select if all targets support them.
 
     Raises:
         MachineError: A machine can run no build.
-        NoBuildError: No build fits, or none is common to all targets.
+        NoBuildError: No build is compatible, or the targets have no common torch.
     """
     alternative = alternative or Alternative()
     first = requests[0]
@@ -132,12 +132,12 @@ def _agreed(
     plans: Sequence[Plan],
     python: str | None,
 ) -> list[Question]:
-    """Return the questions for one Python.
+    """Return the resolver inputs for one Python.
 
     Args:
         requests: One for each target.
-        plans: The choice of each target.
-        python: The ``X.Y`` for all targets; None: each has its own.
+        plans: The plan of each target.
+        python: The ``X.Y`` for all targets; None: each target has its own.
     """
     first = requests[0]
     is_shared = len(requests) > 1 and first.names_programs
@@ -160,7 +160,7 @@ def _agreed(
 def held_back_by(requests: Requests, chosen: Version) -> list[Reason]:
     """Return the targets that prevent a later torch, as reasons."""
     first = requests[0]
-    # With programs, each resolution reports its own target.
+    # If there are programs, each resolution reports its own limiting target.
     is_reported = len(requests) > 1 and first.names_programs
     if is_reported or first.request.newest_per_target:
         return []
@@ -171,12 +171,12 @@ def held_back_by(requests: Requests, chosen: Version) -> list[Reason]:
 
 
 def newest_for(name: str, torch: Version) -> str:
-    """Return that a torch is the latest for a target."""
+    """Return the message that a torch is the latest for a target."""
     return f"torch {torch} is the newest for {name}"
 
 
 def limiting_targets(requests: Requests, chosen: Version) -> dict[str, Version]:
-    """Return the targets that prevent a later torch, each with that torch."""
+    """Return the targets that prevent a later torch, each with its latest."""
     torches = {
         one.label: {build.torch for build in one.plan.runnable} for one in requests
     }

@@ -1,6 +1,6 @@
-"""The question of one lock: the request, and all that narrows it.
+"""The resolver input of one lock: a request with its candidate builds.
 
-An alternative is another question: a copy with some fields replaced.
+Each alternative is a copy with some fields replaced.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ class Alternative(Value):
     """The versions to keep unless something requires others."""
 
     pins: Mapping[str, str] = field(default_factory=dict)
-    """The versions of the torch family to keep in any case."""
+    """The versions of torch-family packages to pin."""
 
     locks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """All versions of the lock of each target, to keep the lock unchanged."""
+    """All versions in each target's lock, to keep the lock unchanged."""
 
     python: str | None = None
     hashes: Mapping[str, str] = field(default_factory=dict)
     """The sha256 of locked files, by name and by URL."""
 
     optional_pins: tuple[Requirement, ...] = ()
-    """The pins that uv may drop, the last one first."""
+    """The pins that uv may drop, last one first."""
 
     metadata: tuple[Mapping[str, Any], ...] = ()
-    """METADATA of local projects whose requirements are requested."""
+    """METADATA of local projects without their requirements."""
 
     @property
     def torch(self) -> Version | None:
@@ -62,21 +62,21 @@ class Alternative(Value):
 
 
 class Question(Value):
-    """One resolution, for one target."""
+    """The resolver input for one target."""
 
     wanted: LockRequest
 
     plan: Plan
-    """The choice before packages are inspected."""
+    """The plan before packages are inspected."""
 
     builds: tuple[Build, ...]
     """The builds of torch that uv may select, the best first."""
 
     requirements: tuple[Requirement, ...]
-    """In the order in which uv decides them."""
+    """The requirements in the order in which uv decides them."""
 
     bounds: tuple[Constraint, ...] = ()
-    """Lower bounds, tried to select a newer release."""
+    """Lower bounds that request newer releases."""
 
     alternative: Alternative = field(default_factory=Alternative)
 
@@ -84,19 +84,19 @@ class Question(Value):
     """The prebuilt file of each extension."""
 
     common: Version | None = None
-    """The latest torch of all targets; None: this is the only target."""
+    """The latest torch common to all targets; None for a single target."""
 
     limiting_target: str = ""
-    """The target without a later torch."""
+    """The target that supports no later torch."""
 
     @property
     def python(self) -> str:
-        """The Python, ``X.Y``."""
+        """The Python version, ``X.Y``."""
         return self.plan.choice.python
 
     @cached_property
     def target(self) -> Target:
-        """The platform."""
+        """The target platform."""
         return self.wanted.target(self.builds[0])
 
     @cached_property
@@ -156,13 +156,13 @@ class Question(Value):
     def is_open(self) -> bool:
         """Whether packages, and not the plan, decide the build of torch.
 
-        Only METADATA tells the companions of a torch that the catalog lacks.
+        If the catalog lacks a torch version, only METADATA has its companions.
         """
         return self.wanted.names_programs or self.plan.choice.build.learned is not None
 
     @property
     def narrowed(self) -> LockRequest:
-        """The request, without builds that no file of an extension is for."""
+        """The request, limited to builds with compatible extension files."""
         if not self.files:
             return self.wanted
         builds = set(self.builds)
@@ -177,7 +177,7 @@ class Question(Value):
         return frozenset(build.torch for build in self.builds)
 
     def keeping(self, alternative: Alternative) -> Question:
-        """Return the question of an alternative, with its target's lock."""
+        """Return a copy for an alternative, with the target's own lock."""
         locked = alternative.locks.get(str(self.target), {})
         own = replace(
             alternative,
@@ -187,11 +187,11 @@ class Question(Value):
         return replace(self, alternative=own)
 
     def with_torches(self, torches: Container[Version]) -> Question:
-        """Return the question with some versions of torch."""
+        """Return a copy limited to these versions of torch."""
         return self.with_builds(one for one in self.builds if one.torch in torches)
 
     def with_builds(self, builds: Iterable[Build]) -> Question:
-        """Return the question with some builds of torch."""
+        """Return a copy limited to these builds of torch."""
         return replace(self, builds=tuple(builds))
 
 
@@ -201,9 +201,9 @@ def public(version: str) -> Version:
 
 
 def without_label(requirement: RequirementT, family: frozenset[str]) -> RequirementT:
-    """Return a requirement without the backend in its versions.
+    """Return a requirement without the backend labels in its versions.
 
-    The builds already have one backend.
+    The backend is already selected by the builds.
     """
     if requirement.name not in family or "+" not in str(requirement.specifier):
         return requirement
@@ -218,7 +218,7 @@ def without_label(requirement: RequirementT, family: frozenset[str]) -> Requirem
 
 
 def without_versions(request: LockRequest, packages: Container[str]) -> LockRequest:
-    """Return a request for any version of some packages."""
+    """Return a request that allows any version of these packages."""
     requirements = tuple(
         one.with_specifier("") if one.name in packages and not one.url else one
         for one in request.request.requirements

@@ -1,4 +1,4 @@
-"""Explain a refusal: uv's own message, or the deciding fact."""
+"""Explain a conflict with uv's own message or the deciding fact."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuinstall.wheels.needs import name_for_cuda
 
 
 def refusal_of(refused: Refused, resolver: Resolver) -> Conflict:
-    """Return a conflict without any of the virtual packages."""
+    """Return a conflict that mentions no virtual package."""
     conflict = refused.conflict
     if conflict.error.code not in {"requirements-conflict", "package-not-found"}:
         return conflict
@@ -34,11 +34,11 @@ def refusal_of(refused: Refused, resolver: Resolver) -> Conflict:
 def _refused_by_facts(
     facts: list[Fact], refused: Refused, resolver: Resolver
 ) -> Conflict:
-    """Return the fact about the first requested package that has one."""
+    """Return the conflict for the first requested package with a fact."""
     programs = refused.question.programs
     places = {one.name: place for place, one in enumerate(programs)}
     excluding = [fact for fact in facts if fact.excludes] or facts
-    # If the latest release of a package runs, another package prevents it.
+    # If the latest release of a package runs, another package excludes it.
     barred = [fact for fact in excluding if _is_of_newest(fact, resolver)] or excluding
     first = min(barred, key=lambda fact: places.get(fact.package, len(places)))
     package = first.package
@@ -67,7 +67,7 @@ def _is_of_newest(fact: Fact, resolver: Resolver) -> bool:
 
 
 def _other_name(package: str, resolver: Resolver) -> str:
-    """Return the package for the CUDA of torch, if it has another name."""
+    """Return a hint if the package for torch's CUDA has another name."""
     toolkit = next(iter(resolver.index.builds().values())).toolkit
     name = name_for_cuda(package, toolkit[0]) if toolkit else None
     if toolkit is None or name in {None, package} or not name:
@@ -78,7 +78,7 @@ def _other_name(package: str, resolver: Resolver) -> str:
 
 
 def _program_with(package: str, refused: Refused, resolver: Resolver) -> str:
-    """Return the requested package that requires another, or that one."""
+    """Return the requested package that requires a package, or the package."""
     if resolver.inspector.is_requested(package, refused.known):
         return package
     for name in resolver.index.newest_releases():
@@ -100,7 +100,7 @@ def _requirements_of_newest(
 def _refused_by_machine(
     conflict: Conflict, refused: Refused, resolver: Resolver
 ) -> Conflict:
-    """Return why the machine runs no torch that programs require."""
+    """Return a conflict if the machine runs no torch that programs need."""
     question = refused.question
     wanted = question.wanted
     if resolver.index.limits("torch"):

@@ -1,7 +1,7 @@
-"""Resolve a request that cannot be satisfied as written, with fewer pins.
+"""Resolve with fewer pins a request that cannot be satisfied as written.
 
-torch changes first, and with it the packages that its build decides. Every other pin is
-kept if possible: none is dropped, then each alone, then any of them.
+The pins of torch and of packages that its build determines are relaxed first. Other
+pins are kept if possible: first all of them, then all except one, then any subset.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ ResolveAlternative = Callable[
 ]
 
 PINS_ALONE = 6
-"""How many pins are dropped alone, the last one first."""
+"""The most pins to try dropping individually, last one first."""
 
 _REFUSALS_OF_PINS = {"requirements-conflict", NO_CODE}
-"""The codes of refusals that other versions of pinned packages may avoid."""
+"""The codes of errors that other versions of pinned packages may avoid."""
 
 _FAILED_BUILDS = {BUILD_FAILED, "build-needs-torch"}
-"""The codes of failures that a version with a wheel may not have."""
+"""The codes of errors that a version with a wheel may avoid."""
 
 
 def resolve_relaxed(
@@ -51,7 +51,7 @@ def resolve_relaxed(
     session: Session,
     resolve: ResolveAlternative,
 ) -> list[Resolution]:
-    """Resolve the nearest requests to some that were refused.
+    """Resolve the nearest satisfiable requests.
 
     Args:
         requests: One for each target, with the builds that the sources list.
@@ -61,7 +61,7 @@ def resolve_relaxed(
 
     Raises:
         GpuInstallError: No torch that runs is compatible with the rest of the request,
-            or the error of the last alternative.
+            or the last alternative failed.
     """
     opened, metadata = _with_requirements_of_folders(requests, session)
     refusals = [one.outcome for one in opened if isinstance(one.outcome, Rejected)]
@@ -88,7 +88,7 @@ def resolve_relaxed(
     built: list[Resolution] = []
     while alternatives:
         optional, failed = alternatives.popleft()
-        # Locked versions were selected for another request.
+        # Ignore locked versions, which were selected for another request.
         alternative = Alternative(optional_pins=optional, metadata=metadata)
         names = {pin.name for pin in failed}
         relaxed = [without_versions(one, names) for one in opened]
@@ -119,7 +119,7 @@ def resolve_relaxed(
 
 
 def _builds_pinned(resolutions: Sequence[Resolution], pins: Pins) -> bool:
-    """Return whether a pinned package is built from source."""
+    """Return whether the error is about building a pinned package."""
     names = {pin.name for pin in pins}
     return any(
         build.origin == SDIST and build.package in names
@@ -134,13 +134,13 @@ def suggest_relax(
     session: Session,
     resolve: ResolveAlternative,
 ) -> None:
-    """Add ``--relax`` to the hint of a refusal, if it leads to an answer.
+    """Add ``--relax`` to the hint of an error if a relaxed request resolves.
 
-    Nothing is reported or built.
+    The attempt reports and builds nothing.
 
     Args:
         requests: One for each target.
-        refusal: The error, whose hint is changed.
+        refusal: The error, whose hint is modified.
         session: The clients of the run.
         resolve: Resolves one alternative.
     """
@@ -167,10 +167,10 @@ def _with_requirements_of_folders(
     requests: Requests,
     session: Session,
 ) -> tuple[list[LockRequest], tuple[Mapping[str, Any], ...]]:
-    """Request the requirements of local projects, so that they can drop.
+    """Request local projects' requirements separately, so pins can be dropped.
 
     Returns:
-        The requests, and METADATA without requirements of the projects.
+        The requests, and METADATA of the projects without requirements.
     """
     requirements = dict.fromkeys(requests[0].request.requirements)
     rows = []
@@ -192,7 +192,7 @@ def _nearest_request(requests: Requests) -> RelaxedRequest | None:
         for request in requests:
             own = replace(candidate, backend=request.request.backend)
             alternatives.append(replace(request, request=own))
-        # A silent index cannot provide a build.
+        # An unreachable index cannot provide a build.
         with suppress(GpuInstallError):
             return pose_together(alternatives)[0].plan
         return None
@@ -211,9 +211,9 @@ def _explained(
 
     Args:
         resolution: The resolution of the relaxed request.
-        changed: The requirements of torch and of packages that its build decides.
-        why: The conflict of the request with every pin.
-        why_torch: Why the requested torch does not run.
+        changed: The requirements of torch and of packages that its build determines.
+        why: The conflict of the request with all pins.
+        why_torch: The reason why the requested torch does not run.
         failed: The pins of packages whose build failed.
     """
     versions = resolution.versions

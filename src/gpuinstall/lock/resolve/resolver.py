@@ -1,7 +1,7 @@
-"""Resolve one target: run uv and inspect, until nothing is new.
+"""Resolve one target: run uv and inspect wheels until no fact is new.
 
-Then each requested package that is not at its latest possible release gets a lower bound,
-and the best answer is selected.
+Then the resolver tries lower bounds for requested packages that are not at their latest
+possible release, and selects the best resolution.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 TURNS = 12
-"""How often one question is answered again with new knowledge."""
+"""The most runs of uv with new knowledge for one input."""
 
 RUNS = 6
-"""After how many runs of uv no newer release is tried."""
+"""The number of uv runs after which no newer release is tried."""
 
 RELEASES_READ = 24
-"""Of how many releases METADATA is read to find one for a torch."""
+"""The most releases whose METADATA is read to find one for a torch."""
 
 
 class Resolved(Value):
-    """An answer, and the knowledge that led to it."""
+    """A resolution, and the knowledge used for it."""
 
     question: Question
     answer: Answer
     known: Knowledge
 
     accounts: Mapping[str, str]
-    """Why uv could not select a newer release, by package."""
+    """The reason why uv could not select a newer release, by package."""
 
 
 class Refused(Value):
-    """A conflict, and the knowledge that led to it."""
+    """A conflict, and the knowledge used for it."""
 
     question: Question
     conflict: Conflict
@@ -63,7 +63,7 @@ class Refused(Value):
 
 
 class Resolver:
-    """Resolves the questions of one target. Pages and wheels are read once."""
+    """Resolves the inputs of one target. Pages and wheels are read once."""
 
     def __init__(self, question: Question, session: Session) -> None:
         self.question = question
@@ -71,17 +71,17 @@ class Resolver:
         self.index = PackageIndex(question, session)
         self.inspector = AnswerInspector(question, self.index)
         self._runs = 0
-        # Before any request: resolving a package of the wrong index can run its code.
+        # Check this first: resolving a package from the wrong index can run its code.
         markers = question.target.environment(question.python)
         counting = [one for one in question.requirements if one.counts(markers)]
         by_name = {one.name: () for one in counting if not one.url}
         check_addresses(by_name, session.sources)
 
     def resolve(self) -> Resolved | Refused:
-        """Return the best answer: nothing newer without something older.
+        """Return the best resolution, with the latest possible releases.
 
         Raises:
-            InstallationError: uv fails for another reason than the request.
+            InstallationError: uv fails for a reason other than the request.
         """
         question = self.question
         nested = nested_requirements(question.requirements, self.session.folder)
@@ -94,7 +94,7 @@ class Resolver:
     def _settle(
         self, question: Question, known: Knowledge, previous: Answer | None = None
     ) -> Resolved | Refused:
-        """Run uv until its answer teaches nothing new."""
+        """Run uv until its resolution adds no knowledge."""
         for _ in range(TURNS):
             self._runs += 1
             outcome = resolve_once(question, known, self.index, previous)
@@ -106,7 +106,7 @@ class Resolver:
                     return Resolved(question, outcome, grown, {})
                 known, previous = grown, outcome
             elif known.decided_first:
-                # Not every version of a package requires these dependencies.
+                # Other versions of a package may not require these dependencies.
                 known |= Knowledge(after_torch=frozenset(known.decided_first))
             else:
                 return Refused(question, outcome, known)
@@ -122,10 +122,10 @@ class Resolver:
     # Newer releases.
 
     def _improved(self, best: Resolved) -> Resolved | Refused:
-        """Try newer releases: torch last, then lower bounds.
+        """Try newer releases: with torch decided last, then with lower bounds.
 
-        A mirror that lists torch without its companions is refused: programs that
-        require none are years old.
+        A mirror that lists torch without its companions is rejected, because only
+        years-old programs require none of them.
         """
         if not self._behind(best):
             return best
@@ -157,7 +157,7 @@ class Resolver:
     def newest(self, package: str, known: Knowledge) -> Version | None:
         """Return the latest release of a program that no fact excludes.
 
-        Its METADATA must allow a build of torch. A release without a wheel counts.
+        Its METADATA must allow a build of torch. A release without a wheel is included.
         """
         listed = self.index.newest_releases()[package]
         wheels = self.index.releases(package)
@@ -178,9 +178,10 @@ class Resolver:
         return newest == [*programs.values()]
 
     def _behind(self, resolved: Resolved) -> dict[str, Version]:
-        """Return the programs that may have a newer release, with it.
+        """Return the newer releases of programs that may be possible.
 
-        A program at its latest release fixes what it pins, and so does the latest torch.
+        Programs at their latest release determine the packages that they pin, as does
+        the latest torch.
         """
         answer, known = resolved.answer, resolved.known
         behind = {}
@@ -210,10 +211,10 @@ class Resolver:
         return behind
 
     def _better(self, first: Resolved, second: Resolved | Refused) -> Resolved:
-        """Return the better answer, with the knowledge of both.
+        """Return the better resolution, with the knowledge of both.
 
-        The second is better if something requested is newer and nothing older. If each
-        has something newer because of facts, the one whose oldest release was uploaded
+        The second is better if a requested package is newer and none is older. If each
+        has a newer package because of facts, the one whose oldest release was uploaded
         later is better.
         """
         known = second.known
@@ -247,7 +248,7 @@ class Resolver:
         return is_newer and not is_older
 
     def _oldest_day(self, resolved: Resolved, packages: Mapping[str, object]) -> str:
-        """Return the upload date of the oldest release of some packages."""
+        """Return the earliest upload date of the selected releases."""
         versions = resolved.answer.versions
         days = [self.index.release_day(one, versions[one]) for one in packages]
         return min(filter(None, days), default="")

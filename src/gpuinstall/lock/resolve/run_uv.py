@@ -1,11 +1,11 @@
-"""One run of uv: a question becomes a project, a lock an answer.
+"""Run uv once: convert resolver input to a project, and parse uv's lock.
 
 Three kinds of virtual packages express what METADATA cannot:
 
-- ``gpuinstall-build`` has a version for each build of torch, the best one the highest;
-  each requires its torch.
-- ``gpuinstall-code`` has no version: a release that must not be selected requires it.
-- ``gpuinstall-pin-NAME`` has two: 1 requires the pin of NAME, 0 any version.
+- ``gpuinstall-build`` has a version for each build of torch, the highest for the best
+  build. Each version requires its torch.
+- ``gpuinstall-code`` has no version. A release that must not be selected requires it.
+- ``gpuinstall-pin-NAME`` has two versions: 1 requires the pin of NAME, 0 any version.
 """
 
 from __future__ import annotations
@@ -48,17 +48,18 @@ def resolve_once(
     """Run uv once.
 
     Args:
-        question: The question.
-        known: What was learned so far.
+        question: The resolver input.
+        known: The knowledge so far.
         index: The pages of the sources.
-        previous: The last answer: labels of builds that it rejects are not preferred.
+        previous: The previous resolution: labels of builds that facts about it reject
+            are not preferred.
 
     Returns:
-        The answer or the conflict; or what was learned, if uv failed to build a release
-        that only the knowledge made it build.
+        The resolution, the conflict, or, if uv failed to build a release that only the
+        knowledge made it build, new knowledge.
 
     Raises:
-        InstallationError: uv failed for another reason than the request.
+        InstallationError: uv failed for a reason other than the request.
     """
     try:
         document = index.resolve(lambda: _project(question, known, index, previous))
@@ -78,7 +79,7 @@ def resolve_once(
 def run_uv_alone(
     question: Question, index: PackageIndex
 ) -> Mapping[str, Any] | Conflict:
-    """Resolve the request without any knowledge, for uv's own explanation."""
+    """Resolve the request without knowledge, for uv's own explanation."""
     requirements = question.requirements
 
     def project() -> ResolverProject:
@@ -101,10 +102,10 @@ def served_pages(
     """Return the files of packages that are not from the default index.
 
     Args:
-        question: The question, with the files of requested extensions.
-        known: Has the files of other extensions.
+        question: The resolver input, with the files of requested extensions.
+        known: The knowledge, with the files of other extensions.
         index: The pages of the sources.
-        chosen: The selected build, whose source comes first; None: any build.
+        chosen: The selected build, whose source has priority; None: any build.
     """
     family = index.pages_beside(chosen) if chosen else index.read_pages()
     return {**index.pages_of_sources(), **family, **question.files, **known.files}
@@ -139,7 +140,7 @@ def _answer(document: Mapping[str, Any], index: PackageIndex) -> Answer:
 
 
 def _ranked(index: PackageIndex) -> list[str]:
-    """Return the torch of each version of gpuinstall-build: 0, 1, and so on.
+    """Return the torch versions of gpuinstall-build 0, 1, and so on.
 
     uv tries the best build first.
     """
@@ -154,8 +155,8 @@ def _project(
     previous: Answer | None = None,
 ) -> ResolverProject:
     session = index.session
-    # A release that does not run must not be replaced by one built from source,
-    # whose code nobody inspected.
+    # A release that does not run must not be replaced by a source build, whose
+    # code was not inspected.
     inspected = {
         fact.package for fact in known.facts.values() if fact.excludes or fact.requires
     }
@@ -193,14 +194,14 @@ def _ordered(
         for pin in question.alternative.optional_pins
     }
     requirements = [pins.get(one.text, one) for one in question.requirements]
-    # The pin of a constraint becomes a requirement.
+    # Convert pinned constraints to requirements.
     requirements += [pin for pin in pins.values() if pin not in requirements]
     requirements += known.requirements
     if index.session.sources.prefers_lowest:
-        # Other packages get their lowest versions, torch its best build.
+        # uv selects the lowest versions of other packages, but the best torch build.
         return (_BUILD, *requirements)
     requirements.append(_BUILD)
-    # The libraries of torch come last: torch pins them.
+    # The libraries of torch are last, because torch pins them.
     requirements.sort(key=lambda one: is_library_of_torch(one.name))
     place = next(
         place for place, one in enumerate(requirements) if decides_torch(one, index)
@@ -210,7 +211,7 @@ def _ordered(
 
 
 def is_library_of_torch(package: str) -> bool:
-    """Return whether a package has libraries of torch, such as cuDNN."""
+    """Return whether a package provides torch's libraries, such as cuDNN."""
     return package not in PAIRED and bool(load_members().with_torch.fullmatch(package))
 
 
@@ -231,11 +232,11 @@ def _constraints(question: Question, index: PackageIndex) -> Iterator[Constraint
 def _preferred(
     question: Question, running: dict[str, Build], index: PackageIndex
 ) -> dict[str, list[str]]:
-    """Return the versions to keep, and of other releases the best label."""
+    """Return the versions to keep, and the best labels of other releases."""
     kept = question.alternative.preferences
     preferred = {name: [version] for name, version in kept.items()}
     labels = index.preferred_labels(running)
-    # A label of another machine's lock cannot be kept.
+    # A label from another machine's lock cannot be kept.
     preferred |= {
         name: versions
         for name, versions in labels.items()
@@ -285,7 +286,7 @@ def _rows(
         yield metadata_row(BUILD, str(number), [f"torch==={version}", *further])
     optional = question.alternative.optional_pins
     for pin in optional:
-        # uv uses the first of two rows, so each has all pins of the package.
+        # uv uses the first row of a version, so each row has all pins of the package.
         texts = [one.text for one in optional if one.name == pin.name]
         yield metadata_row(f"{PIN}{pin.name}", "1", texts)
         yield metadata_row(f"{PIN}{pin.name}", "0", [pin.with_specifier("").text])

@@ -34,10 +34,10 @@ from gpuinstall.sources.session import Session
 Resolutions = list[Resolution]
 
 TARGETS_AT_ONCE = 6
-"""For how many targets uv runs at once; more would wait for the same cores."""
+"""The most targets resolved concurrently; more would compete for cores."""
 
 PROPOSALS = 4
-"""How many versions of torch the first target proposes."""
+"""The most versions of torch that the first target proposes."""
 
 
 def resolve_targets(
@@ -68,7 +68,7 @@ def resolve_targets(
 def _together(
     questions: Sequence[Question], session: Session
 ) -> Resolutions | Conflict:
-    """Resolve for all targets: the first one proposes a torch."""
+    """Resolve for all targets with the torch that the first one selects."""
     [first, *others] = questions
     resolve_all = partial(
         side_by_side, partial(_resolve_one, session=session), at_once=TARGETS_AT_ONCE
@@ -83,7 +83,7 @@ def _together(
         newest = max(remaining)
         expected: list[Question] = []
         if not conflicts and _allows(first.with_torches({newest}), session):
-            # Then the other targets need not wait for the first.
+            # The other targets need not wait for the first one.
             expected = [one.with_torches({newest}) for one in others]
         asked = [first.with_torches(remaining), *expected]
         proposal, *answers = resolve_all(asked)
@@ -115,7 +115,7 @@ def _allows(question: Question, session: Session) -> bool:
 
 
 def _preferring(proposal: Resolution, question: Question) -> Question:
-    """Return the question of another target with the versions of the first."""
+    """Return another target's input that prefers the first one's versions."""
     family = question.catalog.family
     versions = {
         name: version
@@ -130,7 +130,7 @@ def _preferring(proposal: Resolution, question: Question) -> Question:
 def _with_conflicting(
     answers: Iterable[Resolution | Conflict],
 ) -> Resolutions | Conflict:
-    """Mark the packages with several versions, or return a conflict."""
+    """Mark packages whose versions differ by target, or return a conflict."""
     resolutions: Resolutions = []
     versions: dict[str, set[str]] = defaultdict(set)
     for answer in answers:
@@ -139,7 +139,7 @@ def _with_conflicting(
         resolutions.append(answer)
         wanted = answer.request
         for name, version in answer.versions.items():
-            # If each target has its own torch, the family differs, too.
+            # If each target has its own torch, the torch-family packages differ, too.
             if wanted.request.newest_per_target or name not in wanted.catalog.family:
                 versions[name].add(Version(version).public)
     conflicting = {name for name, different in versions.items() if len(different) > 1}
@@ -177,7 +177,7 @@ def _resolve_one(question: Question, session: Session) -> Resolution | Conflict:
 
 
 def _plan(outcome: Resolved, explanation: AnswerExplanation) -> Plan:
-    """Return the plan of an answer, with the reasons for older releases."""
+    """Return the plan of a resolution, with reasons for older releases."""
     question = outcome.question
     plan = question.plan
     if not question.is_open:

@@ -34,7 +34,7 @@ class Stranger(Host):
 
         super().__init__("stranger", respond)
         self.wheel = f"{self.url}/{wheel.name}"
-        """Its address."""
+        """Its URL."""
 
 
 @pytest.fixture

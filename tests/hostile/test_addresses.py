@@ -28,7 +28,7 @@ FORMS = {
         + f'dependencies = ["{FILELOCK}"]\n',
     },
 }
-"""A constraint and a requirement by address; ``test_forms`` reads every other form."""
+"""A constraint and a requirement by URL; ``test_forms`` covers other forms."""
 COMMANDS = (
     "lock -q --target cpu",
     "lock -q --dry-run",

@@ -84,7 +84,7 @@ ANSWERS = {
         for key, value in values.items()
     },
 }
-"""What its Python writes in the place of whatever it was started for."""
+"""Output of the forged Python for any arguments."""
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ STARTS = {
         for name, text in ANSWERS.items()
     },
 }
-"""What the ``sitecustomize`` of an environment does that others made."""
+"""Code in the ``sitecustomize`` of an unmanaged environment."""
 
 
 @pytest.mark.parametrize("name", mostly_heavy(STARTS, {"deep"}))

@@ -42,7 +42,7 @@ class Source(NamedTuple):
     """A source of text: its writer, and the command that prints it."""
 
     write: Callable[[Repository, str], object] | None
-    """None if the driver says it: it is the name of the GPU."""
+    """The command, or None if the text is the GPU's name from the driver."""
     command: str
 
 

@@ -20,7 +20,7 @@ NAMES = (
     "fbgemm-gpu", "torchdata", "torchcomms", "torchtune",
 )  # fmt: skip
 UNKNOWN = "torch-novelty"
-"""A package of PyTorch's that nobody has heard of, which the torch index lists."""
+"""An unknown PyTorch package that the torch index lists."""
 TORCH, TAG = "2.14.1", "cu126"
 
 

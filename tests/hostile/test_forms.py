@@ -41,7 +41,7 @@ YAML = "dependencies:\n  - pip\n  - pip:\n    - torch\n"
 LOCK = 'lock-version = "1.0"\ncreated-by = "gpuinstall"\npackages = []\n[tool.gpuinstall]\n'
 INDEX = f'[[tool.uv.index]]\nname = "corp"\nurl = "https://{HOST}/simple"\n'
 
-# Addresses, lines of requirements, and values of variables by kind.
+# URLs, requirement lines, and variable values by kind.
 FORMS = tomli.loads(Path(__file__).with_name("forms.toml").read_text("utf-8"))
 Files = Mapping[str, str | bytes]
 
@@ -50,9 +50,9 @@ class Outcome(NamedTuple):
     refusal: str
     notices: str
     handed_on: str
-    """What goes on to uv, a lock and the records."""
+    """The text that uv, a lock, and the records receive."""
     is_demanded: bool = False
-    """Whether the resolution ends, for it would need an index or an address."""
+    """Whether resolution ends because it would need an index or URL."""
 
     @property
     def is_refused(self) -> bool:
@@ -99,7 +99,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Try:
 
 
 DEMANDS = {Effect.KNOWN_INDEX, Effect.ADDRESS}
-"""What ends the command later: when a source is asked, or uv has answered."""
+"""Effects that end the command later: on a request, or after uv's output."""
 
 
 def settings_of(option: str) -> Settings:
@@ -176,14 +176,14 @@ ENCODED: dict[str, Files] = {
     },
     "environment.yml: a tab": {"environment.yml": f"{YAML}    -\t{ON}\n"},
 }
-"""Files of the stranger's whose bytes no table shows; ``places.txt`` has the others."""
+"""Foreign binary files; ``places.txt`` lists the text files."""
 
 
 PLACES: dict[str, tuple[str, Files]] = {
     **read_forms("places.txt"),
     **{form: ("", files) for form, files in ENCODED.items()},
 }
-"""Files that have an address or an index of the stranger's somewhere, and the option that leads there."""
+"""Files that contain a foreign URL or index, with the option to read them."""
 
 
 @pytest.mark.parametrize("form", PLACES)
@@ -378,9 +378,9 @@ ARCHIVES: dict[str, tuple[str, Files | bytes]] = {
         for how, text in BUILT.items()
     },
 }
-"""Archives in the folder that lead elsewhere."""
+"""Archives that contain foreign sources."""
 UNREAD = {"a damaged tar", "a form that is not read", "a tar that is called zip"}
-"""What is named as the source of what its files name, and no more."""
+"""Archives that are reported without the sources inside them."""
 
 
 @pytest.mark.parametrize("line", ["lib @ ./{}", "./{}", "lib @ file://{folder}/{}"])
@@ -411,7 +411,7 @@ OPAQUE = {
     "a folder below": {"lib-1/a/pyproject.toml": TREE, "lib-1/pyproject.toml": LIB},
     "requirements of sources": {"lib-1/src/lib.egg-info/requires.txt": f"{ON}\n"},
 }
-"""What an archive holds that another program could read otherwise."""
+"""Archives that another program could read differently."""
 
 
 @pytest.mark.parametrize("form", OPAQUE)

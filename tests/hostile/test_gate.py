@@ -30,7 +30,7 @@ CASES = {
     ]
 }
 CLAIMS = '[tool.gpuinstall]\nunhashed = ["x"]\n'
-"""What a lock says of its own trust."""
+"""The trust claims of a lock."""
 
 
 @pytest.fixture

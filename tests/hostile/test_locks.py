@@ -68,7 +68,7 @@ def without(document, name):
 
 
 def as_if_meant(document, name):
-    """Take a package from a repository, as if it was requested."""
+    """Change a package's source to a repository, as if requested."""
     found = package(document, name)
     del found["wheels"]
     found["vcs"] = VCS
@@ -114,7 +114,7 @@ REFUSED = {
     "a marker that is never true": lambda d: package(d, "numpy").update(marker=NEVER),
     "a version of the format to come": lambda d: d.update({"lock-version": "9.0"}),
 }
-"""Changes that sync refuses although the seal is made anew."""
+"""Changes that sync rejects even with a valid seal."""
 TAKEN = {
     "a file of this machine": lambda d: elsewhere(d, "numpy", "file:///tmp"),
     "a package of a source archive": lambda d: add(d, "evil", sdist=SOURCE),
@@ -134,7 +134,7 @@ TAKEN = {
     "the evidence removed": lambda d: d.pop("tool"),
     "the seal removed": lambda d: own(d).pop("contents-digest"),
 }
-"""Changes that do no harm, or end elsewhere."""
+"""Harmless changes, and changes that cause another error."""
 KINDS: dict[str, Callable[[Document], object]] = REFUSED | TAKEN
 
 

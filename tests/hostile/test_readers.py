@@ -37,9 +37,9 @@ PAGES: dict[str, Callable[..., object]] = {
     "sources": partial(parse_sources.__wrapped__, package="torch"),
     "names": parse_names,
 }
-"""Without their memory, which would keep every page."""
+"""Clients without a cache, which would keep every page."""
 SECONDS = 5.0
-"""The longest that one document may take, of the processor's time."""
+"""Maximum CPU seconds for one document."""
 WEIRD = (
     "\0",
     "\n",
@@ -86,7 +86,7 @@ MACHINE = """{
     "driver": {"version": "535.1", "cuda": "12.2"}
 }"""
 LONG = 49_000_000
-"""Just below what a page of an index may be, the longest document that is read."""
+"""A size just below the limit of an index page, the longest document."""
 COSTLY: dict[str, tuple[str, str, str]] = {
     "nested lists": ("", "[", ""),
     "objects": ('{"files":[', '{"":0},', "{}]}"),
@@ -95,7 +95,7 @@ COSTLY: dict[str, tuple[str, str, str]] = {
     "a wide string": ('{"files":"😀', "a", '"}'),
     "keys": ('{"files":[],"a":0', ',"%x":0', "}"),
 }
-"""Documents that take much of what reads them: how each begins, what repeats, and how it ends."""
+"""Expensive documents: start, repeated part, and end."""
 LOG = (
     "RuntimeError: CUDA error: no kernel image is available for execution on the device\n- libcudart.so.12\n"
     * 5
@@ -218,7 +218,7 @@ def _damaged(text, chance):
 
 
 EACH_S = float(os.environ.get("LAB_SECONDS", "0.1"))
-"""How long each reader is fed."""
+"""Seconds of input for each reader."""
 
 
 def test_damaged_documents_are_read_or_rejected(tmp_path):
@@ -246,7 +246,7 @@ def test_page_of_100_000_files_is_read():
 
 
 def test_endless_machine_document_is_not_read():
-    limited = 'ulimit -v 1000000; exec "$0" -m gpuinstall plan --machine /dev/zero'  # kB, of which a plan needs a tenth
+    limited = 'ulimit -v 1000000; exec "$0" -m gpuinstall plan --machine /dev/zero'  # kB; a plan needs a tenth of it
     done = process.run(["sh", "-c", limited, sys.executable], seconds=60)
     assert (done.status, "it is not JSON" in done.err) == (2, True), done.err
 

@@ -33,7 +33,7 @@ class Hostile(NamedTuple):
     commands: tuple[str, ...]
     said: str = ""
     starts: bool = False
-    """Whether it is about what Python reads when it starts."""
+    """Whether the case is about files that Python reads when it starts."""
 
 
 def link(name, target):

@@ -21,7 +21,7 @@ from tests.lab.workshop import Workshop
 
 JSON = "application/vnd.pypi.simple.v1+json"
 LONG_S = 90.0
-"""Longer than any test waits."""
+"""A delay in seconds, longer than any test waits."""
 
 PLACES = {
     "torch page": ("torch", r"/whl/cpu/torch/"),
@@ -121,7 +121,7 @@ ODD: dict[str, Callable[[Answer], Answer]] = {
     ),
     "with absurd versions": altered(_absurd),
 }
-"""What a server may send that has one of its own kind of faults: a run uses it, does without it, or fails."""
+"""Server faults: a run tolerates them, continues without them, or fails."""
 
 
 def spoil(index, place, manner):
@@ -144,21 +144,21 @@ def spoil(index, place, manner):
 
 
 LIMITS = {"GPUINSTALL_SILENCE": "1", "UV_HTTP_RETRIES": "0"}
-"""Patience with servers that leaves an attack no time."""
+"""Settings that end slow responses quickly."""
 BRIEFLY = {
     ("torch wheel", "half of it and then nothing"),
     ("default wheel", "without end"),
 }
-"""Those of the usual run; the others take minutes."""
+"""Faults of the usual run; other faults take minutes."""
 SERVED_ELSEWHERE = {("torch page", "later, in an hour")}
-"""An index that is down is stood in for by the others."""
+"""Cases in which another host serves the page."""
 ENDED_LATE = set(
     product(
         ("torch metadata", "default page", "default metadata"),
         ("a byte now and then", "without end"),
     )
 )
-"""What uv alone reads is ended by uv's own limits, or by that of a whole run of uv (tests/unit/base/test_process.py)."""
+"""Cases that only uv's own limits or the time limit of a uv run end."""
 CASES = [
     pytest.param(*case, marks=() if case in BRIEFLY else pytest.mark.heavy)
     for case in product(PLACES, MANNERS)

@@ -67,7 +67,7 @@ class Evil:
 
 
 REFUSED = {"with another case", "of a folder with dots"}
-"""Spellings that uv and we may read otherwise; then nothing is installed."""
+"""Spellings that uv and gpuinstall may read differently."""
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ NAMES = (
     "$HOME",
     "#",
 )
-"""Of files, folders and packages."""
+"""Names of files, folders, and packages."""
 
 
 def printed(name, shell):

@@ -120,7 +120,7 @@ def test_plain_file_suggests_make_bootstrap(person, clone):
 
 
 OF_A_CUT_LINE = ("Syntax", "Indentation", "Name", "Attribute", "ModuleNotFound")
-"""What Python raises of a line that is not whole: a name may be cut too, and one behind a dot."""
+"""Errors of a truncated line, also of a truncated name or attribute."""
 
 
 @pytest.mark.parametrize("cuts", [6, pytest.param(100, marks=pytest.mark.heavy)])

@@ -27,7 +27,7 @@ CARDS = {
     "RTX 3090": ("470.256.02", "535.183.01", "550.54.14", "570.86.15", "580.95.05"),
     "RTX 5090": ("570.86.15", "575.57.08", "580.95.05"),
 }
-"""Cards, each with drivers from the oldest to the newest; all of them drive it."""
+"""GPUs, each with compatible drivers from oldest to newest."""
 PROGRAMS = (
     "vllm",
     "engine",

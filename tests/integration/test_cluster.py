@@ -27,7 +27,7 @@ NODES = {
     "n3": replace(HEALTHY, cu_init=803),
     "n4": None,
 }
-"""The last never answers."""
+"""The last node never responds."""
 
 
 def block(section, language):
@@ -88,7 +88,7 @@ print("address", cluster.address, flush=True)
 sys.stdin.read()
 cluster.shutdown()
 """
-"""A cluster of one raylet for each node; that of n4 dies, and Ray takes it for alive for a while."""
+"""One raylet per node; n4 dies, which Ray detects late."""
 
 
 @pytest.fixture

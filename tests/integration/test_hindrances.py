@@ -30,7 +30,7 @@ KILOBYTES = (0, 8, 32, 64, 128, 300, 600, 900, 1200, 2500)
 INODES = (0, 2, 8, 20, 50, 150, 300, 400, 600, 900)
 FILE_SIZES = (0, 512, 1024, 2048, 4096, 8192, 16384, 65536)
 PARTS = 8
-"""How many moments are taken of the time of a command."""
+"""The number of interruptions over the duration of a command."""
 
 pytestmark = [
     pytest.mark.heavy,
@@ -56,15 +56,15 @@ class Hindrance(NamedTuple):
 
     what: str
     before: Callable[[], object] = bool
-    """Is called before it starts."""
+    """Prepares the environment before the start."""
     words: tuple[str, ...] = ()
-    """What starts it."""
+    """Starts the command."""
     at: float = 0
-    """How many seconds after its start it is hindered."""
+    """Seconds from the start to the interruption."""
     then: Callable[[int], object] = bool
-    """Is called then, with its process."""
+    """Interrupts the process."""
     is_put_back: bool = True
-    """Whether the command itself can put back what it has done."""
+    """Whether the command itself can roll back."""
 
 
 def hindrances(folder, seconds):

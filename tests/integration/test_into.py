@@ -193,7 +193,7 @@ import subprocess, sys
 alone = ["-s"] if "python_embeded" in sys.executable else []
 sys.exit(subprocess.call([sys.executable, *alone, "-m", *sys.argv[1:]]))
 """
-"""How a manager of custom nodes runs an installer from its own process."""
+"""Runs an installer as a manager of custom nodes does."""
 
 
 class Application(NamedTuple):

@@ -28,7 +28,7 @@ from tests.lab.whole import (
 )
 
 WATCHED = int(os.environ.get("LAB_KILLS", "60"))
-"""How many kills fall between the journal's name and the commit."""
+"""The number of kills between the journal's creation and the commit."""
 FILES = 3000
 WORDS = (
     ("install", "big==2.0", "alpha==2.0"),

@@ -37,7 +37,7 @@ EXCLUDED = (OTHER_GPUS, NEWER_CUDA, UNKNOWN_TORCH)
 SEEDS = range(16)
 QUICK = {5, 7, 11}
 PINNED = 3
-"""How many of the newer versions are pinned for each list."""
+"""The number of newer versions that are pinned for each list."""
 
 
 @pytest.fixture(scope="module")

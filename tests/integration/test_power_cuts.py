@@ -31,9 +31,9 @@ CHANGES = (
     ("remove", "big"),
 )
 DURING = (0.0, 0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2)
-"""The seconds after the journal has its name."""
+"""Seconds after the journal's creation."""
 AFTER = (0, 0, 0, 0.2, 0.5, 1, 2, 3, 4, 5)
-"""The seconds after the end of the command."""
+"""Seconds after the end of the command."""
 
 pytestmark = [
     pytest.mark.heavy,

@@ -158,7 +158,7 @@ ANSWERS = (
     RESET_REQUIRED,
     UNKNOWN,
 )
-"""What NVML may answer to a question about one card; all but these are of the whole library."""
+"""NVML errors for one GPU; any other affects the whole library."""
 
 
 def test_failing_query_is_a_fault_of_lost_gpus(play):

@@ -42,7 +42,7 @@ KEPT = re.compile(
     r"\.venv\.previous(-2)?|\.venv\.gpuinstall/last/(before|environment)"
     r"|app/lib/[^/]+/site-packages/\.gpuinstall/last/before"
 )
-"""What is named of where a file lies now."""
+"""Folders with moved files, as named in messages."""
 
 
 class Days(RuleBasedStateMachine):
@@ -52,7 +52,7 @@ class Days(RuleBasedStateMachine):
     """
 
     make: Callable[[], Workshop]
-    """Makes a workshop with the environment."""
+    """Creates a workshop with the environment."""
 
     def __init__(self):
         super().__init__()
@@ -60,11 +60,11 @@ class Days(RuleBasedStateMachine):
         self.numbers = count()
         self.days: list[str] = []
         self.mine: dict[str, str] = {}
-        """What is in each file of the user's, by its path below the folder."""
+        """The contents of user files, by path below the folder."""
         self.places: dict[str, set[str]] = {}
-        """Where each of them has been, by what is in it."""
+        """Known places of each file, by content."""
         self.said = ""
-        """What commands of ours have said since every file was last known to be in its place."""
+        """Output of gpuinstall since all files were last at their places."""
         self.is_killed = False
 
     @property

@@ -113,7 +113,7 @@ class Index:
         ]
         first = min(
             those, key=lambda wheel: wheel.filename
-        )  # a page has no order, and wheels of Pythons differ
+        )  # Pages are unordered, and wheels differ between Pythons.
         return HttpRanges(self._ask, first.url, patience=Patience(75))
 
     def _ask(self, url, headers, *, login):

@@ -1,6 +1,7 @@
-"""Every advice that a test makes is judged as it would be pasted: ours by our own parser, others' by ``sh -n``.
+"""Check every hint that a test produces with gpuinstall's parser or ``sh -n``.
 
-A line of a hint or a fix that begins with a capital letter is prose; every other is a command.
+A line of a hint that begins with a capital letter is prose. Every other line is a
+command.
 """
 
 import re
@@ -17,16 +18,16 @@ from gpuinstall.cli.main import main_command
 from gpuinstall.cli.outcome import COMMANDS
 
 JUDGED: dict[str, str | None] = {}
-"""What is wrong with each line that was judged, None where nothing is."""
+"""The fault of each checked line, or None."""
 FOREIGN = re.compile(
     r"\$env:|[A-Z]:\\|\.exe\b|Remove-Item|New-ItemProperty|vcvarsall|winget|^rmdir /s|= (?:true|\[)"
 )
-"""Lines for PowerShell, cmd and NixOS, which ``sh`` does not read."""
+"""Lines for PowerShell, cmd, and NixOS, which ``sh`` does not read."""
 
 
 @pytest.fixture(autouse=True)
 def _advice(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Judge the hints of the errors that a test makes in this process."""
+    """Check the hints of errors that a test creates in this process."""
     lines: list[str] = []
     make = GpuInstallError.__init__
 
@@ -41,7 +42,7 @@ def _advice(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def judged(line: str) -> str | None:
-    """Return what is wrong with a line that somebody pastes; None where nothing is."""
+    """Return the fault of a line that a user pastes, or None."""
     if line not in JUDGED:
         JUDGED[line] = _fault(line)
     return JUDGED[line]
@@ -62,12 +63,12 @@ def _fault(line: str) -> str | None:
 
 
 def _filled(command: str) -> str:
-    """Put a word in the place of what a person fills in: ``<your command>``."""
+    """Replace placeholders such as ``<your command>`` with a word."""
     return re.sub(r"<[\w ./-]+>", "it", command)
 
 
 def _of_ours(words: list[str]) -> str | None:
-    """Parse a command line of ours without running it."""
+    """Parse a gpuinstall command line without running it."""
     until = next(
         (at for at, word in enumerate(words) if word in {"&&", "||", "|", ";"}),
         len(words),

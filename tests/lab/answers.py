@@ -1,7 +1,9 @@
-"""What a played driver answers: the first command of a workshop that needs it asks, for all commands after it.
+"""Share a fake driver's results among the commands of a workshop.
 
-The driver's libraries are asked in children of a command, and to start these takes longer than a plan. Commands that
-Python starts ask for themselves; a driver that hangs, crashes or keeps count is asked each time.
+Commands query the driver in child processes, which take longer to start than a plan.
+The first command that needs a result stores it. Commands that Python starts query the
+driver themselves, and a driver that hangs, crashes, or counts calls is queried each
+time.
 """
 
 from __future__ import annotations
@@ -23,15 +25,15 @@ if TYPE_CHECKING:
     from gpuinstall.machine.children import Command
 
 FOLDER = "LAB_ANSWERS"
-"""The variable of a command that names the folder of the answers."""
+"""The variable with the folder of stored results."""
 LIBRARIES = ("libnvidia-ml.so.1", "libcuda.so.1")
 READ = ("CUDA_", "NVIDIA_", "LAB_", "LD_PRELOAD")
-"""How the names of the variables begin that a played driver or its loader reads."""
+"""Prefixes of variables that a fake driver or its loader reads."""
 OF_ONE_TEST = ("LAB_ANSWERS", "LAB_GPUS", "LAB_MACHINE", "LAB_VERDICT")
 
 
 def play():
-    """Let this process take answers that another has left, if it is to."""
+    """Let this process use stored results if its environment says so."""
     folder = os.environ.get(FOLDER)
     if not folder:
         return
@@ -48,7 +50,7 @@ def answers(
     seconds: float,
     waiting: Callable[[], None] | None = None,
 ) -> tuple[Finished, ...]:
-    """Return how commands ended; run those of which it is not known."""
+    """Return how commands ended, and run those without a stored result."""
     files = [folder / _name(*command) for command in commands]
     known = {file: _read(file) for file in files if file.exists()}
     rest = [number for number, file in enumerate(files) if file not in known]
@@ -61,7 +63,7 @@ def answers(
 
 
 def _name(words: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return a name of all that an answer depends on."""
+    """Return a name for everything that a result depends on."""
     libraries = []
     for folder in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep):
         for library in LIBRARIES:
@@ -94,7 +96,7 @@ def _read(file: Path) -> Finished:
 
 
 def _write(file: Path, finished: Finished):
-    # Commands run side by side.
+    # Commands run in parallel.
     own = file.with_suffix(f".{os.getpid()}")
     own.write_text(json.dumps(finished), "utf-8")
     own.replace(file)

@@ -1,4 +1,4 @@
-"""Programs run within a limit of time, and what a run of them came to."""
+"""Programs with a time limit, and their results."""
 
 import os
 import signal
@@ -17,9 +17,10 @@ def run(
     seconds: float = 120.0,
     terminal: int | None = None,
 ) -> Finished:
-    """Run a program with all that it starts, at most so long; what it writes goes to a terminal where there is one.
+    """Run a program and its children with a time limit.
 
-    One that takes longer has no status.
+    The output goes to a terminal if one is given. A program that exceeds the limit has
+    no status.
     """
     with (
         tempfile.TemporaryFile("w+", errors="replace") as out,
@@ -46,12 +47,14 @@ def run(
 
 
 def fault_of(ended: Finished, allowed: set[int], more: str = "") -> str:
-    """Return why a run is none that ends in time, with one of the statuses and without a traceback; nothing if it is.
+    """Return the fault of a run, or an empty text.
+
+    A run must end in time with an allowed status and without a traceback.
 
     Args:
         ended: The run.
         allowed: The statuses.
-        more: What else is not as it should be.
+        more: Further faults.
     """
     faults = [
         f"status {ended.status}" if ended.status not in allowed else "",

@@ -1,4 +1,4 @@
-"""Chromium without a window, driven over a pipe by its DevTools protocol; nothing but the standard library."""
+"""Headless Chromium, controlled through a pipe with the DevTools protocol."""
 
 import json
 import os
@@ -28,7 +28,7 @@ _QUIET = (
 
 
 class Browser:
-    """One page of one browser."""
+    """A browser page."""
 
     def __init__(self, commands: IO[bytes], answers: IO[bytes]):
         self._commands, self._answers, self._number = commands, answers, 0
@@ -44,7 +44,7 @@ class Browser:
             self._call(f"{domain}.enable")
 
     def open(self, address: str):
-        """Open an address, and wait until its script has run."""
+        """Open a URL, and wait until its script has run."""
         self._call("Page.navigate", url="about:blank")
         self._call("Page.navigate", url=address)
         self.run(
@@ -52,7 +52,7 @@ class Browser:
         )
 
     def run(self, script: str) -> Any:
-        """Run a script in the page; return what it comes to."""
+        """Run a script in the page, and return its result."""
         done = self._call(
             "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
         )
@@ -60,11 +60,11 @@ class Browser:
         return done["result"].get("value")
 
     def type(self, text: str):
-        """Type a text where the focus is."""
+        """Type a text into the focused element."""
         self._call("Input.insertText", text=text)
 
     def press(self, key: str, code: int):
-        """Press a key, by its name and its number on Windows."""
+        """Press a key, given its name and Windows key code."""
         said = {
             "key": key,
             "code": key,
@@ -102,7 +102,7 @@ class Browser:
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Browser]:
-    """Start a browser with a profile of its own; end it."""
+    """Start a browser with a new profile, and stop it at the end."""
     assert CHROMIUM
     (ours, theirs), (back, forth) = os.pipe()[::-1], os.pipe()
     pipes = f'exec "$@" 3<&{theirs} 4>&{forth}'

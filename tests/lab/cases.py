@@ -1,4 +1,4 @@
-"""Long tables of cases: ``make test`` runs those that differ most, ``make test-all`` every one."""
+"""Long tables of cases: ``make test`` runs a part, ``make test-all`` all."""
 
 from collections.abc import Collection, Iterable
 from typing import TypeVar
@@ -10,7 +10,7 @@ Case = TypeVar("Case")
 
 
 def mostly_heavy(cases: Iterable[Case], quick: Collection[Case]) -> list[ParameterSet]:
-    """Return the cases for ``parametrize``, with the mark ``heavy`` on all but the quick ones."""
+    """Return cases for ``parametrize``, and mark the slow ones ``heavy``."""
     cases = list(cases)
     assert [case for case in quick if case not in cases] == []
     return [

@@ -1,4 +1,4 @@
-"""A copy of the project's tree, and processes that know nothing of this machine's own settings but its network."""
+"""A copy of the project, and processes without this machine's settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PARTS = (
 
 
 def copy_project(folder: Path) -> Path:
-    """Copy what bootstrap.py needs of the project, as a fresh clone would hold it."""
+    """Copy the files that bootstrap.py needs, as in a new clone."""
     folder.mkdir()
     for part in PARTS:
         source = ROOT / part
@@ -42,9 +42,10 @@ def copy_project(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody with a home, who runs things; ``network`` says where packages come from.
+    """A user with a home who runs programs.
 
-    Without it that is what this machine's settings say, with its caches, so that little is fetched twice.
+    ``network`` contains the variables that select a package source. By default, they
+    are this machine's settings and caches, so that few files are downloaded twice.
     """
 
     home: Path
@@ -52,7 +53,7 @@ class Person:
 
     @property
     def data(self) -> Path:
-        """Where bootstrap.py keeps the tool."""
+        """The folder in which bootstrap.py installs the tool."""
         return self.home / ".local" / "share" / "gpuinstall"
 
     @property
@@ -61,14 +62,17 @@ class Person:
         return sorted(self.data.glob("[0-9]*-*"))
 
     def copied(self, home: Path) -> Person:
-        """Somebody else who has the same, by hard links: files may be replaced, never written into."""
+        """Copy the home by hard links.
+
+        Files in the copy may be replaced, but must not be written in place.
+        """
         return Person(
             shutil.copytree(self.home, home, symlinks=True, copy_function=os.link),
             self.network,
         )
 
     def environment(self) -> dict[str, str]:
-        """The network's settings and caches of this machine, and nothing else of it."""
+        """Return only this machine's network settings and caches."""
         own = (
             "UV_",
             "GPUINSTALL_",

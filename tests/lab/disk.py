@@ -1,6 +1,7 @@
-"""A disk that is not waited for: each change of an environment would write out what all tests beside it have made.
+"""Skip fsync in tests.
 
-What a power cut leaves is told by the tests that cut one: they start their commands.
+Otherwise, each change of an environment would wait until the files of all parallel
+tests are on the disk. Tests of power cuts start commands that do sync.
 """
 
 import os
@@ -9,10 +10,10 @@ from gpuinstall.install import transaction
 
 
 def play():
-    """Let this process take what it has written for safe at once."""
+    """Disable fsync in this process."""
     vars(os)["fsync"] = done
     vars(transaction)["sync_file_system"] = done
 
 
 def done(_file: object):
-    """Wait for nothing."""
+    """Do nothing instead of syncing."""

@@ -1,4 +1,4 @@
-"""A machine's NVIDIA driver, played by two compiled libraries that the real bindings load through the real loader."""
+"""A fake NVIDIA driver: compiled libraries that the real bindings load."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ LIBRARIES = {
 
 @dataclass(frozen=True)
 class FakeSlice:
-    """One MIG slice of a card."""
+    """One MIG slice of a GPU."""
 
     uuid: str
     profile: str = "1g.10gb"
@@ -36,11 +36,12 @@ class FakeSlice:
 
 @dataclass(frozen=True)
 class FakeGpu:
-    """One card, healthy unless told otherwise.
+    """A GPU, healthy by default.
 
-    The names are the keys of the lab's file (lab.h); ``more`` holds further keys that a library knows.
-    A ``…_error`` is the number that the driver returns: NVML's for any query of the card, CUDA's when the card is
-    opened (``cuda_error``), when it gets PTX (``ptx_error``) and when the kernel has been started (``launch_error``).
+    The fields are the keys of the lab's file (lab.h). ``more`` contains further keys. A
+    ``…_error`` is the number that the driver returns: NVML's for any query of the GPU,
+    and CUDA's when the GPU is opened (``cuda_error``), receives PTX (``ptx_error``), or
+    has started the kernel (``launch_error``).
     """
 
     name: str = "NVIDIA GeForce RTX 4090"
@@ -65,7 +66,11 @@ class FakeGpu:
 
 @dataclass(frozen=True)
 class FakeDriver:
-    """The driver of one machine; ``cuda`` is cuDriverGetVersion's number, ``…_init`` what initialization returns."""
+    """The driver of a machine.
+
+    ``cuda`` is the number from cuDriverGetVersion. ``…_init`` is the result of an
+    initialization.
+    """
 
     gpus: tuple[FakeGpu, ...] = ()
     driver: str = "580.95.05"
@@ -92,12 +97,12 @@ RTX_5090 = FakeDriver(
 
 
 def uuid_of(index: int) -> str:
-    """The UUID of the card at ``index`` unless it has one of its own."""
+    """Return the UUID of a GPU, by default one made of its index."""
     return f"GPU-{index:08x}-1ab0-c0de-face-{index:012x}"
 
 
 def build(folder: Path) -> Path:
-    """Compile each library of the lab into its own folder below ``folder``."""
+    """Compile each library of the lab into a subfolder of ``folder``."""
     for room in LIBRARIES:
         compiled(folder, room)
     return folder
@@ -106,13 +111,13 @@ def build(folder: Path) -> Path:
 def compiled(
     folder: Path, room: str, lacking: Iterable[str] = (), more: str = ""
 ) -> Path:
-    """Compile one library of the lab, unless it is there.
+    """Compile a library of the lab unless it exists.
 
     Args:
-        folder: Where the library gets a folder of its own.
-        room: Which library, by its key in ``LIBRARIES``.
-        lacking: The functions that it hides.
-        more: C text that is added to it.
+        folder: The parent of the library's own folder.
+        room: The library's key in ``LIBRARIES``.
+        lacking: Functions to omit.
+        more: C code to add.
     """
     source, library = LIBRARIES[room]
     target = folder / room / library
@@ -131,12 +136,12 @@ def compiled(
 
 
 def environment(driver: FakeDriver, libraries: Path, folder: Path) -> dict[str, str]:
-    """Write the lab's file into ``folder``; return this process's environment with the fakes of ``libraries`` first."""
+    """Write the lab's file, and return an environment that loads the fakes."""
     text = describe(driver)
     file = folder / f"gpus-{zlib.crc32(text.encode()):08x}" / "gpus.txt"
     file.parent.mkdir(exist_ok=True)
     file.write_text(text, "utf-8")
-    # It is as if it had lain there for long.
+    # The file appears to be old.
     os.utime(file.parent, (0, 0))
     path = []
     if not driver.nvml_missing:

@@ -1,7 +1,8 @@
-"""A command that reads another machine's files: those below the folder LAB_MACHINE lie over this machine's own.
+"""Commands that read another machine's files.
 
-No file can be put into sysfs, and no card of another maker is here; everything else of a command stays real. The
-folder is laid out as a recording is. ``/dev/kfd`` among its files answers as a kernel's compute driver does.
+Files below the folder in LAB_MACHINE replace the files of this machine, because no test
+can write to sysfs. Everything else of a command is real. The folder has the layout of a
+recording. ``/dev/kfd`` in it responds like the kernel's compute driver.
 """
 
 import os
@@ -15,42 +16,42 @@ FOLDER = "LAB_MACHINE"
 
 
 def lay(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
-    """Write the files of a machine; return the variable that plays them."""
+    """Write a machine's files, and return the variable that selects them."""
     write_recording(folder, files)
     return {FOLDER: str(folder)}
 
 
 def overlay():
-    """Let this process read the played files, if there are any."""
+    """Let this process read the files of a simulated machine, if any."""
     if not os.environ.get(FOLDER):
         return
-    # Not at the top: most commands of the tests play no machine, and need not wait for these.
+    # Imported late, because most commands of the tests simulate no machine.
     from gpuinstall.machine import probe
 
     vars(probe)["Source"] = Overlaid
 
 
 class Overlaid(Source):
-    """This machine with the played files over its own."""
+    """This machine, with simulated files in front of its own."""
 
     def text(self, path: str, most: int = -1) -> str | None:
-        """Return a played file, else the machine's own."""
+        """Return a file of the simulated machine or of this one."""
         played = _played().text(path, most)
         if played is not None:
             return played
         return super().text(path, most)
 
     def names(self, path: str, start: str = "") -> tuple[str, ...]:
-        """Return what both have in a folder."""
+        """List a folder of both machines."""
         names = {*super().names(path, start), *_played().names(path, start)}
         return tuple(sorted(names))
 
     def link(self, path: str) -> str | None:
-        """Return where a played link points, else the machine's own."""
+        """Return the target of a simulated or real link."""
         return _played().link(path) or super().link(path)
 
     def access(self, path: str) -> Access | None:
-        """Return what a played node allows, else the machine's own."""
+        """Return the access to a simulated or real device node."""
         return _played().access(path) or super().access(path)
 
 

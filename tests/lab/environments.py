@@ -1,7 +1,7 @@
-"""Environments by uv: one with the small torch of the stand-in wheels, one with a real torch for the CPU.
+"""Environments by uv, with the small fake torch or a real torch for the CPU.
 
-``python -m tests.lab.environments`` makes that of the real torch and fetches what bootstrap.py needs, so that the tests
-need no network.
+``python -m tests.lab.environments`` creates the environment with the real torch and
+downloads what bootstrap.py needs. The tests then need no network.
 """
 
 import os
@@ -36,7 +36,7 @@ from . import _C
 
 
 def small_torch(folder: Path, backend: str = "cu126") -> Path:
-    """Make an environment with this Python that holds the small torch; return the folder of its packages."""
+    """Create an environment with the fake torch; return its site folder."""
     _uv("venv", "--no-project", "--python", sys.executable, str(folder))
     site = packages(folder)
     _write(site, modules(f"2.14.1+{backend}", backend))
@@ -44,7 +44,7 @@ def small_torch(folder: Path, backend: str = "cu126") -> Path:
 
 
 def make_linked_torch(environment: Path) -> Path:
-    """Make an environment with the small torch of the CPU, as installed, and a library and a module that it loads."""
+    """Create an environment with the fake CPU torch and a loaded library."""
     site = small_torch(environment)
     shutil.rmtree(site / "torch")
     library = native_library(environment / "made" / "libc10.so", soname="libc10.so")
@@ -69,7 +69,7 @@ def small_package(
     requires: str = "",
     files: tuple[str, ...] = (),
 ):
-    """Put a package with this ``__init__.py`` into a folder of packages; its other ``files`` are empty."""
+    """Write a package with this ``__init__.py`` and other, empty files."""
     module = name.replace("-", "_")
     put_package(
         site,
@@ -87,7 +87,7 @@ def put_package(
     version: str = "1.0",
     requires: Sequence[str] = (),
 ):
-    """Install a package into a folder of packages, with its RECORD."""
+    """Install a package with its RECORD into a site folder."""
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     metadata = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
     metadata += [f"Requires-Dist: {requirement}" for requirement in requires]
@@ -105,12 +105,14 @@ def _write(folder: Path, files: Mapping[str, str]):
 
 
 def cpu_torch(*, offline: bool = False) -> Path:
-    """Return an environment that holds a real torch from pip's find-links; it is shared: copy it before changing it.
+    """Return a shared environment with a real torch; copy it before a change.
 
-    It is made once for all sessions: to compile torch takes longer than the tests of it.
+    All sessions share it, because compiling torch's bytecode takes longer than its
+    tests.
 
     Args:
-        offline: Whether what torch needs comes from uv's cache alone; if it is not there, the test is skipped.
+        offline: Whether torch's dependencies come only from uv's cache. If they are not
+            in it, the test is skipped.
     """
     find_links = os.environ.get("PIP_FIND_LINKS", "")
     python = str(interpreter("3.11"))
@@ -130,7 +132,7 @@ def cpu_torch(*, offline: bool = False) -> Path:
         if offline:
             options.append("--offline")
         _uv("pip", "install", *options, f"torch=={VERSION}")
-        # What verify starts compiles all that it imports, each time, and keeps none of it.
+        # Otherwise, each verification would compile its imports again.
         variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
         process.run([folder / "bin" / "python", "-c", "import torch"], env=variables)
 
@@ -138,9 +140,9 @@ def cpu_torch(*, offline: bool = False) -> Path:
 
 
 def cuda_torch(factory: pytest.TempPathFactory) -> Path:
-    """Return an environment with the newest torch of the default index, which is for CUDA; it is not to be changed.
+    """Return a shared environment with the latest default torch.
 
-    It imports without a GPU.
+    This CUDA build imports without a GPU. It must not be changed.
     """
 
     def make(folder: Path):
@@ -170,9 +172,10 @@ def _uv(*words: str):
 
 
 def copied(environment: Path, folder: Path) -> Path:
-    """Copy an environment by hard links: files may be removed and replaced in the copy, never written into.
+    """Copy an environment by hard links.
 
-    Its activate script leads to the copy, as if it had been made there.
+    Files in the copy may be removed and replaced, but must not be written in place. The
+    activate script selects the copy.
     """
     shutil.copytree(environment, folder, symlinks=True, copy_function=link)
     activate = folder / "bin" / "activate"
@@ -183,21 +186,21 @@ def copied(environment: Path, folder: Path) -> Path:
 
 
 def link(source: str, target: str):
-    """Put a file into another folder too, where that can be done without a copy."""
+    """Link or copy a file into another folder."""
     try:
         os.link(source, target)
     except OSError:
-        # Temporary files may lie on another disk.
+        # Temporary files may be on another disk.
         shutil.copy2(source, target)
 
 
 def packages(environment: Path) -> Path:
-    """Return the folder of an environment's packages."""
+    """Return the site folder of an environment."""
     return next(environment.glob("lib/python*/site-packages"))
 
 
 def rewrite(file: Path, text: str):
-    """Replace a file of a copy, leaving the original alone."""
+    """Replace a file of a copy, and keep the original unchanged."""
     file.unlink(missing_ok=True)
     file.write_text(text)
 

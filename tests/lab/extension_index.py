@@ -1,7 +1,8 @@
-"""A stand-in of Astral's index: JSON without negotiation, a page for each channel and package, files by their hash.
+"""A simulated index of prebuilt extensions, like Astral's.
 
-Channels are the tags of PyTorch's backends; a file lies at ``/artifacts/<sha256>/<name>``, its METADATA beside it. The
-names say CUDA and torch in one of two forms.
+Pages are JSON without content negotiation, one for each channel and package. Channels
+are the tags of PyTorch's backends. A file is at ``/artifacts/<sha256>/<name>``, with
+its METADATA next to it. File names contain CUDA and torch in one of two forms.
 """
 
 import hashlib
@@ -21,7 +22,10 @@ from tests.unit.wheels.made import archive
 
 @dataclass
 class ExtensionIndex:
-    """What it lists, by channel and package; ``addresses`` are those that were asked for."""
+    """The listed files by channel and package.
+
+    ``addresses`` contains the requested URLs.
+    """
 
     files: dict[tuple[str, str], dict[str, bytes]] = field(default_factory=dict)
     addresses: list[str] = field(default_factory=list)
@@ -39,7 +43,11 @@ class ExtensionIndex:
         named: str | None = None,
         tag: str = "cp312-cp312-manylinux_2_28_x86_64",
     ) -> str:
-        """List a wheel of one library; ``requires`` is what its METADATA says of torch, ``named`` another version."""
+        """List a wheel with one library.
+
+        ``requires`` is the torch requirement in METADATA. ``named`` is another version
+        in the file name.
+        """
         module, full = (
             package.replace("-", "_"),
             f"{version}+{local}" if local else version,
@@ -59,7 +67,7 @@ class ExtensionIndex:
         return name
 
     def respond(self, path: str, _headers: dict[str, str]) -> Answer:
-        """Answer as the index does, whatever is accepted."""
+        """Respond like the index to any Accept header."""
         self.addresses.append(path)
         parts = unquote(path).strip("/").split("/")
         if parts[0] == "artifacts":
@@ -104,7 +112,7 @@ def _entry(name: str, data: bytes) -> dict[str, object]:
 
 @cache
 def _metadata(data: bytes) -> bytes:
-    """The METADATA of a wheel; nothing where it is none any more."""
+    """Return the METADATA of a wheel, or an empty text for an invalid one."""
     with suppress(zipfile.BadZipFile):
         return metadata_of(io.BytesIO(data))
     return b""

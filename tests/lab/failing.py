@@ -1,4 +1,7 @@
-"""``python -m tests.lab.failing CALL N …`` runs gpuinstall, and lets the Nth of its calls of the system's CALL fail."""
+"""Run gpuinstall with a failing system call.
+
+``python -m tests.lab.failing CALL N …`` makes the Nth system call CALL of the run fail.
+"""
 
 import errno
 import fcntl
@@ -20,18 +23,18 @@ PLACES: dict[str, tuple[tuple[Any, str], ...]] = {
     "mkdir": ((os, "mkdir"),),
     "unlink": ((os, "unlink"), (os, "remove"), (os, "rmdir")),
 }
-"""The functions that make each call."""
+"""The Python functions that make each call."""
 
 
 @dataclass
 class Countdown:
-    """Counts calls, and fails at the last one."""
+    """A counter of calls that fails at the last one."""
 
     last: int
     seen: int = 0
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the call, counted."""
+        """Return the function with counting."""
 
         @wraps(call)
         def counted(*arguments: Any, **options: Any) -> Any:
@@ -44,7 +47,7 @@ class Countdown:
 
 
 def main() -> int:
-    """Run, and write how many calls there were."""
+    """Run the command, and write the number of calls."""
     name, last, *arguments = sys.argv[1:]
     countdown = Countdown(int(last))
     install_handlers()

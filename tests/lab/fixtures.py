@@ -1,4 +1,4 @@
-"""Fixtures that every folder of tests shares."""
+"""Fixtures for all test folders."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ from tests.lab.shared import once
 from tests.lab.wheelhouse import Wheelhouse, make_wheelhouse
 
 Play = Callable[[FakeDriver], dict[str, str]]
-"""Plays a driver to every child process of the test, and returns the environment that does it."""
+"""Simulate a driver for child processes, and return their environment."""
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +29,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def play(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
-    """Put a fake driver into this process's environment, which its children inherit."""
+    """Simulate a driver for this process and its children."""
 
     def start(driver: FakeDriver) -> dict[str, str]:
         played = environment(driver, libraries, tmp_path)
@@ -44,7 +44,7 @@ def play(libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
 def play_kernels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Mapping[str, object]], None]:
-    """Say what the kernels of the small torch come to: see ``stub_torch``."""
+    """Set the kernel results of the fake torch: see ``stub_torch``."""
 
     def start(verdict: Mapping[str, object]):
         file = tmp_path / "verdict.json"
@@ -56,20 +56,20 @@ def play_kernels(
 
 @pytest.fixture(scope="session")
 def real_torch(request: pytest.FixtureRequest) -> Path:
-    """An environment that holds a real torch for the CPU; not to be changed."""
+    """A read-only environment with a real torch for the CPU."""
     is_offline = "not network" in request.config.getoption("-m")
     return cpu_torch(offline=is_offline)
 
 
 @pytest.fixture
 def torch_copy(real_torch: Path, tmp_path: Path) -> Path:
-    """A copy of it to break."""
+    """A copy of this environment, to damage."""
     return copied(real_torch, tmp_path / "env")
 
 
 @pytest.fixture
 def linked_torch(tmp_path: Path) -> Path:
-    """An environment whose small torch loads its libraries as the real one does, to break."""
+    """An environment whose fake torch loads libraries, to damage."""
     if shutil.which("cc") is None:
         pytest.skip("no C compiler (cc) to build libraries")
     return make_linked_torch(tmp_path / "env")
@@ -77,14 +77,14 @@ def linked_torch(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Wheelhouse:
-    """The packages that the tool's own environment is made of."""
+    """The packages of the tool's own environment."""
     folder = once(tmp_path_factory, "wheelhouse", make_wheelhouse)
     return Wheelhouse(folder)
 
 
 @pytest.fixture
 def person(tmp_path: Path, wheelhouse: Wheelhouse) -> Person:
-    """A user with an empty home, who takes packages from the wheelhouse."""
+    """A user with an empty home and packages from the wheelhouse."""
     home = tmp_path / "a home"
     home.mkdir()
     return Person(home, wheelhouse.settings)
@@ -92,7 +92,7 @@ def person(tmp_path: Path, wheelhouse: Wheelhouse) -> Person:
 
 @pytest.fixture
 def clone(tmp_path: Path, wheelhouse: Wheelhouse) -> Path:
-    """A fresh clone that pins what the wheelhouse has."""
+    """A new clone that pins the packages of the wheelhouse."""
     return wheelhouse.supply(copy_project(tmp_path / "a clone"))
 
 
@@ -100,7 +100,10 @@ def clone(tmp_path: Path, wheelhouse: Wheelhouse) -> Path:
 def equipped(
     tmp_path_factory: pytest.TempPathFactory, wheelhouse: Wheelhouse
 ) -> Person:
-    """A user who has the tool already, made once by Python 3.12 from a clone like ``clone``; not to be changed."""
+    """A user with a tool installed by Python 3.12 from a clone like ``clone``.
+
+    Tests must not change it.
+    """
 
     def equip(home: Path):
         home.mkdir()
@@ -116,11 +119,11 @@ def equipped(
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate of 127.0.0.1 with its key."""
+    """A self-signed certificate for 127.0.0.1 and its key."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl, which creates a certificate, is missing")
     path = tmp_path_factory.mktemp("tls") / "loopback.pem"
-    # uv accepts no certificate of an authority for a server.
+    # uv accepts no CA certificate as a server certificate.
     command = (
         "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=loopback "
         "-addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE"

@@ -1,8 +1,9 @@
-"""The command line of gpuinstall, forked from a process that has imported it: a command imports longer than it runs.
+"""The gpuinstall command line in a fork of a process that imported it.
 
-Each command is a process of its own, with the arguments, folder, environment and streams that it is given. What is
-about starting (PYTHONPATH, LD_PRELOAD, a module in the working folder, a signal) starts ``tests.frozen.GPUINSTALL``.
-``python -m tests.lab.forked FD`` is the process that forks, on a socket.
+Imports take longer than most commands. Each command is a separate process with its own
+arguments, folder, environment, and streams. Tests of the start (PYTHONPATH, LD_PRELOAD,
+a module in the working folder, a signal) use ``tests.frozen.GPUINSTALL`` instead.
+``python -m tests.lab.forked FD`` is the process that forks, with a socket.
 """
 
 import atexit
@@ -28,9 +29,9 @@ from tests.lab.clone import ROOT
 from tests.lab.elsewhere import overlay
 
 STUCK_S = 120.0
-"""Longer than any command takes on a busy machine; what waits for a pipe waits for ever."""
+"""Time limit in seconds, longer than any command takes on a busy machine."""
 APART = (".kernels", "_child", "pytest_plugin")
-"""What other programs load."""
+"""Variables of other programs' loaders."""
 LATE = (
     "filecmp",
     "filelock",
@@ -44,7 +45,7 @@ LATE = (
     "tqdm",
     "uv",
 )
-"""What commands import of others in the middle of their work."""
+"""Modules of other packages that commands import late."""
 
 
 def gpuinstall(
@@ -54,9 +55,9 @@ def gpuinstall(
     text: str = "",
     seconds: float = STUCK_S,
 ) -> Finished:
-    """Run a command on the catalogue that stands still, with ``text`` on its stdin.
+    """Run a command on the frozen catalog, with ``text`` on stdin.
 
-    One that takes longer is killed; its status is None.
+    A command that exceeds the time limit is killed and has no status.
     """
     order = {
         "argv": arguments,
@@ -90,7 +91,7 @@ def _status(files: list[int], seconds: float) -> int | None:
 
 @cache
 def _forker() -> socket.socket:
-    """Start the process that forks; it ends with this one."""
+    """Start the process that forks. It ends with this process."""
     ours, theirs = socket.socketpair()
     with theirs:
         words = [sys.executable, "-m", "tests.lab.forked", str(theirs.fileno())]
@@ -107,7 +108,7 @@ def _forker() -> socket.socket:
 
 
 def _file(text: str = "") -> IO[bytes]:
-    file = TemporaryFile()  # noqa: SIM115  whoever asked closes it
+    file = TemporaryFile()  # noqa: SIM115  the caller closes it
     file.write(text.encode())
     file.seek(0)
     return file
@@ -125,7 +126,7 @@ def _number(channel: socket.socket) -> int:
 
 
 def serve(channel: socket.socket):
-    """Fork for each order that comes, and say the child's number and how it ended."""
+    """Fork for each request, and send the child's PID and status."""
     while files := socket.recv_fds(channel, 1, 4)[1]:
         child = os.fork()
         if child == 0:
@@ -139,7 +140,7 @@ def serve(channel: socket.socket):
 
 
 def become(said: int, *streams: int) -> NoReturn:
-    """Be the command that was ordered."""
+    """Run the requested command in the child."""
     from gpuinstall.__main__ import main
 
     with open(said, encoding="utf-8") as file:
@@ -166,7 +167,7 @@ def prepare():
     for name in (*modules, *LATE):
         if not any(part in name for part in APART):
             import_module(name)
-    # Fake drivers answer late on a busy machine.
+    # Fake drivers respond slowly on a busy machine.
     children.NOTICE_AFTER = STUCK_S
     frozen.freeze()
     disk.play()
@@ -176,7 +177,7 @@ def prepare():
 
 
 def read_data():
-    """Read the data that ship: each command would do so for itself."""
+    """Read the shipped data once for all commands."""
     from gpuinstall.catalog.failures.classify import classify
     from gpuinstall.catalog.gpus import find_gpu
 

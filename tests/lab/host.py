@@ -1,4 +1,7 @@
-"""One web host, on loopback unless told otherwise: real HTTP with ETag, HEAD and ranges, and a log of all requests."""
+"""A web host with ETag, HEAD, ranges, and a log of all requests.
+
+It listens on loopback by default.
+"""
 
 import hashlib
 import re
@@ -14,37 +17,37 @@ from typing import Any
 
 CHUNK = 64 * 1024
 ADDRESS = "127.0.0.1"
-"""Where hosts listen."""
+"""The default listening address."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a host sends for one request."""
+    """A response to one request."""
 
     status: int = 200
     body: bytes = b""
     content_type: str = "application/octet-stream"
     headers: dict[str, str] = field(default_factory=dict)
     pieces: Callable[[bytes], Iterator[bytes]] | None = None
-    """The body as it goes out, in its own time; without it, all of it at once."""
+    """The body in timed pieces, or None to send it at once."""
 
 
 @dataclass
 class ReceivedRequest:
-    """One request as it came."""
+    """A logged request."""
 
     host: str
     method: str
     path: str
     status: int
-    """That of its answer."""
+    """The status of its response."""
     headers: dict[str, str]
     sent: int = 0
-    """How many bytes of body went out so far."""
+    """The number of body bytes sent so far."""
 
     @property
     def range(self) -> str | None:
-        """The range that was asked for."""
+        """The requested range."""
         return self.headers.get("range")
 
 
@@ -56,7 +59,7 @@ UNAUTHORIZED = Answer(
 
 
 class Host:
-    """Serves what ``respond(path, headers)`` answers."""
+    """A server for the responses of ``respond(path, headers)``."""
 
     def __init__(
         self,
@@ -64,15 +67,18 @@ class Host:
         respond: Callable[[str, dict[str, str]], Answer],
         certificate: Path | None = None,
     ):
-        """Begin to serve; with a file that has a certificate and its key, the host speaks TLS."""
+        """Start the server.
+
+        With a file that contains a certificate and its key, it uses TLS.
+        """
         self.name = name
         self.scheme = "https" if certificate else "http"
         self.respond = respond
         self.log: list[ReceivedRequest] = []
         self.connections = 0
-        """How many came so far; one may serve several requests."""
+        """The number of connections so far; one can serve several requests."""
         self.pace = 0.0
-        """The seconds to wait after each chunk of a body."""
+        """The delay in seconds after each chunk of a body."""
         self._server = _Server((ADDRESS, 0), _Handler)
         self._server.host = self
         if certificate is not None:
@@ -81,7 +87,7 @@ class Host:
             self._server.socket = context.wrap_socket(
                 self._server.socket,
                 server_side=True,
-                # The thread of each request does it: a client that does not must hold up no other.
+                # Handshake in the request's thread, so that no client delays another.
                 do_handshake_on_connect=False,
             )
         self._thread = threading.Thread(
@@ -93,11 +99,11 @@ class Host:
 
     @property
     def url(self) -> str:
-        """The address of the host, without a slash at its end."""
+        """The URL of the host, without a trailing slash."""
         return f"{self.scheme}://{ADDRESS}:{self._server.server_port}"
 
     def close(self):
-        """Stop; from then on nothing answers."""
+        """Stop, and respond to nothing from then on."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -110,7 +116,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 64
 
     def handle_error(self, request: Any, client_address: Any):
-        """Report nothing: a client that goes away in mid-transfer is what some tests are about."""
+        """Ignore errors of clients that disconnect during a transfer."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -131,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def log_message(self, format: str, *args: Any):  # noqa: A002
-        """Keep quiet: the log is a list."""
+        """Print nothing, because requests are in the log."""
 
     def _answer(self):
         host = self.server.host
@@ -173,7 +179,7 @@ def _chunks(body: bytes) -> Iterator[bytes]:
 
 
 def _conditional(answer: Answer, headers: dict[str, str]) -> Answer:
-    """Return what is left of an answer for a client that has it already, or wants a part of it."""
+    """Return a 304 or partial response for a cached or ranged request."""
     if answer.status != HTTPStatus.OK:
         return answer
     etag = answer.headers.get("ETag")
@@ -208,13 +214,13 @@ def _partial(answer: Answer, requested: str) -> Answer:
 
 
 def _span(requested: str, size: int) -> range:
-    """Return the positions that a client wants of a body; none if there are none."""
+    """Return the requested byte positions of a body, or None."""
     match = re.fullmatch(r"bytes=(\d*)-(\d*)", requested)
     if match is None or requested == "bytes=-":
         return range(0)
     first, last = match.groups()
     if not first:
-        # Without a first position, it is how many from the end.
+        # Without a first position, the number is a count from the end.
         return range(max(0, size - int(last)), size)
     if not last:
         return range(int(first), size)

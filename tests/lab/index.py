@@ -1,7 +1,7 @@
-"""A stand-in for the PyTorch index, its file host and the default index, on loopback, true to how they really answer.
+"""A simulated PyTorch index with its file host and the default index.
 
-The wheels lie in a folder, ``whl/<tag>/*.whl`` and ``simple/*.whl``, and every page is made from what lies there now:
-to withdraw a wheel, delete it.
+Responses match the real hosts. Wheels are in ``whl/<tag>/*.whl`` and ``simple/*.whl``.
+Each page is made from the current files, so a test withdraws a wheel by deleting it.
 """
 
 from __future__ import annotations
@@ -41,39 +41,40 @@ _PAGE = {"Cache-Control": "max-age=600"}
 _FILE = {"Cache-Control": "max-age=31536000"}
 _SDIST_METADATA = b"Metadata-Version: 2.2\nName: x\nVersion: 1\n"
 _COPIED = ("filelock", "numpy", "nvidia-", "typing-extensions")
-"""The packages of the default index that the torch index lists too, with addresses that lead back there."""
+"""Default packages that the torch index also lists, by their default URLs."""
 
 
 @dataclass(frozen=True)
 class Habits:
-    """How the index behaves."""
+    """Behavior of the index."""
 
     absolute: bool = True
-    """Whether addresses lead to the file host."""
+    """Whether URLs refer to the file host."""
     metadata: bool = True
-    """Whether ``.metadata`` is served."""
+    """Whether the host serves ``.metadata``."""
     ranges: bool = True
-    """Whether parts of files are served."""
+    """Whether the host serves ranges of files."""
     flat: bool = False
-    """Whether a tag has one page with all its files, as some mirrors have it."""
+    """Whether one page lists all files of a tag, as some mirrors do."""
     sparse: bool = False
-    """Whether a tag's page names torch and torchvision alone, as some mirrors name only what was asked of them."""
+    """Whether a tag's page lists only torch and torchvision."""
     json: bool = False
-    """Whether the torch index has PEP 691's pages, as some mirrors have."""
+    """Whether the torch index has PEP 691 pages, as some mirrors do."""
     credentials: str | None = None
-    """What the default index asks for, as ``user:password``."""
+    """The required login of the default index, as ``user:password``."""
     torch_credentials: str | None = None
-    """What the torch index asks for."""
+    """The required login of the torch index."""
     dates: bool = False
-    """Whether the default index says when its files were uploaded: when they were written last."""
+    """Whether the default index lists modification times as upload times."""
     yanked: tuple[str, ...] = ()
-    """Patterns of the files that it has yanked."""
+    """Patterns of yanked files on the default index."""
 
 
 class StandInIndex:
-    """Four hosts: ``torch`` (pages and files), ``r2`` (the files again), ``default`` (everything else), and ``corp``.
+    """Four hosts: ``torch`` (pages and files), ``r2``, ``default``, ``corp``.
 
-    That is a company's index of ``whl/corp``; its ``/files/`` is a page of all of them without hashes.
+    ``corp`` is a company's index of ``whl/corp``. Its ``/files/`` is one page of all
+    files without hashes.
     """
 
     def __init__(self, folder: Path, habits: Habits | None = None):
@@ -86,7 +87,7 @@ class StandInIndex:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """All of them; a test may have put another one in the place of one."""
+        """All hosts; a test may replace one."""
         return self.torch, self.r2, self.default, self.corp
 
     def __enter__(self) -> Self:
@@ -98,12 +99,12 @@ class StandInIndex:
 
     @property
     def torch_index(self) -> str:
-        """The base, below which ``<backend>/<package>/`` lie."""
+        """The parent URL of ``<backend>/<package>/``."""
         return f"{self.torch.url}/whl"
 
     @property
     def default_index(self) -> str:
-        """The address of the default index, with its credentials."""
+        """The URL of the default index, with its login."""
         url = self.default.url
         if self.habits.credentials:
             login = quote(self.habits.credentials, safe=":")
@@ -112,16 +113,16 @@ class StandInIndex:
 
     @property
     def log(self) -> list[ReceivedRequest]:
-        """Every request to any of the hosts."""
+        """All requests to these hosts."""
         return [request for host in self.hosts for request in host.log]
 
     def forget(self):
-        """Empty the log."""
+        """Clear the log."""
         for host in self.hosts:
             host.log.clear()
 
     def sent(self) -> dict[str, int]:
-        """Return the bytes that went out of each wheel; wheels of which none did are not in it."""
+        """Return the sent bytes of each wheel that was requested."""
         total = Counter[str]()
         for request in self.log:
             if request.path.endswith((".whl", ".tar.gz")) and request.sent:
@@ -134,7 +135,7 @@ class StandInIndex:
         return next(self.folder.rglob(name)).stat().st_size
 
     def environment(self) -> dict[str, str]:
-        """Return what to add to a process's environment so that it knows this index, and none of the machine's own."""
+        """Return variables that select only this index."""
         return {
             "PIP_FIND_LINKS": "",
             "PIP_INDEX_URL": "",
@@ -178,7 +179,7 @@ class StandInIndex:
                 return self._file(parts)
 
     def _r2(self, path: str, headers: dict[str, str]) -> Answer:
-        # The real file host refuses Python's own client.
+        # The real file host rejects the user agent of urllib.
         if headers.get("user-agent", "").startswith("Python-urllib"):
             return DENIED
         return self._file(_parts(path))
@@ -230,7 +231,7 @@ class StandInIndex:
         address = _address(wheel)
         if self.habits.absolute:
             address = f"{self.r2.url}{address}"
-        # The real index gives some files a sha256, and others none: here none has one.
+        # The real index lists a sha256 for some files. This one lists none.
         attributes = [f'href="{address}"']
         if self.habits.metadata:
             digest = f'"sha256={facts.metadata_sha256}"'
@@ -315,7 +316,7 @@ class _Facts:
 
 
 _KNOWN: dict[tuple[int, int, int, str], _Facts] = {}
-"""By the file itself: the same wheel lies in the folders of many tests."""
+"""Hash a file once, because many tests link the same wheel."""
 
 
 def _facts(wheel: Path) -> _Facts:
@@ -337,10 +338,10 @@ def _read_facts(wheel: Path) -> _Facts:
 
 
 def _files(folder: Path, ending: str, package: str | None) -> list[Path]:
-    """Return the files of a package in a folder, or of all if it is None."""
+    """Return the files of a package, or of all packages, in a folder."""
     if not folder.is_dir():
         return []
-    # Hundreds lie there, and each page lists them anew: names are compared, not paths.
+    # Compares names instead of paths, because each page lists hundreds of files.
     names = sorted(path.name for path in folder.iterdir())
     chosen = [name for name in names if name.endswith(ending)]
     if package is not None:

@@ -1,4 +1,4 @@
-"""The stand-in index as fixtures."""
+"""Fixtures of the simulated index."""
 
 import os
 import shutil
@@ -15,24 +15,24 @@ from tests.lab.workshop import Workshop
 
 @pytest.fixture(scope="session")
 def catalog_wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheels of every release of the lab, made once; not to be changed."""
+    """The shared, read-only wheels of all releases of the lab."""
     return once(tmp_path_factory, "wheels", catalog_index)
 
 
 @pytest.fixture
 def stand_in_folder(catalog_wheels: Path, tmp_path: Path) -> Path:
-    """The same wheels for one test alone, which may remove and add what it likes."""
+    """A test's own copy of these wheels, which it may change."""
     return shutil.copytree(catalog_wheels, tmp_path / "served", copy_function=os.link)
 
 
 @pytest.fixture
 def stand_in(stand_in_folder: Path) -> Iterator[StandInIndex]:
-    """A stand-in index with every release of the lab."""
+    """A simulated index with all releases of the lab."""
     with StandInIndex(stand_in_folder) as index:
         yield index
 
 
 @pytest.fixture
 def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
-    """An empty folder with caches of its own, which knows the stand-in index alone."""
+    """An empty folder with its own caches, limited to the simulated index."""
     return Workshop.made(tmp_path, stand_in.environment())

@@ -1,6 +1,6 @@
-"""What an index has, as text: a line for each file, and the libraries in it below.
+"""The files of an index as text: a line for each, with indented libraries.
 
-``tests/stories`` says how a line is written.
+``tests/stories`` documents the format of a line.
 """
 
 import re
@@ -14,14 +14,14 @@ from tests.unit.wheels.made import fatbin
 
 
 def steps_of(text):
-    """Yield each line with those that are indented below it."""
+    """Yield each line with the indented lines below it."""
     for part in re.split(r"\n(?! )", text):
         line, *below = part.split("\n")
         yield line, [each.removeprefix("    ") for each in below]
 
 
 def publish(folder, line, below=()):
-    """Make the file of a package for an index, as a line and the libraries below it have it."""
+    """Create a package file from its line and its libraries."""
     words, _, requires = line.partition(":")
     words, _, backend = words.partition(" on ")
     kind, name, version, *tag = words.split()
@@ -79,7 +79,11 @@ def needs(requires):
 
 
 def native(file, facts):
-    """Compile a library: ``sm_80 compute_86 isa 8.2; needs libtorch.so; undefined NAME; opens libcublas.so.12; module o``."""
+    """Compile a library from its line.
+
+    An example is ``sm_80 compute_86 isa 8.2; needs libtorch.so; undefined NAME; opens
+    libcublas.so.12; module o``.
+    """
     code, *rest = facts.strip().split("; ")
     kernels = fatbin(code) * 3 if code else b""
     words = ("needs", "undefined", "opens", "module", "glibc")

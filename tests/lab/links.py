@@ -1,4 +1,4 @@
-"""The links of pages and what they may point to: of Markdown as a plain git host shows it, and of HTML."""
+"""Links and anchors of Markdown (on a plain Git host) and HTML pages."""
 
 import re
 from collections import Counter
@@ -17,20 +17,20 @@ _OTHER_SITE = re.compile(r"[a-z]+:|//")
 
 
 class Page(NamedTuple):
-    """What a page has of links."""
+    """The links and anchors of a page."""
 
     links: list[str]
-    """Where it points, in its order."""
+    """Link targets, in order."""
     anchors: set[str]
-    """What may be pointed to in it."""
+    """Anchors of the page."""
 
 
 def broken(pages: Iterable[Path], read: Callable[[str], Page]) -> list[tuple[str, str]]:
-    """Return each link to nothing, with the name of its page.
+    """Return each broken link, with the name of its page.
 
     Args:
-        pages: The files to look through; anchors are known in these alone.
-        read: Reads a page's text, as ``markdown`` and ``html`` do.
+        pages: The files to check; only their anchors are known.
+        read: Reads a page's text, such as ``markdown`` and ``html``.
     """
     known = {path: read(path.read_text("utf-8")) for path in pages}
     faults = []
@@ -54,14 +54,14 @@ def _leads_somewhere(link: str, path: Path, known: Mapping[Path, Page]) -> bool:
 
 
 def markdown(text: str) -> Page:
-    """Return the links of a Markdown text, and its headings' anchors as GitHub makes them."""
+    """Return the links and GitHub heading anchors of a Markdown text."""
     prose = _FENCE.sub("", text)
     anchors = set()
     occurrences = Counter[str]()
     for heading in _HEADING.findall(prose):
         title = _TARGET.sub("", heading).lower()
         slug = re.sub(r"[^\w\- ]", "", title).replace(" ", "-")
-        # The second heading of a name has "-1" at its end.
+        # GitHub appends "-1" to the second heading of a name.
         number = occurrences[slug]
         anchors.add(f"{slug}-{number}" if number else slug)
         occurrences[slug] += 1
@@ -69,7 +69,7 @@ def markdown(text: str) -> Page:
 
 
 def html(text: str) -> Page:
-    """Return the links of an HTML text, and its anchors."""
+    """Return the links and anchors of an HTML text."""
     tags = _Tags()
     tags.feed(text)
     return tags.page

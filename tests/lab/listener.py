@@ -1,10 +1,10 @@
-"""A reporter that remembers what was said."""
+"""A reporter that records messages."""
 
 from gpuinstall.base.reporter import Reporter
 
 
 class Listener(Reporter):
-    """Shows nothing, and keeps it."""
+    """A reporter that prints nothing."""
 
     def __init__(self):
         self.warnings: list[str] = []
@@ -13,17 +13,17 @@ class Listener(Reporter):
         self.steps: list[str] = []
 
     def warn(self, text: str):
-        """Keep a warning."""
+        """Record a warning."""
         self.warnings.append(text)
 
     def wait(self, text: str):
-        """Keep what is waited for."""
+        """Record a wait."""
         self.waits.append(text)
 
     def notice(self, label: str, text: str):
-        """Keep a line with its label."""
+        """Record a labeled line."""
         self.notices.append(f"{label} {text}")
 
     def step(self, label: str, text: str, seconds: float | None = None):  # noqa: ARG002
-        """Keep a line with its label."""
+        """Record a labeled line."""
         self.steps.append(f"{label} {text}")

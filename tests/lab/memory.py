@@ -1,4 +1,4 @@
-"""Temporary files in memory, for a session that ends in minutes: it makes 800,000 of them, and none is to last."""
+"""Temporary files in memory: a session creates 800,000 of them."""
 
 import os
 import shutil
@@ -9,26 +9,30 @@ from pathlib import Path
 
 MEMORY = Path("/dev/shm")  # noqa: S108  a folder of our own is made there
 ROOM = 8 << 30
-"""The bytes that have to be free: a session takes three gigabytes."""
+"""The required free bytes; a session uses 3 GB."""
 
 
 def move_in() -> Callable[[], object]:
-    """Let this process and its children keep temporary files in memory; return what takes them away.
+    """Keep temporary files of this process and its children in memory.
 
-    A folder that the user named stays, as does the disk where memory is short or no program may be started from it.
+    A folder that the user set has precedence. The disk is used if memory is short or
+    mounted noexec.
+
+    Returns:
+        The command that removes the files, or None.
     """
     if "TMPDIR" in os.environ or not has_room():
         return lambda: None
     folder = Path(tempfile.mkdtemp(prefix="gpuinstall-tests-", dir=MEMORY))
-    folder.chmod(0o711)  # a test of another user's rights lets that user in
+    folder.chmod(0o711)  # Tests with another user's permissions enter this folder.
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
-    # A program of one purpose removes so many several times faster than Python. PATH may change before it starts.
+    # rm is several times faster than Python. PATH may change before it starts.
     remove = shutil.which("rm") or "rm"
     return lambda: subprocess.run([remove, "-rf", folder], check=False)
 
 
 def has_room() -> bool:
-    """Whether a session's temporary files fit into memory, and programs among them can be started."""
+    """Return whether memory has enough space and allows programs."""
     if not os.access(MEMORY, os.W_OK | os.X_OK):
         return False
     status = os.statvfs(MEMORY)

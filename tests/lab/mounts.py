@@ -1,4 +1,4 @@
-"""File systems and folders that are mounted for a test."""
+"""Mounted file systems and folders for a test."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from gpuinstall.base import process
 
 @contextmanager
 def mounted(place, *words):
-    """Mount what the words say, those of mount(8), at a file or a folder, which is made if it is not there."""
+    """Mount with mount(8) arguments, and create a missing mount point."""
     if not place.exists():
         place.mkdir(parents=True)
     if os.getuid() or shutil.which("mount") is None:

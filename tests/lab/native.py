@@ -1,4 +1,4 @@
-"""Native libraries, compiled here: with symbols left open, libraries needed and versions asked for as a test wants."""
+"""Compiled libraries with chosen symbols, libraries, and versions."""
 
 import subprocess
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 _LINK = ("cc", "-shared", "-fPIC", "-nostdlib", "-Wl,--no-as-needed", "-Wl,-z,lazy")
 GONE = "_ZN5torch7Library4_defEN3c106eitherINS1_12OperatorNameENS1_14FunctionSchemaEEEONS_11CppFunctionE"
-"""A name of torch's that no release has exported: any stands for those that were removed."""
+"""A torch symbol that no release exports, like a removed one."""
 
 
 def native_library(
@@ -27,7 +27,8 @@ def native_library(
 ) -> Path:
     """Compile a library.
 
-    ``glibc`` is a version of libm that it asks for, ``code`` the GPU code in it; Python imports it as ``modules``.
+    ``glibc`` is the required version of libm, ``code`` is the GPU code, and ``modules``
+    are names of Python modules.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     stubs = [_stub(name) for name in needs]
@@ -53,7 +54,7 @@ def native_library(
         calls.append("newest_of_libm()")
     lines.append(f"int call_them_all(void) {{ return {' + '.join(calls) or '0'}; }}")
     for name in modules:
-        # A PyModuleDef: five words of its base, its name, and nothing else.
+        # A PyModuleDef has five words of PyModuleDef_Base and a name.
         lines.append(f'static void *def_{name}[13] = {{0, 0, 0, 0, 0, "{name}"}};')
         lines.append("extern void *PyModuleDef_Init(void *);")
         lines.append(
@@ -71,7 +72,7 @@ def native_library(
 
 
 def readelf(file: Path, *options: str) -> str:
-    """What readelf says of a file."""
+    """Return readelf's output for a file."""
     done = subprocess.run(
         ["readelf", "-W", *options, str(file)],
         capture_output=True,
@@ -82,7 +83,7 @@ def readelf(file: Path, *options: str) -> str:
 
 
 def _stub(name: str, version: str | None = None) -> bytes:
-    """An empty library of a name, or one with a symbol of a version."""
+    """Compile an empty library, or one with a versioned symbol."""
     own_name = f"-Wl,-soname,{name}"
     if version is None:
         return _compiled("", (own_name,))
@@ -97,7 +98,7 @@ def _stub(name: str, version: str | None = None) -> bytes:
 def _compiled(
     text: str, options: tuple[str, ...], files: tuple[tuple[str, bytes], ...] = ()
 ) -> bytes:
-    """Compile a text beside these files: many tests want the same library."""
+    """Compile a source once for all tests that need it."""
     with TemporaryDirectory() as folder:
         for name, content in files:
             Path(folder, name).write_bytes(content)

@@ -1,4 +1,4 @@
-"""Wheels of a torch that the catalogue has never heard of, with its architectures where the real ones have them."""
+"""Wheels of a torch that is not in the catalog, with listed architectures."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def make_new_torch(
     *,
     python: str = "312",
 ) -> Path:
-    """Add a build to the folder of a stand-in index; ``code`` are the numbers of its architectures."""
+    """Add a build to a simulated index; ``code`` lists its architectures."""
     names = [f"sm_{number}" for number in code.split()]
     local = f"{TORCH}+{tag}"
     files: dict[str, str | bytes] = {
@@ -40,7 +40,7 @@ def make_new_torch(
     ]
     wheel_tag = f"cp{python}-cp{python}-manylinux_2_28_x86_64"
     simple = served / "simple"
-    # A file that is there has its hash in locks.
+    # Locks contain the hash of an existing file.
     if not any(simple.glob(f"nvidia_cudnn_cu{tag[2:4]}-9.10.2.21-*")):
         make_wheel(simple, f"nvidia-cudnn-cu{tag[2:4]}", "9.10.2.21")
     make_wheel(served / "whl" / tag, "triton", "3.9.0", wheel_tag)

@@ -1,4 +1,4 @@
-"""What another user finds: a function that runs in a process of nobody's."""
+"""Functions that run as the user nobody."""
 
 import os
 import tempfile
@@ -11,7 +11,7 @@ NOBODY = 65534
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """Yield a folder that every user can enter; those of pytest are root's."""
+    """Yield a folder that every user can enter, unlike pytest's."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -19,7 +19,7 @@ def open_folder() -> Iterator[Path]:
 
 
 def said_to_nobody(work: Callable[[], object]) -> str:
-    """Return what a function raises, as text, or returns, if nobody calls it."""
+    """Return the result or exception of a function, run as nobody."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -28,7 +28,7 @@ def said_to_nobody(work: Callable[[], object]) -> str:
         os.setresuid(NOBODY, NOBODY, NOBODY)
         try:
             said = str(work())
-        except BaseException as error:  # noqa: BLE001  it is what the test looks at
+        except BaseException as error:  # noqa: BLE001  the test inspects it
             said = str(error)
         os.write(writing, said.encode())
         os._exit(0)

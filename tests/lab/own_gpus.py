@@ -1,4 +1,4 @@
-"""Hides the GPUs and the container of the machine that runs the tests."""
+"""Hide the GPUs and container of the machine that runs the tests."""
 
 import os
 import shutil
@@ -27,9 +27,9 @@ def are_there() -> bool:
 
 
 def hide(folder: Path):
-    """Hide the GPUs of this machine from processes that start from now on.
+    """Hide the GPUs of this machine from new processes.
 
-    The variables about GPUs and containers are dropped on every machine.
+    On every machine, the variables for GPUs and containers are removed.
     """
     for name in list(os.environ):
         if name.startswith(VARIABLES):
@@ -48,13 +48,13 @@ def is_hidden() -> bool:
 
 
 def play():
-    """Start children that ask the driver with the library that hides it."""
+    """Load the library in child processes that query the driver."""
     if is_hidden():
         libraries._MISLEADING.discard("LD_PRELOAD")
 
 
 def compile_into(folder: Path) -> Path:
-    """Compile the library that hides them; return it."""
+    """Compile the library that hides GPUs, and return it."""
     library = folder / NAME
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(

@@ -1,4 +1,4 @@
-"""Sources that the user's own configuration of uv names."""
+"""Sources from the user's uv configuration."""
 
 from pathlib import Path
 from typing import Any

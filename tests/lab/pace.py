@@ -1,4 +1,4 @@
-"""Time limits that hold on a busy machine too: seconds as an idle one has them."""
+"""Time limits in seconds of an idle machine, adjusted for a busy one."""
 
 import subprocess
 import sys
@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from time import perf_counter
 
 USUAL_S = 0.03
-"""What starting Python takes at most on an idle machine."""
+"""The maximum seconds to start Python on an idle machine."""
 
 
 def slowness() -> float:
-    """How many times slower than an idle machine this one is now, by what starting Python takes; at least 1."""
+    """Return how many times slower than an idle machine this one is (>= 1)."""
     return max(1.0, *(_start() / USUAL_S for _ in range(3)))
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Fail where a block takes longer than ``seconds`` of an idle machine."""
+    """Fail if a block takes longer than ``seconds`` of an idle machine."""
     before, began = slowness(), perf_counter()
     yield
     took = perf_counter() - began

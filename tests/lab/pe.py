@@ -1,4 +1,4 @@
-"""DLLs of Windows as far as their import table goes: Microsoft's "PE Format"."""
+"""Windows DLLs with an import table, from Microsoft's "PE Format"."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,13 @@ _ADDRESS = 1 << 24
 
 
 def make_dll(imports: Mapping[str, Sequence[str]]) -> bytes:
-    """Return a 64-bit DLL that takes functions, by library, from some libraries."""
+    """Return a 64-bit DLL that imports functions, given by library."""
     table_size = 20 * (len(imports) + 1)
     behind = b""
     table = b""
 
     def put(data: bytes) -> int:
-        """Put something behind the table, and return its address."""
+        """Append data after the table, and return its address."""
         nonlocal behind
         behind += data
         return _ADDRESS + table_size + len(behind) - len(data)

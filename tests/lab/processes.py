@@ -1,4 +1,4 @@
-"""Processes that have to succeed, and those that others started, which this one cannot wait for."""
+"""Processes that must succeed, and processes that are not children."""
 
 import time
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from gpuinstall.base.process import Finished
 
 
 def succeed(words: Sequence[str | Path], **options: Any) -> Finished:
-    """Run a program, with the options of ``process.run``; fail unless it ends well."""
+    """Run a program with options of ``process.run``, and require success."""
     done = process.run(words, **options)
     assert done.ok, f"{words}: {done.out}{done.err}"
     return done
 
 
 def has_ended(pid: int | str) -> bool:
-    """Whether a process ends within some time; one that nobody has collected yet has ended."""
+    """Return whether a process ends within a time; a zombie has ended."""
     deadline = time.monotonic() + 20
     while (
         running := Path("/proc", str(pid), "exe").exists()

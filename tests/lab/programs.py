@@ -1,10 +1,10 @@
-"""Scripts that play programs."""
+"""Scripts that simulate programs."""
 
 from pathlib import Path
 
 
 def write_program(path: Path, text: str = ""):
-    """Write a script of ``sh``, with the folder that it lies in, or in the place of the program that is there."""
+    """Write a shell script and its folder, or replace a program."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n", "utf-8")

@@ -1,4 +1,4 @@
-"""Small real projects, built by a backend of their own: no network, and no tool that is not in them."""
+"""Small real projects with their own build backend and no network access."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -84,7 +84,7 @@ def project_files(
     imports: Iterable[str] = (),
     built_with: Iterable[str] = (),
 ) -> dict[str, str]:
-    """The files of a project, whose build imports packages, and says that it requires some."""
+    """Return project files whose build imports and requires packages."""
     requires = list(requires)
     table = f'[project]\nname = "{name}"\nversion = "{version}"\ndependencies = {requires!r}\n'
     system = f'[build-system]\nrequires = {list(built_with)!r}\nbuild-backend = "the_backend"\nbackend-path = ["."]\n'
@@ -119,10 +119,10 @@ def make_sdist(
     """Write ``<name>-<version>.tar.gz``.
 
     Args:
-        imports: What its build imports.
-        built_with: What it says that its build requires.
-        is_compiled: Whether it has a library of its own.
-        is_silent: Whether it does not say what it requires until it is built.
+        imports: Packages that its build imports.
+        built_with: Declared build requirements.
+        is_compiled: Whether it contains a library.
+        is_silent: Whether its requirements are unknown before a build.
     """
     stem = f"{name.replace('-', '_')}-{version}"
     requires = list(requires)

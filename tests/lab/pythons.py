@@ -1,4 +1,4 @@
-"""Pythons of this machine for the tests; each candidate is started once."""
+"""Installed Pythons for tests; each candidate is started once."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ PLACES = (
     ".pyenv/versions/*/bin/python",
     ".local/share/uv/python/cpython-*/bin/python",
 )
-"""Folders of the user's home that pyenv and uv install Pythons into."""
+"""Folders of pyenv and uv in the user's home."""
 FOLDERS = ("/usr/local/bin", "/usr/bin")
 ASK = "import sys; print('%d.%d' % sys.version_info[:2]); print(sys.executable)"
 SECONDS = 20
@@ -24,7 +24,7 @@ def interpreter(version: str) -> Path:
     """Find a Python of this minor version, or skip the test.
 
     Raises:
-        pytest.skip.Exception: If this machine has none that works.
+        pytest.skip.Exception: If this machine has no working one.
     """
     for candidate in _candidates(version):
         found = _started(candidate)
@@ -48,7 +48,7 @@ def _candidates(version: str) -> Iterator[Path]:
 def _started(python: Path) -> tuple[str, Path] | None:
     """Return a candidate's version and program, or None if it does not run.
 
-    A shim of pyenv runs the Python that is active, or fails.
+    A pyenv shim runs the active Python, or fails.
     """
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Recorded machines made of a few files, for tests that need one fact at a time."""
+"""Machine recordings with few files, for tests of one fact."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuinstall.machine.children import Command
 
 ENVIRONMENT = "environment.json"
-"""The file of a recording with the environment variables that were read."""
+"""The file with the recorded environment variables."""
 
 PCI = "/sys/bus/pci/devices"
 UBUNTU = 'NAME="Ubuntu"\nVERSION_ID="22.04"\nID=ubuntu\nID_LIKE=debian\n'
@@ -37,9 +37,9 @@ RTX_5090 = "10de:2b85"
 class Recording(Source):
     """A recorded machine.
 
-    The folder holds its files below their own paths, and one file for each answer. A link is a file that holds its
-    target, a device node one that holds ``open`` or ``denied``; characters that a file system may refuse are
-    percent-encoded.
+    The folder contains its files under their own paths, and one file for each query
+    result. A file stores the target of a link, or ``open`` or ``denied`` for a device
+    node. Characters that a file system may reject are percent-encoded.
     """
 
     def __init__(self, folder: Path):
@@ -57,12 +57,12 @@ class Recording(Source):
         return tuple(sorted(name for name in names if name.startswith(start)))
 
     def link(self, path: str) -> str | None:
-        """Return where a link pointed."""
+        """Return the target of a recorded link."""
         target = self.text(path)
         return None if target is None else target.strip()
 
     def access(self, path: str) -> Access | None:
-        """Return what a device node allowed."""
+        """Return the recorded access to a device node."""
         state = self.text(path)
         if state is None:
             return None
@@ -77,17 +77,17 @@ class Recording(Source):
         return None if value is None else str(value)
 
     def answer(self, name: str, ask: Callable[[], str]) -> str:  # noqa: ARG002
-        """Return what was answered; empty if it was not recorded."""
+        """Return the recorded output, or an empty text."""
         return self._read(name) or ""
 
     def run_children(self, commands: Mapping[str, Command]) -> list[Finished]:
-        """Return how children ended, and what they had written by then."""
+        """Return the recorded ends and output of child processes."""
         return [self._ended(f"{library.lower()}.txt") for library in commands]
 
     def _ended(self, name: str) -> Finished:
         match = re.match(r"status (None|-?[0-9]{1,5})\n", self._read(name) or "")
         if match is None:
-            # It was asked, and had nothing to say.
+            # The query was made and printed nothing.
             return Finished((), 0, '{"end": true}', "")
         status = None if match[1] == "None" else int(match[1])
         return Finished((), status, match.string[match.end() :], "")
@@ -99,7 +99,7 @@ class Recording(Source):
 
 
 def recorded_name(path: str) -> str:
-    """Return the file of a recording that stands for ``path``."""
+    """Return the file of a recording for ``path``."""
     return quote(path.lstrip("/"), safe="/+-._~@")
 
 
@@ -109,7 +109,7 @@ def read_recording(folder: Path) -> Machine:
 
 
 def recording(folder: Path, *parts: Mapping[str, str], **variables: str) -> Recording:
-    """Write a recorded machine, Ubuntu 22.04 on x86-64 unless its parts say otherwise."""
+    """Write a recorded machine, by default Ubuntu 22.04 on x86-64."""
     files = {
         "platform.json": platform(),
         "/etc/os-release": UBUNTU,
@@ -122,7 +122,7 @@ def recording(folder: Path, *parts: Mapping[str, str], **variables: str) -> Reco
 
 
 def write_recording(folder: Path, files: Mapping[str, str]):
-    """Write the files of a machine as a recording has them."""
+    """Write the files of a machine in the format of a recording."""
     for path, text in files.items():
         file = folder / recorded_name(path)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ def platform(
     release: str = "6.8.0-45-generic",
     translated: str = "",
 ) -> str:
-    """What Python's platform module says."""
+    """Return values of Python's platform module."""
     libc = "glibc 2.35" if system == "Linux" else ""
     said = {
         "system": system,
@@ -153,7 +153,7 @@ def card(
     driver: str | None = "nvidia",
     kind: str = "0x030000",
 ) -> dict[str, str]:
-    """A card at bus ``number``, bound to a kernel driver."""
+    """Return the files of a GPU on bus ``number`` with a kernel driver."""
     vendor, device = pci.split(":")
     folder = f"{PCI}/{bus(number)}"
     files = {
@@ -167,7 +167,7 @@ def card(
 
 
 def module(version: str = "580.95.05", *, open_flavour: bool = False) -> dict[str, str]:
-    """The loaded kernel module, as the driver writes it."""
+    """Return the file that the loaded kernel module provides."""
     kind = "Open Kernel Module for x86_64" if open_flavour else "x86_64 Kernel Module"
     return {
         "/proc/driver/nvidia/version": f"NVRM version: NVIDIA UNIX {kind}  {version}  Wed Sep 17 20:11:48 UTC 2025\n"
@@ -181,9 +181,9 @@ def nvml(
     cuda: str = "13.0",
     **facts: object,
 ) -> dict[str, str]:
-    """NVML's answer, with further facts of the machine.
+    """Return NVML's result, with further facts of the machine.
 
-    Cards are numbered in order, each an RTX 4090 at its own bus number unless told otherwise.
+    GPUs are numbered in order. By default, each is an RTX 4090 on its own bus number.
     """
     lines: list[dict[str, object]] = [{"library": NVML, "init": init}]
     if init == 0:
@@ -196,12 +196,12 @@ def nvml(
 
 
 def no_nvml() -> dict[str, str]:
-    """A machine without NVML's library."""
+    """Return a machine without NVML."""
     return {"nvml.txt": _child([{"fault": "missing"}, {"end": True}])}
 
 
 def libcuda(count: int = 0, init: int = 0, path: str = LIBCUDA) -> dict[str, str]:
-    """libcuda's answer: so many RTX 4090 at bus numbers from 1 up."""
+    """Return libcuda's result for RTX 4090 GPUs on bus numbers from 1 up."""
     devices = [_device(index) for index in range(count)]
     return {
         "libcuda.txt": _child(
@@ -218,13 +218,13 @@ def libcuda(count: int = 0, init: int = 0, path: str = LIBCUDA) -> dict[str, str
 
 
 def no_libcuda() -> dict[str, str]:
-    """A machine without libcuda."""
+    """Return a machine without libcuda."""
     error = "libcuda.so.1: cannot open shared object file: No such file or directory"
     return {"libcuda.txt": _child([{"fault": "missing", "error": error}])}
 
 
 def healthy(count: int = 1) -> dict[str, str]:
-    """So many RTX 4090, a driver that works, every device node."""
+    """Return RTX 4090 GPUs with a working driver and device nodes."""
     files = module() | nvml(*({} for _ in range(count))) | libcuda(count) | nodes(count)
     for index in range(count):
         files |= card(index + 1)
@@ -232,13 +232,13 @@ def healthy(count: int = 1) -> dict[str, str]:
 
 
 def nodes(count: int) -> dict[str, str]:
-    """Device nodes that may be opened."""
+    """Return accessible device nodes."""
     names = ["nvidiactl", "nvidia-uvm", *(f"nvidia{index}" for index in range(count))]
     return {f"/dev/{name}": "open\n" for name in names}
 
 
 def bus(number: int) -> str:
-    """The address of a card by its bus number."""
+    """Return the PCI address of a GPU by its bus number."""
     return f"0000:{number:02x}:00.0"
 
 

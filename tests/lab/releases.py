@@ -1,4 +1,4 @@
-"""Fills a stand-in index with small wheels that have the true names, tags and requirements of a few releases."""
+"""Small wheels with the names, tags, and requirements of real releases."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,19 +23,19 @@ PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 
 @dataclass(frozen=True)
 class Release:
-    """One torch release, and the family that goes with it."""
+    """A torch release and its family."""
 
     torch: str
     cuda: tuple[str, ...]
-    """The tags of its builds for Linux, without ``cpu``."""
+    """Tags of its builds for Linux, without ``cpu``."""
     torchvision: str
     torchaudio: str
     triton: str
     pythons: tuple[str, ...] = PYTHONS
     default: str = "cpu"
-    """The tag of the build on the default index."""
+    """Tag of the build on the default index."""
     windows: tuple[str, ...] | None = None
-    """The tags for Windows; None if they are those for Linux."""
+    """Tags for Windows, or None if they are the same as for Linux."""
     arm: tuple[str, ...] = ()
 
 
@@ -51,7 +51,7 @@ def _read() -> Iterator[Release]:
 
 OF_NUMPY_1, *RELEASES = _read()
 AUDIO_TAGS = ("cpu", "cu118", "cu121", "cu126", "cu128", "cu130")
-"""torchaudio's last release was never built for newer toolkits."""
+"""The last torchaudio release has no builds for newer toolkits."""
 
 _WHEEL_TAGS = {
     LINUX: "manylinux_2_28_x86_64",
@@ -68,7 +68,7 @@ def catalog_index(
     platforms: Iterable[str] = EVERYWHERE,
     pythons: Iterable[str] = PYTHONS,
 ) -> Path:
-    """Make the wheels of ``releases`` (all of ``RELEASES``) and of what they need; return the folder to serve."""
+    """Create the wheels of releases and dependencies; return the folder."""
     chosen = RELEASES
     if releases is not None:
         versions = set(releases)
@@ -153,7 +153,7 @@ def _make_everything_else(folder: Path, releases: list[Release]):
     )
     make_wheel(folder, "numpy", "2.3.4", requires_python=">=3.10")
     make_wheel(folder, "cowsay", "6.1")
-    # Debian's Python carries no pip for new environments.
+    # Debian's Python has no bundled pip for new environments.
     pack_installed("pip", folder)
     for major in {tag[2:4] for release in releases for tag in release.cuda}:
         make_wheel(
@@ -174,7 +174,7 @@ def _wheel_tag(release: Release, platform: str, python: str) -> str:
     interpreter = f"cp{python.replace('.', '')}"
     abi = "none" if platform == MAC else interpreter
     tag = _WHEEL_TAGS[platform]
-    # Before manylinux_2_28, the wheels for Linux said nothing of the glibc.
+    # Before manylinux_2_28, wheels for Linux declared no glibc.
     if release.torch in {"2.2.2", "2.3.1"} and platform in {LINUX, ARM}:
         tag = platform.replace("-", "_")
     return f"{interpreter}-{abi}-{tag}"

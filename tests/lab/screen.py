@@ -1,4 +1,4 @@
-"""A terminal of so many columns (a pty), in this process, and what one shows that understands every escape."""
+"""A pseudoterminal in this process, and the text that it finally shows."""
 
 import fcntl
 import os
@@ -16,7 +16,7 @@ import pyte
 
 @contextmanager
 def screen(columns: int) -> Iterator[tuple[TextIO, list[str]]]:
-    """A terminal of so many columns; what was drawn on it is in the list afterwards."""
+    """A terminal with some columns; its output is in the list afterwards."""
     with (
         opened(columns) as (theirs, raw),
         os.fdopen(theirs, "w", encoding="utf-8") as stream,
@@ -31,7 +31,7 @@ def screen(columns: int) -> Iterator[tuple[TextIO, list[str]]]:
 
 
 def shown(raw: bytes, columns: int, lines: int) -> pyte.Screen:
-    """What somebody sees after all of that was written to a terminal."""
+    """Return what a terminal shows after this output."""
     emulated = pyte.Screen(columns, lines)
     pyte.ByteStream(emulated).feed(raw)
     return emulated
@@ -39,13 +39,13 @@ def shown(raw: bytes, columns: int, lines: int) -> pyte.Screen:
 
 @contextmanager
 def opened(columns: int, lines: int = 24) -> Iterator[tuple[int, bytearray]]:
-    """A terminal, which the user closes, and afterwards all that was written to it."""
+    """A terminal and its output, available once the user closes it."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     raw = bytearray()
 
     def read():
-        with suppress(OSError):  # Linux says so that nobody writes any more
+        with suppress(OSError):  # Linux reports that no writer is left
             while chunk := os.read(ours, 4096):
                 raw.extend(chunk)
 

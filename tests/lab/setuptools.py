@@ -1,4 +1,4 @@
-"""A stand-in for setuptools, so that projects with a ``setup.py`` are built without a network."""
+"""A fake setuptools that builds projects with ``setup.py`` offline."""
 
 from pathlib import Path
 
@@ -69,6 +69,6 @@ __legacy__ = sys.modules[__name__]
 
 
 def make_setuptools(folder: Path) -> Path:
-    """Write a wheel of it into ``folder``."""
+    """Write its wheel into ``folder``."""
     modules = {"setuptools/__init__.py": SETUP, "setuptools/build_meta.py": BUILD_META}
     return make_wheel(folder, "setuptools", "80.0", modules=modules)

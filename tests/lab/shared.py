@@ -1,4 +1,4 @@
-"""What is made once for all workers of a session, or for all sessions: the first that asks makes it, the others wait."""
+"""Resources that one worker creates for a session or for all sessions."""
 
 import os
 import shutil
@@ -12,18 +12,23 @@ from filelock import FileLock
 def once(
     factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]
 ) -> Path:
-    """Have ``make`` fill a folder of this name, once a session; it is shared: copy it before changing it."""
+    """Fill a shared folder with ``make`` once per session.
+
+    Copy it before a change.
+    """
     base = factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
     return made(folder, make)
 
 
 def made(folder: Path, make: Callable[[Path], object]) -> Path:
-    """Have ``make`` fill a folder unless that was done; it is shared, too."""
+    """Fill a shared folder with ``make`` unless it is complete."""
     ready = folder.with_name(f"{folder.name}.ready")
     with FileLock(folder.with_name(f"{folder.name}.lock")):
         if not ready.exists():
-            shutil.rmtree(folder, ignore_errors=True)  # what another left half made
+            shutil.rmtree(
+                folder, ignore_errors=True
+            )  # incomplete, from an interrupted process
             make(folder)
             ready.touch()
     return folder

@@ -1,4 +1,4 @@
-"""A real Slurm cluster on this machine: every node is a set of namespaces with a driver of its own."""
+"""A real Slurm cluster of namespaces, each with its own fake driver."""
 
 import os
 import shlex
@@ -28,7 +28,7 @@ for name, value in StandInIndex(Path("/mnt/index")).environment().items():
     print(f"export {{name}}={{shlex.quote(value)}}", flush=True)
 threading.Event().wait()
 """
-"""Serves the index to all nodes; says first, as lines of shell, what a command must know of it."""
+"""Serves the index to all nodes, and prints shell lines for commands first."""
 
 _PREPARATION = f"""\
 PYTHONPATH={ROOT} {shlex.quote(sys.executable)} /mnt/serve.py > /mnt/index.sh &
@@ -43,7 +43,7 @@ BASE = Path(os.environ.get("LAB_SLURM", "/tmp/gpuinstall-slurm-lab"))  # noqa: S
 
 
 def needs_slurm(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark a test that runs on the cluster, and say what it lacks here."""
+    """Mark a test that runs on the cluster, with reasons to skip it."""
     is_root = hasattr(os, "geteuid") and os.geteuid() == 0
     for mark in (
         pytest.mark.heavy,
@@ -64,18 +64,18 @@ def needs_slurm(test: Callable[..., None]) -> Callable[..., None]:
 def run_on_slurm(
     drivers: Mapping[str, FakeDriver | None], index: Path, script: str
 ) -> Finished:
-    """Run a script on the controller of a cluster that lives as long as it, in a folder that the nodes share.
+    """Run a script on the controller of a new cluster, in a shared folder.
 
     Args:
-        drivers: What each node plays; the nodes are n1, n2, … One that has none never answers.
-        index: The wheels that all can have.
-        script: Lines of shell, in which ``gpuinstall`` is a command.
+        drivers: The driver of each node (n1, n2, …). A node without one never responds.
+        index: The wheels for all nodes.
+        script: Shell lines, in which ``gpuinstall`` is a command.
     """
-    # Windows has no such module, and collects the tests.
+    # Tests are also collected on Windows, which lacks this module.
     from fcntl import LOCK_EX, flock
 
     share = BASE / "share"
-    # One cluster at a time: they have the same mounts.
+    # Clusters use the same mounts, so only one can run.
     with (BASE / "lock").open("w") as only:
         flock(only, LOCK_EX)
         shutil.rmtree(share, ignore_errors=True)

@@ -1,4 +1,7 @@
-"""The source as a graph: which module imports which, at the top, inside functions or for type checkers alone."""
+"""The import graph of the source.
+
+Imports are at the top, inside functions, or only for type checkers.
+"""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,33 +17,33 @@ SOURCE = Path(gpuinstall.__file__).parent
 
 @dataclass(frozen=True)
 class Module:
-    """One file of the source."""
+    """A source file."""
 
     name: str
     """Its dotted name."""
     path: Path
     tree: ast.Module
     imports: frozenset[str]
-    """The dotted names of what it imports, ours and others'."""
+    """Dotted names of its imports."""
     types: frozenset[str]
-    """The same, of what only type checkers import."""
+    """Dotted names of its imports for type checkers."""
 
 
 def room_of(name: str) -> str:
-    """Return ``plan`` for ``gpuinstall.plan.rules``, ``errors`` for ``gpuinstall.base.errors``, ``gpuinstall`` for itself."""
+    """Return the package of a module, such as ``plan`` or ``errors``."""
     names = name.split(".")
     return names[1] if len(names) > 1 else name
 
 
 @cache
 def modules(source: Path = SOURCE) -> dict[str, Module]:
-    """Return every module of the package by its dotted name."""
+    """Return all modules of gpuinstall by dotted name."""
     paths = {dotted(path, source): path for path in sorted(source.rglob("*.py"))}
     return {name: _read(name, path, set(paths)) for name, path in paths.items()}
 
 
 def dotted(path: Path, source: Path = SOURCE) -> str:
-    """Return the name by which a file is imported."""
+    """Return the import name of a file."""
     file = path.relative_to(source.parent).with_suffix("")
     module = file.parent if file.name == "__init__" else file
     return ".".join(module.parts)
@@ -71,7 +74,7 @@ def _asks_for_type_checkers(node: ast.AST) -> bool:
 
 
 def _imported(node: ast.AST, known: set[str]) -> Iterator[str]:
-    """Yield what an import statement reads: a module of ours to its last dot, whatever else by its full name."""
+    """Yield imported names: a gpuinstall module, or another full name."""
     match node:
         case ast.Import(names=aliases):
             for alias in aliases:
@@ -84,7 +87,7 @@ def _imported(node: ast.AST, known: set[str]) -> Iterator[str]:
 
 
 def module_graph(*, types: bool = False) -> dict[str, frozenset[str]]:
-    """Return which module of ours imports which; with ``types``, for type checkers too."""
+    """Return module imports; ``types`` adds imports for type checkers."""
     graph = {}
     for name, module in modules().items():
         imports = module.imports | module.types if types else module.imports
@@ -93,7 +96,7 @@ def module_graph(*, types: bool = False) -> dict[str, frozenset[str]]:
 
 
 def room_graph(*, types: bool = False) -> dict[str, set[str]]:
-    """Return which room imports which."""
+    """Return imports between packages."""
     graph: dict[str, set[str]] = {}
     for name, imports in module_graph(types=types).items():
         room = room_of(name)
@@ -103,7 +106,7 @@ def room_graph(*, types: bool = False) -> dict[str, set[str]]:
 
 
 def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
-    """Return the groups whose members all reach each other, by name."""
+    """Return import cycles, sorted by name."""
     reachable = {node: _reachable(graph, graph[node]) for node in graph}
     groups = set()
     for node, others in reachable.items():
@@ -113,7 +116,7 @@ def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
 
 
 def reached(roots: Iterable[str]) -> set[str]:
-    """Return every module of ours that running these reads, themselves included."""
+    """Return all gpuinstall modules that running these modules imports."""
     return _reachable(module_graph(), roots)
 
 
@@ -128,12 +131,12 @@ def _reachable(graph: Mapping[str, Iterable[str]], roots: Iterable[str]) -> set[
 
 
 def public_names(tree: ast.Module) -> set[str]:
-    """Return the functions, classes and constants that a module defines for others."""
+    """Return the public functions, classes, and constants of a module."""
     return {name for name in _defined(tree.body) if not name.startswith("_")}
 
 
 def _defined(statements: Iterable[ast.AST]) -> Iterator[str]:
-    """Yield the names that statements define, those below an ``if`` or a ``try`` included."""
+    """Yield defined names, also inside ``if`` and ``try``."""
     for statement in statements:
         match statement:
             case ast.If() | ast.Try():
@@ -149,7 +152,7 @@ def _defined(statements: Iterable[ast.AST]) -> Iterator[str]:
 
 
 def drawn(graph: Mapping[str, Iterable[str]]) -> str:
-    """Return a graph as text, one line a node."""
+    """Return a graph as text with one line per node."""
     lines = []
     for node, others in sorted(graph.items()):
         arrow = f"{node} -> {' '.join(sorted(others))}"

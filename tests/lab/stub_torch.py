@@ -324,12 +324,13 @@ def _refuse(channel, name, text):
 
 
 def modules(version: str, backend: str, *architectures: str) -> dict[str, str]:
-    """Return the files of the package, for a wheel of torch ``version`` made for ``backend``.
+    """Return the files of ``package`` for a fake torch wheel.
 
     Args:
-        version: The whole version, with its label.
-        backend: The tag, as ``cu126``.
-        architectures: What the build has code for, if it is not what the catalogue or most releases have.
+        version: The full version with its label.
+        backend: The tag, such as ``cu126``.
+        architectures: Its architectures, if they differ from the catalog's or the
+            default.
     """
     cuda = None
     chosen = list(architectures)
@@ -347,7 +348,7 @@ def modules(version: str, backend: str, *architectures: str) -> dict[str, str]:
 
 @cache
 def _catalogued(torch: str, backend: str) -> tuple[str, ...]:
-    """Return what the catalogue has of the build for Linux x86_64, which is what runs here."""
+    """Return the catalog's entry for the build for Linux x86_64."""
     for build in frozen_catalog().builds_for("linux", "x86_64"):
         if build.name == f"{torch}+{backend}":
             return build.code

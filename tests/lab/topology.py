@@ -1,4 +1,4 @@
-"""The files of machines with AMD's GPUs, as the kernel's compute driver (KFD) writes them, for recorded machines."""
+"""Files of the kernel's compute driver (KFD) for machines with AMD GPUs."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ CPU_NODE = "cpu_cores_count 16\nsimd_count 0\nvendor_id 0\ngfx_target_version 0\
 
 
 class Node(NamedTuple):
-    """One GPU of a topology: the kernel's number for its code, its PCI device, its memory in GiB, its maker."""
+    """A GPU: its kernel code number, PCI device, memory in GiB, and vendor."""
 
     version: int
     device: int
@@ -18,7 +18,7 @@ class Node(NamedTuple):
 def topology(
     *nodes: Node, kfd: str | None = "open", render: str | None = "open"
 ) -> dict[str, str]:
-    """A topology behind one node for the processor; ``render`` is what the nodes below /dev/dri allow."""
+    """Files of a CPU node and GPUs; ``render`` is the access to /dev/dri."""
     files = {f"{NODES}/0/properties": CPU_NODE}
     for number, node in enumerate(nodes, 1):
         minor = 127 + number

@@ -1,4 +1,4 @@
-"""A mirror of uv's releases on loopback, with one archive: the pinned uv's, for this machine."""
+"""A loopback mirror of uv's releases, with the pinned uv for this machine."""
 
 import io
 import sys
@@ -14,13 +14,13 @@ from tests.lab.host import NOT_FOUND, Answer, Host
 
 
 def uv_program() -> Path:
-    """The pinned uv, as the development environment has it."""
+    """Return the pinned uv of the development environment."""
     return Path(sys.executable).with_name("uv")
 
 
 @contextmanager
 def uv_mirror(program: bytes) -> Iterator[str]:
-    """Serve an archive that holds ``program``; the value is the base address."""
+    """Serve an archive with ``program``, and yield the base URL."""
     name = f"uv-{bootstrap.archive_target()}"
     version = (ROOT / "lockfiles" / "uv.txt").read_text().split()[0].partition("==")[2]
     body = archive(f"{name}/uv", program)
@@ -40,7 +40,7 @@ def uv_mirror(program: bytes) -> Iterator[str]:
 
 
 def archive(name: str, program: bytes) -> bytes:
-    """Pack one program as uv's releases do."""
+    """Pack a program like a uv release."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as tape:
         member = tarfile.TarInfo(name)

@@ -1,4 +1,4 @@
-"""What the tool's environment is made of, as wheels packed again from the packages that run the tests: no network."""
+"""Wheels for the tool's environment, packed from installed packages."""
 
 import hashlib
 import re
@@ -22,10 +22,10 @@ COMPILED = "msgspec"
 """The package with a library for each Python."""
 OTHER_PYTHONS = ("3.10", "3.12", "3.13")
 OTHER_WHEELS = ROOT / ".venv-dev" / "wheels"
-"""Its wheels for the other Pythons that bootstrap.py is run with."""
+"""Wheels for other Pythons that run bootstrap.py."""
 LEFT_OUT = {"INSTALLER", "RECORD", "REQUESTED", "direct_url.json", "uv_cache.json"}
 UNREAD = re.compile(r"pygments/(lexers|styles)/(?!__init__|_mapping)")
-"""Half of all lines: languages that rich could colour and the tool does not; each environment would compile them."""
+"""Half of all lines: rich's languages, unused and slow to compile."""
 PIN = re.compile(r"^([\w.-]+)==(\S+)(?: ; (.+))? \\$", re.MULTILINE)
 WHEEL = (
     b"Wheel-Version: 1.0\nGenerator: lab\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -34,13 +34,13 @@ WHEEL = (
 
 @dataclass(frozen=True)
 class Wheelhouse:
-    """A folder of wheels, and pins with their hashes in place of those of the default index."""
+    """A folder of wheels, and pins with their hashes."""
 
     folder: Path
 
     @property
     def settings(self) -> dict[str, str]:
-        """The variables that have pip and uv look here alone, with a cache that lies beside it."""
+        """Return variables that limit pip and uv to this folder."""
         return {
             "UV_CACHE_DIR": str(self.folder / "cache"),
             "PIP_NO_CACHE_DIR": "1",
@@ -49,14 +49,14 @@ class Wheelhouse:
         }
 
     def supply(self, clone: Path) -> Path:
-        """Let a clone take its pinned packages from here."""
+        """Pin the wheels of this folder in a clone."""
         for name in LOCKFILES:
             shutil.copyfile(self.folder / name, clone / "lockfiles" / name)
         return clone
 
 
 def make_wheelhouse(folder: Path):
-    """Pack every package of the tool's own lockfiles that this Python has."""
+    """Pack the packages of the tool's lock files that this Python has."""
     wheels = folder / "wheels"
     wheels.mkdir(parents=True)
     for name in LOCKFILES:
@@ -65,7 +65,7 @@ def make_wheelhouse(folder: Path):
 
 
 def fetch_other_wheels():
-    """Fetch them from the default index, as ``make`` does before the tests."""
+    """Download them from the default index, as ``make`` does before tests."""
     locked = (ROOT / "lockfiles" / "tool.txt").read_text("utf-8")
     pin = re.search(rf"^{COMPILED}==(?:.*\\\n)+.*\n", locked, re.MULTILINE)
     assert pin
@@ -80,7 +80,7 @@ def fetch_other_wheels():
 
 
 def _pack_pins(lockfile: Path, folder: Path) -> Iterator[str]:
-    """Pack what a lockfile pins for this Python; yield the same pins with the hashes of what was packed."""
+    """Pack a lock file's pins for this Python; yield pins with new hashes."""
     for name, version, marker in PIN.findall(lockfile.read_text("utf-8")):
         if marker and not Marker(marker).evaluate():
             continue
@@ -91,7 +91,7 @@ def _pack_pins(lockfile: Path, folder: Path) -> Iterator[str]:
 
 
 def pack_installed(name: str, folder: Path) -> Path:
-    """Write a wheel of an installed package, unless it exists."""
+    """Write a wheel of an installed package unless it exists."""
     version = distribution(name).version
     wheel = folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
     if wheel.exists():
@@ -110,7 +110,7 @@ def pack_installed(name: str, folder: Path) -> Path:
 
 
 def _contents(name: str) -> Iterator[tuple[str, bytes]]:
-    """Yield each file of an installed package by its name in a wheel, without what pip and uv write themselves."""
+    """Yield an installed package's files, except for installer files."""
     package = distribution(name)
     generated_scripts = package.entry_points.select(group="console_scripts").names
     for file in package.files or ():

@@ -1,4 +1,4 @@
-"""Makes small real wheels: right names, tags, metadata and record, and the same bytes every time."""
+"""Small, reproducible wheels with real names, tags, metadata, and RECORD."""
 
 import base64
 import hashlib
@@ -30,7 +30,10 @@ def make_wheel(
     description: str = "",
     modules: Mapping[str, str | bytes] | None = None,
 ) -> Path:
-    """Write ``<name>-<version>-<tags>.whl`` into ``folder``; without ``modules`` it holds one empty package."""
+    """Write ``<name>-<version>-<tags>.whl`` into ``folder``.
+
+    Without ``modules``, it contains one empty package.
+    """
     module = canonicalize_name(name).replace("-", "_")
     if modules is None:
         modules = {f"{module}/__init__.py": ""}
@@ -53,7 +56,7 @@ def make_wheel(
 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{module}-{version}-{tags}.whl"
-    # It may be a hard link to the wheel of all tests.
+    # It may be a hard link to a shared wheel.
     path.unlink(missing_ok=True)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file, data in files.items():
@@ -73,7 +76,7 @@ def _wheel(tags: str) -> str:
 
 
 def record(files: Mapping[str, bytes], name: str) -> bytes:
-    """Return the RECORD of a wheel's files, in which it is itself under this name."""
+    """Return the RECORD of a wheel's files and of itself."""
     lines = []
     for file, data in files.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest())
@@ -90,7 +93,7 @@ def metadata_of(wheel: Path | IO[bytes]) -> bytes:
 
 
 def pack_sdist(folder: Path, stem: str, files: Mapping[str, str]) -> Path:
-    """Write ``<stem>.tar.gz`` with these files below a folder of that name."""
+    """Write ``<stem>.tar.gz`` with these files in a folder of this name."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{stem}.tar.gz"
     with tarfile.open(path, "w:gz") as archive:

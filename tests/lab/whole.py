@@ -1,4 +1,4 @@
-"""Whether an environment is whole, as it was or as it was to be, and has the user's files where they were."""
+"""Checks for an environment in one consistent state with all user files."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from tests.lab.workshop import Workshop
 
 
 def publish_big(simple: Path, files: int):
-    """Publish alpha and big 1.0 and 2.0; big has so many files, and each says of what version it is."""
+    """Publish alpha and big 1.0 and 2.0; big's files contain its version."""
     for version in ("1.0", "2.0"):
         make_wheel(simple, "alpha", version, modules={"alpha/__init__.py": version})
         modules = {f"big/{n % 50}/m{n}.py": f"{version} {n}" for n in range(files)}
@@ -21,7 +21,7 @@ def publish_big(simple: Path, files: int):
 
 
 def make_application(workshop: Workshop) -> Path:
-    """Return an environment that uv has made, with the packages and an older torch."""
+    """Create an environment with uv, the packages, and an older torch."""
     app = workshop.folder / "app"
     process.run([uv.uv(), "venv", "--quiet", "--python", sys.executable, app])
     into = ("install", "--into", "--venv", "app")
@@ -30,7 +30,7 @@ def make_application(workshop: Workshop) -> Path:
 
 
 def write_notes(environment: Path):
-    """Write files of the user's into an environment."""
+    """Write user files into an environment."""
     for notes in _notes(environment):
         notes.write_text("mine", "utf-8")
 
@@ -42,7 +42,7 @@ def _notes(environment: Path) -> tuple[Path, Path]:
 def started(
     project: Workshop, words: tuple[str, ...], before: tuple[str, ...] = ()
 ) -> "subprocess.Popen[bytes]":
-    """Start a command in a process group of its own; ``before`` is what starts it."""
+    """Start a command in its own process group; ``before`` is its prefix."""
     return subprocess.Popen(
         [*before, *GPUINSTALL, *words],
         cwd=project.folder,
@@ -54,7 +54,7 @@ def started(
 
 
 def found(environment: Path) -> list[str]:
-    """Return what pip, uv and Python find wrong with an environment."""
+    """Return the faults that pip, uv, and Python find in an environment."""
     python = environment / "bin" / "python"
     checks: dict[str, list[str | Path]] = {
         "import torch": [python, "-c", "import torch"],
@@ -67,7 +67,7 @@ def found(environment: Path) -> list[str]:
 
 
 def faults(environment: Path, files: int) -> list[str]:
-    """Return what is wrong with an environment at rest; its big has so many files."""
+    """Return the faults of an unused environment; ``big`` has many files."""
     faults = found(environment)
     for name, count in {"big": files + 1, "alpha": 1}.items():
         records = [*packages(environment).glob(f"{name}-*.dist-info")]

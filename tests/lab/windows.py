@@ -1,20 +1,27 @@
-"""A command under the rules of Windows for files: what is in use stays, and names are compared without case.
+"""A command under the file rules of Windows, simulated on Linux.
 
-LAB_WINDOWS names the folder below which they hold; in a command's environment it makes ``tests.lab.forked`` play them.
-The rules are those of the Win32 documentation for DeleteFile, MoveFileEx and "Naming Files, Paths, and Namespaces":
+LAB_WINDOWS names the folder in which the rules apply. In a command's environment, it
+makes ``tests.lab.forked`` simulate them. The rules are those in the Win32 documentation
+of DeleteFile and MoveFileEx and in "Naming Files, Paths, and Namespaces":
 
-- A file that any process has open is neither renamed, replaced nor removed (error 32), nor is a read-only one removed.
-- A folder is neither renamed nor removed where a process works in it, runs a program from it, or has a file in it open.
-- No rename replaces a folder, ``os.rename`` nothing at all but by itself; a folder is not opened; links need a privilege.
-- Some names are taken by devices, some signs are not for names, no path is longer than 259 characters.
+- A file that a process has open cannot be renamed, replaced, or removed (error 32). A
+  read-only file cannot be removed.
+- A folder cannot be renamed or removed while a process works in it, runs a program from
+  it, or has one of its files open.
+- A rename replaces no folder. ``os.rename`` replaces nothing except the file itself. A
+  folder cannot be opened. Links need a privilege.
+- Names are compared without case. Device names and some characters are not allowed. A
+  path has at most 259 characters.
 
-The modules of gpuinstall see the ``os`` of Windows: ``os.name`` is ``nt``, and what only Unix has is not there; those
-that choose by ``sys.platform`` in what concerns files see ``win32``. Environments have Scripts, python.exe and
-Lib\\site-packages beside uv's own. A program that is named without a folder is looked for as CreateProcess does: beside
-this process's own, then on this process's PATH, whatever PATH the new one is given. What is read of the machine, and
-what uv, pip and torch do, stays Linux.
+The modules of gpuinstall see the ``os`` of Windows: ``os.name`` is ``nt``, and
+Unix-only attributes are missing. Modules that select file operations by
+``sys.platform`` see ``win32``. Environments have Scripts, python.exe, and
+Lib\\site-packages next to uv's own folders. A program without a folder is searched as
+by CreateProcess: next to this process's program, then on this process's PATH, whatever
+PATH the new process receives. Machine facts, uv, pip, and torch are Linux's.
 
-``LAB_WINDOWS=FOLDER pytest --basetemp FOLDER/tests …`` runs any test of a ``Workshop`` under them.
+``LAB_WINDOWS=FOLDER pytest --basetemp FOLDER/tests …`` runs any test of a ``Workshop``
+under these rules.
 """
 
 import errno
@@ -35,7 +42,7 @@ from gpuinstall.base.process import Finished
 
 FOLDER = "LAB_WINDOWS"
 HOME = len("C:\\Users\\somebody")
-"""How long a path is to the folder that people work in: as long the played folder counts."""
+"""Path limit: the simulated folder counts as short as a user's folder."""
 MOST = 259
 DEVICES = {
     "con",
@@ -46,7 +53,7 @@ DEVICES = {
 }
 FORBIDDEN_SIGNS = frozenset('<>:"|?*\\')
 LINKS = re.compile(r"Scripts|site-packages|lib64|python[0-9.]*(\.exe)?")
-"""The links of an environment that uv makes on Linux, and those by which it looks like one of Windows."""
+"""Links that make uv's Linux environment look like one of Windows."""
 UNIX_ONLY = {
     "O_CLOEXEC",
     "O_DIRECTORY",
@@ -78,7 +85,7 @@ UNIX_ONLY = {
     "wait3",
     "wait4",
 }
-"""What ``os`` of Python 3.11 has on Linux and not on Windows, as far as somebody might use it."""
+"""Attributes of ``os`` in Python 3.11 that Linux has and Windows lacks."""
 BY_PLATFORM = (
     "base.files",
     "base.interruption",
@@ -86,23 +93,23 @@ BY_PLATFORM = (
     "install.transaction",
     "install.hold",
 )
-"""The modules that choose by ``sys.platform`` what they do to files and processes."""
+"""Modules that select file or process operations by ``sys.platform``."""
 SNAPSHOT_S = 0.2
-"""How old may be what is known of other processes where thousands of files are moved or removed."""
+"""Maximum age in seconds of the process list during many operations."""
 
 
 class Windows:
-    """The rules, as Python's audit hook; ``folder`` is where they hold."""
+    """The rules as a Python audit hook; ``folder`` is where they apply."""
 
     def __init__(self, folder: Path):
         self.folder = str(folder.resolve())
         self.at_work = False
-        """Whether the rules themselves look at files: what they do is not judged."""
+        """Whether the rules are reading files, which is not checked."""
         self._used_by_others: list[str] = []
         self._seen = 0.0
 
     def __call__(self, event: str, arguments: tuple[Any, ...]):
-        """Refuse what Windows refuses."""
+        """Reject operations that Windows rejects."""
         rule: Callable[..., None] | None = getattr(
             self, f"_{event.replace('.', '_')}", None
         )
@@ -137,7 +144,7 @@ class Windows:
                 raise refusal(errno.EACCES, 5, new)
         for place in (old, new):
             if place:
-                # Thousands of files are moved, and few folders.
+                # Cached, because thousands of files are in few folders.
                 self._check_use(place, snapshot=not Path(place).is_dir())
 
     def _os_remove(self, path: object, _dir: int):
@@ -152,15 +159,15 @@ class Windows:
 
     def _os_symlink(self, _target: object, path: object, _dir: int):
         place = self._place(path)
-        # A copy of an environment has the links that it has.
+        # A copied environment keeps its links.
         if place and not LINKS.fullmatch(os.path.basename(place)):  # noqa: PTH119
             raise refusal(errno.EINVAL, 1314, place)
 
     def _place(self, path: object) -> str | None:
-        """The real path of what lies, or would lie, where the rules hold."""
+        """Return the real path of a file inside the folder, even a new one."""
         if not isinstance(path, str | bytes | os.PathLike):
             return None
-        # Not resolved as a whole: it may be a link itself, which is then what the rules are about.
+        # Resolves only the parent, because the rules apply to a link itself.
         absolute = Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100
         place = str(absolute.parent.resolve() / absolute.name)
         if not place.startswith(f"{self.folder}/"):
@@ -178,7 +185,7 @@ class Windows:
                 raise refusal(errno.EINVAL, 123, place)
 
     def _check_case(self, place: str, but: str | None = None):
-        """A name that differs in case alone from one that is there means that one, which is never what was meant."""
+        """Reject a name that differs only in case from an existing one."""
         path = Path(place)
         if path.name in {"lib", "Lib"}:
             # One folder on Windows.
@@ -196,7 +203,7 @@ class Windows:
         if not snapshot or monotonic() - self._seen > SNAPSHOT_S:
             self._look_at_others()
         if self._refusal_of_use(place):
-            # Who used it may have ended since.
+            # The process that used it may have ended since.
             self._look_at_others()
         if refused := self._refusal_of_use(place):
             raise refused
@@ -218,7 +225,7 @@ class Windows:
 
 
 def used_by(process: Path) -> Iterator[str]:
-    """Yield the files that a process has open, the folder it works in, and the program it was started as."""
+    """Yield a process's open files, working folder, and program."""
     with suppress(OSError):
         yield str((process / "cwd").readlink())
         yield os.fsdecode((process / "cmdline").read_bytes().partition(b"\0")[0])
@@ -229,7 +236,7 @@ def used_by(process: Path) -> Iterator[str]:
 
 
 def refusal(number: int, windows: int, path: str) -> OSError:
-    """Return the error that Windows would give."""
+    """Return Windows' error."""
     texts = {
         3: "The system cannot find the path specified",
         5: "Access is denied",
@@ -249,7 +256,7 @@ class Flavoured(ModuleType):
         self.__dict__.update(_real=real, _missing=missing, **values)
 
     def __getattr__(self, name: str) -> Any:
-        """Give what the system has."""
+        """Return the system's attribute."""
         if name in self.__dict__["_missing"]:
             raise AttributeError(
                 f"module {self.__name__!r} has no attribute {name!r} on Windows"
@@ -258,7 +265,7 @@ class Flavoured(ModuleType):
 
 
 class Started(subprocess.Popen[Any]):
-    """A program, found as CreateProcess finds it."""
+    """Find a program like CreateProcess."""
 
     def __init__(self, words: Sequence[str], **options: Any):
         folders = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
@@ -269,7 +276,7 @@ class Started(subprocess.Popen[Any]):
 def adding_names(
     run: Callable[..., Finished], rules: Windows
 ) -> Callable[..., Finished]:
-    """Return what runs programs so that each environment that uv makes has the folders of Windows, by links."""
+    """Return a ``run`` that adds Windows' folders to new uv environments."""
 
     def ran(argv: Sequence[str | Path], **settings: Any) -> Finished:
         finished = run(argv, **settings)
@@ -290,7 +297,7 @@ def adding_names(
 
 
 def play():
-    """Let this process be on Windows, if its environment says so."""
+    """Simulate Windows in this process if its environment requests it."""
     if not os.environ.get(FOLDER):
         return
     from gpuinstall.base import process
@@ -311,7 +318,7 @@ def play():
 
 
 def renaming(rename: Callable[..., None]) -> Callable[..., None]:
-    """Return ``os.rename`` as Windows has it, which replaces nothing."""
+    """Return ``os.rename`` with Windows' rule against replacing files."""
 
     def renamed(source: str, target: str, **options: Any):
         if os.path.lexists(target) and os.fspath(source) != os.fspath(target):

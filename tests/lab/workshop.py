@@ -1,4 +1,4 @@
-"""A folder in which the command line is run as a user runs it, with caches, an index and a driver of its own."""
+"""A folder for command lines, with its own caches, index, and driver."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.lab.processes import succeed
 
 
 def copy_used_cache(folder: Path):
-    """Make a cache of uv in which lie only what this Python and the one below it are, and the pip that they carry."""
+    """Create a uv cache that knows this Python, its base, and their pip."""
     shutil.copytree(_used_cache(), folder, symlinks=True, copy_function=os.link)
 
 
@@ -47,7 +47,7 @@ def _used_cache() -> Path:
 @cache
 def _made_folder(prefix: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix=prefix))
-    # The whole session may have ended, and taken it away.
+    # The session may have ended and removed it.
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
@@ -62,25 +62,25 @@ class Workshop:
 
     folder: Path
     caches: Path
-    """Where every cache lies."""
+    """The parent of all caches."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """What the environment of a command has besides this process's own."""
+    """Additional environment variables of commands."""
 
     @classmethod
     def made(cls, folder: Path, variables: Mapping[str, str] | None = None) -> Self:
-        """Make a project in a folder, with its caches beside it."""
+        """Create a project in a folder, with caches next to it."""
         (folder / "project").mkdir(parents=True)
         return cls(folder / "project", folder / "caches", variables or {})
 
     def __post_init__(self):
-        """Let uv know this Python, as it does on a machine where it was used before."""
+        """Add this Python to uv's cache, as after an earlier use."""
         cache = self.caches / "uv"
         if not cache.exists():
             copy_used_cache(cache)
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of a command."""
+        """Return the environment of a command."""
         return {
             **os.environ,
             "XDG_CACHE_HOME": str(self.caches / "xdg"),
@@ -90,25 +90,25 @@ class Workshop:
         }
 
     def run(self, *arguments: str) -> Finished:
-        """Run ``gpuinstall`` with ``arguments``, on the catalogue that stands still."""
+        """Run ``gpuinstall`` with ``arguments`` on the frozen catalog."""
         known = {answers.FOLDER: str(_made_folder("lab-answers-"))}
         environment = known | self.environment
         return gpuinstall(*arguments, env=environment, cwd=self.folder)
 
     def succeed(self, *arguments: str) -> Finished:
-        """Run what has to succeed."""
+        """Run a command that must succeed."""
         done = self.run(*arguments)
         assert done.ok, f"{arguments}: {done.out}{done.err}"
         return done
 
     def started(self, *arguments: str) -> Finished:
-        """Run it in a process that Python starts for it."""
+        """Run a command in a process that starts Python."""
         return process.run(
             [*GPUINSTALL, *arguments], env=self.environment, cwd=self.folder
         )
 
     def document(self, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
-        """Run with ``--json``; return the envelope."""
+        """Run with ``--json``, and return the envelope."""
         done = self.run(*arguments, "--json")
         assert done.status == exit_code, done.out + done.err
         envelope: dict[str, Any] = json.loads(done.out)
@@ -116,18 +116,18 @@ class Workshop:
         return envelope
 
     def refusal(self, *arguments: str, exit_code: int) -> dict[str, Any]:
-        """Run with ``--json`` what is refused; return its first error."""
+        """Run a rejected command with ``--json``; return its first error."""
         error: dict[str, Any] = self.document(*arguments, exit_code=exit_code)[
             "errors"
         ][0]
         return error
 
     def having(self, **variables: str) -> Workshop:
-        """Return the same folder and caches, for commands that have these variables too."""
+        """Return the same workshop with additional variables."""
         return replace(self, variables={**self.variables, **variables})
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start it in the background."""
+        """Start a command in the background."""
         return subprocess.Popen(
             [*GPUINSTALL, *arguments],
             env=self.environment,
@@ -147,6 +147,6 @@ class Workshop:
         return (self.folder / name).read_text("utf-8")
 
     def python(self, code: str) -> str:
-        """Return what the environment's Python prints."""
+        """Return the output of the environment's Python."""
         python = self.folder / ".venv" / "bin" / "python"
         return succeed([python, "-c", code], cwd=self.folder).out.strip()

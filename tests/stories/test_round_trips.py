@@ -13,7 +13,7 @@ HERE = "machine RTX 4090, driver 535.183.01"
 
 
 def read_requests():
-    """Read what is requested, by its kind: the steps that prepare it, and the command that locks it."""
+    """Read the preparation and lock command of each request."""
     text = (ROOT / "tests/data/round_trips.txt").read_text("utf-8").rstrip()
     requests = {}
     for paragraph in text.split("\n\n"):
@@ -28,7 +28,7 @@ INSTALLED = ("gpuinstall sync", "gpuinstall install")
 
 
 def prepare(stage, kind):
-    """Lock what is requested; return the command."""
+    """Run the lock command, and return it."""
     steps, command = REQUESTS[kind]
     for line, below in ((HERE, ()), *steps):
         stage.step(line, below)

@@ -89,7 +89,7 @@ from tests.lab.recorded import PCI, bus, card
 from tests.lab.topology import Node, topology
 from tests.lab.workshop import Workshop
 
-# A Python such as Debian's carries no pip, and each environment gets this warning.
+# A Python without a bundled pip, such as Debian's, causes this warning.
 WITHOUT_PIP = (
     "warning: the environment has no pip of its own: "
     if carried_pip(Path(sys.executable)) is None
@@ -148,7 +148,7 @@ def stories():
 def stage(stand_in_folder, tmp_path, libraries, monkeypatch):
     folder = tmp_path / "a project"
     folder.mkdir()
-    # Sentences name folders of the home by a tilde.
+    # Messages abbreviate the home folder to a tilde.
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     extensions = ExtensionIndex()
     with StandInIndex(stand_in_folder) as index, closing(extensions.host()) as host:
@@ -184,7 +184,7 @@ def test_story(story, stage, request, tmp_path_factory):
 
 
 def with_here(text):
-    """Return a text with the Python version of this test run as HERE."""
+    """Return a text with this Python's version replaced by HERE."""
     here = ".".join(map(str, sys.version_info[:2]))
     text = text.replace(CP, "cpHERE")
     return re.sub(rf"([Pp]ython) ?{here}(\.\d+)?(?!\d)", r"\1 HERE", text)
@@ -220,7 +220,7 @@ def without_hidden(came, expected, hidden):
 
 @dataclass
 class Stage:
-    """Where a story is played."""
+    """The folder, machine, and index of a running story."""
 
     workshop: Workshop
     index: StandInIndex
@@ -228,14 +228,14 @@ class Stage:
     libraries: Path
     tmp_path: Path
     shown: str = ""
-    """How the printed lines begin that ``show`` names."""
+    """Patterns that ``show`` names; only such lines are printed."""
     hidden: str = "(?!)"
     omitted: str = "(?!)"
     seen: dict[str, str] = field(default_factory=dict)
-    """What the folder held after the last step."""
+    """The state of the folder after the last step."""
 
     def step(self, line, below):
-        """Do one step of a story; return the lines that came of it."""
+        """Run a step of a story, and return its output lines."""
         word, _, rest = line.partition(" ")
         if word == "$":
             return self.command(rest)
@@ -250,7 +250,7 @@ class Stage:
         self.play(read_driver(words))
 
     def do_beside(self, name, _below):
-        # Level Zero's loader: its name is all that is looked for.
+        # The name of Level Zero's loader is enough.
         loader = self.tmp_path / "level-zero" / "libze_loader.so.1"
         loader.parent.mkdir(exist_ok=True)
         loader.touch()
@@ -379,7 +379,7 @@ class Stage:
                 done = done._replace(out="")
         else:
             variables = self.workshop.environment
-            # uv creates an environment with the first Python that is in none.
+            # uv creates an environment with the first Python outside environments.
             folders = (Path(sys.executable).parent, Path(sys.base_prefix, "bin"))
             path = os.pathsep.join(map(str, folders))
             variables["PATH"] = f"{path}{os.pathsep}{variables['PATH']}"
@@ -406,7 +406,7 @@ class Stage:
         return words
 
     def printed(self, done):
-        """Return the lines of stderr, then of stdout, with nothing in them of this run alone."""
+        """Return stderr and stdout without values that differ between runs."""
         text = (done.err + done.out).replace(
             quote(str(self.workshop.folder)), str(self.workshop.folder)
         )
@@ -421,14 +421,14 @@ class Stage:
         ):
             text = text.replace(str(path), name)
         text = re.sub(r"127\.0\.0\.1:\d+(/[\w-]{22}(?=/))?", "HOST", text)
-        # uv fetches side by side, in no order.
+        # uv downloads in parallel, in any order.
         text = re.sub(r"(Downloading \S+ )+", "", text)
         text = re.sub(r"[0-9a-f]{32,}", "HASH", text)
-        # The shell of each developer has other variables.
+        # Every developer's shell has other variables.
         text = re.sub(r", without \d+ environment variables?\b", "", text)
         text = text.replace(f"{datetime.now(timezone.utc).date()}", "TODAY")
         text = re.sub(r"(?<=/train-|commit )[0-9a-f]{12}", "HASH", text)
-        # What this machine is, and the Python that runs the tests.
+        # This machine and the test Python.
         text = text.replace(platform.release(), "KERNEL")
         text = re.sub(r"(?<=[)U]) · \w+ \d+(\.\d+)?$", "", text, flags=re.MULTILINE)
         text = re.sub(r"\bpip \d+(\.\d+)+", "pip", text)
@@ -443,7 +443,7 @@ class Stage:
         ]
 
     def holds(self):
-        """Return what the folder holds: locks and environments in words, other files by their name."""
+        """Return locks and environments as text, and other files by name."""
         told = {}
         for path in sorted(self.workshop.folder.iterdir()):
             if (path / "pyvenv.cfg").exists():
@@ -456,7 +456,7 @@ class Stage:
 
 
 def in_short(holds):
-    """Return it with an environment told by the lock that has the same packages."""
+    """Describe an environment by the lock that has the same packages."""
     locks = {
         text.partition(" of ")[0]: name
         for name, text in holds.items()
@@ -497,7 +497,7 @@ def in_words(packages, omitted):
 
 
 def read_driver(words):
-    """Read a machine: its cards, its driver, then facts of both as ``FakeGpu`` and ``FakeDriver`` call them."""
+    """Read GPUs, a driver, and fields of ``FakeGpu`` and ``FakeDriver``."""
     cards, *rest = words.split(", ")
     if not rest:
         return NO_GPU

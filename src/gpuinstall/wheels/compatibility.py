@@ -1,9 +1,9 @@
 """Compatibility of a wheel with builds of torch and with GPUs. Pure.
 
-A row of a wheel, the builds, and the GPUs give one ``Compatibility``, for programs and
-extensions alike. Every rule returns its reason as a value, and the message of a reason
-follows the name of the package: ``vllm 0.33.0`` *has no code for V100*. A part of a
-wheel rejects nothing by its GPU code; it only warns.
+The rules compute one ``Compatibility`` from a wheel's row, the builds, and the GPUs, for
+programs and extensions alike. Every rule returns its reason as a value. The message of a
+reason follows the name of the package: ``vllm 0.33.0`` *has no code for V100*. If only a
+part of the GPU code was read, missing code results in a warning, not in a rejection.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OLDEST_CHIPS = {
     12: ComputeCapability(5, 0),
     11: ComputeCapability(3, 5),
 }
-"""The oldest chip that the compilers of a CUDA major support.
+"""The oldest chip supported by the compilers of each CUDA major.
 
 NVIDIA, CUDA Toolkit, release notes of 11.0, 12.0, and 13.0: removed architectures.
 """
@@ -48,10 +48,10 @@ NVIDIA, CUDA Toolkit, release notes of 11.0, 12.0, and 13.0: removed architectur
 _NUMBER = re.compile(r"\d+")
 
 _CHIP_IN_NAME = re.compile(r"-sm(\d{2,3})(?=-|$)", re.ASCII)
-"""``symmetrix-xl-cuda12-sm70``: its program loads it only on such chips."""
+"""As in ``symmetrix-xl-cuda12-sm70``, which is loaded only on such chips."""
 
 _OTHER_CXX_ABI = {("2.6", "cu126")}
-"""Builds with C++11 strings, unlike others of the release. Not measured.
+"""Builds with the C++11 ABI, unlike other builds of the release. Unverified.
 
 https://github.com/pytorch/pytorch/releases/tag/v2.6.0
 """
@@ -61,11 +61,11 @@ class BuildVerdict(NamedTuple):
     """Compatibility of a wheel with one build of torch."""
 
     row: LearnedRow
-    """The facts that were read of the wheel."""
+    """The facts read from the wheel."""
     rejection: Reason | None = None
-    """Why it does not run."""
+    """The reason why it does not run, if any."""
     warning: Reason | None = None
-    """Why it may not run, although nothing certain rejects it."""
+    """The reason why it may not run, if it is not certain."""
 
 
 class Compatibility(Value):
@@ -73,13 +73,13 @@ class Compatibility(Value):
 
     wheel: Wheel
     verdicts: Mapping[str, BuildVerdict]
-    """By build, the best first."""
+    """The verdict for each build, best first."""
     allowed: frozenset[str]
-    """The builds that METADATA of the wheel allows."""
+    """The builds that the wheel's METADATA allows."""
     unusable: Reason | None = None
-    """Why it runs with no build: the driver, the GPU, or its platform."""
+    """The reason why it runs with no build: driver, GPU, or platform."""
     adds: tuple[str, ...] = ()
-    """The packages that it needs and its METADATA does not require."""
+    """The packages that it needs but its METADATA does not require."""
     why_adds: Reason | None = None
     is_settled: bool = True
     """Whether reading more of the wheel changes nothing."""
@@ -96,7 +96,7 @@ class Compatibility(Value):
         return frozenset(build for build, one in verdicts if one.rejection is None)
 
     def rejects(self, build: str) -> Reason | None:
-        """Return why the wheel does not run with a build, if it does not."""
+        """Return why the wheel does not run with a build, or None."""
         return self.verdicts[build].rejection
 
     def runs_with(self, builds: Iterable[str]) -> bool:
@@ -105,9 +105,10 @@ class Compatibility(Value):
         return not usable.isdisjoint(builds)
 
     def reason(self, torch: str) -> Reason | None:
-        """Return why a build, or else another one, rejects the wheel.
+        """Return the first reason why the wheel does not run.
 
-        If it runs with no build that its METADATA allows, those builds count first.
+        The build of ``torch`` is checked before the others. If the wheel runs with none
+        of the builds that its METADATA allows, those are checked first.
         """
         builds = [torch, *self.verdicts]
         if self.allowed and self.running.isdisjoint(self.allowed):
@@ -117,11 +118,11 @@ class Compatibility(Value):
 
 
 def with_own_cuda(found: Compatibility, opened: Sequence[str]) -> Compatibility:
-    """Accept a wheel of another CUDA, which shares nothing with torch."""
+    """Accept a wheel that uses its own CUDA independently of torch."""
     verdicts = {}
     for build, one in found.verdicts.items():
         warning = one.warning
-        # Of linked libraries, it is known whether the environment has them.
+        # Linked libraries are already checked against the environment.
         if one.rejection and not opened and not _shared_majors(one.row):
             message = f"uses its own CUDA next to torch's: {made_with(one.row)}"
             warning = warning or Reason("own-cuda", message)
@@ -154,7 +155,7 @@ def gpu_verdict(row: LearnedRow, gpus: ServedGpus) -> GpuVerdict:
     if why is None:
         uses_no_torch = has_own_runtime(row) or not row.links_count
         is_known = row.torch.is_known or uses_no_torch
-        # The beginnings of libraries may show none of their code.
+        # The first part of a library may contain none of its GPU code.
         is_known &= bool(row.codes) or row.is_whole
         is_settled |= is_known
     why = why or _not_intended(row, gpus)
@@ -166,7 +167,7 @@ def gpu_verdict(row: LearnedRow, gpus: ServedGpus) -> GpuVerdict:
 
 
 def _not_intended(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
-    """Return the reason if a name or a description excludes a GPU."""
+    """Return a reason if the package's name or description excludes a GPU."""
     named = _CHIP_IN_NAME.search(row.package)
     for _, gpu in gpus:
         chip = gpu.compute_capability
@@ -185,8 +186,9 @@ def _not_intended(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
 
 
 def _is_fast_path(row: LearnedRow) -> bool:
-    """Return whether all code is for single chips, next to a package.
+    """Return whether the GPU code is only an optional fast path.
 
+    All of it is for single chips, and another package has the general code, as in
     cuequivariance-ops-torch-cu13 0.13.0.
     """
     is_for_single = all(name.endswith("a") for name in row.architectures)
@@ -194,7 +196,7 @@ def _is_fast_path(row: LearnedRow) -> bool:
 
 
 def for_windows_only(row: LearnedRow, gpus: ServedGpus) -> Reason | None:  # noqa: ARG001  as all rules
-    """Reject a wheel with libraries only for Windows elsewhere."""
+    """Reject a wheel for any platform that has only Windows libraries."""
     if row.system != "windows" or row.platform.startswith("windows"):
         return None
     message = f"has libraries only for Windows, although {row.file} is for any platform"
@@ -202,9 +204,9 @@ def for_windows_only(row: LearnedRow, gpus: ServedGpus) -> Reason | None:  # noq
 
 
 def too_new_for_driver(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
-    """Reject the CUDA of a wheel if a driver does not run it.
+    """Reject a wheel if the driver is too old for its CUDA.
 
-    Of libraries for several CUDA majors, the driver must run one.
+    If the wheel has libraries for several CUDA majors, the driver must support one.
     """
     toolkits: list[Toolkit] = [(major, 0) for major in row.cudas] or [row.toolkit]
     for rules, _ in gpus:
@@ -212,7 +214,7 @@ def too_new_for_driver(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
             rules.against_driver(_as_build(row, toolkit=toolkit))
             for toolkit in toolkits
         ]
-        # The reason of the oldest CUDA mentions the driver that is required.
+        # The reason for the oldest CUDA mentions the minimum driver.
         if refusals[0] and all(refusals):
             made = made_with(row, *toolkits)
             message = (
@@ -223,7 +225,7 @@ def too_new_for_driver(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
 
 
 def too_new_for_chip(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
-    """Reject the CUDA of a wheel if its compilers do not support a GPU."""
+    """Reject a wheel if the compilers of its CUDA do not support a GPU."""
     if row.toolkit is None:
         return None
     major, _ = row.toolkit
@@ -240,7 +242,7 @@ def too_new_for_chip(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
 
 
 def too_new_for_family(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
-    """Reject a version of a family that no longer supports a GPU."""
+    """Reject a version of a package family that no longer supports a GPU."""
     lowest = load_members().lowest_chip(row.package, Version(row.version))
     if lowest is None:
         return None
@@ -254,15 +256,15 @@ def too_new_for_family(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
 
 
 _CERTAIN = (for_windows_only, too_new_for_driver, too_new_for_chip, too_new_for_family)
-"""Rules that need a name, a label, or METADATA, and no library."""
+"""Rules that use the name, label, or METADATA, without reading libraries."""
 
 
 def unsupported_gpus(row: LearnedRow, gpus: ServedGpus) -> tuple[Reason | None, bool]:
-    """Return that most or half of the libraries lack code for a GPU.
+    """Return a reason if at least half of the libraries lack code for a GPU.
 
     Returns:
-        The reason, and whether it is certain. None if most libraries with GPU code
-        support every GPU.
+        The reason and whether it is certain. The reason is None if most libraries with
+        GPU code support every GPU.
     """
     by_most: dict[str, str] = {}
     by_half: dict[str, str] = {}
@@ -294,10 +296,10 @@ def _unsupported_libraries(
     rules: Rules,
     gpu: Gpu,
 ) -> dict[str, str]:
-    """Return the architectures of each library that lacks a GPU.
+    """Return the architectures of each library without code for a GPU.
 
-    Libraries whose paths differ only in numbers are one, for a CUDA or a chip each. An
-    optional part counts only if it supports the GPU.
+    Libraries whose paths differ only in numbers are variants for different CUDA versions
+    or chips, and count as one. An optional part counts only if it supports the GPU.
     """
     answers: dict[str, str] = {}
     members = load_members()
@@ -315,10 +317,11 @@ def _unsupported_libraries(
 
 
 def missing_compiled_code(older: Compatibility, newer: Compatibility) -> Reason | None:
-    """Return why an older release is not a version of the same program.
+    """Return why an older release cannot replace a newer one.
 
-    A release without libraries replaces none with libraries: the compiled code was
-    left out, or built by the user. Another file of one version may replace it.
+    A release without libraries does not replace one with libraries: it omits the
+    compiled code, or the user must build it. Two files of one version may replace each
+    other.
     """
     row = older.row
     if row.depth < Depth.TABLES or row.system is not None:
@@ -326,7 +329,7 @@ def missing_compiled_code(older: Compatibility, newer: Compatibility) -> Reason 
     if newer.row.system or _is_native(newer.wheel):
         message = f"has no compiled code, unlike {newer.wheel.version}"
         return Reason("no-compiled-code", message)
-    # mslk-cuda 0.0.0 has no file but METADATA.
+    # mslk-cuda 0.0.0 contains only METADATA.
     if _is_native(older.wheel) or not row.requires:
         return Reason("placeholder", "contains no library")
     return None
@@ -337,19 +340,20 @@ def _is_native(wheel: Wheel) -> bool:
 
 
 def required_cuda(row: LearnedRow) -> int | None:
-    """Return the CUDA major that the process must have for a wheel.
+    """Return the CUDA major that a wheel requires of its process.
 
-    The shared runtime of its code decides, or else its name and label.
+    It is determined by the shared runtime of its code, or by its name and label if its
+    code has none.
 
     Returns:
-        None if the wheel has its own runtime, needs no CUDA, or is for several.
+        None if the wheel has its own runtime, needs no CUDA, or supports several majors.
     """
     majors = _shared_majors(row)
     if len(majors) > 1 or len(row.cudas) > 1:
         return None
     major = next(iter(majors), None)
     if not major and not has_own_runtime(row):
-        # Only the file name contains the label of its version.
+        # The local version label is only in the file name.
         label = row.file.partition("+")[2].partition("-")[0]
         major = declared_cuda(row.package, Version(row.version), label)
     torch_cuda = Backend.parse(row.backend).version or ""
@@ -358,10 +362,10 @@ def required_cuda(row: LearnedRow) -> int | None:
 
 
 def has_own_runtime(row: LearnedRow) -> bool:
-    """Return whether a wheel bundles or links in its own CUDA runtime.
+    """Return whether a wheel bundles or statically links its own CUDA runtime.
 
-    The runtime must have been found, and the wheel must not use torch. METADATA decides
-    about a library that was not read to its end.
+    The runtime must have been found, and the wheel must not use torch. If a library was
+    not read completely, METADATA determines whether the wheel uses torch.
     """
     uses_torch = row.torch.kind != "none"
     if row.torch.kind == "unknown":
@@ -370,13 +374,13 @@ def has_own_runtime(row: LearnedRow) -> bool:
 
 
 def may_have_own_runtime(row: LearnedRow) -> bool:
-    """Return whether more of a wheel may show its own runtime."""
+    """Return whether unread parts of a wheel may contain a CUDA runtime."""
     is_named = required_cuda(row) and not _shared_majors(row)
     return bool(is_named) and row.torch.kind in {"none", "unknown"}
 
 
 def _shared_majors(row: LearnedRow) -> set[int]:
-    """Return the CUDA majors of the runtimes that the code shares."""
+    """Return the CUDA majors of the shared runtimes that the code uses."""
     shared = load_libraries()
     windows = [name for name in row.opens if name.endswith(".dll")]
     runtimes = [name for name in row.opens if name.startswith("libcudart.so")]
@@ -400,14 +404,14 @@ def build_rejection(
 
     Args:
         row: The row of the wheel.
-        unusable: Why it runs with no build.
+        unusable: The reason why it runs with no build, if any.
         build: The build of torch.
-        versions: The packages of the environment, if they are known.
+        versions: The resolved packages of the environment, if known.
     """
     begin = f"is incompatible with torch {build.name}"
     cuda, torch_cuda = required_cuda(row), build.toolkit and build.toolkit[0]
     if cuda and torch_cuda and cuda != torch_cuda:
-        # A program that requires a package for each CUDA loads the one of torch's.
+        # A program that requires a package for each CUDA loads the one for torch's CUDA.
         if name_for_cuda(row.package, torch_cuda) in versions:
             return None
         is_apart = _has_runtime_package(row, versions)
@@ -423,7 +427,7 @@ def build_rejection(
 
 
 def loads_with(torch: TorchNeeds, build: Build) -> bool | None:
-    """Return whether torch has the symbols of a wheel, if known."""
+    """Return whether a build of torch has a wheel's symbols, if known."""
     is_other_abi = (build.minor, build.backend.tag) in _OTHER_CXX_ABI
     if torch.kind == "ordinary" and is_other_abi:
         return False if torch.is_older_abi else None
@@ -451,20 +455,21 @@ def _share_files(cuda: int, other: int, versions: Mapping[str, str]) -> bool:
 
 
 def missing_packages(row: LearnedRow, versions: Mapping[str, str]) -> list[str]:
-    """Return the absent packages whose libraries a wheel must open by name."""
+    """Return missing packages whose libraries a wheel must open by name."""
     must_open = load_members().must_open.get(row.package)
     if must_open is None or row.toolkit is None:
         return []
     packages = _packages_of(filter(must_open.fullmatch, row.opens), row)
-    # Each once, in order.
+    # Remove duplicates but keep the order.
     missing = dict.fromkeys(packages.values())
     return [package for package in missing if package not in versions]
 
 
 def missing_libraries(row: LearnedRow, versions: Mapping[str, str]) -> list[str]:
-    """Return the linked libraries that no package of an environment has.
+    """Return the linked libraries that no package of an environment provides.
 
-    torch may bundle them if no package has a CUDA runtime: then nothing is known.
+    If no package has a CUDA runtime, torch may bundle the libraries, and the result is
+    empty.
     """
     if not any(map(load_members().runtime.fullmatch, versions)):
         return []
@@ -480,7 +485,7 @@ def undeclared_packages(row: LearnedRow, linked: Iterable[str]) -> tuple[str, ..
 
     Args:
         row: The row of the wheel.
-        linked: The packages that other wheels or versions require and link to.
+        linked: The packages that other wheels or versions both require and link to.
     """
     names = {name_for_cuda(one, 0) for one in linked}
     apart = _packages_of(filter(comes_apart, row.needs), row).values()
@@ -491,7 +496,7 @@ def undeclared_packages(row: LearnedRow, linked: Iterable[str]) -> tuple[str, ..
 
 
 def _packages_of(libraries: Iterable[str], row: LearnedRow) -> dict[str, str]:
-    """Return the packages of libraries for the CUDA of a wheel, by library."""
+    """Map libraries to their packages for a wheel's CUDA."""
     cuda = row.toolkit[0] if row.toolkit else None
     packages = {}
     for name in libraries:
@@ -503,11 +508,11 @@ def _packages_of(libraries: Iterable[str], row: LearnedRow) -> dict[str, str]:
 
 
 def made_with(row: LearnedRow, *toolkits: Toolkit) -> str:
-    """Return the CUDA that a wheel was built with, as a clause.
+    """Return a clause with the CUDA that a wheel was built with.
 
     Args:
         row: The row of the wheel.
-        toolkits: The CUDA versions; none: the CUDA of the row.
+        toolkits: The CUDA versions, by default the CUDA of the row.
     """
     known = filter(None, toolkits or (row.toolkit,))
     majors = " and ".join(str(major) for major, _ in known)
@@ -521,7 +526,7 @@ def _as_build(
     architectures: tuple[str, ...] = (),
     toolkit: Toolkit = None,
 ) -> Build:
-    """Return a build with the code of a library, for a vendor's rules."""
+    """Wrap the code of a library as a build, for a vendor's rules."""
     os, _, arch = row.platform.partition("-")
     return Build(
         torch=Version("0"),

@@ -1,9 +1,8 @@
 """Dynamic tables of an ELF library, or of its beginning.
 
 The layout follows the System V ABI for 64-bit little-endian machines. Sizes and offsets
-are checked against the file, and a contradiction gives no answer. Sections, which tools
-that change libraries keep up to date, locate the tables. A library without sections
-gives no answer either.
+are checked against the file. The tables are located by sections, which tools such as
+patchelf update. The result is None if a check fails or if the library has no sections.
 
 pyelftools takes 8 s for the 75,000 symbols of libtorch_cpu (this module: 0.1 s), trusts
 the sizes in a file, and cannot read the beginning of one.
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
     _Data = bytes | mmap
 
 _IDENTITY = b"\x7fELF\x02\x01"
-"""64-bit, little-endian: every platform that wheels with GPU code are made for."""
+"""64-bit and little-endian, as on every platform with GPU wheels."""
 X86_64 = 62
 
-# The type, the machine, the places of segments and sections, then the size and the number of each.
+# The type, the machine, the offsets of segments and sections, then the size and number of each.
 _HEADER = struct.Struct("<16xHH12xQQ6xHHHH2x")
-# The kind, the place, the size and the number of the section with its names.
+# The kind, the offset, the size, and the index of the section with its names.
 _SECTION = struct.Struct("<4xI16xQQI20x")
 _ENTRY = struct.Struct("<QQ")
 _SYMBOL = struct.Struct("<IBBH16x")
@@ -56,13 +55,13 @@ _WEAK = 2
 _MOST_SECTIONS = 512
 _MOST_ENTRIES = 4096
 _MOST_SYMBOLS = 1 << 19
-"""libtorch_cpu has some 130,000 symbols, the most of any library in a wheel that was read."""
+"""libtorch_cpu has about 130,000 symbols, more than other libraries."""
 _MOST_STRINGS = 64 << 20
 _LONGEST_BEGINNING = 4 << 20
 _FEWEST = 16
-"""The number of valid rows that make a table of symbols."""
+"""The minimum number of valid rows of a symbol table."""
 _SHORTEST_TRIED = 256
-"""The number of zero rows that are tried as the beginning of such a table."""
+"""The maximum number of zero rows to try as the start of a symbol table."""
 
 _NAME = re.compile(rb"[!-~]{1,65535}\0")
 _TEXT = bytes({0, *range(ord("!"), ord("~") + 1)})
@@ -79,20 +78,20 @@ class Elf(Value):
     needs: tuple[str, ...]
     """The libraries that the loader searches for.
 
-    Its own name may be among them if only the beginning was read.
+    If only the beginning was read, its own name may be included.
     """
     paths: tuple[str, ...]
     """The folders that the loader searches, if the whole file was read."""
     soname: str | None
     table: bytes
-    """The rows of the symbols."""
+    """The symbol table."""
     strings: bytes
     """The names of the symbols."""
     whole: bool
     """Whether more than the beginning of the file was read."""
 
     def undefined(self) -> set[bytes]:
-        """Return the symbols that other libraries must have."""
+        """Return the symbols that other libraries must define."""
         names = set()
         for offset, info, _, section in _SYMBOL.iter_unpack(self.table):
             is_weak = info >> 4 == _WEAK
@@ -143,14 +142,14 @@ class _Section(NamedTuple):
     start: int
     size: int
     link: int
-    """The number of the section that has its names."""
+    """The index of the section with its names."""
 
     def read(self, data: _Data, most: int) -> bytes:
-        """Return its bytes; raise ValueError if incomplete or too many."""
+        """Return its bytes; raise ValueError if truncated or too large."""
         end = self.start + min(self.size, most)
         part = data[self.start : end]
         if len(part) != self.size:
-            raise ValueError("a section beyond the file")
+            raise ValueError("a section extends past the end of the file")
         return part
 
 
@@ -161,7 +160,7 @@ def _read_linked(
 ) -> Elf | None:
     rows = _SECTION.iter_unpack(headers)
     sections = [_Section(*row) for row in rows]
-    # Backwards, so that of two sections of a kind the first one counts.
+    # Reversed, so that the first section of each kind is kept.
     by_kind = {section.kind: section for section in reversed(sections)}
     symbols = by_kind[_DYNAMIC_SYMBOLS]
     table = symbols.read(data, _MOST_SYMBOLS * _SYMBOL.size)
@@ -193,14 +192,14 @@ def _read_beginning(
     machine: int,
     start: int,
 ) -> Elf | None:
-    """Find the symbols by their shape: a zero row, valid rows, then names."""
+    """Find the symbol table by its layout: a zero row, valid rows, names."""
     zeros = data.find(bytes(_SYMBOL.size), start)
     while zeros >= 0:
         end = zeros + _SYMBOL.size
         while data[end : end + 1] == b"\0":
             end += 1
         last = end - _SYMBOL.size
-        # The table begins at a multiple of eight bytes. Other zeros may precede its row.
+        # The table is aligned to eight bytes. Other zeros may precede its first row.
         aligned = range((zeros + 7) & ~7, last + 1, 8)
         for first in aligned[-_SHORTEST_TRIED:]:
             elf = _read_table(data, machine, first)
@@ -215,12 +214,12 @@ def _read_table(
     machine: int,
     first: int,
 ) -> Elf | None:
-    """Return the symbols from a zero row on, with their names, if complete.
+    """Read the symbol table at a zero row, with its names, if complete.
 
     Args:
         data: The beginning of a library.
-        machine: The number of its processor.
-        first: Where the row of zeros is.
+        machine: The ELF machine number.
+        first: The offset of the zero row.
     """
     end = first + _SYMBOL.size
     furthest = 0
@@ -235,7 +234,7 @@ def _read_table(
         return None
     if data[end : end + 1] != b"\0":
         return None
-    # Up to the next table, the names of versions and libraries follow the symbols.
+    # The names of symbols, then of versions and libraries, end at the next table.
     end_of_names = data.find(b"\0\0", end + furthest)
     if end_of_names < 0:
         return None
@@ -243,7 +242,7 @@ def _read_table(
     strings = data[end : end_of_names + 1]
     if not _is_sound(table, strings):
         return None
-    # Each once, in their order.
+    # Remove duplicates but keep the order.
     needs = dict.fromkeys(_NEED.findall(strings))
     return Elf(
         machine,
@@ -257,7 +256,7 @@ def _read_table(
 
 
 def _is_row(row: tuple[int, ...]) -> bool:
-    """Return whether a row may be a symbol."""
+    """Return whether the fields of a row are valid for a symbol."""
     name, info, other, section = row
     kind = info & 15
     if kind not in _TYPES or info >> 4 not in _BINDINGS:
@@ -266,7 +265,7 @@ def _is_row(row: tuple[int, ...]) -> bool:
         return False
     if name == 0 and kind != _OF_SECTION:
         return False
-    # Reserved numbers are only for symbols without a place in the file.
+    # Absolute and common symbols have reserved section numbers.
     return section < 0xFF00 or section in {0xFFF1, 0xFFF2}
 
 
@@ -278,7 +277,7 @@ def _is_sound(table: bytes, strings: bytes) -> bool:
     offsets.discard(0)
     if max(offsets, default=0) >= len(strings):
         return False
-    # libtorch_cpu's 120,000 names at once, in a tenth of the time.
+    # Checking all names at once takes a tenth of the time (libtorch_cpu has 120,000).
     if not strings.translate(None, _TEXT):
         return all(map(strings.__getitem__, offsets))
     return all(_NAME.match(strings, offset) for offset in offsets)

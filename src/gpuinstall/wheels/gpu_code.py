@@ -3,7 +3,7 @@
 A container is a header of 16 bytes (magic, version 1, header size, length of the rest)
 and entries, each with its kind at 0 (1 PTX, 2 machine code, 8 relocatable code), header
 size at 4, length at 8, ISA version of PTX at 24 (minor) and 26, architecture at 28, and
-flags at 40. Measured on wheels of CUDA 11 to 13 for Linux and Windows. Architectures
+flags at 40. Verified with wheels for CUDA 11 to 13 on Linux and Windows. Architectures
 have their usual names: ``sm_90a`` machine code, ``compute_90`` PTX, ``gfx942`` AMD.
 """
 
@@ -21,29 +21,29 @@ _ENTRY = struct.Struct("<H2xIQ10xHI8xQ")
 _COMPUTE = 1
 _KINDS = {_COMPUTE: "compute", 2: "sm"}
 _OTHER_KINDS = {4, 8, 16, 32, 64}
-"""Kinds that no driver runs: 8 is code for nvJitLink (fairseq2n 0.8.1)."""
+"""Kinds that no driver runs. 8 is code for nvJitLink (fairseq2n 0.8.1)."""
 _SUFFIXES = {0x200000: "f", 0x100000: "a"}
 _LONGEST_HEADER = 4096
 _ENOUGH = 3
 _MOST = 64
 _FAIR_PART = 20
-"""The smallest share, 1/20, of containers for one architecture each."""
+"""The inverse of the minimum share of single-architecture containers."""
 
 _TARGET = b".target sm_"
 _PTX = re.compile(
     rb"//\s+\.version (\d{1,2})\.\d\s+\.target sm_(\d{2,3}[af]?)(?=[,\s])",
     re.ASCII,
 )
-"""The beginning of PTX as text, as in hessboost-runtime-cuda 0.4.3.
+"""The start of PTX text, as in hessboost-runtime-cuda 0.4.3.
 
-Compilers put a comment before it. A generator of kernels that only tries the driver
-has none (nvfuser 0.2.35).
+Compilers write a comment before it. PTX without one may only test the driver
+(nvfuser 0.2.35).
 """
 _LONGEST_BEGINNING = 64
 
 _TOKEN = rb"(?:(?:sm|compute)_(?:[2-9]\d|[1-3]\d\d)[af]?|gfx[1-9][0-9a-f]{2,3})"
 _FLAGS = re.compile(rb"%b(?: %b){0,99}\0" % (_TOKEN, _TOKEN))
-"""No list is longer. Without a limit, a search is quadratic."""
+"""A list of at most 100 names. Without this limit, the search is quadratic."""
 _SIGNS = (b"sm_", b"gfx", b"compute_")
 _SEPARATORS = b" ,;:/|="
 _LONGEST = 4096
@@ -51,22 +51,22 @@ _LONGEST = 4096
 
 
 class FatbinCode(NamedTuple):
-    """The code of a container, or of most of a library."""
+    """GPU code of a container, or the typical code of a library."""
 
     architectures: tuple[str, ...] = ()
     isa: int | None = None
-    """The major ISA version of most of its PTX; None without PTX."""
+    """The most frequent major ISA version of its PTX; None without PTX."""
     is_whole: bool = True
-    """Whether all was read. Otherwise, it may have other architectures."""
+    """Whether all code was read. If not, more architectures may exist."""
 
 
 class Fatbins:
-    """The GPU code of one library, read on with each call.
+    """Incremental reader of the GPU code in one library.
 
-    Single kernels are compiled for more architectures than the rest, or fewer (cuDNN,
-    vllm, torch). The first set that ``_ENOUGH`` containers share counts, or else the set
-    of most containers. A set of one architecture does not count as shared, because some
-    libraries have a container for each architecture, in order (cuTENSOR).
+    Some kernels are compiled for more or fewer architectures than the rest (cuDNN, vllm,
+    torch). The result is the first set that ``_ENOUGH`` containers share, or the most
+    frequent set if there is none. A set of one architecture does not count as shared,
+    because some libraries have one container for each architecture, in order (cuTENSOR).
     """
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
@@ -75,7 +75,7 @@ class Fatbins:
         self._containers = read_containers(_watched(pieces, self._texts))
 
     def read_part(self) -> FatbinCode:
-        """Return the code of a beginning that shows most architectures."""
+        """Read until the architectures of most containers are known."""
         found = self._found
         for code in self._containers:
             found.add(code)
@@ -84,7 +84,7 @@ class Fatbins:
         return self.read_all()
 
     def read_all(self) -> FatbinCode:
-        """Return every architecture of more than single kernels."""
+        """Read everything; omit architectures that only a few kernels have."""
         for code in self._containers:
             self._found.add(code)
         found = self._found if self._found.counts else self._texts
@@ -92,12 +92,12 @@ class Fatbins:
 
 
 class _Tally:
-    """Counts of containers by their code."""
+    """Number of containers by architectures."""
 
     def __init__(self) -> None:
         self.counts = Counter[tuple[str, ...]]()
         self.common: tuple[str, ...] | None = None
-        """The first set that enough of them share."""
+        """The first set of architectures that ``_ENOUGH`` containers share."""
         self._versions = Counter[int]()
 
     def add(self, code: FatbinCode) -> None:
@@ -110,7 +110,7 @@ class _Tally:
             self.common = self.common or names
 
     def code(self, *, is_whole: bool) -> FatbinCode:
-        """Return the code of most containers of a library."""
+        """Return the GPU code in most of a library's fatbin containers."""
         if not self.counts:
             return FatbinCode()
         names = None if is_whole else self.common
@@ -122,7 +122,7 @@ class _Tally:
 
 
 def _watched(pieces: Iterable[bytes], texts: _Tally) -> Iterator[bytes]:
-    """Yield the pieces, and count the PTX text in them."""
+    """Yield the pieces and count the PTX texts in them."""
     end = b""
     for piece in pieces:
         text = end + piece
@@ -131,7 +131,7 @@ def _watched(pieces: Iterable[bytes], texts: _Tally) -> Iterator[bytes]:
             version, chip = match.groups()
             texts.add(FatbinCode((f"compute_{chip.decode()}",), int(version)))
             last = match.end()
-        # The next match may begin at the end of this piece.
+        # The next match may start at the end of this piece.
         end = text[max(last, len(text) - _LONGEST_BEGINNING) :]
         yield piece
 
@@ -139,7 +139,8 @@ def _watched(pieces: Iterable[bytes], texts: _Tally) -> Iterator[bytes]:
 def _frequent(counts: Counter[tuple[str, ...]]) -> set[str]:
     """Return the architectures that most of a library is compiled for.
 
-    Kernels for one architecture supplement the others and make them no rarer.
+    Containers for a single architecture are additional code and are not part of the
+    total.
     """
     by_name = Counter[str]()
     shared = 0
@@ -153,7 +154,7 @@ def _frequent(counts: Counter[tuple[str, ...]]) -> set[str]:
     }
     if of_most:
         return of_most
-    # A container for each architecture.
+    # The library has one container for each architecture.
     [(most_common, _)] = counts.most_common(1)
     total = counts.total()
     fair = {
@@ -165,7 +166,7 @@ def _frequent(counts: Counter[tuple[str, ...]]) -> set[str]:
 
 
 def read_containers(pieces: Iterable[bytes]) -> Iterator[FatbinCode]:
-    """Yield the code of each sound container of a library.
+    """Yield the code of each valid container of a library.
 
     Only headers are read, and invalid containers are ignored.
     """
@@ -180,7 +181,7 @@ def read_containers(pieces: Iterable[bytes]) -> Iterator[FatbinCode]:
 
 
 def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
-    """Return the code of a container; None if its entries do not fill it."""
+    """Return the code of a container, or None if its entries are invalid."""
     names = set()
     versions = set()
     while left > 0:
@@ -210,9 +211,9 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
 def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
     """Return the architectures of ``torch.cuda.get_arch_list()``, if found.
 
-    They are a string of names with blanks, up to a NUL. Any byte may precede it (torch
-    2.8.0 and 2.9.1). A single name counts only if there is no list, no other single
-    name, and no list in another form that ends with it.
+    They are a NUL-terminated string of names separated by spaces. Any byte may precede it
+    (torch 2.8.0 and 2.9.1). A single name counts only if there is no list, no other
+    single name, and no list with other separators that ends with it.
     """
     single_names = set()
     for text in _windows(pieces):
@@ -223,7 +224,7 @@ def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
                 return ordered(names)
             start = match.start()
             before = text[start - 1 : start]
-            # The end of a list in another form keeps its separator, so it is no name.
+            # Keep the separator of another list's last name, which is then rejected below.
             if before in _SEPARATORS:
                 flags = before + flags
             single_names.add(flags.decode())
@@ -246,7 +247,7 @@ def _windows(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def ordered(names: Iterable[str]) -> tuple[str, ...]:
-    """Return architectures, each once: machine code before PTX, older before newer."""
+    """Return unique architectures: machine code before PTX, oldest first."""
     return tuple(sorted(set(names), key=_order_key))
 
 
@@ -257,7 +258,7 @@ def _order_key(name: str) -> tuple[bool, int, str]:
 
 
 class _Stream:
-    """Stream of bytes that keeps one piece and a rest."""
+    """Byte stream that buffers one piece and the rest of the previous one."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
@@ -271,14 +272,14 @@ class _Stream:
             if start >= 0:
                 self._position = start + len(sign)
                 return True
-            # The piece may end with the beginning of the sign.
+            # The piece may end with a part of the sign.
             nearly_all = len(self._data) - len(sign) + 1
             self._position = max(self._position, nearly_all)
             if not self._read_more():
                 return False
 
     def take(self, count: int) -> bytes | None:
-        """Return the next bytes; None if fewer are left."""
+        """Return the next ``count`` bytes, or None if fewer remain."""
         while self._rest < count:
             if not self._read_more():
                 return None
@@ -287,7 +288,7 @@ class _Stream:
         return self._data[start : self._position]
 
     def skip(self, count: int) -> bool:
-        """Skip bytes; return whether that many were left."""
+        """Skip ``count`` bytes; return whether that many remained."""
         while self._rest < count:
             count -= self._rest
             self._position = len(self._data)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuinstall.wheels.ranges import Pieces
 
     Ask = Callable[..., Response]
-    """Sends a GET request and returns the streamed response.
+    """Send a GET request and return the streamed response.
 
     ``login`` is whether credentials for the host may be sent.
     """
@@ -30,13 +30,13 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class HttpRanges:
-    """File at a URL, whose size is requested at once.
+    """File at a URL. The constructor requests its size.
 
-    One redirect is followed, to the same host or one of ``hosts``, without credentials.
+    It follows one redirect, without credentials, to the same host or one of ``hosts``.
     ``patience`` limits the total time of all reads.
 
     Raises:
-        WheelError: The server sends no ranges, or wrong ones, or is too slow.
+        WheelError: The server sends no ranges or wrong ranges, or is too slow.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class HttpRanges:
                 raise WheelError("wrong-range", message)
             pace = Pace(self._patience)
             while start < end:
-                # Pieces of one size, so the bytes read of a wheel are the same each time.
+                # With pieces of a fixed size, bytes_read is reproducible.
                 piece = self._read(response, min(_PIECE, end - start), pace)
                 if not piece:
                     break
@@ -77,7 +77,7 @@ class HttpRanges:
                 _keep_open(response)
 
     def _open(self, start: int, end: int) -> Response:
-        """Return the response with a part, after a redirect."""
+        """Request a part, following a redirect."""
         response = self._send(start, end)
         while response.status_code in _REDIRECTS:
             response.close()
@@ -90,7 +90,7 @@ class HttpRanges:
         return response
 
     def _send(self, start: int, end: int) -> Response:
-        # A compressed response would not be a range of the file.
+        # The range of a compressed response would not be a range of the file.
         headers = {
             "Range": f"bytes={start}-{end - 1}",
             "Accept-Encoding": "identity",
@@ -102,7 +102,7 @@ class HttpRanges:
             )
         except TimeoutError:
             raise _too_slow() from None
-        # requests reads addresses of redirects even if it follows none.
+        # requests parses redirect URLs even if it does not follow them.
         except (OSError, ValueError) as error:
             raise self._interrupted() from error
 
@@ -112,7 +112,7 @@ class HttpRanges:
             here = urlsplit(self._url)
             there = urlsplit(urljoin(self._url, location))
             is_known = there.netloc in {here.netloc, *self._hosts}
-            # Without credentials, a redirect was already followed.
+            # If _login is False, a redirect has already been followed.
             is_allowed = is_known and there.scheme == here.scheme and self._login
         except ValueError:
             is_allowed = False
@@ -120,7 +120,7 @@ class HttpRanges:
             message = f"{_host(self._url)} redirects to another host"
             raise WheelError("foreign-redirect", message)
         self._url = there.geturl()
-        # The credentials are only for the first host.
+        # Never send credentials to the target of a redirect.
         self._login = False
 
     def _read(
@@ -129,7 +129,7 @@ class HttpRanges:
         most: int,
         pace: Pace,
     ) -> bytes:
-        """Return ``most`` bytes, or fewer at the end."""
+        """Return ``most`` bytes, or fewer at the end of the response."""
         from urllib3.exceptions import HTTPError
 
         data = bytearray()
@@ -191,13 +191,13 @@ def _rejection(
 
 
 def _version(response: Response) -> tuple[int, str | None]:
-    """Return the size and tag of the file, which change with its content."""
+    """Return the size and ETag of the file, to detect a change."""
     size = response.headers["Content-Range"].rpartition("/")[2]
     return int(size), response.headers.get("ETag")
 
 
 def _keep_open(response: Response) -> None:
-    """Reuse the connection of a complete response, known by its length."""
+    """Keep the connection for reuse if the response has a known length."""
     if "Content-Length" in response.headers:
         response.raw.drain_conn()
 

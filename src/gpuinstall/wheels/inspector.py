@@ -1,6 +1,6 @@
 """Inspection of wheels: read each one until it is certain whether it runs.
 
-The resolver asks in this order, and each answer is a value::
+The resolver calls it as follows, and each result is a value::
 
     if is_required_by_torch(wheel, requirements_of_torch):
         return None                                 # compatible, and never read
@@ -10,10 +10,11 @@ The resolver asks in this order, and each answer is a value::
     found.verdicts[build].warning                   # a Reason, or None
     found.adds                                      # packages to require as well
 
-``readings(build)`` are ``Reader.readings``: METADATA, then the certain facts of the
-libraries, then GPU code. ``deepest_for`` limits them: only requested packages and the
-core of programs are read. An older release counts only if ``missing_compiled_code``
-returns nothing. Of two files of one version, the first with ``runs_with`` is selected.
+``readings(build)`` is ``Reader.readings``: it yields METADATA, the tables of the
+libraries, and GPU code. ``deepest_for`` sets the depth: only requested packages and
+those in ``members.toml`` are read beyond METADATA. An older release is a candidate only
+if ``missing_compiled_code`` returns None. If a version has several files, the first for
+which ``runs_with`` is true is selected.
 """
 
 from __future__ import annotations
@@ -43,24 +44,23 @@ from gpuinstall.wheels.members import load_members
 
 
 class Context(NamedTuple):
-    """Environment of a wheel that is inspected."""
+    """Environment of an inspected wheel."""
 
     versions: Mapping[str, str] = {}
-    """The resolved packages of the environment, if they are known."""
+    """The resolved packages of the environment, if known."""
     builds: Collection[str] = ()
-    """The builds that matter; empty: every build.
+    """The relevant builds, or empty for every build.
 
-    A wheel that all of them reject is not read further.
+    A wheel that is incompatible with all of them is not read further.
     """
     linked: Collection[str] = ()
-    """The packages with libraries that wheels of the environment link to."""
+    """The packages whose libraries other wheels of the environment link to."""
 
 
 def is_required_by_torch(wheel: Wheel, required: Iterable[Requirement]) -> bool:
     """Return whether torch requires this version of a package.
 
-    It is compatible however it was requested: the rules for builds of torch include it.
-
+    Such a package needs no inspection, because the rules for builds of torch cover it.
     Args:
         wheel: A wheel of the package.
         required: The requirements of torch's METADATA.
@@ -78,10 +78,10 @@ def deepest_for(package: str, *, is_requested: bool) -> Depth:
 
 
 class Inspector(Value):
-    """Rules of inspection for the builds and GPUs of one resolution."""
+    """Inspection of wheels for the builds and GPUs of one resolution."""
 
     builds: Mapping[str, Build]
-    """The builds that can be selected, the best first."""
+    """The builds that can be selected, best first."""
     gpus: ServedGpus
     counts: Callable[[Requirement], bool]
     """Whether a requirement of METADATA applies to the target."""
@@ -99,7 +99,7 @@ class Inspector(Value):
             wheel: The wheel.
             readings: Yields the rows of the wheel for a build, each deeper than the
                 previous one.
-            context: The environment and the builds that matter.
+            context: The environment and the relevant builds.
             deepest: How much of the wheel may be read.
 
         Raises:
@@ -124,7 +124,7 @@ class Inspector(Value):
                 is_rejected = row.depth >= Depth.TABLES
                 is_rejected &= not found.runs_with(context.builds or self.builds)
                 is_rejected &= not may_have_own_runtime(row)
-                # A name alone is not certain: the wheel may have its own runtime.
+                # The CUDA in a name is not certain, because the wheel may have its own runtime.
                 is_open = row.depth < Depth.TABLES and may_have_own_runtime(row)
                 is_open &= any(map(found.rejects, self.builds))
                 is_deep = row.depth >= deepest and not is_open
@@ -138,7 +138,7 @@ class Inspector(Value):
         rows: Mapping[str, LearnedRow],
         context: Context,
     ) -> Compatibility:
-        """Return the compatibility of a wheel by its rows, one a build."""
+        """Return the compatibility of a wheel from its row for each build."""
         versions = context.versions
         of_gpus = {build: gpu_verdict(row, self.gpus) for build, row in rows.items()}
         verdicts = {}
@@ -169,7 +169,7 @@ class Inspector(Value):
         return replace(found, adds=undeclared, why_adds=why)
 
     def allowed(self, requirements: Iterable[Requirement]) -> frozenset[str]:
-        """Return the builds of torch that requirements of METADATA allow."""
+        """Return the builds of torch that METADATA requirements allow."""
         of_torch = [one for one in requirements if one.name == "torch"]
         return frozenset(
             version

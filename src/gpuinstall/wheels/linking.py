@@ -1,8 +1,8 @@
-"""Loading of the libraries of an environment, checked without loading any.
+"""Check, without loading them, that an environment's libraries can be loaded.
 
-A library is searched in its own paths, then among the libraries that torch loads first
-(``torch/lib`` and ``nvidia/*/lib``), then on the system. Symbols are compared if a
-library links to torch.
+A library is searched for in the paths of its user, then among the libraries that torch
+preloads (``torch/lib`` and ``nvidia/*/lib``), then on the system. If a library links to
+torch, its symbols are compared with torch's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ORIGIN = re.compile(r"\$ORIGIN|\$\{ORIGIN\}")
 _OF_PYTHON = re.compile(r"libpython3[\w.]*\.so[\w.]*")
 _FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CACHE = Path("/etc/ld.so.cache")
-# The last parts of the cache's paths; the table before them is binary.
+# The file names in the cache's paths. The table before the paths is binary.
 _CACHED = re.compile(rb"/([!-.0-~]+)\0")
 
 
@@ -38,11 +38,11 @@ class InstalledLibrary(NamedTuple):
     """A library of an environment."""
 
     path: str
-    """Its path from the folder of packages."""
+    """Its path relative to site-packages."""
     package: str
     elf: Elf
     opened: tuple[str, ...] = ()
-    """The libraries that it opens by name and requires."""
+    """The required libraries that it opens by name."""
 
     @property
     def folder(self) -> str:
@@ -56,16 +56,16 @@ class InstalledLibrary(NamedTuple):
 
 
 class LinkFault(Rejection[InstalledLibrary], Value):
-    """A library that cannot be loaded as it is."""
+    """Reason why a library cannot be loaded."""
 
     name: str
     """The missing or conflicting library or symbol."""
     provider: str | None = None
-    """The package with the missing library, if known."""
+    """The package that provides the missing library, if known."""
 
 
 class LinkEnvironment(Value):
-    """Libraries that the loader finds in an environment and on its system."""
+    """Libraries that the loader finds in an environment and on the system."""
 
     libraries: Sequence[InstalledLibrary]
     system: Collection[str]
@@ -83,7 +83,7 @@ class LinkEnvironment(Value):
 
     @cached_property
     def torch_cuda(self) -> int | None:
-        """The CUDA major of torch, if its libraries name one."""
+        """The CUDA major that torch's libraries are linked to, if any."""
         needs = set[str]()
         for library in self.libraries:
             if library.package == "torch":
@@ -111,7 +111,7 @@ class LinkEnvironment(Value):
         return names
 
     def provides(self, name: str, library: InstalledLibrary) -> bool:
-        """Return whether the loader finds a library for another."""
+        """Return whether the loader finds a library that ``library`` needs."""
         if name in self.places or name in self.system:
             return True
         for path in library.elf.paths:
@@ -125,7 +125,7 @@ def link_faults(
     libraries: Sequence[InstalledLibrary],
     system: Collection[str],
 ) -> list[LinkFault]:
-    """Return why libraries of an environment cannot be loaded, in order.
+    """Return the reasons why libraries cannot be loaded, in their order.
 
     Args:
         libraries: The native libraries of the environment.
@@ -148,7 +148,7 @@ def _provider(
     library: InstalledLibrary,
     environment: LinkEnvironment,
 ) -> str | None:
-    """Return the package with a missing library, if known."""
+    """Return the package that provides a missing library, if known."""
     shared = load_libraries()
     row = shared.row(name)
     likely = environment.torch_cuda or shared.cuda(name)
@@ -176,9 +176,9 @@ def _required_names(
     library: InstalledLibrary,
     environment: LinkEnvironment,
 ) -> tuple[str, ...]:
-    """Return the libraries that a library requires."""
+    """Return the libraries that must exist for a library to load."""
     own = posixpath.basename(library.path)
-    # Wheels contain libraries that nothing loads: torch 2.15.0 has a libgfortran without its libquadmath.
+    # Wheels contain unused libraries: torch 2.15.0 has libgfortran but not the libquadmath that it needs.
     if own not in environment.requested_names and _VERSIONED.search(own):
         return library.opened
     # A plugin is loaded on demand.
@@ -191,7 +191,7 @@ def _other_cuda(
     library: InstalledLibrary,
     environment: LinkEnvironment,
 ) -> Iterator[str]:
-    """Yield a CUDA major of a library that is not torch's."""
+    """Yield each CUDA major of a library that differs from torch's."""
     torch_cuda = environment.torch_cuda
     if torch_cuda is None:
         return
@@ -203,7 +203,7 @@ def _missing_symbols(
     library: InstalledLibrary,
     environment: LinkEnvironment,
 ) -> Iterator[str]:
-    """Yield the first missing symbol of torch."""
+    """Yield the first symbol that torch lacks."""
     if library.package == "torch" or not is_linked_to_torch(library.elf):
         return
     missing = torch_names(library.elf.undefined())
@@ -224,11 +224,11 @@ _RULES = (
     ("other-cuda", "is built with CUDA {}", _other_cuda),
     ("missing-symbol", "uses {}, which this torch does not have", _missing_symbols),
 )
-"""The rules, each with its code and its message."""
+"""The code, message, and function of each rule."""
 
 
 def read_libraries(site: Path) -> list[InstalledLibrary]:
-    """Return the readable native libraries in a folder of packages."""
+    """Return the readable native libraries in site-packages."""
     libraries = []
     for path, package in sorted(_native_files(site)):
         with (
@@ -247,13 +247,13 @@ def read_libraries(site: Path) -> list[InstalledLibrary]:
 
 
 def _native_files(site: Path) -> Iterator[tuple[str, str]]:
-    """Yield the recorded native files of packages, each with its package."""
+    """Yield the native files in RECORD, each with its package."""
     for record in site.glob("*.dist-info/RECORD"):
         name = record.parent.name.partition("-")[0]
         package = name.replace("_", "-").lower()
         with suppress(OSError):
             for line in record.read_text("utf-8", "replace").splitlines():
-                # torch has 12,000 lines.
+                # Check this first: torch's RECORD has 12,000 lines.
                 if ".so" not in line:
                     continue
                 path = line.partition(",")[0]
@@ -267,16 +267,16 @@ def _opened_by_name(
     path: str,
     package: str,
 ) -> set[str]:
-    """Return the libraries that a file opens and its package must have.
+    """Return the required libraries that a file opens by name.
 
     Args:
         data: The bytes of the file.
-        path: Its path from the folder of packages.
+        path: Its path relative to site-packages.
         package: The package that recorded it.
     """
     members = load_members()
     must_open = members.must_open.get(package)
-    # A name in a string may never be opened, unless a table states that it is.
+    # A library named in a string may never be opened. Only members.toml is certain.
     if must_open is None or not members.answering(package, [path]):
         return set()
     opened = load_libraries().opened_by(data)
@@ -284,7 +284,7 @@ def _opened_by_name(
 
 
 def system_libraries() -> set[str]:
-    """Return the libraries of the loader's cache and system folders."""
+    """Return the libraries in the loader's cache and in system folders."""
     names = set()
     with suppress(OSError):
         for name in _CACHED.findall(_CACHE.read_bytes()):

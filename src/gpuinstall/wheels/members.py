@@ -1,4 +1,4 @@
-"""Table of packages: deciding libraries, stated CUDA, and known conflicts."""
+"""Table of packages with deciding libraries, stated CUDA, and conflicts."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ _Specifiers = Annotated[SpecifierSet, partial(SpecifierSet, prereleases=True)]
 
 
 class Member(NamedTuple):
-    """Packages, with the library that decides for them."""
+    """Packages with the library that determines their compatibility."""
 
     package: _Whole
     member: _Whole
 
 
 class OptionalPart(NamedTuple):
-    """Optional part of packages."""
+    """Optional library of packages."""
 
     part: Annotated[_Pattern, _any_case]
 
 
 class Statement(NamedTuple):
-    """CUDA of a package, which its files do not show."""
+    """CUDA of a package that cannot be read from its files."""
 
     since: Mapping[str, int]
-    """Its major, by the first version that it applies to, the newest first."""
+    """The CUDA major by the first version that it applies to, newest first."""
     libraries: Annotated[_Pattern, _sonames] | None = None
-    """The libraries that it opens by name and requires."""
+    """The required libraries that it opens by name."""
 
 
 class Family(NamedTuple):
-    """Versions of packages whose code starts at a compute capability."""
+    """Versions of packages that require a minimum compute capability."""
 
     package: _Whole
     lowest: str
@@ -77,7 +77,7 @@ class Clash(NamedTuple):
 
 
 class Members(Value):
-    """Shipped table. Except in ``optional``, patterns match whole names."""
+    """Shipped table. Patterns match whole names, except in ``optional``."""
 
     members: tuple[Member, ...]
     optional: tuple[OptionalPart, ...]
@@ -86,24 +86,24 @@ class Members(Value):
     with_torch: _Whole
     """The packages that belong to a build of torch."""
     compiled_with: _Whole
-    """A package that requires one of these may have GPU code."""
+    """The requirements that indicate a package with GPU code."""
     works_on_cpu: _Whole
     """The packages that run on the CPU if their GPU library does not load."""
     for_cpu_alone: _Whole
     """The packages without GPU code."""
     stated: Mapping[str, Statement]
-    """By package."""
+    """The stated CUDA by package."""
     pairs: tuple[Clash, ...]
     families: tuple[Family, ...]
 
     @property
     def must_open(self) -> Mapping[str, _Pattern]:
-        """The libraries that packages open by name and require."""
+        """The required libraries that packages open by name."""
         rows = self.stated.items()
         return {package: row.libraries for package, row in rows if row.libraries}
 
     def clashes(self, versions: Mapping[str, str]) -> Iterator[str]:
-        """Yield the conflicts of packages that no METADATA declares."""
+        """Yield the conflicts of packages that METADATA does not declare."""
         for pair in self.pairs:
             for name, version in versions.items():
                 match = pair.package.fullmatch(name)
@@ -124,14 +124,14 @@ class Members(Value):
         return None
 
     def lowest_chip(self, package: str, version: Version) -> str | None:
-        """Return the compute capability that a version requires."""
+        """Return the minimum compute capability of a version, if known."""
         for row in self.families:
             if row.package.fullmatch(package) and version in row.versions:
                 return row.lowest
         return None
 
     def names(self, package: str) -> bool:
-        """Return whether a row names the deciding library of a package."""
+        """Return whether the table has a deciding library for a package."""
         return bool(self._libraries_of(package))
 
     def has_runtimes_apart(self, package: str) -> bool:
@@ -140,11 +140,14 @@ class Members(Value):
         return any("cuda" in library.groupindex for library in libraries)
 
     def is_spare(self, package: str, library: str) -> bool:
-        """Return whether a library is optional, or for another CUDA."""
+        """Return whether a library is optional or for a different CUDA."""
         return self.has_runtimes_apart(package) or self.is_optional(package, library)
 
     def is_optional(self, package: str, library: str) -> bool:
-        """Return whether a library is an optional part, not the named one."""
+        """Return whether a library is an optional part of a package.
+
+        A package that is itself named like an optional part has none.
+        """
         return self._is_part(library) and not self._is_part(package.replace("-", "_"))
 
     def _is_part(self, name: str) -> bool:

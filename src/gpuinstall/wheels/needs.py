@@ -38,18 +38,18 @@ TorchKind = Literal["stable", "ordinary", "none", "unknown"]
 _NUMBER = re.compile(r"\d+")
 _NATIVE = re.compile(r"[\w./+-]{1,250}\.(so(\.[\w.]+)?|pyd|dll)", re.ASCII)
 _BEGINNING = 256 << 10
-"""Packed bytes that contain the tables of all unpatched libraries."""
+"""Compressed bytes that contain the tables of all unpatched libraries."""
 _SMALL = 10 << 20
-"""If the beginning shows nothing, smaller files (packed) are read whole."""
+"""Compressed size up to which a file without early tables is read whole."""
 _SMALL_INFLATED = 48 << 20
 _LARGE = 40 << 20
-"""Packed bytes of larger files with tables at their end.
+"""Compressed bytes to read of larger files with tables at their end.
 
-patchelf moves them (torch-projectors 0.13.1, 12 MB).
+patchelf moves the tables there (torch-projectors 0.13.1, 12 MB).
 """
 _LARGE_INFLATED = 512 << 20
 _MOST_LIBRARIES = 32
-"""The number of libraries that are read, the largest first."""
+"""The maximum number of libraries to read, largest first."""
 _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
 """The hash in the name of a library that auditwheel bundles."""
 
@@ -59,11 +59,11 @@ _LABEL_CUDA = re.compile(r"(?<![a-z])cu(?:da)?(1[0-9])(?:\.?\d)?(?!\d)", re.ASCI
 
 _OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so")
 _OLDER_STRING = re.compile(rb"Ss(?![a-z])")
-"""std::string before C++11 in a mangled name (Itanium C++ ABI, 5.1.10)."""
+"""Pre-C++11 std::string in a mangled name (Itanium C++ ABI, 5.1.10)."""
 _OF_WINDOWS = re.compile(r"(?:cudart|cublas|cublasLt|nvrtc)64_(1\d)")
-"""cudart64_110, cudart64_12, nvrtc64_130_0: measured in wheels for Windows."""
+"""As in cudart64_110, cudart64_12, and nvrtc64_130_0 in Windows wheels."""
 _RUNTIME_OF_WINDOWS = re.compile(rb"(?:cudart|cublas|cublasLt)64_\d{2,3}\.dll")
-"""The names in the table of imports, before the GPU code, or in strings."""
+"""The names in the import table (before the GPU code) or in strings."""
 
 
 class SharedLibrary(NamedTuple):
@@ -71,12 +71,12 @@ class SharedLibrary(NamedTuple):
 
     package: str
     cuda: int | None = None
-    """CUDA's major minus the library's; None if unrelated."""
+    """The CUDA major minus the library's major; None if unrelated."""
     plain_from: int = 1000
-    """The CUDA major from which the package's name carries none."""
+    """The first CUDA major that the package's name omits."""
 
     def package_for(self, cuda: int | None) -> str | None:
-        """Return its package for a CUDA, if known."""
+        """Return its package for a CUDA major, if known."""
         if "{cuda}" not in self.package:
             return self.package
         if cuda is None:
@@ -96,7 +96,10 @@ class SharedLibraries(NamedTuple):
     opened: re.Pattern[bytes]
 
     def row(self, library: str) -> SharedLibrary | None:
-        """Return the row of ``libcudart.so.12``, or of its bundled copy."""
+        """Return the row of a library such as ``libcudart.so.12``.
+
+        A copy that auditwheel bundled has a hash in its name and the same row.
+        """
         stem = _HASHED.sub("", library).partition(".so")[0]
         if stem in self.rows:
             return self.rows[stem]
@@ -117,7 +120,7 @@ class SharedLibraries(NamedTuple):
         windows = _OF_WINDOWS.match(library)
         if windows:
             return int(windows[1])
-        # CUDA 10 and 11 have one of this name both.
+        # CUDA 10 and 11 both have a library with this name.
         if library == "libcufft.so.10":
             return None
         row = self.row(library)
@@ -132,7 +135,7 @@ class SharedLibraries(NamedTuple):
         return {major for major in majors if major is not None}
 
     def opened_by(self, data: bytes | mmap) -> set[str]:
-        """Return the libraries in the strings of a file."""
+        """Return the libraries that the strings of a file mention."""
         names = self.opened.findall(data)
         names += _RUNTIME_OF_WINDOWS.findall(data)
         return {name.decode() for name in names}
@@ -149,7 +152,7 @@ def load_libraries() -> SharedLibraries:
     for row in table["libraries"]:
         rows[row["name"]] = read_object(SharedLibrary, row)
     names = "|".join(sorted(rows, key=len, reverse=True)).encode()
-    # A common first byte makes the search ten times as fast.
+    # Starting every alternative with the same byte makes the search ten times as fast.
     opened = rb"\0((?:%b)(?:_[a-z_]+)?\.so\.\d[\d.]{0,15})(?=\0)" % names
     return SharedLibraries(
         rows,
@@ -161,19 +164,19 @@ def load_libraries() -> SharedLibraries:
 
 
 class TorchNeeds(Value):
-    """Releases of torch that load the code of a wheel."""
+    """Releases of torch that can load the code of a wheel."""
 
     kind: Annotated[TorchKind, one_of("stable", "ordinary", "none", "unknown")] = "none"
     """``unknown``: a library was not read."""
     oldest: str | None = None
-    """The oldest release that loads ``stable`` code, if in the table."""
+    """The oldest known release that loads ``stable`` code."""
     fits: tuple[str, ...] = ()
-    """The ``judged`` minor releases that load ``ordinary`` code."""
+    """The minor releases in ``judged`` that load ``ordinary`` code."""
     judged: tuple[str, ...] = ()
     is_older_abi: bool = False
-    """Whether its names have strings of C++ before C++11."""
+    """Whether its symbols use the pre-C++11 ABI."""
     is_part: bool = False
-    """Whether an unread library of ``ordinary`` code may use more names."""
+    """Whether an unread library may use more symbols of ``ordinary`` code."""
 
     @property
     def is_linked(self) -> bool:
@@ -182,12 +185,12 @@ class TorchNeeds(Value):
 
     @property
     def is_known(self) -> bool:
-        """Whether reading more of the file changes nothing."""
+        """Whether reading more of the file cannot change the result."""
         return self.kind != "unknown" and not self.is_part
 
     @property
     def torches(self) -> str:
-        """The releases of torch, for messages."""
+        """The compatible releases of torch, for messages."""
         if self.kind == "stable" and self.oldest:
             return f"torch {self.oldest} and newer"
         if not self.fits:
@@ -199,7 +202,7 @@ class TorchNeeds(Value):
         return f"torch {first}{to_last}{abi}"
 
     def verdict(self, minor: str) -> bool | None:
-        """Return whether a minor release loads the code, if known."""
+        """Return whether a minor release of torch loads the code, if known."""
         if self.kind == "none":
             return True
         if self.kind == "stable" and self.oldest:
@@ -215,24 +218,24 @@ class Needs(Value):
     """Needs of the native code of a wheel."""
 
     libraries: tuple[str, ...] = ()
-    """The linked libraries that neither the wheel nor every Linux has."""
+    """The linked libraries that neither the wheel nor every Linux contains."""
     opened: frozenset[str] = frozenset()
-    """The libraries that a string names."""
+    """The libraries that strings mention."""
     cudas: frozenset[int] = frozenset()
     """The CUDA majors of the linked libraries."""
     linked: str | None = None
     """The largest library that links to CUDA."""
     glibc: str | None = None
-    """The highest version of its symbols."""
+    """The highest glibc version of its symbols."""
     torch: TorchNeeds = TorchNeeds()
     has_runtime: bool = False
-    """Whether CUDA's runtime is linked into a library."""
+    """Whether the CUDA runtime is statically linked into a library."""
     paths: frozenset[str] = frozenset()
     """The deciding libraries of the wheel."""
 
     @property
     def is_for_gpus(self) -> bool:
-        """Whether it links to torch or CUDA."""
+        """Whether the code links to torch or CUDA."""
         return self.torch.is_linked or self.has_runtime or bool(self.cudas)
 
 
@@ -244,10 +247,10 @@ def own_cudas(
     """Return the CUDA majors that a wheel was built with; empty if unknown.
 
     Args:
-        needs: Its linked libraries count first.
-        opened: The libraries that its strings name. They count only on Windows, where
-            nothing else names the runtime.
-        of_ptx: The majors of its PTX.
+        needs: The needs of its code. The linked libraries have priority.
+        opened: The libraries that its strings mention. They are used only for Windows,
+            where nothing else identifies the runtime.
+        of_ptx: The CUDA majors of its PTX.
     """
     windows = [library for library in opened if library.endswith(".dll")]
     majors = needs.cudas or load_libraries().cuda_majors(windows) or of_ptx
@@ -255,20 +258,20 @@ def own_cudas(
 
 
 def cuda_of_isa(isa: int) -> int:
-    """Return the CUDA major whose compiler writes a major ISA version of PTX.
+    """Return the CUDA major whose compiler writes a major PTX ISA version.
 
-    11 writes ISA 7, 12 writes 8, and 13 writes 9. NVIDIA, PTX ISA, release notes, table
-    of versions (2026-11-20).
+    CUDA 11 writes ISA 7, 12 writes 8, and 13 writes 9. NVIDIA, PTX ISA, release notes,
+    table of versions (2026-11-20).
     """
     return min(max(isa, 6) + 4, 13)
 
 
 def pinned_cuda(requirements: Iterable[Requirement], platform: str) -> int | None:
-    """Return the one CUDA major of required libraries, if any.
+    """Return the only CUDA major of required NVIDIA packages, if any.
 
     Args:
         requirements: The requirements.
-        platform: The platform of the requirements that count: ``linux-x86_64``.
+        platform: The platform for their markers, such as ``linux-x86_64``.
     """
     os, _, arch = platform.partition("-")
     environment = marker_environment(os, arch, python_version())
@@ -281,19 +284,19 @@ def pinned_cuda(requirements: Iterable[Requirement], platform: str) -> int | Non
 
 
 def name_cuda(package: str) -> int | None:
-    """Return the CUDA major in a package's name, ``cupy-cuda13x``, if any."""
+    """Return the CUDA major in a name such as ``cupy-cuda13x``, if any."""
     name = _NAME_CUDA.search(package)
     return int(name[1]) if name else None
 
 
 def label_cuda(label: str | None) -> int | None:
-    """Return the CUDA major in a label, ``cu128`` or ``pt29cu13``, if any."""
+    """Return the CUDA major in a label such as ``cu128`` or ``pt29cu13``."""
     found = set(_LABEL_CUDA.findall(label or ""))
     return int(found.pop()) if len(found) == 1 else None
 
 
 def declared_cuda(package: str, version: Version, label: str | None) -> int | None:
-    """Return the CUDA major that a vendor, a name, or a label states, if any.
+    """Return the CUDA major that a vendor, name, or label states, if any.
 
     Args:
         package: The normalized name.
@@ -308,7 +311,7 @@ def declared_cuda(package: str, version: Version, label: str | None) -> int | No
 
 
 def name_for_cuda(package: str, major: int) -> str | None:
-    """Return the name of a package for another CUDA, if it contains one."""
+    """Replace the CUDA major in a package's name; None if it has none."""
     name = _NAME_CUDA.search(package)
     if name is None:
         return None
@@ -316,7 +319,7 @@ def name_for_cuda(package: str, major: int) -> str | None:
 
 
 class Tables:
-    """The dynamic tables of the libraries of a wheel, each read once."""
+    """Cached dynamic tables of the libraries in a wheel."""
 
     def __init__(self, wheel: WheelReader) -> None:
         self.wheel = wheel
@@ -324,13 +327,14 @@ class Tables:
         self._large = _LARGE
 
     def read(self, path: str, *, whole: bool) -> tuple[Elf | None, set[str]]:
-        """Return the tables of a library, and the libraries in its strings.
+        """Return a library's tables and the libraries in its strings.
 
-        Its beginning is read, or all of a small one if that shows nothing.
+        Only its beginning is read. A small library is read whole if its beginning has no
+        tables.
 
         Args:
             path: Its path in the wheel.
-            whole: Whether a large library may be read whole too.
+            whole: Whether to read a large library whole, too.
         """
         member = self.wheel.members[path]
         size = member.compress_size
@@ -344,7 +348,7 @@ class Tables:
         if whole and size <= self._large and member.file_size <= _LARGE_INFLATED:
             may_read = True
         if elf is None and may_read:
-            # Without space on the disk, it remains unread.
+            # If the disk is full, the library remains unread.
             with suppress(OSError):
                 data = self.wheel.whole(path)
                 elf = read_elf(data, whole=True)
@@ -362,14 +366,14 @@ def read_needs(
     to_the_end: bool = False,
     is_all: bool = True,
 ) -> Needs:
-    """Return the needs of libraries, with the bundled ones that they load.
+    """Return the needs of libraries and of bundled ones that they load.
 
     Args:
         tables: The tables of the wheel.
-        libraries: Their paths in it.
-        is_all: Whether no library that decides is left out.
-        to_the_end: Whether large libraries are read whole if their beginning shows
-            nothing.
+        libraries: The paths of the libraries in the wheel.
+        to_the_end: Whether to read large libraries whole if their beginning has no
+            tables.
+        is_all: Whether ``libraries`` contains all deciding libraries.
 
     Raises:
         WheelError: The wheel is malformed.
@@ -379,7 +383,7 @@ def read_needs(
     native = filter(_NATIVE.fullmatch, wheel.members)
     by_name = {basename(path): path for path in native}
     waiting = sorted(libraries, key=lambda path: (-wheel.members[path].file_size, path))
-    # None is a library that was not read, or shows nothing.
+    # The value is None for a library that was not read or has no valid tables.
     elves = dict[str, Elf | None].fromkeys(waiting)
     opened = set[str]()
     for number, path in enumerate(waiting):
@@ -392,14 +396,14 @@ def read_needs(
             library = by_name.get(need)
             if library and library not in elves:
                 elves[library] = None
-                # It is read in its turn.
+                # The outer loop also reads this library.
                 waiting.append(library)
     read = {path: elf for path, elf in elves.items() if elf}
     needs = set[str]().union(*(elf.needs for elf in read.values()))
     own_names = set[str]()
     linked = None
     for path, elf in read.items():
-        # The strings of a beginning include its own name.
+        # If only its beginning was read, the needs include the library's own name.
         if not elf.whole:
             own = f"{basename(path).partition('.so')[0]}.so"
             own_names.update(need for need in elf.needs if need.startswith(own))
@@ -422,10 +426,11 @@ def read_needs(
 
 
 def _has_runtime(elf: Elf) -> bool:
-    """Return whether CUDA's runtime is linked in: it uses two rare functions.
+    """Return whether the CUDA runtime is statically linked.
 
-    Of 1,297 libraries in 454 wheels, 184 of the 188 with GPU code and no libcudart use
-    both. Without code, only libcudart and parts of CUDA programs do.
+    The runtime uses two rare functions. In a sample of 1,297 libraries in 454 wheels, 184
+    of the 188 libraries with GPU code and without libcudart use both. Of the libraries
+    without GPU code, only libcudart and parts of CUDA programs do.
     """
     return b"\0nftw\0" in elf.strings and b"\0mkfifo\0" in elf.strings
 
@@ -434,9 +439,9 @@ def from_outside(
     libraries: Iterable[str],
     wheel: WheelReader,
 ) -> tuple[str, ...]:
-    """Return the libraries that neither a wheel nor every Linux has."""
+    """Return the libraries that neither a wheel nor every Linux contains."""
     of_the_system = load_libraries().of_the_system
-    # Libraries are loaded by their SONAME: libcudart.so.11.0 of libcudart.so.11.8.89.
+    # A library is loaded by its SONAME: libcudart.so.11.8.89 as libcudart.so.11.0.
     own = {_stem_and_major(path) for path in wheel.members}
     own |= {(stem, "") for stem, _ in own}
     outside = []
@@ -458,7 +463,7 @@ def _torch_needs(
     *,
     is_whole: bool,
 ) -> TorchNeeds:
-    """Return the releases of torch that load libraries.
+    """Return the releases of torch that can load libraries.
 
     Args:
         libraries: The libraries, by path.
@@ -470,7 +475,7 @@ def _torch_needs(
     if names:
         names = names.difference(*(elf.defined() for elf in elves))
     ordinary = ordinary_names(names)
-    # The table of exports is for x86-64. Stable names are the same everywhere.
+    # The table of exports is for x86-64. Stable names are the same on every processor.
     if ordinary and any(elf.machine != X86_64 for elf in elves):
         return TorchNeeds("ordinary")
     if not ordinary and not is_whole:
@@ -485,7 +490,7 @@ def _torch_needs(
     fits = _fitting(libraries, names, exports)
     linked = [elf for elf in elves if is_linked_to_torch(elf)]
     if not fits and len(linked) > 1:
-        # Each may be for another torch.
+        # Each library may be for a different torch.
         return TorchNeeds("unknown")
     is_older_abi = any(map(_OLDER_STRING.search, ordinary))
     return TorchNeeds(
@@ -502,10 +507,10 @@ def _fitting(
     names: set[bytes],
     exports: Exports,
 ) -> tuple[str, ...]:
-    """Return the minor releases that have the names of every library.
+    """Return the minor releases that export the symbols of every library.
 
-    Libraries whose paths differ only in numbers are for one torch each, ``pg_2_12_0``
-    and ``pg_2_13_0``: one of them is loaded.
+    Of libraries whose paths differ only in numbers, such as ``pg_2_12_0`` and
+    ``pg_2_13_0``, only one is loaded. Each is for one torch.
     """
     by_stem = defaultdict[str, set[str]](set)
     for path, elf in libraries.items():
@@ -516,7 +521,7 @@ def _fitting(
 
 
 def comes_apart(library: str) -> bool:
-    """Return whether a library is of neither torch nor the driver."""
+    """Return whether a library belongs to neither torch nor the driver."""
     libraries = load_libraries()
     row = libraries.row(library)
     if row:
@@ -527,9 +532,9 @@ def comes_apart(library: str) -> bool:
 
 
 def is_of_a_package(library: str) -> bool:
-    """Return whether only another package can have a library.
+    """Return whether only another package can provide a library.
 
-    System libraries have a version in their names.
+    The names of system libraries contain a version.
     """
     return library.endswith(".so") and comes_apart(library)
 
@@ -540,11 +545,11 @@ def is_linked_to_torch(elf: Elf) -> bool:
 
 
 def _oldest(exports: Exports, names: set[bytes]) -> str | None:
-    """Return the oldest minor release with all stable names since, if any."""
+    """Return the oldest minor release with all stable names, if any."""
     oldest = None
     fitting = exports.fitting(names)
     for minor in reversed(exports.minors):
-        # The interface only grows: older releases lack the name too.
+        # The interface only grows, so older releases lack the name, too.
         if minor not in fitting or numbers(minor) < numbers(FIRST_STABLE):
             break
         oldest = minor

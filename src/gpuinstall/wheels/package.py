@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 _LIBRARY = re.compile(r"[\w./+-]{1,250}\.(so(\.\d+)*|dll|pyd)", re.ASCII)
 _CUDA_IN_NAME = re.compile(r"-(gpu|cu(da)?\d*x?)(?=-|$)", re.ASCII)
-"""The suffix of a package's name that its module does not have."""
+"""A part of a package's name that the name of its module omits."""
 _DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")
-"""Folders whose files are installed with the others."""
+"""Folders whose contents are installed into site-packages."""
 _BUNDLED = ".libs/"
-"""The folder of libraries that auditwheel bundles."""
+"""Part of the name of the folder with libraries bundled by auditwheel."""
 _RUNTIME = re.compile(r"(^|/)(lib)?cudart[\w.-]*\.(so|dll)", re.ASCII)
 _CUDA_FOLDER = re.compile(r"(?:^|/)cu(?:da)?[-_]?(1[1-9])(?:\.?\d)?/", re.ASCII)
 _CODE_ALONE = (".fatbin", ".ptx")
 _TRIED = 4
-"""The number of libraries that are read in part, the largest first."""
+"""The number of libraries to read in part, largest first."""
 _LITTLE = 16 << 20
-"""Inflated bytes of the others that are read too, as in torchcodec."""
+"""Inflated size up to which other libraries are read, too (torchcodec)."""
 
 
 class LibraryCode(NamedTuple):
@@ -54,33 +54,33 @@ class WheelFacts(Value):
     """GPU code and needs of a wheel, for the rules."""
 
     codes: tuple[LibraryCode, ...] = ()
-    """The largest library first; torch lists its own. Empty if unknown."""
+    """The code by library, largest first; empty if unknown."""
     is_whole: bool = True
     """Whether all deciding code was read."""
     cudas: tuple[int, ...] = ()
-    """The CUDA majors that its code is built with, if it shows any."""
+    """The CUDA majors that its code is built with; empty if unknown."""
     has_runtime: bool = False
-    """Whether it bundles or links in a CUDA runtime."""
+    """Whether it bundles or statically links a CUDA runtime."""
     linked: str | None = None
     """The largest library that links to CUDA."""
     needs: tuple[str, ...] = ()
     """The linked libraries that the wheel does not contain."""
     opens: tuple[str, ...] = ()
-    """The libraries that only a string names."""
+    """The libraries that only its strings mention."""
     glibc: str | None = None
-    """The oldest glibc that its symbols, or the tags of torch, allow."""
+    """The minimum glibc, from its symbols or from the tags of torch."""
     torch: TorchNeeds = TorchNeeds("unknown")
-    """The releases of torch that load its code."""
+    """The releases of torch that can load its code."""
 
 
 CODE_LIMIT = 64 << 20
-"""The bytes of GPU code that are read of one wheel."""
+"""The maximum number of bytes of GPU code to read from one wheel."""
 
 
 class PackageReader:
-    """Wheel that is read in one pass: tables, a part of its code, all code.
+    """Reader of one wheel: tables, then a part of its code, then all code.
 
-    Each step continues at the end of the previous one.
+    Each step continues where the previous one stopped.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class PackageReader:
         if not self._code:
             self._wheel.allow(CODE_LIMIT)
         for name in libraries:
-            # A library that was kept for its tables is not downloaded again.
+            # A library that was cached for its tables is not downloaded again.
             if name not in self._code or (whole and self._wheel.keeps(name)):
                 self._code[name] = _LibraryReader(self._wheel, name)
             self._code[name].read(whole=whole)
@@ -148,7 +148,7 @@ class PackageReader:
         return sorted(libraries, key=lambda name: (-sizes[name].file_size, name))
 
     def _libraries_with_code(self, needs: Needs, *, whole: bool) -> Collection[str]:
-        """Return the files of the wheel whose GPU code decides."""
+        """Return the files whose GPU code determines compatibility."""
         if self._is_per_cuda:
             return self._deciding
         if not (needs.is_for_gpus or self._has_runtime or self._may_have_code):
@@ -156,7 +156,7 @@ class PackageReader:
         if self._answering:
             return self._answering[:1]
         members = self._wheel.members
-        # Some have no library, but files with code (cpm-kernels 1.0.11).
+        # Some packages have no library but files with GPU code (cpm-kernels 1.0.11).
         own = {*self._deciding} or {
             name for name in members if name.endswith(_CODE_ALONE)
         }
@@ -164,7 +164,7 @@ class PackageReader:
         shared = load_libraries()
         own.update(name for name in needs.paths if not shared.row(basename(name)))
         if whole:
-            # An optional part may show that a GPU is supported, never the contrary.
+            # An optional part may show that a GPU is supported, but not that it is unsupported.
             modules = {*map(_module, self._deciding)}
             for name in filter(_LIBRARY.fullmatch, members):
                 if _BUNDLED not in name and _module(name) in modules:
@@ -178,10 +178,10 @@ class PackageReader:
         wheel = self._wheel
         read = [self._code[name] for name in libraries]
         opens = needs.opened.union(*(one.opens for one in read))
-        # A library that auditwheel renamed still has its old name among its strings.
+        # A library that auditwheel renamed still has its old name in its strings.
         opened = from_outside(opens, wheel)
         opened = tuple(sorted({*opened}.difference(needs.libraries)))
-        # PTX counts only if all libraries agree.
+        # The CUDA of PTX is used only if all libraries were read.
         of_ptx = {cuda_of_isa(one.code.isa) for one in read if has_all and one.code.isa}
         cudas = _cudas_of_folders(wheel.members) or own_cudas(needs, opened, of_ptx)
         return WheelFacts(
@@ -202,7 +202,7 @@ class PackageReader:
 
 
 class _LibraryReader:
-    """The GPU code of one library, read on with each call."""
+    """Incremental reader of one library's GPU code and strings."""
 
     def __init__(self, wheel: WheelReader, name: str) -> None:
         self.name = name
@@ -213,25 +213,25 @@ class _LibraryReader:
         self._fatbins = Fatbins(self._watched())
 
     def read(self, *, whole: bool) -> None:
-        """Read on: to the end, or until the beginning shows enough."""
+        """Continue to the end, or until most architectures are known."""
         code = self._fatbins.read_all() if whole else self._fatbins.read_part()
         self.code = code._replace(is_whole=code.is_whole and self._left == 0)
 
     def _watched(self) -> Iterator[bytes]:
-        """Yield the library up to the limit, and note its strings."""
+        """Yield the bytes up to the limit, and collect the strings."""
         try:
             for piece in self._pieces:
                 self._left -= len(piece)
                 self.opens.update(load_libraries().opened_by(piece))
                 yield piece
         except WheelError as error:
-            # The part that was read counts. It is the same each time.
+            # Use the part read so far, which is the same in every run.
             if error.code != "wheel-too-large":
                 raise
 
 
 def _cudas_of_folders(names: Iterable[str]) -> tuple[int, ...]:
-    """Return the CUDA majors of folders, if there are several."""
+    """Return the CUDA majors in folder names, if there are several."""
     majors = set[int]()
     for name in filter(_LIBRARY.fullmatch, names):
         majors.update(map(int, _CUDA_FOLDER.findall(name)))
@@ -244,8 +244,8 @@ def deciding_libraries(
 ) -> list[str]:
     """Return the libraries that decide whether a package runs.
 
-    The module with the name of the package decides, or else all libraries that are not
-    bundled. Optional parts never decide.
+    These are the libraries of the module with the package's name. If there are none, they
+    are all libraries that are not bundled. Optional parts are excluded.
 
     Args:
         package: The normalized name.
@@ -260,7 +260,7 @@ def deciding_libraries(
         for name in libraries
         if _BUNDLED not in name and not shared.is_foreign(basename(name), package)
     ]
-    # Some consist of plugins, one for each FFmpeg.
+    # Some packages contain only plugins, such as one for each FFmpeg.
     own = [name for name in own if not shared.plugins.search(name)] or own
     modules = {
         package.replace("-", "_"),
@@ -271,7 +271,10 @@ def deciding_libraries(
 
 
 def _module(library: str) -> str:
-    """Return the top-level module of a library, ``_C`` of ``_C.cpython-311-x86_64-linux-gnu.so``."""
+    """Return the top-level module of a library.
+
+    It is ``_C`` for ``_C.cpython-311-x86_64-linux-gnu.so``.
+    """
     first, _, _ = _DATA.sub("", library).partition("/")
     return first.partition(".")[0]
 
@@ -280,7 +283,7 @@ def _for_cuda(
     libraries: Sequence[re.Match[str]],
     cuda: str | None,
 ) -> list[re.Match[str]]:
-    """Return the libraries of this CUDA, or of the nearest of its major."""
+    """Return the libraries for this CUDA, or for the nearest version."""
     version = re.match(r"([0-9]{1,3})\.([0-9])", cuda or "")
     if version is None:
         return []

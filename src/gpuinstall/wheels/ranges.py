@@ -1,4 +1,4 @@
-"""Files that are read in parts, and the limits of reading."""
+"""Files that are read in parts, with limits."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 _PIECE = 256 << 10
 _TAIL = (64 << 10) + 64
-"""The longest comment of a zip file, with its record."""
+"""The end-of-directory record of a zip file with the longest comment."""
 _MOST_AT_ONCE = 8 << 20
-"""The largest directory: 160,000 short names take 60 MB of memory."""
+"""The largest zip directory: 160,000 short names take 60 MB of memory."""
 
 
 class WheelError(InstallationError):
@@ -27,10 +27,10 @@ class WheelError(InstallationError):
 
     Its code is one of these:
 
-    - ``wheel-malformed``: it is no valid wheel.
+    - ``wheel-malformed``: the file is not a valid wheel.
     - ``wheel-too-large``: a limit was reached.
     - ``no-ranges``: the server does not support range requests.
-    - ``wrong-range``: the server sent other bytes than requested.
+    - ``wrong-range``: the server sent different bytes than requested.
     - ``foreign-redirect``, ``too-slow``, ``http-status``, ``transfer``.
     """
 
@@ -47,7 +47,7 @@ class Ranges(Protocol):
 
 
 class FileRanges:
-    """A local file, whose size is read at once."""
+    """The bytes of a local file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -80,13 +80,13 @@ class Limits(Value):
     """Limits for reading one wheel."""
 
     bytes: int = 64 << 20
-    """For the tables of its libraries. GPU code has its own limit."""
+    """Bytes to read for library tables. GPU code has its own limit."""
     inflated: int = 3 << 30
-    """Libraries are at most eight times their compressed size."""
+    """Bytes after decompression. Libraries inflate at most eightfold."""
 
 
 class RangeFile:
-    """File object for ``zipfile`` that reads its end once, and then parts.
+    """File object for ``zipfile`` that requests the end once, and then parts.
 
     Raises:
         WheelError: A limit is reached, or the server sends wrong bytes.
@@ -103,11 +103,11 @@ class RangeFile:
         self._unread = b""
         self._tail_start = max(0, self.size - _TAIL)
         self.stop = self._tail_start
-        """The end of the part to read: nothing beyond it is requested."""
+        """The end of the part to read. Nothing after it is requested."""
         self._tail = b"".join(self._request(self._tail_start, self.size))
 
     def seekable(self) -> bool:
-        """Return that ``seek`` works."""
+        """Return True, because ``seek`` is supported."""
         return True
 
     def tell(self) -> int:
@@ -115,7 +115,7 @@ class RangeFile:
         return self._position
 
     def seek(self, offset: int, whence: int = SEEK_SET) -> int:
-        """Move to a position, as files of the standard library do."""
+        """Change the position, as in ``io.IOBase.seek``."""
         origins = {
             SEEK_SET: 0,
             SEEK_CUR: self._position,
@@ -123,7 +123,7 @@ class RangeFile:
         }
         position = origins[whence] + offset
         if position < 0:
-            raise OSError("a position before the file")
+            raise OSError("negative seek position")
         if position != self._position:
             self.close()
         self._position = position
@@ -145,14 +145,14 @@ class RangeFile:
         return data
 
     def close(self) -> None:
-        """End the current request; another part may be read afterwards."""
+        """End the current request. Another part can be read afterwards."""
         if self._pieces:
             self._pieces.close()
         self._pieces = None
         self._unread = b""
 
     def count_inflated(self, count: int) -> None:
-        """Count inflated bytes."""
+        """Count inflated bytes toward the limit."""
         self.bytes_inflated += count
         self._check()
 

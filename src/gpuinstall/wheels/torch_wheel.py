@@ -1,4 +1,4 @@
-"""Version, CUDA, and architectures in a wheel of torch."""
+"""Read version, CUDA, and architectures from a wheel of torch."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 _VERSION = "torch/version.py"
 LISTING_LIBRARIES = ("torch/lib/libtorch_python.so", "torch/lib/torch_python.dll")
-"""The library that lists the architectures, on Linux and on Windows: 5 to 7 MB."""
+"""The library (5 to 7 MB) that lists the architectures, by system."""
 _TOOLKITS = {"cuda": "cuda", "hip": "rocm"}
-"""The kinds of build, by torch's name of the toolkit."""
+"""The backend kinds, by torch's name of the toolkit."""
 
 
 class TorchCode(NamedTuple):
-    """Build of torch as its own files describe it."""
+    """Build of torch as described by its own files."""
 
     version: str
-    """Empty if unknown."""
+    """The full version; empty if unknown."""
     toolkit: Backend | None
-    """The minor release of NVIDIA's or AMD's toolkit, if any."""
+    """The minor release of the CUDA or ROCm toolkit, if any."""
     library: str | None = None
     """The library that lists the architectures, if any."""
     architectures: tuple[str, ...] = ()
 
 
 def read_torch(wheel: WheelReader) -> TorchCode:
-    """Return the description of a wheel of torch.
+    """Read the build description in a wheel of torch.
 
     Raises:
         WheelError: The wheel is malformed.
@@ -54,7 +54,7 @@ def read_torch(wheel: WheelReader) -> TorchCode:
 
 
 def parse_version(text: str) -> TorchCode:
-    """Return the contents of ``torch/version.py``, which is not run."""
+    """Parse ``torch/version.py`` without running it."""
     toolkit = None
     for name, kind in _TOOLKITS.items():
         # 7.2.53211-e1a6bc5663 is ROCm 7.2.
@@ -66,7 +66,7 @@ def parse_version(text: str) -> TorchCode:
 
 
 def _value(text: str, name: str) -> str | None:
-    """Return the text that a line of Python assigns to a name, if any."""
+    """Return the string that a line of Python assigns to a name, if any."""
     line = rf"^{name}(?:: [^=\n]+)? = '([\w.+-]{{1,100}})'"
     match = re.search(line, text, re.MULTILINE | re.ASCII)
     return match[1] if match else None

@@ -1,4 +1,4 @@
-"""One wheel, read in parts: its files, whole or as streams."""
+"""Reading of single files from a wheel, whole or as streams."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 _PIECE = 64 << 10
 _SMALL = 4 << 20
 _MOST_KEPT = 128 << 20
-"""In memory."""
+"""The maximum number of bytes of files to keep in memory."""
 _HIGHEST_RATIO = 16
-"""The limit of inflation. Libraries inflate at most eightfold."""
+"""The maximum inflation ratio. Libraries inflate at most eightfold."""
 
 
 def parse_metadata(text: str) -> Message:
-    """Parse METADATA quickly, without its description."""
+    """Parse METADATA without parsing its description, which saves time."""
     head, _, description = text.partition("\n\n")
     message = Parser().parsestr(head)
     message.set_payload(description)
@@ -52,31 +52,31 @@ class WheelReader:
         self.members: Mapping[str, ZipInfo] = {
             member.filename: member for member in members
         }
-        """The files by their names, in the order of their bytes."""
+        """The files by name, in the order of their offsets."""
         if len(self.members) < len(members):
             raise WheelError(
                 "wheel-malformed",
                 "two files in the wheel have the same name",
             )
         starts = [member.header_offset for member in members]
-        # zipfile takes the lost first entries of a directory for other bytes.
+        # If the first entries of a directory are missing, zipfile treats their files as a prefix.
         if not starts or starts[0]:
             raise WheelError(
                 "wheel-malformed",
                 "the zip directory of the wheel is not complete",
             )
         self._kept: dict[str, bytes | mmap] = {}
-        # No file reaches into the next one, so no byte is inflated twice.
+        # No file extends into the next one, so no byte is inflated twice.
         ends = [*starts[1:], self._zip.start_dir]
         self._ends = dict(zip(self.members, ends, strict=True))
 
     @property
     def bytes_read(self) -> int:
-        """The bytes that were read of the file."""
+        """The number of bytes read from the file so far."""
         return self._file.bytes_read
 
     def allow(self, count: int) -> None:
-        """Limit further reads to a number of bytes."""
+        """Limit further reads to ``count`` bytes."""
         limits = self._file.limits
         self._file.limits = replace(limits, bytes=self.bytes_read + count)
 
@@ -95,7 +95,7 @@ class WheelReader:
         return self.read(names[0]).decode("utf-8", "replace")
 
     def read(self, name: str) -> bytes:
-        """Return a small file."""
+        """Return a small file; raise WheelError if it is too large."""
         size = self.members[name].file_size
         if size > _SMALL:
             raise WheelError(
@@ -111,7 +111,7 @@ class WheelReader:
         end = member.header_offset + most
         stop = min(end, self._ends[name])
         pieces = self._inflated(name, stop)
-        # A beginning has no end.
+        # The end of the compressed data is missing.
         with _malformed_if_unreadable(name), suppress(EOFError), closing(pieces):
             for piece in pieces:
                 data += piece
@@ -120,7 +120,7 @@ class WheelReader:
         return bytes(data)
 
     def whole(self, name: str) -> bytes | mmap:
-        """Return a whole file and keep it for later, in memory or on the disk.
+        """Return a whole file, and cache it in memory or on disk.
 
         Raises:
             OSError: The disk is full.
@@ -136,11 +136,11 @@ class WheelReader:
         return self._kept[name]
 
     def keeps(self, name: str) -> bool:
-        """Return whether a whole file was read and kept."""
+        """Return whether a file was read whole and is cached."""
         return name in self._kept
 
     def stream(self, name: str) -> Pieces:
-        """Yield a file, and verify size and checksum at its end."""
+        """Yield the bytes of a file; finally verify size and checksum."""
         if name in self._kept:
             data = self._kept[name]
             for start in range(0, len(data), _PIECE):
@@ -158,7 +158,7 @@ class WheelReader:
         self._file.stop = stop
         with closing(self._file), cast("ZipExtFile", self._zip.open(member)) as data:
             while True:
-                # Between two pieces, another file may have been read.
+                # Another file may have been read since the previous piece.
                 self._file.stop = stop
                 piece = data.read1(_PIECE)
                 if not piece:
@@ -169,14 +169,14 @@ class WheelReader:
 
 @contextmanager
 def _malformed_if_unreadable(name: str) -> Iterator[None]:
-    """Raise WheelError for the various errors of ``zipfile``."""
+    """Convert the errors of ``zipfile`` to WheelError."""
     try:
         yield
     except (
         BadZipFile,
         EOFError,
         OSError,
-        RuntimeError,  # NotImplementedError too, for a compression that it does not know
+        RuntimeError,  # including NotImplementedError for an unknown compression
         ValueError,
         struct.error,
         zlib.error,

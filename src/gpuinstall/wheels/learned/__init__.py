@@ -1,1 +1,1 @@
-"""Rows of wheels that no catalog contains: read in parts, and cached."""
+"""Cached facts about wheels that are not in the catalog."""

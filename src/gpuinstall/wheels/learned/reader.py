@@ -1,4 +1,4 @@
-"""Read wheels on an index or disk, each once, and cache their rows."""
+"""Read wheels from an index or disk, each once, and cache their rows."""
 
 from __future__ import annotations
 
@@ -48,31 +48,34 @@ if TYPE_CHECKING:
     from gpuinstall.wheels.torch_wheel import TorchCode
 
 OFFICIAL_FILES = "download-r2.pytorch.org"
-"""The host of the official index's files, and the target of its redirects."""
+"""The host of the official index's files, to which the index redirects."""
 LOCK_LIMIT = 400 << 20
-"""The bytes of wheels, cached or not, that one lock may read."""
+"""The maximum bytes of wheels, cached or not, to read for one lock."""
 CODE_LIMIT_OF_LOCK = 128 << 20
-"""The part of them that may be GPU code."""
+"""The maximum bytes of GPU code among them."""
 _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
-"""Words in the METADATA of packages with GPU code."""
+"""Words that indicate GPU code in METADATA."""
 _NAMED = re.compile(r"(^|-)(kernels?|cuda|gpu)(-|$)", re.ASCII)
-"""The only hint of some packages: deepspeed-kernels, qoco-cuda 0.2.2."""
+"""Words in package names that indicate GPU code.
+
+Some packages have no other indication: deepspeed-kernels, qoco-cuda 0.2.2.
+"""
 _LOWEST = re.compile(
     r"(?:compute capability|\bSM)[ *_]*(>=|≥)? ?(\d{1,2})\.?(\d)(\+| (?:\([^)\n]*\) )?(?:or|and) (?:newer|higher|later|above))?",
     re.IGNORECASE | re.ASCII,
 )
-"""Required chips: ``compute capability 8.0 or newer``, ``SM75+``."""
+"""Required chips, as in ``compute capability 8.0 or newer`` or ``SM75+``."""
 _LIBRARY_ENDING = re.compile(r"\.(pyd|dll|dylib|so)\b(?=[\w.]*$)", re.ASCII)
 OF_SERVER, OF_WHEEL = "of its server", "of the wheel"
-"""The origins of METADATA."""
+"""The origins of METADATA, in cache keys."""
 ANY_BACKEND = "any"
-"""The backend in the name of a row that is the same for every torch."""
+"""The backend in the cache key of a row that is the same for every torch."""
 
 RowKey = tuple[str, str, Depth]
 
 
 class Reader(Value):
-    """Reader of wheels for one run."""
+    """Reader of wheels in one run."""
 
     sources: Sources
     client: Client
@@ -83,9 +86,9 @@ class Reader(Value):
 
     @property
     def bytes_read(self) -> int:
-        """The bytes of wheels that this run requires, without torch.
+        """The bytes of wheels that this run reads, except torch.
 
-        All builds of torch that were read before are known.
+        Wheels of torch are excluded, because previous runs may have cached any number.
         """
         return sum(self._bytes_by_wheel(Depth.WHOLE).values())
 
@@ -96,14 +99,14 @@ class Reader(Value):
 
     @property
     def is_spent(self) -> bool:
-        """Whether a limit of the lock is reached: no older version is read."""
+        """Whether a limit of the lock is reached, which ends reading."""
         is_of_code = self.code_bytes_read > CODE_LIMIT_OF_LOCK
         return is_of_code or self.bytes_read > LOCK_LIMIT
 
     def _bytes_by_wheel(self, deepest: Depth) -> dict[tuple[str, str], int]:
-        """Return the bytes of each wheel to a depth."""
+        """Return the number of bytes read from each wheel down to a depth."""
         most = dict[tuple[str, str], int]()
-        # Other threads may add rows.
+        # Copy the items, because other threads may add rows.
         for (url, key, depth), row in [*self.rows.items()]:
             if isinstance(row, InstallationError) or row.package == "torch":
                 continue
@@ -112,7 +115,7 @@ class Reader(Value):
         return most
 
     def remembered(self, build: Build) -> LearnedRow | None:
-        """Return the cached row of any wheel of a build."""
+        """Return the cached row of a wheel of the build, if any."""
         for wheel in build.unread:
             row = self.store.known(wheel, build.backend.tag, Depth.PART)
             if row and is_current(row):
@@ -138,11 +141,10 @@ class Reader(Value):
     ) -> Generator[LearnedRow, None, None]:
         """Yield the rows of a wheel, each deeper than the previous one.
 
-        The wheel is opened once, and each row reads on where the previous one stopped.
-
+        The wheel is opened once. Reading a row continues where the previous one stopped.
         Args:
             wheel: The wheel.
-            build: The build of torch that it runs with.
+            build: The build of torch that the wheel runs with.
             start: The depth of the first row.
 
         Raises:
@@ -173,7 +175,7 @@ class Reader(Value):
         return _may_have_code(wheel.package, self.metadata(wheel))
 
     def metadata(self, wheel: Wheel) -> Message:
-        """Return METADATA from its server, or from the wheel."""
+        """Return METADATA from the server, or from the wheel if necessary."""
         text = self._cached_metadata(wheel, OF_WHEEL) or self._served_metadata(wheel)
         if text is None:
             text = self._open(wheel).metadata_text()
@@ -189,7 +191,7 @@ class Reader(Value):
         return {basename(path) for path in self._open(wheel).members}
 
     def _served_metadata(self, wheel: Wheel) -> str | None:
-        """Return METADATA from its server, which may lack it."""
+        """Return METADATA from the server, or None if it does not serve it."""
         if wheel.url.startswith("file:"):
             return self._open(wheel).metadata_text()
         text = self._cached_metadata(wheel, OF_SERVER)
@@ -202,7 +204,7 @@ class Reader(Value):
         return text
 
     def _cached_metadata(self, wheel: Wheel, origin: str) -> str | None:
-        """Return cached METADATA of a file with a hash."""
+        """Return the cached METADATA of a file, if its hash is known."""
         if wheel.sha256 is None:
             return None
         return self.client.cached_text(f"{wheel.url} {origin}", wheel.sha256)
@@ -218,7 +220,7 @@ class Reader(Value):
         key: str,
         depth: Depth,
     ) -> LearnedRow:
-        """Return the known row of a wheel, or read it once in a run."""
+        """Return the cached row of a wheel, or read it once in a run."""
         place = (wheel.url, key, depth)
         if place not in self.rows:
             try:
@@ -235,7 +237,7 @@ class Reader(Value):
         return answer
 
     def _timed(self, read: Callable[[], LearnedRow]) -> LearnedRow:
-        """Read a row, and report its GPU code."""
+        """Read a row and report its GPU code with the time."""
         started = monotonic()
         row = read()
         if row.codes or row.package == "torch":
@@ -246,10 +248,10 @@ class Reader(Value):
         return WheelReader(self._ranges(wheel))
 
     def _ranges(self, wheel: Wheel) -> Ranges:
-        """Return a wheel to be read."""
+        """Return the bytes of a local or remote wheel."""
         if wheel.url.startswith("file:"):
             return FileRanges(Path(file_path(urlsplit(wheel.url).path)))
-        # These hosts may serve each other's files.
+        # Redirects between these hosts are allowed.
         own = (
             self.sources.torch_index,
             self.sources.default_index or "",
@@ -266,11 +268,11 @@ class Reader(Value):
 
 
 def reader_for(session: Session, reporter: Reporter | None = None) -> Reader:
-    """Return a reader for a run, which shares its rows with all others.
+    """Return a reader for a run. All readers of a run share their rows.
 
     Args:
         session: The run.
-        reporter: Reports learned rows; None: the reporter of the run.
+        reporter: The reporter for learned rows, by default the run's.
     """
     return Reader(
         session.sources,
@@ -284,7 +286,7 @@ def reader_for(session: Session, reporter: Reporter | None = None) -> Reader:
 def _torch_row(
     wheel: Wheel, opened: WheelReader, build: Build, default_index: str | None
 ) -> LearnedRow:
-    """Read the row of a wheel of torch; raise WheelError."""
+    """Read the facts about a wheel of torch; raise WheelError."""
     code = read_torch(opened)
     toolkit = code.toolkit
     codes: tuple[LibraryCode, ...] = ()
@@ -348,12 +350,12 @@ def _rows_of(
 def _for_build(
     wheel: Wheel, row: LearnedRow, backend: str, platform: str, depth: Depth
 ) -> LearnedRow:
-    """Return the row of a wheel for a build, with its declared CUDA."""
+    """Add the build and the declared CUDA to the row of a wheel."""
     cuda = row.cuda
     if not cuda and len(row.cudas) < 2:
         pins = row.requirements()
         if depth < Depth.PART:
-            # Its code may be older than the NCCL that it requires.
+            # The code may be for an older CUDA than the NCCL that the wheel requires.
             runtime = load_members().runtime
             pins = (one for one in pins if runtime.fullmatch(one.name))
         declared = declared_cuda(wheel.package, wheel.version, wheel.version.local)
@@ -386,7 +388,7 @@ def _row(
     opened: WheelReader | None = None,
     **facts: Any,
 ) -> LearnedRow:
-    """Return a row of a wheel, opened or known only by its name."""
+    """Return the row of a wheel, which may not have been opened."""
     return LearnedRow(
         package=wheel.package,
         version=wheel.version.public,
@@ -403,7 +405,7 @@ def _row(
 
 
 def _learned_text(row: LearnedRow) -> str:
-    """Return one line about the code of a wheel."""
+    """Return a one-line description of the code in a wheel."""
     code = " ".join(row.architectures) or "it does not list its GPU code"
     name = f"{row.package} {row.version}"
     if row.package == "torch":
@@ -415,7 +417,7 @@ def _learned_text(row: LearnedRow) -> str:
 
 
 def _may_have_code(package: str, metadata: Message) -> bool:
-    """Return whether a package may have GPU code by its name or METADATA."""
+    """Return whether a name or METADATA indicates GPU code."""
     members = load_members()
     if members.names(package) or name_cuda(package) or _NAMED.search(package):
         return True
@@ -435,7 +437,7 @@ def _is_described_with_cuda(metadata: Message) -> bool:
 
 
 def _lowest_named(metadata: Message) -> str | None:
-    """Return the lowest compute capability in its description."""
+    """Return the lowest compute capability in the description, if any."""
     lowest = [
         (int(major), int(minor))
         for at_least, major, minor, newer in _LOWEST.findall(_description(metadata))
@@ -449,10 +451,10 @@ def _description(metadata: Message) -> str:
 
 
 def _backend(wheel: Wheel, code: TorchCode) -> Backend:
-    """Return the backend of a torch by its name, or else by its code.
+    """Return the backend of a torch wheel, from its name or its code.
 
     Raises:
-        WheelError: They differ.
+        WheelError: The name and the code differ.
     """
     made_for = code.toolkit or CPU
     named = known_backend(wheel.version.local) or known_backend(wheel.backend)
@@ -463,7 +465,7 @@ def _backend(wheel: Wheel, code: TorchCode) -> Backend:
         raise WheelError("wheel-malformed", message)
     if named is None:
         return made_for
-    # version.py does not mention XPU: such a build looks like a CPU build.
+    # version.py does not mention XPU, so an XPU build looks like a CPU build.
     kind = "cpu" if named.kind == "xpu" else named.kind
     if kind != made_for.kind:
         message = f"{wheel.filename} is built for {made_for}, and its name says {named}"

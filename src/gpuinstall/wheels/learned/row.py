@@ -1,4 +1,4 @@
-"""Row of one wheel: its facts, as they are cached. Pure."""
+"""Cached facts about one wheel. Pure."""
 
 from __future__ import annotations
 
@@ -27,74 +27,79 @@ tests/unit/test_house.py checks it after every change to these rules and tables.
 
 
 class Depth(IntEnum):
-    """Depth to which a wheel is read."""
+    """How much of a wheel is read."""
 
     METADATA = 0
-    """Its name, and METADATA as the index serves it."""
+    """The name, and METADATA if the index serves it."""
     TABLES = 1
     """METADATA, and the tables of the largest libraries."""
     PART = 2
-    """All tables, and the beginning of the deciding GPU code."""
+    """All tables, and a part of the deciding GPU code."""
     WHOLE = 3
-    """All of this code, within its limit."""
+    """All deciding GPU code, up to its limit."""
 
 
 class LearnedRow(WheelFacts, kw_only=True):
-    """A wheel of torch, or of another package for a torch."""
+    """Facts about a wheel of torch, or about another wheel for a torch."""
 
     package: str
     version: str
     backend: str
     platform: str
-    """As in ``linux-x86_64``."""
+    """The platform, such as ``linux-x86_64``."""
     file: str
     url: str
     size: int
-    """Of the whole file."""
+    """The size of the whole file."""
     bytes: int
-    """How many were read."""
+    """The number of bytes read."""
     learned: str
-    """When, in UTC."""
+    """The time of reading, in UTC."""
     cuda: str | None = None
-    """The CUDA that it was built with, ``12.0`` for a package, if known."""
+    """The CUDA that it was built with, if known: ``12.0`` for any CUDA 12."""
     sha256: str | None = None
-    """As listed on its page: the whole file was not read."""
+    """The hash on its page, unverified because the whole file was not read."""
     requires: tuple[str, ...] = ()
     """The requirements of its METADATA."""
 
-    # Only of torch.
+    # Only for torch.
     pythons: tuple[str, ...] = ()
     """The Pythons with a wheel."""
     source: str = ""
-    """The URL or folder that lists it; empty: the default index."""
+    """The URL or folder that lists it; empty for the default index."""
     index: str | None = None
-    """The default index that lists it, if it is not the usual one."""
+    """The default index that lists it, if it is not PyPI."""
     is_labeled: bool = False
-    """Whether its version names the backend."""
+    """Whether its version contains the backend."""
 
-    # Only of other packages.
+    # Only for other packages.
     metadata_version: str | None = None
-    """The version in METADATA, if the name of the file says more: 2.8.3 of 2.8.3+cu12torch2.9."""
+    """The version in METADATA if only the file name has a label.
+
+    It is 2.8.3 for 2.8.3+cu12torch2.9.
+    """
     lowest: str | None = None
-    """The lowest compute capability in its description, ``7.5``, if any."""
+    """The lowest compute capability in its description, such as ``7.5``."""
     system: str | None = None
     """The system of its libraries, if any: ``windows`` or ``any``."""
 
     depth: int = Depth.METADATA
     """The ``Depth`` to which it was read."""
     reading: int = READING
-    """The version of the rules that read it."""
+    """The ``READING`` of the rules that read it."""
 
     @classmethod
     def parse(cls, text: str) -> LearnedRow:
-        """Parse JSON; raise ValueError if it is invalid or of other rules."""
+        """Parse JSON; raise ValueError if it is invalid or outdated."""
         row = read_object(cls, parse_json(text))
         if row.reading != READING:
-            raise ValueError("it was read by other rules")
+            raise ValueError(
+                "the row was written by a different version of the inspection rules"
+            )
         return row
 
     def render(self) -> str:
-        """Return it as JSON."""
+        """Serialize the row as JSON."""
         return json.dumps(write_object(self))
 
     @property
@@ -114,7 +119,7 @@ class LearnedRow(WheelFacts, kw_only=True):
 
     @property
     def witness(self) -> str | None:
-        """The library that shows its CUDA, or at least its code."""
+        """The library that shows its CUDA, or the first one with GPU code."""
         if self.linked:
             return self.linked
         return self.codes[0].library if self.codes else None
@@ -130,7 +135,7 @@ class LearnedRow(WheelFacts, kw_only=True):
 
     @property
     def base(self) -> str | None:
-        """The torch index, or the unusual default index, that lists it."""
+        """The torch index or custom default index that lists it, if any."""
         return self.index or self.source.removesuffix(f"/{self.backend}") or None
 
     @property
@@ -139,7 +144,7 @@ class LearnedRow(WheelFacts, kw_only=True):
         return toolkit_of(self.cuda)
 
     def build(self) -> Build:
-        """Return a torch as a build of the catalog."""
+        """Convert the row of a torch wheel to a build of the catalog."""
         os, _, arch = self.platform.partition("-")
         return Build(
             torch=Version(self.version),
@@ -159,14 +164,14 @@ class LearnedRow(WheelFacts, kw_only=True):
 
 
 def _libraries(requirements: Iterable[Requirement]) -> Iterator[tuple[str, str]]:
-    """Yield the cuDNN that a torch pins."""
+    """Yield the cuDNN version that torch pins."""
     for one in requirements:
         if one.pinned and "cudnn" in one.name.split("-"):
             yield "cudnn", one.pinned
 
 
 def requirements_of_metadata(texts: Iterable[str]) -> Iterator[Requirement]:
-    """Yield the requirements of METADATA without malformed ones."""
+    """Yield the requirements in METADATA, skipping malformed ones."""
     for text in texts:
         with suppress(UsageError):
             yield parse_requirement(text)

@@ -1,4 +1,4 @@
-"""Cache of rows from previous runs, and the catalog with them.
+"""Cache of inspection results from previous runs.
 
 Each row is a small file in the user's cache.
 """
@@ -33,11 +33,11 @@ def known_catalog(
     """Return the shipped catalog with the builds of cached rows.
 
     Args:
-        torch_index: The index of the rows; None: any index.
-        store: The cache; None: the user's cache.
+        torch_index: The torch index that must list the rows, or None for any index.
+        store: The cache, by default the user's.
     """
     catalog = load_catalog()
-    # The official index counts before any other.
+    # Rows of the official index have priority.
     official = {None, catalog.torch_index}
     learned = (store or learned_store()).builds()
     rows = [
@@ -58,15 +58,16 @@ def _key(build: Build) -> tuple[object, ...]:
 
 
 class LearnedStore(Value):
-    """Rows by the URL of their files, because any page can claim any hash.
+    """Cache of rows by the URL of their files.
 
-    Builds of torch have their own folder. An unreadable or read-only cache is ignored.
+    The key is not the hash, because any page can claim any hash. Builds of torch have
+    their own folder. An unreadable or read-only cache is ignored.
     """
 
     folder: Path
 
     def builds(self) -> Iterator[LearnedRow]:
-        """Yield every row of torch."""
+        """Yield the rows of all cached torch wheels."""
         with suppress(OSError):
             files = (self.folder / "builds").glob("*.json")
             for file in sorted(files):
@@ -98,7 +99,7 @@ class LearnedStore(Value):
         wheel: Wheel,
         backend: str,
     ) -> None:
-        """Keep a row for the next run."""
+        """Cache a row for later runs."""
         with suppress(InstallationError):
             file = self._file(wheel, backend, row.depth)
             write_atomically(file, row.render(), is_cached=True)
@@ -117,7 +118,7 @@ class LearnedStore(Value):
         backend: str,
         depth: int,
     ) -> Path:
-        """Return a readable name that is unique to a wheel."""
+        """Return the file of a row. Its name is readable and unique."""
         import hashlib
 
         digest = hashlib.sha256(wheel.url.encode()).hexdigest()
@@ -137,5 +138,5 @@ def is_current(row: LearnedRow) -> bool:
 
 
 def now() -> str:
-    """Return the time in the format of rows."""
+    """Return the current time in the format of rows."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""Updates of paths in the scripts of a moved environment.
+"""Update paths in the scripts of a moved environment.
 
 uv's relocatable scripts determine their own path, except ``activate`` in plain sh. pip's
 scripts contain the path of the environment.
@@ -21,7 +21,7 @@ _START = (
     r"#!(?!/bin/sh\n)(?P<path>[^\n]+)\n"
     r"""|#!/bin/sh\n'''exec' "?(?P<quoted>[^\n"]+)"? "\$0" "\$@"\n' '''\n"""
 )
-"""The start of pip's scripts. The second form is for long paths and spaces."""
+"""The start of pip's scripts. The second form allows long paths and spaces."""
 _OWN_START = """#!/bin/sh
 '''exec' "$(dirname -- "$(realpath -- "$0")")"/{program} "$0" "$@"
 ' '''
@@ -46,7 +46,7 @@ def relocate_activation(built: Path, final: Path) -> None:
 
 
 def _text_of(script: Path) -> str:
-    """Return the text of a script, empty for a user's link or a program."""
+    """Return the text of a script. It is empty for a link or a binary file."""
     with suppress(OSError, ValueError):
         if not is_link(script) and script.stat().st_size <= _SCRIPT:
             return read_document(script, script.parents[1])
@@ -56,7 +56,7 @@ def _text_of(script: Path) -> str:
 def _sh_lines(folder: Path) -> str:
     """Return the lines that set VIRTUAL_ENV.
 
-    bash, zsh, and ksh report the path of the script. Other shells get a fixed path.
+    bash, zsh, and ksh report the script's path. Other shells use a fixed path.
     """
     fixed = literal(folder, "sh")
     script = literal(folder / "bin" / "activate", "sh")
@@ -68,7 +68,7 @@ fi"""
 
 
 def relocate_scripts(venv: Path, before: Path) -> None:
-    """Make pip's scripts relocatable after a move.
+    """Make pip's scripts relocatable after an environment was moved.
 
     Args:
         venv: The environment.

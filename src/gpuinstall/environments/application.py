@@ -21,21 +21,21 @@ _LAYOUTS = (
     # Stable Diffusion WebUI
     (("modules/launch_utils.py",), ("venv",)),
 )
-"""Paths in each application's folder, and its possible environments."""
+"""Paths that identify each application, and its possible environments."""
 
 
 class Application(Value):
     """An application whose add-ons install packages."""
 
     root: Path
-    """The folder of its add-ons, in which they run their installers."""
+    """The folder in which add-ons run their installers."""
     environment: Path
 
 
 def find_application(folder: Path) -> Application | None:
     """Return the application in a folder or its two parents, if any.
 
-    The folder may be an add-on's. The application must have an environment.
+    The folder may belong to an add-on. The application must have an environment.
     """
     for root in (folder, *folder.parents[:2]):
         for signs, environments in _LAYOUTS:
@@ -51,7 +51,7 @@ def started_environment(folder: Path) -> Path | None:
     """Return the environment of an application, or ``venv`` or ``env``.
 
     Returns:
-        None for ``.venv``, which may be missing.
+        The environment, or None for ``.venv``, which may be missing.
     """
     application = find_application(folder)
     if application:
@@ -64,7 +64,7 @@ def started_environment(folder: Path) -> Path | None:
 
 
 def application_of(environment: Path) -> Application | None:
-    """Return the application that an environment belongs to."""
+    """Return the application to which an environment belongs, if any."""
     application = find_application(environment.parent)
     if application and application.environment == environment:
         return application

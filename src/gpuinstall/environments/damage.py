@@ -22,7 +22,7 @@ from gpuinstall.environments.packages import (
 
 Kind = Literal["no-record", "lost", "edited"]
 AUTHORITIES = "cacert.pem"
-"""certifi's list, to which images and companies add their own authority."""
+"""certifi's list, to which container images and companies add authorities."""
 
 
 class Damage(NamedTuple):
@@ -31,13 +31,13 @@ class Damage(NamedTuple):
     package: InstalledPackage
     kind: Kind
     files: tuple[str, ...]
-    """The files, relative to the folder of the packages."""
+    """The damaged files, relative to the packages folder."""
     is_in_cache: bool
-    """Whether the installer's cache may be damaged too."""
+    """Whether the installer's cache may also be damaged."""
 
     @property
     def message(self) -> str:
-        """The damage in one line."""
+        """A one-line description of the damage."""
         name = f"{self.package.name} {self.package.version}"
         match self.kind:
             case "no-record":
@@ -54,15 +54,15 @@ class Damage(NamedTuple):
 def find_damage(
     packages: Iterable[InstalledPackage], *, with_edits: bool = True
 ) -> Iterator[Damage]:
-    """Yield the damage to each package.
+    """Yield each damaged package with its missing, truncated, or edited files.
 
     Args:
         packages: The packages. Files that two of them write are ignored.
-        with_edits: Whether to find edited files too.
+        with_edits: Whether to include edited files.
     """
     packages = tuple(packages)
 
-    # Sound environments do not need it.
+    # Compute this only for damaged packages.
     @cache
     def shared() -> set[str]:
         return shared_files(packages)
@@ -95,7 +95,7 @@ def _loss(
     package: InstalledPackage, shared: Callable[[], Collection[str]]
 ) -> Damage | None:
     if package.is_record_lost:
-        # The power cut may have emptied the cache too.
+        # The power cut may have truncated cached files too.
         return Damage(package, "no-record", (f"{package.record.name}/RECORD",), True)
     folder = package.record.parent
     lost = tuple(path for path in package.lost if str(folder / path) not in shared())
@@ -106,11 +106,11 @@ def _loss(
 
 
 def shared_files(packages: Iterable[InstalledPackage]) -> set[str]:
-    """Return the paths of files that several packages recorded."""
+    """Return the paths of files that several packages record."""
     known = set[str]()
     shared = set[str]()
     for package in packages:
-        # For 12,000 files, Path is slower than text.
+        # Strings are faster than Path for 12,000 files.
         paths = {f"{package.record.parent}{os.sep}{row.path}" for row in package.files}
         shared |= known & paths
         known |= paths
@@ -123,11 +123,10 @@ def is_configuration_lost(venv: Path) -> bool:
 
 
 def edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
-    """Yield files with another digest than in RECORD.
+    """Yield files whose digest differs from RECORD.
 
-    Only files with another size or time are hashed. Missing and empty files do not
-    count. Scripts and data outside the folder
-    of the packages are not checked.
+    Only files whose size or time differs are hashed. Missing and empty files are
+    ignored. Scripts and data outside the packages folder are not checked.
     """
     folder = f"{package.record.parent}{os.sep}"
     unpacked = _time(package.record / "METADATA")
@@ -136,8 +135,8 @@ def edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
         if not row.digest:
             continue
         with suppress(OSError):
-            status = os.stat(folder + row.path)  # noqa: PTH116  a Path takes longer than its stat
-            # A hard link to uv's cache was written when the wheel was unpacked there.
+            status = os.stat(folder + row.path)  # noqa: PTH116  creating a Path takes longer than the stat
+            # A hard link to uv's cache has the time at which uv unpacked the wheel.
             written = unpacked if status.st_nlink > 1 else installed
             is_as_installed = (
                 status.st_size == row.size and status.st_mtime_ns <= written
@@ -151,10 +150,10 @@ def edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
 def intact_files(
     packages: Iterable[InstalledPackage], root: Path, names: Collection[str]
 ) -> set[str]:
-    """Return files that match the hash in a RECORD.
+    """Return files that match their hash in a RECORD.
 
-    Only files that were written after their RECORD are hashed. Empty files, compiled
-    modules, and RECORD itself cannot contain a user's changes.
+    Only files written after their RECORD are hashed. Empty files, compiled modules,
+    and RECORD itself cannot contain a user's changes.
 
     Args:
         packages: The packages.
@@ -165,7 +164,7 @@ def intact_files(
     for package in packages:
         unpacked = _time(package.record / "METADATA")
         installed = _time(package.record / "RECORD")
-        # The time of the last link or change, which no program can set.
+        # ctime is the time of the last link or change. Programs cannot set it.
         linked = _change_time(package.record / "RECORD")
         for name, row in written_files(package, root).items():
             if name not in names:

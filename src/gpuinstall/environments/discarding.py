@@ -1,4 +1,4 @@
-"""Removal of environments, and the list of the user's files in them."""
+"""Remove environments, and list the user's files in them."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from gpuinstall.environments.packages import read_packages
 
 
 def discard_environment(folder: Path, trash: Path) -> int:
-    """Remove an environment, with the user's files in it.
+    """Remove an environment, including the user's files in it.
 
     Args:
         folder: The environment. If it is a link, only the link is removed.
-        trash: A folder on the same file system. If this run is killed, the next one removes its ``.discarded-…``.
+        trash: A folder on the same file system. If this command is killed, the next one removes its ``.discarded-…`` folder.
 
     Returns:
         The number of removed bytes.
 
     Raises:
-        UsageError: A file system is mounted in it.
-        InstallationError: It cannot be moved. Nothing is removed.
+        UsageError: A file system is mounted in the environment.
+        InstallationError: The environment cannot be moved. Nothing is removed.
     """
     if is_link(folder):
         remove_path(folder)

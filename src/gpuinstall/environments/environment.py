@@ -1,4 +1,4 @@
-"""The marker of a managed environment, and options that select it."""
+"""Read and write the marker of a managed environment."""
 
 from __future__ import annotations
 
@@ -41,33 +41,33 @@ _TOOLKIT = r"(?m)^cuda\b[^=\n]*= *'(\d+)\.(\d+)"
 
 
 class Marker(Value):
-    """``gpuinstall.json``, the file that is written last."""
+    """``gpuinstall.json``, which is written last."""
 
     id: str
     lock: str
-    """The name of the lock file."""
+    """The file name of the environment's lock file."""
     lock_sha256: str
     python: str
     torch: str
     backend: str
     machine: str
-    """The fingerprint of the machine that was verified."""
+    """The fingerprint of the machine of the last verification."""
     verdict: dict[str, Any]
     packages: Mapping[str, str] = {}
-    """The installed versions of the lock's packages."""
+    """The installed versions of the locked packages."""
     is_for_cpu: bool = False
     """Whether the CPU was requested."""
     scripts: Mapping[str, str] = {}
     """The SHA-256 of ``pyvenv.cfg`` and of the activation scripts."""
     has_pip: bool = False
-    """Whether it has pip, which no lock file contains."""
+    """Whether pip was installed. No lock file contains it."""
 
     def write(self, venv: Path, scratch: Path | None = None) -> None:
         """Write the marker into an environment.
 
         Args:
             venv: The environment.
-            scratch: The folder of the temporary file, on the same file system; None: the environment.
+            scratch: The folder for the temporary file, on the same file system; None: the environment.
         """
         body = {"schema": MARKER_SCHEMA, **write_object(self)}
         document = json.dumps(body, indent=2)
@@ -100,9 +100,9 @@ class Origin(Value):
 
 
 def read_marker(venv: Path) -> Marker | None:
-    """Read the marker of a managed environment, if it is one."""
+    """Read the marker of an environment, or return None if it is unmanaged."""
     with suppress(OSError, ValueError):
-        # A marker behind a link does not count.
+        # Ignore a marker behind a link.
         document = read_json(venv / NAME, venv.parent)
         marker = read_object(Marker, document)
         is_valid = document.get("schema") == MARKER_SCHEMA
@@ -124,7 +124,7 @@ def read_origin(venv: Path, machine: Machine) -> Origin:
         return Origin()
     if marker.is_for_cpu or (marker.backend == "cpu" and not machine.gpus):
         return Origin(for_cpu=True)
-    # On another machine, the indices mean other GPUs.
+    # Indices refer to different GPUs on another machine.
     if marker.machine != fingerprint(machine):
         return Origin()
     planned = set[int]()
@@ -132,7 +132,7 @@ def read_origin(venv: Path, machine: Machine) -> Origin:
     with suppress(AttributeError, TypeError):
         planned |= {device.get("index") for device in marker.verdict["devices"]}
     indices = tuple(gpu.index for gpu in machine.gpus if gpu.index in planned)
-    # A verdict about the CPU has no GPU.
+    # A verdict for the CPU lists no GPU.
     if len(indices) in {0, len(machine.gpus)}:
         return Origin()
     return Origin(gpus=indices)
@@ -158,9 +158,9 @@ def fingerprint(machine: Machine) -> str:
 def versions_of(
     packages: Iterable[InstalledPackage], known: Collection[str] = ("pip",)
 ) -> dict[str, str]:
-    """Return the versions of packages by name, with pip only if ``known``.
+    """Return package versions by name. pip is included only if in ``known``.
 
-    Many environments have pip without a request for it.
+    Many environments contain pip although nobody requested it.
     """
     versions = {package.name: package.version for package in packages}
     if "pip" not in known:
@@ -169,7 +169,7 @@ def versions_of(
 
 
 def added_packages(venv: Path) -> tuple[str, ...]:
-    """Return packages that pip or uv added or changed: ``name version``."""
+    """Return packages that pip or uv added or changed, as ``name version``."""
     from gpuinstall.environments.packages import read_packages
 
     marker = read_marker(venv)
@@ -203,14 +203,14 @@ def changed_packages(
 
 
 def advice_words(python: Path) -> dict[str, str]:
-    """Return placeholders of fixes that select an environment.
+    """Return values of placeholders in fixes that select an environment.
 
-    An environment under construction has its final path.
+    For an environment under construction, paths are the final ones.
 
     Returns:
-        ``uv``, ``python``, and ``prefix`` are paths. ``at`` has the options of commands that
-        inspect the environment. ``into`` has the options of an installation into it, and
-        ``anew`` of a rebuild. ``cuda`` and ``toolkit`` are the CUDA of its torch, if any.
+        ``uv``, ``python``, and ``prefix`` are paths. ``at`` has options for commands that
+        inspect the environment, ``into`` for an installation into it, and ``anew`` for a
+        rebuild. ``cuda`` and ``toolkit`` are the CUDA version of its torch, if any.
     """
     venv = environment_of(python)
     place = made_for(venv)
@@ -233,21 +233,21 @@ def advice_words(python: Path) -> dict[str, str]:
 
 
 def is_virtual(venv: Path) -> bool:
-    """Return whether an environment is virtual and can be rebuilt.
+    """Return whether an environment is virtual and can therefore be rebuilt.
 
-    conda's environments, embedded Pythons, and the system's Python are not.
+    conda environments, embedded Pythons, and the system's Python are not virtual.
     """
     return isfile(venv / "pyvenv.cfg")
 
 
 def renewing_arguments(venv: Path) -> tuple[str, ...]:
-    """Return the arguments of ``install`` that select an environment.
+    """Return arguments of ``install`` that select an environment.
 
-    Unmanaged environments, conda's, and embedded Pythons need ``--into``, which keeps
-    their other packages.
+    Unmanaged environments, conda environments, and embedded Pythons require ``--into``,
+    which keeps other packages.
 
     Returns:
-        Empty for the system's Python, so that ``install`` creates an environment.
+        The arguments; empty for the system's Python, so that ``install`` creates an environment.
     """
     # An embedded Python has a ._pth file. install/unmanaged.py queries the interpreter itself.
     is_embedded = any(interpreter(venv).parent.glob("*._pth"))
@@ -262,10 +262,10 @@ def renewing_arguments(venv: Path) -> tuple[str, ...]:
 
 
 def torch_cuda(venv: Path) -> str:
-    """Read the CUDA version of torch from the text of its ``version.py``.
+    """Read torch's CUDA version from its ``version.py`` without importing it.
 
     Returns:
-        Empty without torch or CUDA.
+        The version; empty without torch or CUDA.
     """
     for folder in packages_folders(venv):
         with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The guard: constraints and settings that keep pip and uv to one build."""
+"""The guard: constraints and settings that limit pip and uv to one build."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ GUARD_FILES = (CONSTRAINTS, "pip.conf", "pip.ini")
 
 
 class FamilyMember(Value):
-    """A package of PyTorch's family that is not installed.
+    """A PyTorch-family package that is not installed.
 
-    Without version and address, it has no release for this build.
+    If version and URL are empty, it has no release for this build.
     """
 
     name: str
@@ -37,10 +37,10 @@ def constraint_lines(
     missing: Iterable[FamilyMember],
     backend: str,
 ) -> list[str]:
-    """Return the constraints that keep the family to one build.
+    """Return constraints that restrict the PyTorch family to one build.
 
     Installed members are pinned by version, so that pip and uv do not download them again.
-    Other members are pinned by URL, because no other index has their build.
+    Other members are pinned by URL, because only the torch index has their build.
 
     Args:
         versions: The versions of the installed members.
@@ -69,7 +69,7 @@ def pip_section(
 ) -> list[str]:
     """Return lines of ``pip.conf`` with URLs of constraints and find-links.
 
-    Paths with spaces would not work: pip splits the list at spaces.
+    URLs are necessary because pip splits the list at spaces.
     """
     lines = ["[install]", f"constraint = {' '.join(constraints)}"]
     if links:
@@ -78,7 +78,7 @@ def pip_section(
 
 
 def pip_configuration() -> str:
-    """Return the name of pip's settings file in an environment."""
+    """Return the name of pip's configuration file in an environment."""
     return "pip.ini" if os.name == "nt" else "pip.conf"
 
 
@@ -112,7 +112,7 @@ def write_guard(
 
 
 def move_guard(environment: Path, before: Path) -> None:
-    """Update the path of the constraints in pip's settings after a move."""
+    """Update the path of constraints in pip's configuration after a move."""
     file = environment / pip_configuration()
     if not is_own_guard_file(file):
         return
@@ -127,17 +127,17 @@ def move_guard(environment: Path, before: Path) -> None:
 def renew_uv_guard(environment: Path) -> Path | None:
     """Write uv's settings with the constraints into the application's folder.
 
-    They are removed if the environment has no constraints, and never replace settings
-    that gpuinstall did not write.
+    The settings are removed if the environment has no constraints. Settings that
+    gpuinstall did not write are never replaced.
 
     Returns:
-        The settings, if they were written.
+        The path of the settings, if they were written.
     """
     application = application_of(environment)
     if application is None:
         return None
     settings = application.root / UV_SETTINGS
-    # Written by the user or the application.
+    # The user or the application wrote this file.
     if os.path.lexists(settings) and not is_own_guard_file(settings):
         return None
     lines = guarded_lines(environment)
@@ -163,7 +163,7 @@ def guarded_lines(environment: Path) -> list[str]:
 
 
 def _has_uv_table(folder: Path) -> bool:
-    """Return whether the pyproject.toml of a folder has settings of uv."""
+    """Return whether a folder's pyproject.toml has a ``tool.uv`` table."""
     with suppress(OSError, ValueError):
         document = parse_toml(read_document(folder / "pyproject.toml", folder))
         return "uv" in document.get("tool", {})
@@ -178,7 +178,7 @@ def is_own_guard_file(file: Path) -> bool:
 
 
 def reason_against_guard(place: EnvironmentPaths) -> str | None:
-    """Return why pip in an environment gets no constraints, if so."""
+    """Return why no constraints can be written for an environment, if so."""
     for name in (CONSTRAINTS, pip_configuration()):
         file = place.venv / name
         if os.path.lexists(file) and not is_own_guard_file(file):

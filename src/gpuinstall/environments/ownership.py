@@ -1,4 +1,4 @@
-"""The owner of each file in an environment: a package, a tool, or the user.
+"""Determine who owns each file in an environment: package, tool, or user.
 
 Packages own the files in their RECORD and the compiled modules. Environment tools and
 gpuinstall own a few fixed names. All other files are the user's, and gpuinstall does not
@@ -35,16 +35,16 @@ _COMPILED = r"(.*/)?__pycache__/[^/]+\.(pyc|nbi|nbc)"
 MADE_FILES = (
     r"pyvenv\.cfg|CACHEDIR\.TAG|\.lock|lib64"
     r"|(bin|Scripts)/(activate(\.\w+)?|activate_this\.py|Activate\.ps1|deactivate\.\w+|pydoc\.bat)"
-    # A venv of Python 3.14 has a link with a Greek letter.
+    # venv in Python 3.14 creates a link with a Greek letter.
     r"|(bin|Scripts)/(python|𝜋thon)w?[\d.]*t?(w?\.exe)?"
     r"|(lib/[^/]+|Lib)/site-packages/_virtualenv\.(py|pth)"
 )
 """The files that venv, virtualenv, and uv create."""
 
 _MADE = rf"(?s){MADE_FILES}|(lib/[^/]+|Lib)/site-packages/\.gpuinstall/.*"
-"""The same files, and the journal of ``install --into``."""
+"""The same files and the journal of ``install --into``."""
 _IGNORE_ALL = r"(#.*\n)*\*\n?"
-"""The ``.gitignore`` of an environment tool. A user's file has other lines."""
+"""The ``.gitignore`` of an environment tool. A user's file has more lines."""
 
 # Some file systems ignore case.
 _OF_THE_ENVIRONMENT = rf"(?i){MADE_FILES}|gpuinstall\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml"
@@ -60,10 +60,10 @@ def is_environment(folder: Path) -> bool:
 def user_paths(folder: Path) -> tuple[str, ...]:
     """Return the relative paths of the user's own files and folders.
 
-    A top-level folder with only user files is returned without its files. In a folder
-    that is no environment, all files are the user's.
+    A top-level folder with only user files is returned as one path. If the folder is not
+    an environment, all files are the user's.
     """
-    # For 17,000 files, pathlib takes ten times as long as text.
+    # pathlib takes ten times as long as strings for 17,000 files.
     start = len(f"{folder}{os.sep}")
     paths = {str(file)[start:].replace(os.sep, "/") for file in files_below(folder)}
     owned = _owned_paths(folder, paths) if is_environment(folder) else set()
@@ -76,18 +76,18 @@ def user_paths(folder: Path) -> tuple[str, ...]:
 
 
 def recorded_paths(root: Path, folders: Iterable[Path]) -> set[str]:
-    """Return the files that packages recorded, relative to ``root``.
+    """Return the files in RECORDs, relative to ``root``.
 
     Args:
         root: The environment.
-        folders: The folders of the packages.
+        folders: The packages folders.
     """
     recorded = set[str]()
     for package in read_packages(folders):
         base = package.record.parent.relative_to(root).as_posix()
         for path, row in written_files(package, root).items():
             # Outside the packages folder, a RECORD could list a user's file, so the size must match.
-            # virtualenv records no size of its commands.
+            # virtualenv records no size for its scripts.
             is_command = not row.size and re.fullmatch(_COMMAND, path)
             is_below = path.startswith(f"{base}/")
             if is_below or is_command or file_size(root / path) == row.size:
@@ -118,7 +118,7 @@ def _owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
 
 
 def _own_files(venv: Path) -> set[str]:
-    """Return the files of gpuinstall, and the tool's ``.gitignore``."""
+    """Return the files of gpuinstall and the tool's ``.gitignore``."""
     own = {name for name in GUARD_FILES if is_own_guard_file(venv / name)}
     marker = read_marker(venv)
     if marker:
@@ -130,11 +130,11 @@ def _own_files(venv: Path) -> set[str]:
 
 
 def misplaced_file(package: InstalledPackage, root: Path) -> str | None:
-    """Return a message about a package's file at a forbidden path, if any.
+    """Return a message if a package writes a file at a forbidden path.
 
     Args:
         package: The package.
-        root: The environment, or a folder with the same layout.
+        root: The environment or a folder with the same layout.
     """
     name = f"{package.name} {package.version}"
     for path, row in written_files(package, root).items():
@@ -151,7 +151,7 @@ def misplaced_file(package: InstalledPackage, root: Path) -> str | None:
 def overwritten_files(
     packages: Iterable[InstalledPackage], root: Path
 ) -> dict[tuple[InstalledPackage, ...], list[str]]:
-    """Return files that several packages write differently, by those packages.
+    """Return files that several packages write with different contents.
 
     Args:
         packages: The packages.

@@ -1,4 +1,4 @@
-"""Installed packages, from the metadata of their installers."""
+"""Read installed packages from their metadata."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ _METADATA = (
     r"METADATA|PKG-INFO|RECORD|WHEEL|INSTALLER|REQUESTED|direct_url\.json|uv_cache\.json"
     r"|[\w-]+\.txt|not-zip-safe|zip-safe"
 )
-"""The files of installers and setuptools in the metadata of a package."""
+"""Metadata files that installers and setuptools write."""
 _OUTSIDE = re.compile(r"/|(.*/)?\.\.(/|$)")
-"""A path in RECORD outside the folder of the packages, such as a script's."""
+"""A path in RECORD outside the packages folder, such as a script's."""
 
 
 class RecordedFile(NamedTuple):
     """A row of RECORD."""
 
     path: str
-    """The path, relative to the folder of the packages."""
+    """The path, relative to the packages folder."""
     digest: str
     """The SHA-256 in URL-safe Base64, as in RECORD."""
     size: int
@@ -58,11 +58,11 @@ class InstalledPackage(Value):
     """The canonical name."""
     version: str
     record: Path
-    """The folder of its metadata: ``.dist-info`` or ``.egg-info``."""
+    """The metadata folder: ``.dist-info`` or ``.egg-info``."""
 
     @property
     def metadata(self) -> list[Path]:
-        """The files of its metadata that installers write."""
+        """The metadata files that installers write."""
         if isfile(self.record):
             return [self.record]
         files = sorted(self.record.iterdir())
@@ -70,7 +70,7 @@ class InstalledPackage(Value):
 
     @property
     def is_record_lost(self) -> bool:
-        """Whether RECORD lists no file of the wheel, as after a power cut."""
+        """Whether RECORD lists no files of the wheel, as after a power cut."""
         has_one = file_size(self.record / "RECORD") >= 0
         return has_one and all(
             re.search(_OF_INSTALLER, file.path) for file in self.files
@@ -83,7 +83,7 @@ class InstalledPackage(Value):
 
     @cached_property
     def files(self) -> tuple[RecordedFile, ...]:
-        """The files in RECORD within the folder of the packages."""
+        """The files in RECORD within the packages folder."""
         return tuple(row for row in self.recorded if not _OUTSIDE.match(row.path))
 
     @cached_property
@@ -93,13 +93,13 @@ class InstalledPackage(Value):
 
     @property
     def is_native(self) -> bool:
-        """Whether it has compiled code."""
+        """Whether the package has compiled code."""
         return any(_NATIVE.search(file.path) for file in self.files)
 
     @cached_property
     def lost(self) -> tuple[str, ...]:
         """The missing or truncated files, except compiled modules."""
-        # For torch's 12,000 files, 30 ms. Creating a Path takes longer than its stat.
+        # This takes 30 ms for torch's 12,000 files. Creating a Path takes longer than its stat.
         folder = f"{self.record.parent}/"
         lost = []
         for path, _, size in self.files:
@@ -109,12 +109,12 @@ class InstalledPackage(Value):
 
     @property
     def has_address(self) -> bool:
-        """Whether it was installed from a URL, not an index (PEP 610)."""
+        """Whether it was installed from a URL, not from an index (PEP 610)."""
         return isfile(self.record / "direct_url.json")
 
     @property
     def source(self) -> tuple[Path, bool] | None:
-        """Its source folder, and whether it is editable (PEP 610)."""
+        """The source folder, and whether the package is editable (PEP 610)."""
         with suppress(ValueError, LookupError, TypeError, AttributeError, UsageError):
             origin = parse_json(_text(self.record / "direct_url.json"))
             folder = Path(Location.parse(origin["url"]).path)
@@ -123,14 +123,14 @@ class InstalledPackage(Value):
 
     @property
     def head(self) -> str:
-        """The fields of METADATA."""
+        """The header fields of METADATA."""
         return _text(self.record / "METADATA").partition("\n\n")[0]
 
     @cached_property
     def requires(self) -> tuple[Requirement, ...]:
-        """Its requirements on all platforms, except extras.
+        """The requirements on all platforms, without extras.
 
-        Requested extras are not recorded.
+        Metadata does not record which extras were requested.
         """
         from packaging.requirements import InvalidRequirement
 
@@ -144,7 +144,7 @@ class InstalledPackage(Value):
 
 
 def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
-    """Read the packages of ``site-packages`` folders, with duplicates."""
+    """Read the packages in ``site-packages`` folders, including duplicates."""
     packages = []
     for folder in folders:
         records = [*folder.glob("*.dist-info"), *folder.glob("*.egg-info")]
@@ -159,7 +159,7 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
 
 
 def _has_metadata(record: Path) -> bool:
-    """Return whether a folder has metadata, not only a stray file."""
+    """Return whether a folder has metadata files, not only stray files."""
     if record.suffix == ".egg-info":
         return isfile(record) or isfile(record / "PKG-INFO")
     return isfile(record / "METADATA") or isfile(record / "RECORD")
@@ -168,7 +168,7 @@ def _has_metadata(record: Path) -> bool:
 def required_names(
     requested: Iterable[str], packages: Mapping[str, InstalledPackage]
 ) -> set[str]:
-    """Return packages and all their requirements, including extras.
+    """Return packages and all their dependencies, including extras.
 
     Args:
         requested: The names of the packages.
@@ -205,12 +205,12 @@ def unmet_requirements(
     versions: Mapping[str, str],
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[InstalledPackage, Requirement, str | None]]:
-    """Yield unmet requirements with their package and installed version.
+    """Yield unmet requirements with their package and the installed version.
 
     Args:
         packages: The packages with requirements.
         versions: The installed versions by canonical name.
-        environment: The values of markers, by default for the running Python.
+        environment: The marker values, by default for the running Python.
     """
     for package in packages:
         for requirement in package.requires:
@@ -237,7 +237,7 @@ def written_files(package: InstalledPackage, root: Path) -> dict[str, RecordedFi
     return files
 
 
-# A change reads the same RECORD in the previous and the new environment.
+# A change reads the same RECORD in the previous and in the new environment.
 @cache
 def _read_rows(text: str) -> tuple[RecordedFile, ...]:
     """Parse a RECORD, up to the first malformed row."""
@@ -252,7 +252,7 @@ def _read_rows(text: str) -> tuple[RecordedFile, ...]:
 
 
 def recorded_digest(path: Path | str) -> str:
-    """Return the SHA-256 of a file in the form of RECORD.
+    """Return the SHA-256 of a file as encoded in RECORD.
 
     Raises:
         OSError: The file cannot be read.
@@ -264,7 +264,7 @@ def recorded_digest(path: Path | str) -> str:
 def file_size(path: Path | str) -> int:
     """Return the size of a file in bytes, or -1 if it is missing."""
     try:
-        return os.stat(path).st_size  # noqa: PTH116  a Path takes longer than its stat
+        return os.stat(path).st_size  # noqa: PTH116  creating a Path takes longer than the stat
     except OSError:
         return -1
 

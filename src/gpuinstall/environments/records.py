@@ -1,8 +1,8 @@
 """Records of the environments that this user created on this machine.
 
-A marker in an environment is no evidence: it may come from a cloned repository. A record
-is a file in the user's state folder. The changes that ``--into`` can roll back have
-records too.
+A marker in an environment cannot be trusted, because it may be part of a cloned
+repository. A record is a file in the user's state folder. Changes by ``--into`` have
+records too, so that they can be rolled back.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from gpuinstall.base.shell import quoted
 from gpuinstall.environments.environment import read_marker
 
 MOST_IDENTITIES = 64
-"""The number of identities of a path.
+"""The maximum number of recorded identities for a path.
 
-Each verification gives an environment a new one, and the previous environment, for
+Each verification assigns a new identity, and the previous environment, kept for
 rollback, may be many verifications old.
 """
 _ANOTHER_HOME = 'export XDG_STATE_HOME="$PWD/.state"   # or another private folder, which must stay the same'
@@ -47,7 +47,7 @@ def vouch(path: Path, identity: str) -> None:
 
     Args:
         path: The environment, or the folder of its journals.
-        identity: An unpredictable text: a random number, or a digest of all bytes.
+        identity: An unpredictable identifier: a random number or a digest of the content.
 
     Raises:
         InstallationError: The record cannot be written.
@@ -85,7 +85,7 @@ def was_made_here(venv: Path) -> bool:
 
 
 def place_of(identity: str) -> Path | None:
-    """Return the path at which this user created an environment, if known."""
+    """Return the path where this user created an environment, if recorded."""
     for record in _folder().glob("*.path"):
         path, *identities = _read(record)
         if identity in identities:
@@ -101,7 +101,7 @@ def warn_unfinished(venv: Path, reporter: Reporter) -> None:
 
 
 def unfinished_change(venv: Path) -> str:
-    """Return a warning about a running or killed change, or empty text."""
+    """Return a warning about a running or killed change; empty without one."""
     place = _unfinished_place(venv)
     if place is None:
         return ""
@@ -122,7 +122,7 @@ def check_finished(venv: Path) -> None:
     """Check that no change of an environment is running or interrupted.
 
     Raises:
-        InstallationError: One is.
+        InstallationError: A change is running or interrupted.
     """
     place = _unfinished_place(venv)
     if place:
@@ -140,7 +140,7 @@ def _unmanaged_paths(root: Path, packages: Path) -> EnvironmentPaths:
 
 
 def undo_command(place: EnvironmentPaths) -> str:
-    """Return the command that rolls back the last or a killed change."""
+    """Return the command that rolls back the last or interrupted change."""
     if place.is_ours:
         return f"gpuinstall env rollback{venv_option(place.venv)}"
     return f"gpuinstall env rollback --into --python {quoted(place.python)}"
@@ -151,13 +151,13 @@ def admit_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> boo
 
     Args:
         venv: The environment.
-        reporter: Reports the start of a Python without a record.
-        allow_unmanaged: Whether an environment without a record is allowed that the user has not activated.
+        reporter: Reports the start of an interpreter without a record.
+        allow_unmanaged: Whether to allow an environment that has no record and is not activated.
     """
     python = interpreter(venv)
     if not exists(python) or was_made_here(venv):
         return True
-    # The user runs the Python of an environment that is activated, or was changed with --into.
+    # An activated environment, or one changed with --into, is already run by the user.
     is_requested = allow_unmanaged or venv in {one.venv for one in changed_by_into()}
     if not is_requested and os.environ.get("VIRTUAL_ENV") != str(venv):
         return False
@@ -168,10 +168,10 @@ def admit_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> boo
 
 
 def check_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> None:
-    """Check that a Python may be started, as in ``admit_start``.
+    """Check that an interpreter may be started, as in ``admit_start``.
 
     Raises:
-        UsageError: It may not.
+        UsageError: The interpreter may not be started.
     """
     if not admit_start(venv, reporter, allow_unmanaged=allow_unmanaged):
         raise UsageError(
@@ -188,14 +188,14 @@ def forget(venv: Path) -> None:
 
 
 def remembered() -> list[Path]:
-    """Return the recorded environments that still exist at their path."""
+    """Return recorded environments that still exist at their recorded path."""
     records = map(_read, _folder().glob("*.path"))
     paths = {Path(venv) for venv, *_ in records}
     return sorted(filter(read_marker, paths))
 
 
 def changed_by_into() -> list[EnvironmentPaths]:
-    """Return the unmanaged environments with a change to roll back."""
+    """Return unmanaged environments with a change that can be rolled back."""
     changed = []
     for record in sorted(_folder().glob("*.path")):
         work = Path(_read(record)[0])
@@ -207,10 +207,10 @@ def changed_by_into() -> list[EnvironmentPaths]:
 
 
 def forget_all() -> Path | None:
-    """Remove all records unless they are needed.
+    """Remove all records, unless an environment still depends on them.
 
     Returns:
-        The folder of the records, if an environment still depends on them.
+        The folder of the records if they are kept.
     """
     if remembered() or changed_by_into():
         return _folder()
@@ -222,7 +222,7 @@ def forget_all() -> Path | None:
 
 def _identities(venv: Path) -> list[str]:
     path, *identities = _read(_record(venv))
-    # The file's name is a digest, and its text begins with the path.
+    # The file name is only a digest. The file begins with the path.
     return identities if path == str(venv) else []
 
 

@@ -1,4 +1,4 @@
-"""Permission checks before a change of an environment."""
+"""Check permissions before an environment is changed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_rights(paths: EnvironmentPaths) -> None:
 
 
 def check_owner(paths: EnvironmentPaths) -> None:
-    """Raise InstallationError if an environment belongs to another user."""
+    """Check that an environment does not belong to another user."""
     root = paths.root
     if os.path.lexists(root) and is_foreign(root, root.parent):
         raise InstallationError(
@@ -65,7 +65,7 @@ def _fix(path: Path) -> str:
 
 
 def reason_unmanaged(venv: Path) -> str:
-    """Return why an environment with a marker is not this user's."""
+    """Return why a managed environment is not treated as this user's."""
     if not is_mine(venv):
         return f"belongs to {owner_of(venv)}"
     return "is not recorded on this machine: it was copied, or created elsewhere"
@@ -73,7 +73,7 @@ def reason_unmanaged(venv: Path) -> str:
 
 def _written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
     """Yield the folders in which a change writes or removes files."""
-    # The journals of a managed environment are next to it, all others in it.
+    # Journals are next to a managed environment, and in an unmanaged one.
     if paths.is_ours:
         yield next(folder for folder in paths.venv.parents if exists(folder))
     if isdir(paths.venv):

@@ -1,4 +1,4 @@
-"""The stamp of a verification: the state that it covered, read quickly."""
+"""Verification stamps: the files and variables that a verification covers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ FileStamp = tuple[int, int, int]
 
 
 class Stamp(Value):
-    """The state that a verification covered on one machine.
+    """The state that a verification on one machine covers.
 
-    Only ``verify`` finds a file that was changed without its RECORD.
+    A stamp does not detect a file that changed without its RECORD. ``verify`` does.
     """
 
     python: str
@@ -37,7 +37,7 @@ class Stamp(Value):
     variables: Mapping[str, str]
     """The variables that change which files are loaded."""
     files: Mapping[str, Mapping[str, FileStamp]]
-    """File stamps by path below the environment.
+    """File stamps by path relative to the environment.
 
     The key "torch" has the RECORD and libraries of torch and of the packages that it loads, ``pyvenv.cfg``, and the
     files that Python runs at start-up. The key of each other verified module has the RECORDs of its package and of the
@@ -55,7 +55,7 @@ class Stamp(Value):
 
     @property
     def programs(self) -> set[str]:
-        """The verified modules other than torch."""
+        """The verified modules except torch."""
         return set(self.files) - {TORCH}
 
     def covers(self, gpus: Iterable[int]) -> bool:
@@ -68,7 +68,7 @@ class Stamp(Value):
         if self.python != stamped_python(venv) or self.variables != loading_variables():
             return False
         covered = self.files[TORCH]
-        # A new .pth file runs before torch, and no stamp lists it.
+        # A new .pth file runs before torch and is in no stamp.
         if not covered.keys() >= set(startup_files(venv, folders_of(covered))):
             return False
         for stamps in self.files.values():
@@ -78,7 +78,7 @@ class Stamp(Value):
         return True
 
     def has_same_torch(self, earlier: Stamp) -> bool:
-        """Return whether torch and its files are as in an earlier stamp."""
+        """Return whether torch and its files match an earlier stamp."""
         now = self.python, self.variables, self.files[TORCH]
         return now == (earlier.python, earlier.variables, earlier.files[TORCH])
 
@@ -91,7 +91,7 @@ class Stamp(Value):
         )
 
     def write(self, path: Path) -> None:
-        """Write the stamp for this user, unless the cache is read-only."""
+        """Write the stamp for this user unless the cache is read-only."""
         with suppress(InstallationError):
             write_atomically(path, json.dumps(write_object(self)), is_private=True)
 
@@ -99,7 +99,7 @@ class Stamp(Value):
 def read_stamp(path: Path) -> Stamp | None:
     """Read a valid stamp that belongs to this user, if any."""
     with suppress(OSError, ValueError):
-        # Another user could claim any verification.
+        # Another user could forge a stamp.
         if not is_own(path):
             return None
         stamp = read_object(Stamp, read_json(path))
@@ -109,7 +109,7 @@ def read_stamp(path: Path) -> Stamp | None:
 
 
 def file_stamp(path: str) -> FileStamp:
-    """Return the size, time, and inode of a file, or zeros without one."""
+    """Return the size, time, and inode of a file, or zeros if missing."""
     try:
         status = os.stat(path)
     except OSError:
@@ -124,7 +124,7 @@ def stamped_python(venv: str) -> str:
 
 
 def loading_variables() -> dict[str, str]:
-    """Return this process's variables that change which files are loaded."""
+    """Return current variables that change which files are loaded."""
     return {name: os.environ[name] for name in _LOADING if os.environ.get(name)}
 
 
@@ -133,7 +133,7 @@ def startup_files(venv: str, folders: Iterable[str]) -> Iterator[str]:
 
     Args:
         venv: The environment.
-        folders: The folders of its packages, relative to it.
+        folders: The packages folders, relative to it.
     """
     yield "pyvenv.cfg"
     for folder in folders:
@@ -153,7 +153,7 @@ def _is_startup_file(name: str) -> bool:
 
 
 def folders_of(files: Iterable[str]) -> list[str]:
-    """Return the ``site-packages`` folders of files."""
+    """Return the ``site-packages`` folders that contain files."""
     folders = set()
     for path in files:
         parent, sign, _ = path.partition("/site-packages/")

@@ -1,6 +1,6 @@
-"""Environment locks, so that one command at a time changes an environment.
+"""Environment locks. Only one command at a time changes an environment.
 
-The next command first completes or rolls back a change that was killed.
+After an interrupted change, the next command first completes it or rolls it back.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 WAIT_S = 600.0
-"""Seconds to wait for another command, which can be downloading 3 GB."""
+"""Seconds to wait for another command, which may be downloading 3 GB."""
 _OWNER = "owner"
-"""The file with the process of the running command."""
+"""The file that identifies the process of the running command."""
 
 
 def needs_recovery(place: EnvironmentPaths) -> bool:
-    """Return whether a killed command has left files to clear away."""
+    """Return whether a killed command left files to clean up."""
     has_owner = os.path.lexists(place.work / _OWNER)
     return place.is_unfinished or (has_owner and os.access(place.work, os.W_OK))
 
@@ -49,22 +49,22 @@ def environment_lock(
     """Lock an environment, and recover an interrupted change.
 
     Args:
-        place: The environment, which need not exist.
+        place: The environment, which may not exist yet.
         reporter: Reports waits and recovered changes.
         wait: The seconds to wait for another command.
         takes_over: Whether to roll back a change that began on another host.
 
     Yields:
-        Whether another command had the lock, and whether a change was recovered. In both cases, the environment can have changed.
+        Whether another command held the lock, and whether a change was recovered. If so, the environment may have changed.
 
     Raises:
-        InstallationError: Another command has the lock for more than ``wait`` seconds, or the folder is not writable.
+        InstallationError: Another command held the lock for more than ``wait`` seconds, or the folder is not writable.
         UsageError: Another user or host began a change.
     """
     owner = place.work / _OWNER
     with folder_lock(place, reporter, wait) as has_waited:
         try:
-            # Without it, a waiting command prints "another run".
+            # A waiting command prints "another run" if this file is missing.
             with suppress(InstallationError):
                 write_atomically(owner, f"process {os.getpid()}", is_cached=True)
             was_unfinished = place.is_unfinished
@@ -78,15 +78,15 @@ def environment_lock(
 
 
 def undo(place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool) -> None:
-    """Roll back an interrupted change, or else the last one.
+    """Roll back an interrupted change, or the last one if there is none.
 
     Args:
         place: The environment.
-        reporter: Reports waits and files that stay.
+        reporter: Reports waits and kept files.
         takes_over: Whether to roll back a change that began on another host.
 
     Raises:
-        UsageError: There is no change by this user.
+        UsageError: This user has made no change.
         InstallationError: Another user owns the environment.
     """
     check_owner(place)
@@ -94,7 +94,7 @@ def undo(place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool) -> No
         if not recovered:
             roll_back(place, reporter)
         if place.is_ours:
-            # The previous files may be of another path.
+            # The previous files may contain a different path.
             relocate_environment(place, None, reporter)
 
 
@@ -102,18 +102,18 @@ def undo(place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool) -> No
 def folder_lock(
     place: EnvironmentPaths, reporter: Reporter, wait: float = WAIT_S
 ) -> Iterator[bool]:
-    """Lock an environment and its lock files, without a recovery.
+    """Lock an environment and its lock files, without recovering a change.
 
     Args:
-        place: The environment, which need not exist.
+        place: The environment, which may not exist yet.
         reporter: Reports waits.
         wait: The seconds to wait for another command.
 
     Yields:
-        Whether another command had the lock.
+        Whether another command held the lock.
 
     Raises:
-        InstallationError: Another command has the lock for more than ``wait`` seconds, or the folder is not writable.
+        InstallationError: Another command held the lock for more than ``wait`` seconds, or the folder is not writable.
     """
     ignored = place.work / ".gitignore"
     created = [folder for folder in place.work.parents if not exists(folder)]
@@ -130,7 +130,7 @@ def folder_lock(
                     if not (is_kept or place.is_unfinished):
                         remove_file(ignored)
     finally:
-        # Folders with a journal remain.
+        # Keep folders with a journal.
         with suppress(OSError):
             for folder in (place.work, *created):
                 folder.rmdir()
@@ -158,10 +158,10 @@ def _file_lock(
         wait: The maximum seconds to wait.
 
     Yields:
-        Whether another command had the lock.
+        Whether another command held the lock.
 
     Raises:
-        InstallationError: Another command has the lock for more than ``wait`` seconds, or it cannot be written.
+        InstallationError: Another command held the lock for more than ``wait`` seconds, or the file cannot be written.
     """
     from filelock import FileLock
 
@@ -208,25 +208,25 @@ def _acquire(lock: BaseFileLock, place: EnvironmentPaths) -> bool:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        # Another command has removed the folder between two calls of mkdir.
+        # Another command removed the folder between two calls of mkdir.
         if os.path.lexists(file.parent):
             raise
         return False
-    # Another command can remove the folder now.
+    # Another command may remove the folder at this point.
     with suppress(Timeout, FileNotFoundError):
-        # filelock before 4.2 truncates the file, which may have another name.
+        # filelock before 4.2 truncates the file, which may be a hard link to another one.
         if isfile(file) and file.lstat().st_nlink > 1:
             remove_file(file)
         lock.acquire(timeout=0)
         if os.path.lexists(file):
             return True
-        # The previous command removed it before this one had the lock.
+        # The previous command removed the file before this one acquired the lock.
         lock.release()
     return False
 
 
 def _owner(place: EnvironmentPaths) -> str:
-    """Return the process that has locked an environment, if it is known."""
+    """Return the process that holds an environment's lock, if known."""
     with suppress(OSError, ValueError):
         text = read_document(place.work / _OWNER, place.work)
         if re.fullmatch(r"process \d+", text):

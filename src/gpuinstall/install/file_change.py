@@ -1,4 +1,4 @@
-"""The files that a change writes or removes, according to RECORDs."""
+"""Plan which files a change writes or removes, according to RECORDs."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from gpuinstall.install.journal import Journal, Owner
 
 
 class Change(Value):
-    """A change of files. Names are paths below the root of the environment."""
+    """A change of files. Names are relative to the environment's root."""
 
     place: EnvironmentPaths
     added: Mapping[str, Path]
-    """The new files, and where they are staged."""
+    """The new files with their staged paths."""
     removed: frozenset[str]
-    """The files that no new file replaces."""
+    """The files to remove without a replacement."""
     journal: Journal
-    """The record that is written before a file changes."""
+    """The record that is written before any file changes."""
 
     @property
     def names(self) -> set[str]:
@@ -60,10 +60,10 @@ def plan_change(
 
     Args:
         place: The environment.
-        added: The new files, and where they are staged.
+        added: The new files with their staged paths.
         after: The versions of the new packages by name.
-        leaving: The packages that are removed or replaced.
-        own: The files that only gpuinstall writes. Those without a new file are removed.
+        leaving: The packages to remove or replace.
+        own: The files that only gpuinstall writes. They are removed unless a new file replaces them.
 
     Raises:
         UsageError: A file cannot be replaced, or is behind a link or a mount.
@@ -99,13 +99,13 @@ def _modified(
     leaving: Collection[InstalledPackage],
     present: Iterable[str],
 ) -> set[str]:
-    """Return the files with other content than any RECORD lists.
+    """Return the files whose content matches no RECORD.
 
     Args:
         place: The environment.
-        added: The new files, and where they are staged.
-        leaving: The packages that are removed or replaced.
-        present: The files that are removed or replaced.
+        added: The new files with their staged paths.
+        leaving: The packages to remove or replace.
+        present: The existing files to remove or replace.
     """
     names = {
         name
@@ -113,7 +113,7 @@ def _modified(
         if not is_folder(place.root / name) and file_size(place.root / name)
     }
     modified = names - intact_files(leaving, place.root, names)
-    # The same content is not lost.
+    # Replacing a file by an identical one loses nothing.
     same = {
         name
         for name in modified & added.keys()
@@ -127,7 +127,7 @@ def _modified(
 
 
 def size_and_time(path: Path) -> tuple[int, ...]:
-    """Return the size and time by which a new file is recognized."""
+    """Return the size and modification time that identify a new file."""
     status = path.lstat()
     return (status.st_size, status.st_mtime_ns)
 
@@ -135,12 +135,12 @@ def size_and_time(path: Path) -> tuple[int, ...]:
 def staged_files(
     packages: Iterable[InstalledPackage], folder: Path, place: EnvironmentPaths
 ) -> dict[str, Path]:
-    """Return the files of staged packages by their name in an environment.
+    """Return the files of staged packages by their path in an environment.
 
     Args:
         packages: The packages.
         folder: The staging folder, with the layout of a virtual environment.
-        place: The environment, which can have another layout.
+        place: The environment, which may have a different layout.
     """
     files = {}
     for package in packages:
@@ -152,9 +152,9 @@ def staged_files(
 
 
 def _real_names(place: EnvironmentPaths) -> Callable[[str], str]:
-    """Return a function that resolves links of folders, such as lib64.
+    """Return a function that resolves links to folders, such as lib64.
 
-    A link out of the environment is not resolved.
+    A link that leads out of the environment is not resolved.
     """
     real_root = place.root.resolve()
 
@@ -172,7 +172,7 @@ def _real_names(place: EnvironmentPaths) -> Callable[[str], str]:
 
 
 _LARGE = 300_000
-"""The size of a RECORD that is read only if necessary. Torch's has 1.3 MB."""
+"""Minimum size of a RECORD to read only if necessary. Torch's has 1.3 MB."""
 
 
 def shared_with_others(
@@ -180,11 +180,11 @@ def shared_with_others(
     leaving: Collection[InstalledPackage],
     names: Collection[str],
 ) -> dict[str, set[str]]:
-    """Return the files that other packages recorded too, by their package.
+    """Return the files that other packages also record, by package.
 
     Args:
         place: The environment.
-        leaving: The packages that are removed or replaced.
+        leaving: The packages to remove or replace.
         names: Files of these packages, relative to the root of the environment.
     """
     if not names:
@@ -214,7 +214,7 @@ def _is_below(name: str) -> bool:
 def recorded_names(packages: Iterable[InstalledPackage], root: Path) -> set[str]:
     """Return the files of packages in an environment, relative to its root.
 
-    Of a package without RECORD, these are the files of its metadata.
+    For a package without a RECORD, return its metadata files.
     """
     names = set[str]()
     for package in packages:
@@ -236,10 +236,10 @@ def check_paths(
         place: The environment.
         added: The new files.
         present: The files that are replaced or removed.
-        removed: The files that no new file replaces.
+        removed: The files to remove without a replacement.
 
     Raises:
-        UsageError: A link or a mount leads outside, a folder is at the path of a file or the reverse, or a file is immutable.
+        UsageError: A link or a mount leads outside, a file would replace a folder or the reverse, or a file is immutable.
     """
     check_inside(place, {*added, *present})
     for name in present:
@@ -266,13 +266,13 @@ def check_paths(
 def _blocking_path(
     root: Path, name: str, removed: Collection[str], seen: set[str]
 ) -> Path | None:
-    """Return the folder at the path of a new file, or the file at a folder's.
+    """Return a folder or file that conflicts with the path of a new file.
 
     Args:
         root: The environment.
         name: The new file.
-        removed: The files that are removed before it is written.
-        seen: The folders that were checked. They are added.
+        removed: The files to remove before it is written.
+        seen: The folders that were already checked. New ones are added.
     """
     path = root / name
     if is_folder(path):
@@ -290,7 +290,7 @@ def _blocking_path(
 
 
 _GET_FLAGS = 0x80086601
-"""Linux' request for the flags of a file (``lsattr``)."""
+"""The Linux ioctl that reads the flags of a file, as ``lsattr`` does."""
 _IMMUTABLE = 0x10 | 0x20
 """The flags of immutable and append-only files."""
 
@@ -314,10 +314,10 @@ def _is_immutable(path: Path) -> bool:
 
 
 def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
-    """Check that no file is behind a link out of the environment or a mount.
+    """Check that no file is behind a mount or a link out of the environment.
 
     Raises:
-        UsageError: One is.
+        UsageError: A file is.
     """
     mounts = mounts_in(place.root)
     real_root = place.root.resolve()
@@ -347,7 +347,7 @@ def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
 
 
 def is_same_file(path: Path, other: Path) -> bool:
-    """Return whether two paths are one file, or have the same content."""
+    """Return whether two paths are the same file or have the same content."""
     with suppress(OSError):
         if os.path.samestat(path.lstat(), other.lstat()):
             return True

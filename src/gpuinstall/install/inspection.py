@@ -1,4 +1,4 @@
-"""The environment, the lock files, and the request before an installation."""
+"""Read the environment, lock files, and request before an installation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from gpuinstall.wheels.learned.store import known_catalog
 def locked_state(project: Project, options: InstallOptions) -> Iterator[InstallState]:
     """Read the state, and lock the environment if a change is necessary.
 
-    After a wait, the state is read again. A small kernel verifies the driver.
+    Read the state again after a wait. A small kernel verifies the driver.
 
     Args:
         project: The project.
@@ -50,7 +50,7 @@ def locked_state(project: Project, options: InstallOptions) -> Iterator[InstallS
     with environment_lock(place, project.reporter) as meanwhile:
         may_have_changed = any(meanwhile)
         relocate_environment(place, state.here, project.reporter)
-        # Each change and relocation writes another marker.
+        # Each change and relocation writes a new marker.
         if may_have_changed:
             project.read_anew()
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
@@ -64,14 +64,14 @@ def locked_state(project: Project, options: InstallOptions) -> Iterator[InstallS
 
 
 def with_preflight(state: InstallState, project: Project) -> InstallState:
-    """Run a small kernel before the download.
+    """Run a small kernel to verify the driver before the download.
 
     Args:
         state: The state.
         project: The project.
 
     Returns:
-        The state with the problems of the driver, unchanged if no kernel is necessary.
+        The state with the driver's problems, or the same state if no kernel is necessary.
     """
     from gpuinstall.machine.probe import preflight
 
@@ -98,7 +98,7 @@ def read_state(
     Args:
         project: The project.
         options: The options of the installation.
-        again: Whether this command has read and reported it before.
+        again: Whether this command already read and reported it.
         check_ownership: Whether to refuse an unmanaged environment without ``--replace``.
 
     Raises:
@@ -111,7 +111,7 @@ def read_state(
         return read_unmanaged(options.python, options, project)
     if check_ownership:
         check_folder(project.paths.venv)
-    # The attempt with the failed build has reported everything.
+    # The attempt with the failed build already reported everything.
     quiet = again or options.catalog is not None
     request = read_request(project, quiet=quiet)
     request = environment_request(project, request, quiet=quiet)
@@ -133,7 +133,7 @@ def read_state(
         project.reporter.step("Changed", text)
     catalog = options.catalog
     if catalog is None:
-        # A locked build can be from any index.
+        # A locked build may be from any index.
         known = known_catalog() if options.locked else project.catalog
         catalog = with_locked_builds(known, folder, lambda: project.session)
     state = InstallState(

@@ -85,7 +85,7 @@ if TYPE_CHECKING:
     from gpuinstall.verify.verdict import Verdict
 
 BEGINNINGS = 3
-"""The number of attempts if another tool changes the environment meanwhile."""
+"""The number of attempts if another tool keeps changing the environment."""
 
 FALLBACK = "GPUINSTALL_FALLBACK"
 """The variable that disables (``0``) another build after a failed kernel."""
@@ -108,7 +108,7 @@ class InstallResult(Value, kw_only=True):
     verdict: dict[str, Any] = field(default_factory=dict)
     """The Verdict document, empty if no kernel ran."""
     is_proof_kept: bool = False
-    """Whether torch is unchanged, and its verification still valid."""
+    """Whether torch is unchanged and its verification is still valid."""
     is_lock_new: bool = False
     """Whether the lock file was written."""
     misfits: tuple[Rejection[Lock], ...] = ()
@@ -116,7 +116,7 @@ class InstallResult(Value, kw_only=True):
     guard: Path | None = None
     """The constraints for pip in an unmanaged environment."""
     uv_guard: Path | None = None
-    """The settings that keep uv to them in an application's folder."""
+    """uv's settings with the same constraints, in an application's folder."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document of ``install --json``."""
@@ -152,14 +152,14 @@ class InstallResult(Value, kw_only=True):
 
 
 class ChangedMeanwhileError(Exception):
-    """Another tool has changed the environment during the download."""
+    """Another tool changed the environment during the download."""
 
 
 def install(project: Project, options: InstallOptions) -> InstallResult:
     """Install a request or a lock file, and verify the environment.
 
-    If anything fails, the environment is unchanged. If a kernel fails, the next build
-    that differs in the failed property is tried.
+    If anything fails, the environment is unchanged. If a kernel fails, try the next build
+    that differs in the property that failed.
 
     Args:
         project: The project.
@@ -200,14 +200,14 @@ def install(project: Project, options: InstallOptions) -> InstallResult:
 
 
 def dry_run(project: Project, options: InstallOptions) -> PricedLock:
-    """Return the change that an installation would make.
+    """Return the changes that an installation would make.
 
     Args:
         project: The project.
         options: The options of the installation.
 
     Raises:
-        GpuInstallError: An error that an installation raises before the download.
+        GpuInstallError: The installation would fail before the download.
     """
     venv = project.paths.venv
     check_finished(environment_of(options.python) if options.python else venv)
@@ -218,7 +218,7 @@ def dry_run(project: Project, options: InstallOptions) -> PricedLock:
 
 
 def _select(state: InstallState, project: Project) -> Selection:
-    """Select a lock file, again after a preflight that finds a problem."""
+    """Select a lock file. If the preflight finds a problem, select again."""
     selection = select_lock(state, project)
     existing = state.existing
     if selection.is_installed or not existing.is_proven:
@@ -253,7 +253,7 @@ def _report_kept(priced: PricedLock, reporter: Reporter) -> None:
     kept: Collection[InstalledPackage] = existing.packages
     if existing.paths.is_ours:
         names = existing.added - priced.fit.lock.names - priced.change.goes
-        # A rebuild lists them among the changes.
+        # A rebuild reports them with the changes.
         is_changed = priced.action is Action.BUILD and not priced.change.is_rebuild
         if not (names and is_changed):
             return
@@ -278,13 +278,13 @@ def _report_kept(priced: PricedLock, reporter: Reporter) -> None:
 
 
 def _fetch(priced: PricedLock, project: Project) -> Unpacked:
-    """Unpack the new packages, if the environment can be changed.
+    """Check that the environment can be changed, and unpack the new packages.
 
-    The paths of replaced files are checked before the download. The files of a new wheel
-    are known only after it.
+    Paths of replaced files are checked before the download. The files of new wheels are
+    known only after it.
 
     Raises:
-        UsageError: The environment cannot be replaced, or a file of it.
+        UsageError: The environment or one of its files cannot be replaced.
         InstallationError: A package cannot be installed.
     """
     if priced.action is not Action.BUILD:
@@ -303,7 +303,7 @@ def _fetch(priced: PricedLock, project: Project) -> Unpacked:
 
 
 def _verify_ahead(unpacked: Unpacked, project: Project) -> Verdict | None:
-    """Run the kernels of a new torch before an environment is changed.
+    """Run the kernels of a new torch before the environment changes.
 
     Raises:
         KernelFailedError: A kernel failed.
@@ -315,14 +315,14 @@ def _verify_ahead(unpacked: Unpacked, project: Project) -> Verdict | None:
     from gpuinstall.verify.files import program_packages  # slow to import
 
     programs = program_packages(priced.existing.paths.packages_folders).values()
-    # Python would still find a removed program. Then the kernels run after the change.
+    # Python would still find a removed package. In this case, the kernels run after the change.
     if any(program.name in change.goes for program in programs):
         return None
     return prove(priced.fit, unpacked.python, priced.state.here, project)
 
 
 def _is_lock_new(unpacked: Unpacked) -> bool:
-    """Return whether the change writes a lock file into the folder."""
+    """Return whether the change writes a new lock file into the folder."""
     priced = unpacked.priced
     place, lock = priced.existing.paths, priced.fit.lock
     if priced.action is Action.NOTHING or not place.is_ours:
@@ -332,20 +332,20 @@ def _is_lock_new(unpacked: Unpacked) -> bool:
 
 @contextmanager
 def _applied(unpacked: Unpacked, project: Project) -> Iterator[EnvironmentPaths]:
-    """Change an environment, commit after the block, or restore if it fails.
+    """Change an environment. Commit after the block, or roll back if it fails.
 
     Yields:
         The environment to verify.
 
     Raises:
-        ChangedMeanwhileError: Another tool has changed the environment.
+        ChangedMeanwhileError: Another tool changed the environment.
     """
     priced, reporter = unpacked.priced, project.reporter
     existing = priced.existing
     place = existing.paths
     if priced.action is not Action.BUILD:
         yield place
-        # The folder can lack it even if nothing changed.
+        # The lock file may be missing from the folder even if nothing changed.
         publish_lock(place)
     elif priced.change.is_rebuild:
         yield EnvironmentPaths(place.staging)
@@ -386,19 +386,19 @@ def _verify(
 ) -> Proof:
     """Verify an environment, and write the marker and stamp of a managed one.
 
-    Without a commit, neither is valid.
+    Neither is valid until the change is committed.
 
     Args:
         unpacked: The new packages.
-        place: The environment, which is staged if it is rebuilt.
-        ahead: The verdict about the staged packages, if any.
+        place: The environment, or the staged one during a rebuild.
+        ahead: The verdict on the staged packages, if any.
         project: The project.
     """
     priced = unpacked.priced
     fit, here = priced.fit, priced.state.here
     if priced.action is Action.NOTHING:
         return Proof()
-    # Only native code is linked.
+    # Only packages with native code have dependencies to check.
     if place.is_ours and any(package.is_native for package in unpacked.packages):
         check_links(fit, packages_folders(place.venv)[0], project.reporter)
     earlier = priced.existing.stamp
@@ -424,7 +424,7 @@ def _verify(
         has_pip="pip" in versions,
         scripts=previous.scripts if previous else script_digests(place.venv),
     )
-    # Without this record, the marker would count as another user's.
+    # Without this record, the marker would be treated as another user's.
     remember(project.paths.venv, marker.id)
     marker.write(place.venv, project.paths.work)
     if here and proof.stamp:
@@ -433,7 +433,7 @@ def _verify(
 
 
 def _result(unpacked: Unpacked, proof: Proof, project: Project) -> InstallResult:
-    """Return the result, and update the settings of an application's uv."""
+    """Return the result, and update uv's settings of an application."""
     priced = unpacked.priced
     existing = priced.existing
     place = existing.paths
@@ -461,15 +461,15 @@ def _result(unpacked: Unpacked, proof: Proof, project: Project) -> InstallResult
 def _next_build(
     failed: KernelFailedError, state: InstallState, reporter: Reporter
 ) -> InstallOptions:
-    """Return the options for a build that differs in the failed property.
+    """Return options for a build that differs in the property that failed.
 
     Args:
-        failed: The failed kernel, and its build.
+        failed: The failed kernel with its build.
         state: The state before the installation.
         reporter: Reports the attempt.
 
     Raises:
-        KernelFailedError: There is no such build, or ``GPUINSTALL_FALLBACK`` is 0.
+        KernelFailedError: No such build exists, or ``GPUINSTALL_FALLBACK`` is 0.
     """
     options = state.options
     if options.attempts <= 1 or os.environ.get(FALLBACK) == "0":

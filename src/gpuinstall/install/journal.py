@@ -1,16 +1,16 @@
 """The journal of a change, which is written before a file changes.
 
-It is next to a managed environment (``.venv.gpuinstall``), and with the packages of an
-unmanaged one (``.gpuinstall``)::
+The journal of a managed environment is next to it (``.venv.gpuinstall``). In an unmanaged
+environment, it is in the packages folder (``.gpuinstall``)::
 
     lock           held by the running command
-    staging-…      new packages; a command that is killed here has changed nothing
+    staging-…      new packages; a command killed at this stage has changed nothing
     .new           a journal that is being written or removed
-    changing       files change; the next command completes or rolls back the change
+    changing       the current change; if killed, the next command completes it or rolls it back
     last           the last change, which ``env rollback`` undoes
 
-A journal has ``journal.json`` and ``before``, with links to the files that are removed or
-replaced. While an environment is replaced, it has the previous one as ``environment``.
+A journal contains ``journal.json`` and ``before``, with links to the removed and replaced
+files. While an environment is being replaced, ``environment`` is the previous one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Owner(Value):
 
     host: str
     boot: str
-    """The ID of the host's boot; empty if unknown."""
+    """The boot ID of the host; empty if unknown."""
     process: int
     start: str
     """The start time of the process in the system's unit; empty if unknown."""
@@ -55,16 +55,16 @@ class Owner(Value):
         return cls(platform.node(), _boot(), process, _start(process))
 
     def runs_elsewhere(self) -> bool:
-        """Return whether it is on another host or in another container."""
+        """Return whether the process is on another host or container."""
         return self.host != platform.node()
 
     def still_runs(self) -> bool:
-        """Return whether it still runs on this host."""
+        """Return whether the process is still running on this host."""
         start = _start(self.process)
         return bool(start) and self.boot == _boot() and self.start == start
 
     def read_restart(self) -> int:
-        """Return the time of a later restart in nanoseconds, or 0."""
+        """Return the time of a restart since then in nanoseconds, or 0."""
         if not self.boot or self.boot == _boot():
             return 0
         return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -81,22 +81,22 @@ def _boot() -> str:
 
 def _start(process: int) -> str:
     with suppress(OSError, IndexError):
-        # The name of the program, in parentheses, can contain anything.
+        # The program's name, in parentheses, may contain any character.
         text = Path(f"/proc/{process}/stat").read_text("utf-8", "replace")
         return text.rpartition(")")[2].split()[19]
     return ""
 
 
 class Journal(Value):
-    """A change. Paths are relative to the root of the environment."""
+    """A recorded change. Paths are relative to the environment's root."""
 
     owner: Owner
     added: Mapping[str, tuple[int, ...]] = {}
-    """The new files, with the size and modification time of each."""
+    """The new files with their size and modification time."""
     own: tuple[str, ...] = ()
     """The files that only gpuinstall writes."""
     packages: Mapping[str, tuple[str, ...]] = {}
-    """The previous and new version of each package, empty if there is none."""
+    """The previous and new version of each package; empty if not installed."""
     modified: tuple[str, ...] = ()
     """The previous files that the user had modified."""
     is_rebuild: bool = False
@@ -108,13 +108,13 @@ class Journal(Value):
 
 
 def identity_of(folder: Path) -> str:
-    """Return a text that changes if an environment is recreated."""
+    """Return an identifier that changes if an environment is recreated."""
     _, changed_ns, inode = file_stamp(str(folder / "pyvenv.cfg"))
     return f"{folder.stat().st_ino} {inode} {changed_ns}"
 
 
 def journal_entry(folder: Path | None) -> dict[str, Any] | None:
-    """Return a journal as in documents, with its size in bytes."""
+    """Return a journal for JSON output, with its size in bytes."""
     if folder is None or not exists(folder):
         return None
     return {"path": str(folder), "bytes": size_of(folder)}
@@ -126,7 +126,7 @@ def is_journal(folder: Path) -> bool:
 
 
 def before(folder: Path) -> Path:
-    """Return the folder of a journal with the previous files."""
+    """Return the folder with the previous files in a journal."""
     return folder / "before"
 
 
@@ -136,7 +136,7 @@ def replaced_environment(folder: Path) -> Path:
 
 
 def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> None:
-    """Write a journal to disk, with a record of this user.
+    """Write a journal to disk, and record that this user wrote it.
 
     Args:
         journal: The journal.
@@ -153,7 +153,7 @@ def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> No
 
 
 def read_journal(folder: Path, place: EnvironmentPaths) -> Journal | None:
-    """Return a journal that this user wrote, also after a move.
+    """Return a journal if this user wrote it, even if it was moved.
 
     Args:
         folder: The folder of the journal.
@@ -179,7 +179,7 @@ def _digest(text: str) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the names in a folder to disk, if the system can."""
+    """Flush a folder's entries to disk, if the system supports it."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -189,9 +189,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_file_system(folder: Path) -> None:
-    """Write all data of a file system to disk.
+    """Flush all data of a file system to disk.
 
-    For 17,000 files, this takes some tenths of a second.
+    This takes some tenths of a second for 17,000 files.
     """
     import ctypes
 
@@ -199,7 +199,7 @@ def sync_file_system(folder: Path) -> None:
         return
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if syncfs is None:
-        # macOS can sync one file or all disks.
+        # macOS can sync only one file or all disks.
         os.sync()
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Updates of scripts, settings, and marker of a moved environment."""
+"""Update the scripts, settings, and marker of a moved environment."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def relocate_environment(
 ) -> None:
     """Update an environment of this user that was moved or copied.
 
-    It receives its own ID, because a copy has the same one as its original.
+    The environment receives a new ID, because a copy has the ID of its original.
 
     Args:
         paths: The environment, which this command has locked.
-        here: This machine, whose verification remains valid; None if kernels cannot run on it.
+        here: This machine, to keep its verification; None if kernels cannot run on it.
         reporter: Reports the previous path.
 
     Raises:
@@ -52,7 +52,7 @@ def relocate_environment(
     original = read_marker(before)
     is_copy = original is not None and original.id == marker.id
     modified = modified_scripts(venv)
-    # The marker is last: the next command repeats what was killed before that.
+    # Write the marker last, so that the next command repeats an interrupted update.
     relocate_activation(venv, venv)
     relocate_scripts(venv, before)
     move_guard(venv, before)

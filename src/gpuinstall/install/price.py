@@ -1,4 +1,4 @@
-"""The lock file to install, with its changes and sizes before the download."""
+"""Compute the changes and sizes of a lock file before the download."""
 
 from __future__ import annotations
 
@@ -54,26 +54,26 @@ if TYPE_CHECKING:
 
 
 UNPACKED = 2.3
-"""The size of an environment per size of its wheels.
+"""The ratio of an environment's size to the size of its wheels.
 
-For torch 2.14 with CUDA 12.6, 6.8 GB per 2.9 GB were measured.
+Measured for torch 2.14 with CUDA 12.6: 6.8 GB from 2.9 GB of wheels.
 """
 
 
 class Bill(Value):
-    """Upper bound of an installation's size in bytes.
+    """Upper bounds for the download and disk space of an installation.
 
-    uv does not report which files its cache has.
+    All sizes are in bytes. uv does not report which files are in its cache.
     """
 
     missing: Mapping[LockedFile, int]
     """Sizes of files to download, unless uv's cache has them; 0 if unknown."""
     folders: Mapping[Path, int]
-    """Space required in each folder. Each is on a file system of its own."""
+    """Space required in each folder. Each is on a separate file system."""
     copied: int = 0
-    """The part of this space that copies of uv's cache require."""
+    """The part of this space that copies of files in uv's cache require."""
     cache: Path | None = None
-    """uv's cache, which may have some of the files; None if it is empty."""
+    """uv's cache, which may contain some of the files; None if it is empty."""
 
     @property
     def fetch(self) -> int:
@@ -107,7 +107,7 @@ class Bill(Value):
             )
 
     def _least(self, size: int) -> int:
-        """Return the least space, if the cache has only these files."""
+        """Return the minimum space, if all cached files can be used."""
         if not self.cache:
             return size
         # Unpacked, a wheel is at least as large as its file.
@@ -129,25 +129,25 @@ class PricedLock(Value):
     """A lock file to install, with its changes and sizes."""
 
     state: InstallState
-    """The environment, and the request."""
+    """The environment and the request."""
     fit: Fit
-    """The lock file, and its plan. The installation adds missing hashes."""
+    """The lock file and its plan. The installation adds missing hashes."""
     action: Action
-    """The necessary action."""
+    """The action to take."""
     is_installed: bool = False
     """Whether the lock file exists and is installed."""
     change: PackageChange = PackageChange(frozenset())
     """The packages to install and remove."""
     changes: tuple[VersionChange, ...] = ()
-    """The same with versions, for output."""
+    """The same packages with their versions, for output."""
     bill: Bill = Bill({}, {})
-    """The sizes."""
+    """The sizes of the downloads and the required space."""
     heads: Mapping[LockedFile, Head] = {}
-    """The HTTP headers of files whose index has no hash."""
+    """The HTTP headers of files for which the index has no hash."""
     requested: frozenset[str] = frozenset()
-    """The packages that the user and the folder's own files request."""
+    """The packages requested by the user and the folder's own files."""
     introduced: frozenset[str] = frozenset()
-    """The builds of an existing lock that are not requested directly."""
+    """The source builds that only an existing lock file introduces."""
     remarks: tuple[str, ...] = ()
     """The reasons why packages are not at their latest version."""
 
@@ -189,7 +189,7 @@ class PricedLock(Value):
         if not self.change.is_new:
             return change_lines(self.changes) or ["no version changes"]
         requested = names_of(self.fit.choice.requirements)
-        # Requested packages are first.
+        # List requested packages first.
         changes = sorted(
             self.changes,
             key=lambda change: change.package not in {"torch", *requested},
@@ -201,9 +201,9 @@ class Unpacked(Value):
     """New packages in a staging folder with the layout of an environment."""
 
     priced: PricedLock
-    """The change. Its lock file has the missing hashes."""
+    """The change. Missing hashes were added to its lock file."""
     python: Path | None = None
-    """An interpreter that imports the new packages first."""
+    """An interpreter that finds the new packages before installed ones."""
     packages: tuple[InstalledPackage, ...] = ()
     """The new packages."""
 
@@ -216,7 +216,7 @@ def price_lock(selection: Selection, project: Project) -> PricedLock:
         project: The project.
 
     Raises:
-        LockError: A URL is on a host that is no source.
+        LockError: A URL is on a host that is not a source.
         InstallationError: A package cannot be built, or uv's cache is not trusted.
     """
     state, fit = selection.state, selection.fit
@@ -240,7 +240,7 @@ def price_lock(selection: Selection, project: Project) -> PricedLock:
         introduced = _check_sources(fit, files, change.comes, requested, project)
     present = existing.versions
     if not change.is_rebuild:
-        # Packages in no lock file are kept.
+        # Keep packages that are in no lock file.
         concerned = change.goes | fit.lock.names
         present = {name: present[name] for name in present if name in concerned}
     new = [file for file in files if file.package in change.comes]
@@ -268,14 +268,14 @@ def _check_sources(
     """Check the builds and hosts of an existing lock file, and report them.
 
     Args:
-        fit: The lock file, and its plan.
+        fit: The lock file and its plan.
         files: Its files for this machine.
-        comes: The packages to install. Others are not built again.
+        comes: The packages to install. Other packages are not rebuilt.
         requested: The requested packages.
         project: The project.
 
     Returns:
-        The packages to build that only the lock file introduced.
+        The packages to build that only the lock file introduces.
     """
     from gpuinstall.lock.file.entries import check_repositories
     from gpuinstall.lock.uv.builds import check_builds, check_wheels, report_builds
@@ -303,7 +303,7 @@ def _check_sources(
 
 
 def _reported_sizes(resolution: Resolution) -> dict[str, int]:
-    """Return the sizes that indexes and servers reported, by URL."""
+    """Return file sizes reported by indexes and servers, by URL."""
     sizes = {
         file.url: head.size or 0 for file, head in resolution.hashes.missing.items()
     }
@@ -320,7 +320,7 @@ def builds_of(
     """Return the packages to build from source, and their build environment.
 
     Args:
-        fit: The lock file, and its plan.
+        fit: The lock file and its plan.
         names: The packages to install.
         project: The project.
     """
@@ -339,7 +339,7 @@ def builds_of(
     }
     documents = tomli.loads(fit.lock.text)["packages"]
     for document in documents:
-        # An sdist next to wheels for other machines is built.
+        # Build an sdist if all wheels are for other machines.
         if document["name"] not in from_wheels:
             document.pop("wheels", None)
     builds = source_builds(documents)
@@ -347,7 +347,7 @@ def builds_of(
 
 
 def announce_builds(names: Collection[str], fit: Fit, project: Project) -> None:
-    """Announce the builds of packages with the variables that they receive."""
+    """Report packages to build and the environment variables they receive."""
     from gpuinstall.lock.uv.builds import report_builds
 
     builds, site = builds_of(fit, names, project)
@@ -355,7 +355,7 @@ def announce_builds(names: Collection[str], fit: Fit, project: Project) -> None:
 
 
 def requested_names(lock: Lock, project: Project) -> frozenset[str]:
-    """Return the packages that the user and the folder's own files request."""
+    """Return the packages requested by the user and the folder's own files."""
     files = [*project.contents.declaration.files.values(), project.words]
     files += [*project.settings.files.values()]
     requirements = [one for file in files for one in file.requirements]
@@ -376,21 +376,21 @@ def price_files(
     venv: Path,
     session: Session,
 ) -> Bill:
-    """Return the size of the downloads and the space they require.
+    """Return the download size and the required disk space.
 
     uv unpacks every file into its cache. On the file system of the cache, the environment consists of links. On
     another, or if the user chose so, it consists of copies.
 
     Args:
         files: The files to install.
-        listed: Known sizes by URL.
+        listed: Sizes reported by indexes and servers, by URL.
         venv: The environment.
-        session: The clients of this run.
+        session: The clients of this command.
 
     Raises:
         InstallationError: uv's cache cannot be trusted.
     """
-    # These modules load slowly.
+    # slow to import
     from gpuinstall.lock.uv.fetch import local_file
     from gpuinstall.sources.web import UnreachableError
 
@@ -414,7 +414,7 @@ def price_files(
     copied = 0 if is_linked else unpacked
     folders = {cache: unpacked, venv: copied}
     if copied and is_near:
-        # One file system takes both.
+        # The cache and the environment share a file system.
         folders = {venv: unpacked + copied}
     missing = {
         file: size for file, size in sizes.items() if not local_file(file, wheels)
@@ -449,5 +449,5 @@ def _free(folder: Path) -> int:
 
 
 def _existing(folder: Path) -> Path:
-    """Return a folder, or the innermost one around it that exists."""
+    """Return a folder or its nearest existing parent."""
     return next(path for path in (folder, *folder.parents) if exists(path))

@@ -1,4 +1,4 @@
-"""The verification of an installation, with kernels."""
+"""Verification of an installation by running kernels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gpuinstall.verify.verdict import Verdict, with_programs
 
 
 class KernelFailedError(VerificationError):
-    """Failed kernel in ``verdict``, with its ``build``."""
+    """A failed kernel, with its ``verdict`` and the affected ``build``."""
 
     def __init__(self, fit: Fit, verdict: Verdict) -> None:
         failed = [device for device in verdict.devices if device.status == "failed"]
@@ -57,12 +57,12 @@ def check_links(
     site: Path,
     reporter: Reporter,
 ) -> None:
-    """Check, without loading any, that libraries find their dependencies.
+    """Check, without loading libraries, that their dependencies can be found.
 
-    A fault in a package that was not requested is a warning.
+    A missing dependency of a package that was not requested is only a warning.
 
     Args:
-        fit: The lock file, and the request.
+        fit: The lock file and the request.
         site: The folder of the packages.
         reporter: Receives the warnings.
 
@@ -80,7 +80,7 @@ def check_links(
     folders = list(map(Path, configured))
     for fault in link_faults(libraries, system_libraries()):
         library = fault.candidate
-        # The library exists in a folder that its package or this machine searches.
+        # The library exists in a folder that the package or this machine searches.
         is_present = fault.reason.code == "missing-library" and (
             fault.name in names
             or any(isfile(folder / fault.name) for folder in folders)
@@ -118,7 +118,7 @@ def renew_proof(
     earlier: Stamp | None = None,
     ahead: Verdict | None = None,
 ) -> Proof:
-    """Verify everything that an earlier verification does not cover.
+    """Verify all modules that an earlier verification does not cover.
 
     Args:
         fit: Its lock file.
@@ -126,7 +126,7 @@ def renew_proof(
         here: This machine, or None if no kernel can run on it.
         project: The project.
         earlier: The stamp before the change, if any.
-        ahead: The verdict about the staged packages, if any.
+        ahead: The verdict on the staged packages, if any.
 
     Raises:
         KernelFailedError: A kernel failed.
@@ -134,7 +134,7 @@ def renew_proof(
     from gpuinstall.verify.files import take_stamp  # slow to import
 
     python = place.python
-    # A file that changes while kernels run is not verified.
+    # Stamp files first, so that a change while kernels run is detected.
     stamp = take_stamp(place.venv)
     verdict = None
     is_kept = False
@@ -146,7 +146,7 @@ def renew_proof(
         tested = None
         if new:
             tested = prove(fit, python, here, project, programs=new)
-        # If a GPU is in use, all kernels run later.
+        # If a GPU is in use, postpone all kernels.
         if tested is None or tested.status == "passed":
             changed = {*new, *(earlier.programs - stamp.programs)}
             verdict = with_programs(earlier.verdict, changed, tested)
@@ -158,10 +158,10 @@ def renew_proof(
 
 
 def check_import(python: Path) -> None:
-    """Check that torch, whose kernels ran in staging, can be imported.
+    """Check that torch can be imported after its kernels ran in staging.
 
     Raises:
-        InstallationError: It cannot.
+        InstallationError: The import fails.
     """
     done = process.run(
         [python, "-I", "-c", "import torch"], seconds=KERNEL_SECONDS["quick"]
@@ -187,9 +187,9 @@ def prove(
     Args:
         fit: Its lock file.
         python: Its interpreter.
-        here: This machine, or None if its GPUs are on another one.
+        here: This machine, or None if the GPUs are on another machine.
         project: The project.
-        programs: The only modules to check; None: all.
+        programs: The modules to check; None: all.
 
     Raises:
         KernelFailedError: A kernel failed.
@@ -214,13 +214,13 @@ def prove(
 
 
 def _confirmed(verdict: Verdict, build: Build) -> Verdict:
-    """Fail the devices if torch's GPU code differs from its wheel's."""
-    # The loaded torch is the final evidence.
+    """Mark devices as failed if torch's GPU code differs from its wheel's."""
+    # The loaded torch overrides the inspection of its wheel.
     named = {*verdict.environment.architectures}
     differing = set[str]()
     if build.learned and named:
         differing = named.symmetric_difference(build.code)
-    # torch does not list PTX that is only in libraries.
+    # torch does not report PTX that is only in libraries.
     if all(name.startswith("compute_") for name in differing):
         return verdict
     told = " ".join(verdict.environment.architectures)
@@ -238,7 +238,7 @@ def catalog_without(
     build: Build,
     verdict: Verdict,
 ) -> Catalog | None:
-    """Return the catalog without builds that would fail like another one.
+    """Return the catalog without builds that would fail for the same reason.
 
     Args:
         catalog: The catalog.
@@ -246,7 +246,7 @@ def catalog_without(
         verdict: Its verdict.
 
     Returns:
-        None if no other build would help.
+        The remaining builds, or None if no other build would help.
     """
     faults = [fault for device in verdict.devices for fault in device.faults]
     differing = {load_failures()[fault.id].another for fault in faults if fault.id}
@@ -266,6 +266,6 @@ def catalog_without(
         row.name == build.name and row.platform == build.platform
         for row in catalog.builds
     ):
-        # No index lists a build that this command has inspected.
+        # The catalog may lack a build that this command inspected.
         catalog = replace(catalog, builds=(*catalog.builds, build))
     return catalog.without(fails, "failed")

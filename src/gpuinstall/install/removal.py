@@ -22,7 +22,7 @@ from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.environment_lock import WAIT_S, environment_lock
 
 _SPACE = 1_000_000
-"""The bytes that a removal needs, for its folder and lock."""
+"""The free bytes that a removal needs for its folder and lock."""
 
 
 def remove(
@@ -36,12 +36,12 @@ def remove(
 
     Args:
         paths: The environment.
-        reporter: Reports waits, and removed files of the user.
+        reporter: Reports waits and removed user files.
         wait: The seconds to wait for another command.
-        typed_in: The folder of the command line; None is the working folder.
+        typed_in: The folder from which the command runs; None: the working folder.
 
     Returns:
-        The bytes of each removed folder.
+        The size of each removed folder in bytes.
 
     Raises:
         UsageError: It is missing, not managed, or cannot be removed from this folder.
@@ -51,7 +51,7 @@ def remove(
     check_owner(paths)
     removable = find_removable(paths)
     if shutil.disk_usage(paths.folder).free < _SPACE and not exists(paths.work):
-        # On a full disk, removing compiled modules frees some space.
+        # On a full disk, remove compiled modules first to free some space.
         for folder in removable:
             for cache in list(folder.rglob("__pycache__")):
                 remove_path(cache)
@@ -65,12 +65,12 @@ def remove(
 
 
 def _discard(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> int:
-    """Remove an environment or a journal; return its bytes.
+    """Remove an environment or a journal, and return its size in bytes.
 
     Args:
         folder: The environment or the journal.
         paths: The environment.
-        reporter: Reports removed files of the user.
+        reporter: Reports removed user files.
     """
     if folder == paths.last_change:
         size = size_of(folder)
@@ -85,7 +85,7 @@ def _discard(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> int:
 
 
 def find_prunable() -> dict[Path, int]:
-    """Return the bytes of each folder that ``prune`` removes."""
+    """Return the size of each folder that ``prune`` would remove."""
     return {
         folder: size_of(folder)
         for paths in _changed()
@@ -94,10 +94,10 @@ def find_prunable() -> dict[Path, int]:
 
 
 def prune(reporter: Reporter) -> dict[Path, int]:
-    """Remove what ``env rollback`` would restore, and unused stamps.
+    """Remove rollback data and unused stamps.
 
     Returns:
-        The bytes of each removed folder.
+        The size of each removed folder in bytes.
     """
     removed: dict[Path, int] = {}
     for paths in _changed():
@@ -136,7 +136,7 @@ def _rollback_data(paths: EnvironmentPaths) -> list[Path]:
 
 
 def remove_cache() -> list[Path]:
-    """Remove gpuinstall's files from its cache; return the other ones."""
+    """Remove gpuinstall's files from its cache, and return all other files."""
     cache = own_cache_folder()
     for name in ("hashes", "learned", "pages", "stamps", "temporary"):
         remove_path(cache / name)
@@ -148,7 +148,7 @@ def remove_cache() -> list[Path]:
 
 
 def find_removable(paths: EnvironmentPaths) -> dict[Path, int]:
-    """Return the bytes of each folder that ``remove`` removes.
+    """Return the size of each folder that ``remove`` would remove.
 
     Raises:
         UsageError: The environment is missing or not managed.

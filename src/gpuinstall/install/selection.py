@@ -32,11 +32,11 @@ class Selection(Value):
     """The lock file to install."""
 
     state: InstallState
-    """The state that it was selected for."""
+    """The state for which it was selected."""
     fit: Fit
-    """The lock file, and its plan. The installation adds missing hashes."""
+    """The lock file and its plan. The installation adds missing hashes."""
     resolution: Resolution | None = None
-    """The resolution of a new lock file."""
+    """The resolution, if the lock file is new."""
     remarks: tuple[str, ...] = ()
     """The reasons why packages are not at their latest version."""
 
@@ -51,7 +51,7 @@ def select_lock(state: InstallState, project: Project) -> Selection:
     """Select an existing lock file, or resolve a new one.
 
     Args:
-        state: The environment, and the request.
+        state: The environment and the request.
         project: The project.
 
     Raises:
@@ -79,7 +79,7 @@ def select_lock(state: InstallState, project: Project) -> Selection:
 
 
 def _better_build(resolution: Resolution, state: InstallState) -> str:
-    """Return a remark about a better build that only an upgrade selects."""
+    """Return a message about a better build that only an upgrade selects."""
     kept = resolution.choice.build
     best = state.lock_request.outcome.choice
     packages = state.existing.packages
@@ -104,7 +104,7 @@ def _report_misfits(state: InstallState, reporter: Reporter) -> None:
         if misfit.reason.code == OTHER_REQUEST and misfit.candidate.is_ours
     }
     marker = state.existing.marker
-    # The following list of changes explains a changed request.
+    # If the request changed, the list of changes explains it.
     if own and marker and own.sha256 in changed:
         locked = Request(backend=marker.backend, python=marker.python)
         request = state.lock_request
@@ -113,7 +113,7 @@ def _report_misfits(state: InstallState, reporter: Reporter) -> None:
             text = f"torch {own.versions['torch']} no longer runs here"
             reporter.step("Lock", f"a new one: {text}: {verdict.reason.message}")
         return
-    # The others are for other machines, or as old as the first.
+    # Further lock files are for other machines, or as outdated as the first.
     for misfit in state.misfits[:1]:
         text = f"{misfit.candidate.name} does not fit: {misfit.reason.message}"
         if changed:
@@ -122,13 +122,13 @@ def _report_misfits(state: InstallState, reporter: Reporter) -> None:
 
 
 def _resolve(state: InstallState, project: Project) -> Resolution:
-    """Resolve with the locked versions, except of packages to upgrade."""
+    """Resolve with the locked versions, except for packages to upgrade."""
     from gpuinstall.lock.resolve.locks import resolve_locks  # slow to import
 
     pinned = state.existing.pinned_locks
     # Without a lock file, no version is kept.
     near_to = [] if state.options.upgrade else pinned
-    # A new package has the latest version anyway.
+    # A new package resolves to its latest version anyway.
     moving = [
         name
         for name in state.options.moving
@@ -145,7 +145,7 @@ def _resolve(state: InstallState, project: Project) -> Resolution:
     try:
         return resolve([request])[0]
     except NoBuildError:
-        # The user has not requested the backend of the lock file.
+        # The user did not request the lock file's backend.
         if request is state.lock_request:
             raise
     return resolve([state.lock_request])[0]
@@ -154,7 +154,7 @@ def _resolve(state: InstallState, project: Project) -> Resolution:
 def _selection_of(
     resolution: Resolution, state: InstallState, project: Project
 ) -> Selection:
-    """Return the lock file of a resolution, which can lack hashes."""
+    """Return the lock file of a resolution. Hashes may be missing."""
     from gpuinstall.lock.write import build_locks  # slow to import
 
     session = project.session
@@ -171,11 +171,11 @@ def _selection_of(
 
 
 def _select_unmanaged(state: InstallState, project: Project) -> Selection:
-    """Resolve with the versions of an unmanaged environment as preferences."""
+    """Resolve, and prefer the versions in an unmanaged environment."""
     existing = state.existing
     label = _label_of_default(existing)
     resolution = _resolve_near(state, project, label)
-    # The resolution has the labels of the same builds.
+    # The resolution uses the same builds with their labels.
     named = {one["name"]: one.get("version") for one in resolution.packages}
     versions = {
         name: f"{there}+{label}"
@@ -187,7 +187,7 @@ def _select_unmanaged(state: InstallState, project: Project) -> Selection:
 
 
 def _label_of_default(existing: ExistingEnvironment) -> str:
-    """Return the missing label of a torch from the default index."""
+    """Return the label that torch from the default index lacks."""
     prefix = existing.paths.venv
     is_condas = any(prefix.glob("conda-meta/pytorch-*.json"))
     cuda = torch_cuda(prefix)
@@ -199,12 +199,12 @@ def _label_of_default(existing: ExistingEnvironment) -> str:
 def _resolve_near(state: InstallState, project: Project, label: str) -> Resolution:
     """Resolve with the verified builds, the installed torch, or any torch.
 
-    A requested version or backend has priority.
+    A requested version or backend takes precedence.
 
     Args:
-        state: The environment, and the request.
+        state: The environment and the request.
         project: The project.
-        label: The label of an installed torch without one, empty if unknown.
+        label: The label for an installed torch that has none; empty if unknown.
     """
     from gpuinstall.lock.resolve.locks import resolve_locks  # slow to import
 
@@ -220,7 +220,7 @@ def _resolve_near(state: InstallState, project: Project, label: str) -> Resoluti
         builds.insert(0, _verified_builds(existing, label))
     for build in filter(None, builds):
         constraints = (*request.request.constraints, *build)
-        # The installed label can be of no backend. A wrong request is refused below.
+        # The installed label may not name a backend. An invalid request is rejected below.
         with suppress(MachineError, NoBuildError, UsageError):
             return resolve([request.asking(constraints=constraints)])[0]
     return resolve([request])[0]
@@ -234,7 +234,7 @@ def _verified_builds(existing: ExistingEnvironment, label: str) -> list[Constrai
         # "torchaudio==0+none.for.cu132" is not an installed version.
         if "==" not in line or "+none" in line:
             continue
-        # Without its label, the pin would allow every CUDA.
+        # Without the label, the pin would allow any CUDA version.
         pin = f"{line}+{label}" if label and line == there else line
         name, _, version = pin.partition("==")
         constraints.append(Constraint.of(name, f"=={version}"))
@@ -244,12 +244,12 @@ def _verified_builds(existing: ExistingEnvironment, label: str) -> list[Constrai
 def _near_builds(
     existing: ExistingEnvironment, request: Request, of_default: str
 ) -> Iterator[list[Constraint]]:
-    """Yield constraints for the installed torch, the narrowest first.
+    """Yield constraints for the installed torch, narrowest first.
 
     Args:
         existing: The environment.
-        request: The request, which can have its own torch.
-        of_default: The label of an installed torch without one, empty if unknown.
+        request: The request, which may include torch.
+        of_default: The label for an installed torch that has none; empty if unknown.
     """
     installed = existing.versions.get("torch")
     requested = (*request.requirements, *request.constraints)
@@ -258,7 +258,7 @@ def _near_builds(
         return
     public, _, label = installed.partition("+")
     label = label or of_default
-    # pip installs a CPU build on machines with a GPU too, without a request.
+    # pip may install a CPU build without a request, even on a machine with a GPU.
     if label not in ("", "cpu") and request.backend is None:
         yield [Constraint.of("torch", f"=={public}+{label}")]
     yield [Constraint.of("torch", f"=={public}")]

@@ -32,7 +32,7 @@ from gpuinstall.project import Project
 from gpuinstall.sources.configuration import read_policy
 
 ALLOW_CPU = "GPUINSTALL_ALLOW_CPU"
-"""The variable that allows ``run --any`` a CPU lock file."""
+"""The variable that allows ``run --any`` to select a CPU lock file."""
 
 
 def environment_to_start(
@@ -43,26 +43,26 @@ def environment_to_start(
 ) -> EnvironmentPaths:
     """Select and verify an environment by the rules of ``sync``.
 
-    The user's cache keeps the verification.
+    The verification is stored in the user's cache.
 
     Args:
         project: The project.
-        proof: Whether to run kernels unless this machine was verified.
+        proof: Whether to run kernels unless this machine was already verified.
         installing: Whether to install a missing environment.
 
     Raises:
         MachineError: No GPU can be used.
-        LockError: No lock file fits.
-        UsageError: The environment is missing, or its path is taken.
+        LockError: No lock file is compatible.
+        UsageError: The environment is missing, or its path is in use.
         VerificationError: A kernel failed.
     """
     reporter = project.reporter
     locked = InstallOptions(locked=True, attempts=1)
-    # ``.venv`` itself is not started.
+    # Never start ``.venv`` itself.
     state = read_state(project, locked, check_ownership=False)
     paths = _place_for(_fit(state), project)
     if paths.is_unfinished:
-        # A killed change makes the marker and the previous lock file invalid.
+        # After an interrupted change, the marker and the environment's lock file are invalid.
         with environment_lock(paths, reporter):
             state = read_state(project, locked, again=True, check_ownership=False)
     fit, existing, action = _chosen(state, project, proof=proof)
@@ -71,7 +71,7 @@ def environment_to_start(
         fit, existing, action = _chosen(state, project, proof=proof)
     machine = state.lock_request.machine
     if fit.plan.status != "cpu":
-        # The user has allowed a machine without a GPU.
+        # The user allowed a machine without a GPU.
         for warning in fit.plan.warnings:
             reporter.warn(warning.message)
     venv = existing.paths.venv
@@ -106,16 +106,16 @@ def _install_lock(
     project: Project,
     installing: bool,
 ) -> Mapping[str, Any]:
-    """Install a lock file into its own environment; return the verdict.
+    """Install a lock file into its own environment, and return the verdict.
 
     Args:
-        fit: The lock file, and its plan.
+        fit: The lock file and its plan.
         paths: The environment.
         project: The project.
         installing: Whether an installation is allowed.
 
     Raises:
-        UsageError: It is not, or the path is taken.
+        UsageError: Installation is not allowed, or the path is in use.
     """
     target = fit.lock.target
     sync = joined(("gpuinstall", "sync", "--target", target, "--venv", str(paths.venv)))
@@ -144,7 +144,7 @@ def _chosen(
     *,
     proof: bool,
 ) -> tuple[Fit, ExistingEnvironment, Action]:
-    """Return the lock file that fits, its environment, and the action.
+    """Return the compatible lock file, its environment, and the action.
 
     Args:
         state: The lock files of the folder.
@@ -155,7 +155,7 @@ def _chosen(
     paths = _place_for(fit, project)
     existing = inspect_environment(paths, state.lock_request.machine)
     marker = existing.marker
-    # This includes other users' environments.
+    # This includes environments of other users.
     is_made_of_lock = marker and marker.lock_sha256 == fit.lock.sha256
     action = Action.NOTHING
     if not is_made_of_lock or not existing.has_python:
@@ -172,7 +172,7 @@ def _place_for(fit: Fit, project: Project) -> EnvironmentPaths:
 
 
 def _fit(state: InstallState) -> Fit:
-    """Return the lock file that fits; a CPU lock file only if allowed."""
+    """Return the compatible lock file. A CPU lock file must be allowed."""
     fit = state.fit
     request = state.lock_request
     allow_cpu = os.environ.get(ALLOW_CPU, "0") not in {"", "0"}

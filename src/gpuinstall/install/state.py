@@ -63,19 +63,19 @@ if TYPE_CHECKING:
     from gpuinstall.lock.request.lock_request import LockRequest
 
 THIRD_PREVIOUS = "third-previous"
-"""The code of the refusal to remove a previous environment."""
+"""The error code for refusing to remove a previous environment."""
 
 ATTEMPTS = 3
-"""The number of builds to try if kernels fail. Each can have 3 GB."""
+"""The number of builds to try if kernels fail. A build can be 3 GB."""
 
 
 class Action(Enum):
     """The action of an installation, with its value in documents."""
 
     NOTHING = "none"
-    """The environment is as requested, and verified if possible."""
+    """The environment is as requested and, if possible, verified."""
     VERIFY = "proven"
-    """The packages are as requested, and kernels must run."""
+    """The packages are as requested, but kernels must run."""
     BUILD = "built"
     """Packages are added, removed, or changed."""
 
@@ -92,13 +92,13 @@ class InstallOptions(Value):
     replace: bool = False
     """Whether an unmanaged environment or a folder may be replaced."""
     discard_previous: bool = False
-    """Whether the oldest of two previous environments may be removed."""
+    """Whether the older of two previous environments may be removed."""
     upgrade: bool = False
     """Whether to upgrade all packages."""
     moving: tuple[str, ...] = ()
     """The packages to upgrade."""
     attempts: int = ATTEMPTS
-    """The number of builds to try if kernels fail."""
+    """The maximum number of builds to try if kernels fail."""
     catalog: Catalog | None = None
     """The builds to select from; None: the project's catalog."""
 
@@ -112,15 +112,15 @@ class ExistingEnvironment(Value):
     marker: Marker | None = None
     """Its marker; None if it is unmanaged."""
     lock: Lock | None = None
-    """Its copy of the lock file, if intact."""
+    """The environment's copy of the lock file, if intact."""
     versions: Mapping[str, str] = {}
-    """The versions of the packages that its Python finds, by name."""
+    """The versions of packages that its interpreter finds, by name."""
     packages: tuple[InstalledPackage, ...] = ()
-    """The packages in its folders."""
+    """The packages in its ``site-packages`` folders."""
     has_python: bool = False
-    """Whether it has the requested interpreter."""
+    """Whether its interpreter is the requested one."""
     locks: tuple[Lock, ...] = ()
-    """The lock files in its folder."""
+    """The lock files in the project folder."""
     made_here: bool = True
     """Whether this user created it. Otherwise, its marker is not trusted."""
     stamp: Stamp | None = None
@@ -128,21 +128,21 @@ class ExistingEnvironment(Value):
     damaged: Mapping[str, str] = {}
     """Messages about damaged packages of the lock file, by name."""
     truncated: frozenset[str] = frozenset()
-    """The damaged packages whose files may be damaged in uv's cache too."""
+    """The damaged packages whose files may also be damaged in uv's cache."""
     lacks_pip: bool = False
-    """Whether another tool has removed pip."""
+    """Whether another tool removed pip."""
     misplaced_projects: frozenset[str] = frozenset()
-    """The projects that are missing, or installed in another way."""
+    """Local projects that are missing or were installed differently."""
     changed_projects: frozenset[str] = frozenset()
-    """The misplaced projects, and projects with newer build files."""
+    """Misplaced projects, and projects whose build files changed."""
 
     def packages_named(self, names: Collection[str]) -> list[InstalledPackage]:
-        """Return the packages with these names."""
+        """Return the installed packages with these names."""
         return [package for package in self.packages if package.name in names]
 
     @property
     def is_proven(self) -> bool:
-        """Whether every device passed, with the current files."""
+        """Whether every device passed verification with the current files."""
         return self.stamp is not None and self.stamp.is_passed
 
     @property
@@ -154,9 +154,9 @@ class ExistingEnvironment(Value):
 
     @cached_property
     def intact_lock(self) -> Lock | None:
-        """The lock file of an environment whose locked packages are intact.
+        """The environment's lock file, if its locked packages are intact.
 
-        Other packages are the user's.
+        Packages that are not locked belong to the user.
         """
         if not self.made_here or not self.has_python or self.damaged:
             return None
@@ -170,7 +170,7 @@ class ExistingEnvironment(Value):
 
     @property
     def changed_build(self) -> str:
-        """A message if torch or a package of its build is not as verified."""
+        """A message if torch or a package of its build has changed."""
         if self.lock is None:
             return ""
         is_tied = load_catalog().is_tied
@@ -179,10 +179,10 @@ class ExistingEnvironment(Value):
         return next(texts, "")
 
     def check_unchanged(self) -> None:
-        """Check that torch and the packages of its build are as verified.
+        """Check that the packages of torch's build are as verified.
 
         Raises:
-            LockError: One is not.
+            LockError: A package changed.
         """
         venv, changed = self.paths.venv, self.changed_build
         if self.marker and self.lock is None:
@@ -197,7 +197,7 @@ class ExistingEnvironment(Value):
 
     @property
     def pinned_locks(self) -> list[Lock]:
-        """The lock files whose versions are kept if other packages change."""
+        """Lock files whose versions are kept when other packages change."""
         if self.lock is None:
             return [*self.locks[:1]]
         return [lock for lock in self.locks if lock.name == self.lock.name] or [
@@ -205,10 +205,10 @@ class ExistingEnvironment(Value):
         ]
 
     def check_ownership(self) -> None:
-        """Check that the environment is managed, or missing.
+        """Check that the environment is managed or does not exist.
 
         Raises:
-            UsageError: It is unmanaged.
+            UsageError: The environment is unmanaged.
         """
         if self.is_empty or self.marker:
             return
@@ -226,12 +226,12 @@ class ExistingEnvironment(Value):
 
     @property
     def added(self) -> set[str]:
-        """The packages that no lock file contains."""
+        """The packages that are in no lock file."""
         return self.versions.keys() - self.locked_versions.keys()
 
     @property
     def changed_versions(self) -> dict[str, str]:
-        """Messages about locked packages that were changed, by name."""
+        """Messages about changed locked packages, by name."""
         return changed_packages(self.versions, self.locked_versions)
 
 
@@ -239,11 +239,11 @@ def inspect_environment(
     paths: EnvironmentPaths,
     here: Machine | None = None,
 ) -> ExistingEnvironment:
-    """Read an environment and its last verification, without running anything.
+    """Read an environment and its last verification without starting Python.
 
     Args:
         paths: The environment.
-        here: The machine of the verification; None ignores it.
+        here: The machine of the verification; None: ignore the verification.
     """
     venv = paths.venv
     marker = read_marker(venv)
@@ -279,7 +279,7 @@ def inspect_environment(
 
 def _newer_projects(paths: EnvironmentPaths, lock: Lock) -> set[str]:
     """Return projects whose build files are newer than their installation."""
-    # Each change writes the lock file last.
+    # The lock file is written last in each change.
     _, built_ns, _ = file_stamp(str(paths.venv / lock.name))
     newer = set()
     for name, (folder, _) in lock.projects_in(paths.folder).items():
@@ -292,14 +292,14 @@ def _newer_projects(paths: EnvironmentPaths, lock: Lock) -> set[str]:
 def _find_damaged(
     packages: Collection[InstalledPackage], locked: Collection[str]
 ) -> tuple[dict[str, str], frozenset[str]]:
-    """Find packages that are installed twice, or lack RECORD or other files.
+    """Find packages that are installed twice or lack files, such as RECORD.
 
     Args:
         packages: The installed packages.
-        locked: The names of the packages of the lock file.
+        locked: The names of the locked packages.
 
     Returns:
-        Messages by name, and the names whose files may be damaged in uv's cache too.
+        Messages by name, and the names of packages that may also be damaged in uv's cache.
     """
     own = [package for package in packages if package.name in locked]
     copies = Counter(package.name for package in own)
@@ -321,9 +321,9 @@ def _find_damaged(
 
 
 def _is_behind_link(loss: Damage) -> bool:
-    """Return whether the user has replaced the folder of missing files.
+    """Return whether missing files are behind a link or mount.
 
-    A link or a mount in its place is kept.
+    The user created it, so it is kept.
     """
     site = loss.package.record.parent
     mounts = mounts_in(site)
@@ -336,7 +336,7 @@ def _is_behind_link(loss: Damage) -> bool:
 
 def is_created_from(paths: EnvironmentPaths, base: Path) -> bool:
     """Return whether an environment was created from an interpreter."""
-    # Windows has a copy in the environment. Its version is compared elsewhere.
+    # On Windows, the environment contains a copy. Its version is compared elsewhere.
     return os.name == "nt" or paths.python.samefile(base)
 
 
@@ -345,7 +345,7 @@ def standing_stamp(
     marker: Marker,
     machine: Machine | None,
 ) -> Stamp | None:
-    """Return the stamp of an environment on a machine if it is still valid.
+    """Return the stamp of an environment on a machine, if still valid.
 
     Args:
         venv: The environment.
@@ -361,7 +361,7 @@ def standing_stamp(
 
 
 def record_failure(venv: Path, machine: Machine, verdict: dict[str, Any]) -> None:
-    """Invalidate the stamp of an environment by a failed verification."""
+    """Invalidate an environment's stamp after a failed verification."""
     marker = read_marker(venv)
     file = stamp_file(marker.id, machine) if marker else None
     stamp = read_stamp(file) if file else None
@@ -370,7 +370,7 @@ def record_failure(venv: Path, machine: Machine, verdict: dict[str, Any]) -> Non
 
 
 def stamp_file(identity: str, machine: Machine) -> Path:
-    """Return the file of an environment's stamp on a machine with any driver.
+    """Return the path of an environment's stamp on a machine with any driver.
 
     Args:
         identity: The ID of the environment's marker.
@@ -383,10 +383,10 @@ def stamp_file(identity: str, machine: Machine) -> Path:
 def check_libcuda(venv: Path, machine: Machine) -> None:
     """Check that the libcuda of the last verification still loads.
 
-    A driver that serves the same CUDA by itself replaces it.
+    If the driver now supports the same CUDA itself, this libcuda is not needed.
 
     Raises:
-        MachineError: It does not load.
+        MachineError: The library does not load.
     """
     marker = read_marker(venv)
     stamp = read_stamp(stamp_file(marker.id, machine)) if marker else None
@@ -407,7 +407,7 @@ def check_libcuda(venv: Path, machine: Machine) -> None:
 
 
 def check_folder(venv: Path) -> None:
-    """Check that no file is at the path of an environment.
+    """Check that an environment's path is not a file.
 
     Raises:
         UsageError: One is.
@@ -424,7 +424,7 @@ def check_previous(paths: EnvironmentPaths) -> None:
     """Check that the previous environment can be kept.
 
     Raises:
-        UsageError: Two previous environments are kept already.
+        UsageError: Two previous environments exist already.
     """
     if exists(paths.venv) and all(map(exists, paths.previous)):
         oldest = paths.previous[1]
@@ -438,20 +438,20 @@ def check_previous(paths: EnvironmentPaths) -> None:
 def check_movable(paths: EnvironmentPaths, typed_in: Path | None = None) -> None:
     """Check that an environment can be renamed.
 
-    Folders in lower layers of an image cannot.
+    Folders in lower layers of a container image cannot be renamed.
 
     Args:
         paths: The environment, which this command has locked.
-        typed_in: The folder of the command line; None is the working folder.
+        typed_in: The folder from which the command runs; None: the working folder.
 
     Raises:
-        UsageError: It cannot.
+        UsageError: The environment cannot be renamed.
     """
     venv = paths.venv
     paths.check_left(typed_in, "replaced")
     is_fixed = os.path.ismount(venv)
     if os.name == "posix" and exists(venv) and not is_fixed:
-        # A rename to a folder with files fails, with another error if it could not succeed at all.
+        # Renaming to a folder with files always fails. The error differs if no rename is possible.
         taken = paths.staging
         (taken / "taken").mkdir(parents=True)
         try:
@@ -477,9 +477,9 @@ class PackageChange(Value):
     is_rebuild: bool = False
     """Whether the environment is rebuilt."""
     is_new: bool = False
-    """Whether there is no previous environment."""
+    """Whether no previous environment exists."""
     refreshed: frozenset[str] = frozenset()
-    """The packages that uv's cache may have only damaged."""
+    """Packages to download again, because uv's cache may be damaged."""
 
 
 def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
@@ -487,7 +487,7 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
 
     Args:
         existing: The environment.
-        fit: The lock file, and its plan.
+        fit: The lock file and its plan.
     """
     marker, new = existing.marker, fit.lock
     if not existing.paths.is_ours:
@@ -501,17 +501,17 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
     unchanged -= existing.damaged.keys()
     own = set(marker.packages)
     if existing.lock and any(map(load_catalog().is_tied, existing.changed_versions)):
-        # Packages of two builds share folders: nvidia-cudnn-cu13 with nvidia-cudnn-cu12.
+        # Packages of two builds can share folders, such as nvidia-cudnn-cu13 and nvidia-cudnn-cu12.
         tied = set(filter(load_catalog().is_tied, {*new.names, *existing.versions}))
         unchanged -= tied
         own |= tied
     comes = new.names - unchanged
     if "torch" in comes:
-        # They can be compiled for the previous torch.
+        # They may be compiled for the previous torch.
         comes |= new.addresses.keys()
-    # pip is installed, but in no lock file.
+    # pip is installed but is in no lock file.
     goes = (own & existing.versions.keys()) - new.names - {"pip"}
-    # A file of two packages is removed with the last one, and the other must write it again.
+    # Reinstall a package that shares files with a removed one, to write those files again.
     leaving = existing.packages_named(goes)
     files = recorded_names(leaving, existing.paths.root)
     comes |= shared_with_others(existing.paths, leaving, files).keys() & new.names
@@ -523,23 +523,23 @@ def _unchanged_packages(existing: ExistingEnvironment, new: Lock) -> Iterator[st
     lock = existing.lock
     if lock and lock.record.build_files_digest == new.record.build_files_digest:
         for name, address in new.addresses.items() & lock.addresses.items():
-            # uv would build the same editable project again.
+            # uv would rebuild the same editable project.
             if address.startswith("-e ") and name not in existing.changed_projects:
                 yield name
     for name, version in existing.versions.items():
         if version != new.all_versions.get(name):
             continue
         if lock and name in existing.locked_versions:
-            # Packages from a folder or a repository have no hash, and can have changed.
+            # Packages from a folder or a repository have no hash and may have changed.
             if lock.hashes_of(name) & new.hashes_of(name):
                 yield name
         elif new.hashes_of(name) and not load_catalog().is_tied(name):
-            # Another tool has installed it. Packages of torch's build are verified only as locked.
+            # Another tool installed the package. Packages of torch's build are verified only as locked.
             yield name
 
 
 class InstallState(Value):
-    """The environment and the request before an installation."""
+    """The environment and request before an installation."""
 
     existing: ExistingEnvironment
     lock_request: LockRequest
@@ -549,17 +549,17 @@ class InstallState(Value):
     gate: LockGate | None = None
     """The gate for the lock files of the folder."""
     names_folder: bool = False
-    """Whether the command line has a folder, whose code is installed again."""
+    """Whether the user requests a folder, whose code is reinstalled."""
     targets: tuple[str, ...] = ()
-    """The only targets to lock, as in settings and names of lock files."""
+    """The targets to lock, as in names of lock files; empty: all."""
     is_guarded: bool = False
-    """Whether an unmanaged environment has its guard, or cannot have one."""
+    """Whether an unmanaged environment has a guard or cannot have one."""
     judged: tuple[Fit | Rejection[Lock], ...] = ()
-    """The lock files that fit and those that do not."""
+    """Compatible and rejected lock files."""
 
     @property
     def action(self) -> Action:
-        """The action, if no resolution is necessary."""
+        """The action to take if no resolution is necessary."""
         return self.action_for(self.fit)
 
     def action_for(self, fit: Fit | None) -> Action:
@@ -570,7 +570,7 @@ class InstallState(Value):
         existing = self.existing
         if self.names_folder or existing.changed_projects or existing.lacks_pip:
             return Action.BUILD
-        # Without its GPUs, no kernel can run.
+        # No kernel can run without the GPUs.
         stamp = self.existing.stamp
         if self.here is None or (stamp and stamp.covers(fit.gpus)):
             return Action.NOTHING
@@ -584,17 +584,17 @@ class InstallState(Value):
 
     @property
     def misfits(self) -> tuple[Rejection[Lock], ...]:
-        """The lock files that do not fit."""
+        """The rejected lock files."""
         return tuple(misfit for misfit in self.judged if isinstance(misfit, Rejection))
 
     def check_lockable(self) -> None:
         """Check that a new lock file is allowed.
 
-        The sources can list a build that is not in the catalog.
+        The sources may list a build that is not in the catalog.
 
         Raises:
             MachineError: The machine must be repaired first.
-            LockError: Only existing lock files or targets are allowed, and none fits.
+            LockError: Only existing lock files or targets are allowed, and none is compatible.
         """
         plan, options = self.lock_request.outcome, self.options
         error = None
@@ -619,7 +619,7 @@ class InstallState(Value):
         return LockError("lock-missing", message, hint=hint)
 
     def _misfit(self) -> LockError:
-        """Return the error that no lock file fits, with hints."""
+        """Return an error with hints if no lock file is compatible."""
         codes = {misfit.reason.code for misfit in self.misfits}
         hint = "\n".join(
             dict.fromkeys((*self._driver_hints(), self._command_for_here()))
@@ -657,7 +657,7 @@ class InstallState(Value):
         return f"{joined(words)}{moved}"
 
     def _driver_hints(self) -> Iterator[str]:
-        """Yield the driver updates that rejected lock files need."""
+        """Yield driver updates that rejected lock files require."""
         from gpuinstall.machine.vendors import rules_for
 
         machine, catalog = self.lock_request.machine, self.lock_request.catalog
@@ -672,10 +672,10 @@ class InstallState(Value):
 
 
 def judge_locks(state: InstallState) -> InstallState:
-    """Return the state with its lock files judged.
+    """Return the state with each lock file accepted or rejected.
 
-    The environment's own copy replaces a missing one. A lock file of another request
-    fits only with ``locked``.
+    The environment's own copy replaces a missing lock file. A lock file for a different
+    request is compatible only with ``locked``.
     """
     options, own = state.options, state.existing.intact_lock
     if options.upgrade or options.moving:
@@ -693,11 +693,11 @@ def judge_locks(state: InstallState) -> InstallState:
         catalog=request.catalog,
         exact=not options.locked,
     )
-    # This user has installed the environment's own copy.
+    # This user installed the environment's own copy.
     judged = [judge(lock, gate=None if lock is own else state.gate) for lock in locks]
     return replace(state, judged=tuple(judged))
 
 
 def misfit_lines(misfits: Iterable[Rejection[Lock]]) -> str:
-    """Return a line for each rejected lock file, with the reason."""
+    """Return a line with the reason for each rejected lock file."""
     return "\n".join(f"{one.candidate.name}: {one.reason.message}" for one in misfits)

@@ -1,8 +1,8 @@
-"""A change of an environment in place, which is rolled back if it fails.
+"""Change an environment in place, and roll back if the change fails.
 
 uv writes only into a staging folder (``unpack.py``). Each removed file is unlinked, and
-each new one is renamed to its path (``file_change.py`` has the names), so that no file is
-ever incomplete and no other file is touched. ``journal.py`` describes the journal.
+each new one is renamed to its path (``file_change.py`` plans the paths). No file is ever
+incomplete, and no other file is changed. ``journal.py`` describes the journal.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def changing(change: Change, reporter: Reporter) -> Iterator[None]:
 
     Args:
         change: The files.
-        reporter: Reports modified files, and files that stay after a rollback.
+        reporter: Reports modified files, and files kept by a rollback.
 
     Raises:
         InstallationError: A file cannot be read, linked, or moved.
@@ -89,7 +89,7 @@ def changing(change: Change, reporter: Reporter) -> Iterator[None]:
         yield
         _commit(place, change.journal, reporter)
     except BaseException:
-        # The next command rolls back the rest.
+        # The next command completes the rollback.
         with defer_interrupts(), suppress(InstallationError, UsageError, OSError):
             recover(place, reporter, is_own=True)
         raise
@@ -97,24 +97,24 @@ def changing(change: Change, reporter: Reporter) -> Iterator[None]:
 
 @contextmanager
 def _changing_files(place: EnvironmentPaths) -> Iterator[None]:
-    """Raise InstallationError for an OSError, with the path of the file."""
+    """Convert an OSError to an InstallationError with the path of the file."""
     try:
         yield
     except OSError as error:
-        # The second one is the destination of a link or move.
+        # filename2 is the destination of a link or move.
         named = error.filename2 or error.filename
         with writing(Path(named) if isinstance(named, str | Path) else place.root):
             raise
 
 
 def _begin(change: Change) -> None:
-    """Write the journal of a change, with which a killed one is recovered."""
+    """Write the journal that is used to recover the change if it is killed."""
     place = change.place
     journal = change.journal
     with writing(place.work):
         remove_path(place.scratch)
         before(place.scratch).mkdir(parents=True)
-        # A link changes a file's time. The RECORDs come first, so that an edit remains newer.
+        # Linking changes the ctime. Link RECORDs first, so that edited files remain newer.
         names = {*change.names, *journal.own}
         for name in sorted(names, key=_record_last, reverse=True):
             _link(place.root / name, before(place.scratch) / name)
@@ -124,17 +124,17 @@ def _begin(change: Change) -> None:
 
 
 def _link(source: Path, destination: Path) -> None:
-    """Give a file a second name, if it exists."""
+    """Create a hard link to a file if the file exists."""
     if os.path.lexists(source) and not is_folder(source):
         destination.parent.mkdir(parents=True, exist_ok=True)
         link_or_copy(source, destination)
 
 
 def _apply(change: Change) -> None:
-    """Remove files, and move new ones to their paths.
+    """Remove old files, and move new files to their paths.
 
-    The metadata of a package is written after its files and removed after the new ones,
-    so that one of them always exists.
+    New metadata is written after a package's files, and old metadata is removed last,
+    so that a package always has metadata.
     """
     place = change.place
     records = set(filter(_is_record, change.removed))
@@ -149,7 +149,7 @@ def _apply(change: Change) -> None:
 
 
 def _is_record(name: str) -> bool:
-    # An ``.egg-info`` can be a file.
+    # ``.egg-info`` may be a file.
     return ".dist-info/" in name or ".egg-info" in name
 
 
@@ -158,11 +158,11 @@ def _record_last(name: str) -> tuple[bool, bool, str]:
 
 
 def _make_way(place: EnvironmentPaths, name: str, removed: Iterable[str]) -> None:
-    """Create the folder of a new file, and remove an empty one at its path.
+    """Create the parent of a new file, and remove an empty folder at its path.
 
     Args:
         place: The environment.
-        name: The new file, relative to the root.
+        name: The new file, relative to the environment's root.
         removed: The removed files.
     """
     path = place.root / name
@@ -175,11 +175,11 @@ def _make_way(place: EnvironmentPaths, name: str, removed: Iterable[str]) -> Non
 
 
 def _move(source: Path, destination: Path) -> None:
-    """Move a file atomically, also to another file system.
+    """Move a file atomically, even to another file system.
 
     Args:
-        source: The file. It remains if it is on another file system.
-        destination: The path. An existing file is replaced.
+        source: The file. It is copied, not removed, if it is on another file system.
+        destination: The new path. An existing file is replaced.
 
     Raises:
         OSError: The file cannot be moved. The destination is unchanged.
@@ -198,10 +198,10 @@ def _move(source: Path, destination: Path) -> None:
 
 
 def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
-    """Remove the compiled modules and empty folders of removed files.
+    """Remove compiled modules and empty folders that removed files leave.
 
     Args:
-        place: The environment. Its own folders remain.
+        place: The environment. Its standard folders are kept.
         names: The removed and replaced files.
     """
     mounts = mounts_in(place.root)
@@ -227,7 +227,7 @@ def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
 
 
 def _commit(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
-    """Write a verified change to disk, and commit it."""
+    """Flush a verified change to disk, and commit it."""
     with writing(place.root):
         sync_file_system(place.root)
     verified = replace(journal, is_verified=True)
@@ -251,7 +251,7 @@ def _finish(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> No
 
 
 def _keep_journal(place: EnvironmentPaths) -> None:
-    """Keep the journal of the current change instead of the last one."""
+    """Replace the journal of the last change by the current one's."""
     if os.path.lexists(place.last_change):
         _keep_previous(place)
         _discard(place.last_change, place)
@@ -260,13 +260,13 @@ def _keep_journal(place: EnvironmentPaths) -> None:
 
 
 def _keep_previous(place: EnvironmentPaths) -> Path | None:
-    """Move the replaced environment to its path, and return that."""
+    """Keep the replaced environment under a new path, and return the path."""
     replaced = replaced_environment(place.last_change)
     if not (is_folder(place.last_change) and is_folder(replaced)):
         return None
     latest, older = place.previous
     if os.path.lexists(latest):
-        # The user has confirmed the removal of a third one.
+        # The user confirmed the removal of the third one.
         discard_environment(older, place.work)
         latest.rename(older)
     with suppress(OSError):
@@ -276,14 +276,14 @@ def _keep_previous(place: EnvironmentPaths) -> Path | None:
 
 
 def _discard(folder: Path, place: EnvironmentPaths) -> None:
-    """Remove a journal, under a name that the next command removes too."""
+    """Remove a journal. The next command completes an interrupted removal."""
     remove_path(place.scratch)
     folder.rename(place.scratch)
     remove_path(place.scratch)
 
 
 def publish_lock(place: EnvironmentPaths) -> None:
-    """Copy the intact lock file of an environment into its folder."""
+    """Copy an environment's lock file, if intact, into the project folder."""
     own = read_own_lock(place.root)
     if own is None:
         return
@@ -305,11 +305,11 @@ def recover(
     Args:
         place: The environment, which this command has locked.
         reporter: Reports the result.
-        is_own: Whether this process began the change.
-        takes_over: Whether to roll back a change that began on another host.
+        is_own: Whether this process started the change.
+        takes_over: Whether to roll back a change that another host started.
 
     Raises:
-        UsageError: Another user or host began it.
+        UsageError: Another user or host started the change.
         InstallationError: A file cannot be restored.
     """
     if not place.is_unfinished:
@@ -360,7 +360,7 @@ def _was_recreated(place: EnvironmentPaths) -> bool:
 def _changed_by_others(
     place: EnvironmentPaths, journal: Journal, folder: Path
 ) -> list[str]:
-    """Return the packages of a change that another tool has changed since.
+    """Return packages of a change that another tool has since modified.
 
     Args:
         place: The environment.
@@ -393,14 +393,14 @@ def _files_of(
 
 
 def _is_new_file(path: Path, name: str, journal: Journal) -> bool:
-    """Return whether a file is as a change wrote it, possibly incomplete.
+    """Return whether a file is as the change wrote it, or incomplete.
 
-    A file is incomplete if the host restarted and it was not changed after that. An empty
-    file has no content of the user's.
+    A file counts as incomplete if the host restarted and the file was not modified since
+    then. An empty file cannot contain a user's changes.
 
     Args:
         path: The file.
-        name: Its path relative to the root.
+        name: Its path relative to the environment's root.
         journal: The change.
     """
     expected = journal.added.get(name)
@@ -417,14 +417,14 @@ def _is_new_file(path: Path, name: str, journal: Journal) -> bool:
 
 @defer_interrupts()
 def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
-    """Remove the new files of a change, and restore the previous ones.
+    """Remove the new files of a change, and restore the previous files.
 
-    If this is killed, the next command repeats it.
+    If the rollback is killed, the next command repeats it.
 
     Args:
         place: The environment.
         journal: The current change.
-        reporter: Reports the files and packages that stay as they are.
+        reporter: Reports unchanged files and packages.
     """
     changed = _changed_by_others(place, journal, place.current_change)
     copies = before(place.current_change)
@@ -440,7 +440,7 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
         *sorted(records),
     ]
     written = []
-    # As in ``_apply``, each package always has its metadata.
+    # Each package always has metadata, as in ``_apply``.
     for name in names:
         path = place.root / name
         copy = copies / name
@@ -468,7 +468,7 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
     if written:
         reporter.notice("Kept", f"{some(written)}: written since in {place.venv}")
     if previous.intersection(written):
-        # Their previous content may be the user's too.
+        # The previous content may also be the user's.
         _keep_journal(place)
     else:
         _discard(place.current_change, place)
@@ -476,7 +476,7 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
 
 _OURS = r"staging-[0-9a-f]{8}|\.discarded-[0-9a-f]{8}"
 _PART = r"\..{1,40}\.[0-9a-f]{8}"
-"""A temporary file of gpuinstall."""
+"""The name of gpuinstall's temporary files."""
 
 
 def clear_away(place: EnvironmentPaths) -> None:
@@ -493,10 +493,10 @@ def clear_away(place: EnvironmentPaths) -> None:
 def _finish_rebuild(
     place: EnvironmentPaths, journal: Journal, reporter: Reporter
 ) -> bool:
-    """Complete the exchange of two environments, or restore the previous one.
+    """Complete the replacement of an environment, or restore the previous one.
 
     Returns:
-        Whether it was completed. Both environments are complete, and the new one is verified.
+        Whether the replacement was completed. Both environments are complete, and the new one is verified.
     """
     replaced = replaced_environment(place.current_change)
     is_exchanged = is_folder(place.root) and identity_of(place.root) == journal.identity
@@ -509,7 +509,7 @@ def _finish_rebuild(
         publish_lock(place)
     elif is_folder(replaced):
         if os.path.lexists(place.root):
-            # Another tool has created it meanwhile.
+            # Another tool created this environment in the meantime.
             _keep_journal(place)
             _report_previous(_keep_previous(place), reporter)
             return False
@@ -519,7 +519,7 @@ def _finish_rebuild(
 
 
 def _report_previous(folder: Path | None, reporter: Reporter) -> None:
-    """Report the previous environment, and the user's files in it."""
+    """Report the previous environment and the user's files in it."""
     if folder is None:
         return
     files = users_files(folder)
@@ -532,7 +532,7 @@ def _report_previous(folder: Path | None, reporter: Reporter) -> None:
 
 
 def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) -> None:
-    """Replace an environment by a verified one, and keep the previous one.
+    """Replace an environment with a verified one, and keep the previous one.
 
     Args:
         place: The environment.
@@ -566,14 +566,14 @@ def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) 
 
 
 def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
-    """Undo the last change. The next rollback redoes it.
+    """Undo the last change. A second rollback redoes it.
 
     Args:
         place: The environment, which this command has locked.
-        reporter: Reports what stays as it is.
+        reporter: Reports unchanged files and packages.
 
     Raises:
-        UsageError: There is no change by this user, another tool has recreated the environment, or a file is behind a link.
+        UsageError: This user has made no change, another tool recreated the environment, or a file is behind a link.
         InstallationError: A file cannot be written.
     """
     journal = read_journal(place.last_change, place)
@@ -602,7 +602,7 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
 
 
 def _is_same_environment(place: EnvironmentPaths, journal: Journal) -> bool:
-    """Return whether an environment is still the one that was changed."""
+    """Return whether an environment was not recreated since the change."""
     marker = read_marker(place.venv)
     if marker:
         return place_of(marker.id) is not None
@@ -615,12 +615,12 @@ def _is_same_environment(place: EnvironmentPaths, journal: Journal) -> bool:
 def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> Change:
     """Return the change that undoes another one.
 
-    Packages that another tool has changed since stay as they are.
+    Packages that another tool has since modified are kept.
 
     Args:
         place: The environment.
         journal: The last change.
-        reporter: Reports these packages.
+        reporter: Reports kept packages.
     """
     changed = _changed_by_others(place, journal, place.last_change)
     if changed:
@@ -650,6 +650,6 @@ def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> C
 
 
 def _is_edited_guard(path: Path) -> bool:
-    """Return whether the user has edited a file of the guard."""
+    """Return whether the user edited a file of the guard."""
     is_guard = path.name in GUARD_FILES and os.path.lexists(path)
     return is_guard and not is_own_guard_file(path)

@@ -1,4 +1,4 @@
-"""An unmanaged environment, as its interpreter reports it, and the request."""
+"""Inspect an unmanaged environment, and read the request for it."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ _LOOK += f"print({MARK!r} + json.dumps(answer))"
 
 
 class _Answer(Value):
-    """The report of an interpreter."""
+    """Environment details reported by an interpreter."""
 
     version: str
-    """Its Python, ``X.Y``."""
+    """The Python version, ``X.Y``."""
     is_systems: bool
-    """Whether it is the system's Python."""
+    """Whether the interpreter is the system's Python."""
     prefix: Annotated[Path, Path]
     paths: Mapping[str, Annotated[Path, Path]]
-    """Its folders, by their names in sysconfig."""
+    """The installation folders by their sysconfig names."""
     path: tuple[Annotated[Path, Path], ...] = ()
-    """The folders of its packages and of its base Python's."""
+    """The folders of its packages and its base interpreter's packages."""
 
 
 def inspect_unmanaged(python: Path) -> EnvironmentPaths:
-    """Return the paths of an interpreter's environment, as it reports them.
+    """Return the environment paths that an interpreter reports.
 
     Raises:
-        UsageError: It is no interpreter, the system's Python, or in a managed environment.
+        UsageError: The file is not an interpreter, is the system's Python, or is in a managed environment.
     """
     argv = (python, "-I", "-c", _LOOK)
     answer = answer_of(_Answer, argv)
@@ -106,15 +106,15 @@ def inspect_unmanaged(python: Path) -> EnvironmentPaths:
 def read_unmanaged(
     python: Path, options: InstallOptions, project: Project
 ) -> InstallState:
-    """Return the state of an unmanaged environment, and the request for it.
+    """Return the state of an unmanaged environment with the request for it.
 
     Args:
-        python: Its interpreter.
+        python: The environment's interpreter.
         options: The options of the installation.
         project: The project.
     """
     place = inspect_unmanaged(python)
-    # Python imports the first of two packages.
+    # Python imports the first of two packages with the same name.
     visible = reversed(read_packages(place.search_path))
     existing = ExistingEnvironment(
         place,
@@ -125,7 +125,7 @@ def read_unmanaged(
     request = select_extras(
         project, project.machine, declared_request(project), project.catalog
     )
-    # Packages that were built for the installed torch change with it.
+    # Packages built for the installed torch change with it.
     companions = {"torchvision", "torchaudio"} & existing.versions.keys()
     unnamed = sorted(companions - names_of(request.requirements))
     request = replace(

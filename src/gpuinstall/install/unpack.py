@@ -1,4 +1,4 @@
-"""New packages, which uv downloads, builds, and unpacks into staging."""
+"""Download, build, and unpack new packages into staging with uv."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ from gpuinstall.sources.session import Session
 
 
 def unpack_packages(priced: PricedLock, project: Project) -> Unpacked:
-    """Unpack new packages, and write the guard and the lock file.
+    """Unpack new packages, and write the guard and lock file.
 
     Args:
-        priced: The lock file, and the change.
+        priced: The lock file and the change.
         project: The project.
 
     Raises:
-        InstallationError: A package cannot be installed, is damaged, or has a forbidden file.
+        InstallationError: A package cannot be installed, is damaged, or contains a forbidden file.
     """
     existing = priced.existing
     place = existing.paths
@@ -88,7 +88,7 @@ def unpack_packages(priced: PricedLock, project: Project) -> Unpacked:
     keeps_guard = not priced.change.is_rebuild and _keeps_guard(existing, fit, project)
     packages: tuple[InstalledPackage, ...] = ()
     with ThreadPoolExecutor(2) as pool:
-        # Meanwhile, the index is queried, and a slow module imported.
+        # Query the index and import a slow module in parallel.
         pool.submit(import_module, "gpuinstall.verify.files")
         if not keeps_guard:
             absent = pool.submit(members_beside, fit, project.catalog, session)
@@ -107,21 +107,21 @@ def unpack_packages(priced: PricedLock, project: Project) -> Unpacked:
         try:
             _create_before(place, staging, session)
         except InstallationError:
-            # A portable Python cannot create a virtual environment.
+            # A portable Python may be unable to create a virtual environment.
             python = None
     return Unpacked(replace(priced, fit=fit), python, packages)
 
 
 def _create_before(place: EnvironmentPaths, staging: Path, session: Session) -> None:
-    """Create an environment with another one's packages after its own.
+    """Create an environment that finds another one's packages after its own.
 
     Args:
         place: The other environment.
-        staging: The folder of the new one, which can have packages already.
+        staging: The new environment's folder, which may already contain packages.
         session: The clients of this command.
     """
     if place.is_ours and place.python.parent.name == "bin":
-        # uv takes a tenth of a second. On Windows, python.exe is uv's launcher.
+        # uv needs 0.1 s for this. On Windows, python.exe is uv's launcher.
         for path in (place.python, place.venv / "pyvenv.cfg", place.venv / "lib64"):
             copy = staging / below(path, place.venv)
             copy.parent.mkdir(exist_ok=True)
@@ -145,12 +145,12 @@ def _create(
     venv: Path,
     project: Project,
 ) -> None:
-    """Create an empty environment with pip, which an activated shell calls.
+    """Create an empty environment with pip, for use in activated shells.
 
     Args:
-        fit: The lock, and its Python.
+        fit: The lock file with its Python version.
         venv: The folder.
-        project: The run, which can select the interpreter.
+        project: The project, whose settings may select the interpreter.
     """
     session = project.session
     base = project.settings.base_python or _base_python(fit.choice.python, session)
@@ -159,12 +159,12 @@ def _create(
 
 
 def _install_pip(base: Path, venv: Path, session: Session) -> None:
-    """Install pip, if possible the one that the base interpreter bundles.
+    """Install pip, preferably the version bundled with the base interpreter.
 
     Args:
         base: The base interpreter.
         venv: The environment.
-        session: The clients of this run.
+        session: The clients of this command.
     """
     try:
         carried = carried_pip(base)
@@ -179,7 +179,7 @@ def _install_pip(base: Path, venv: Path, session: Session) -> None:
 
 
 def _keeps_guard(existing: ExistingEnvironment, fit: Fit, project: Project) -> bool:
-    """Return whether a guard is the user's or already fits a lock file.
+    """Return whether an existing guard is the user's or matches a lock file.
 
     Args:
         existing: The environment.
@@ -207,20 +207,20 @@ def _write_guard(
 
     Args:
         fit: The lock file.
-        members: The packages of the family that it does not contain.
+        members: The PyTorch family's packages that are not in the lock file.
         comes: The new packages.
         existing: The environment.
         project: The project.
     """
     place = existing.paths
     versions = fit.lock.versions_of(project.catalog.family)
-    # The installed version of a kept package can lack the label of its build.
+    # The installed version of a kept package may lack its build label.
     staying = existing.packages_named(versions.keys() - comes)
     versions |= {package.name: package.version for package in staying}
     absent = []
     for member in members:
         if member.version and member.version == existing.versions.get(member.name):
-            # pip would install the same version again from a URL.
+            # pip would reinstall the same version from a URL.
             versions[member.name] = member.version
         else:
             absent.append(member)
@@ -237,7 +237,7 @@ def _check_files(priced: PricedLock, project: Project) -> tuple[InstalledPackage
     """Check and return the new packages.
 
     Raises:
-        InstallationError: A package is damaged, or has a forbidden file.
+        InstallationError: A package is damaged or contains a forbidden file.
     """
     place = priced.existing.paths
     names = priced.change.comes
@@ -269,10 +269,10 @@ def _check_files(priced: PricedLock, project: Project) -> tuple[InstalledPackage
             f"{' and '.join(both)} write {some(files)}, with "
             "different contents; the last in the lock wins, as with pip"
         )
-    # uv installs in parallel. Packages with the same files are installed again in order.
+    # uv installs in parallel. Reinstall packages with shared files in order.
     for locked in priced.fit.lock.pylock.packages:
         if place.is_ours and locked.name in overlapping & names:
-            # With --reinstall uv would download it again.
+            # With --reinstall, uv would download it again.
             command = uv.pip("uninstall", interpreter(staging), locked.name)
             run_uv(command, project.session)
             _unpack_beside({locked.name}, priced, project)
@@ -282,11 +282,11 @@ def _check_files(priced: PricedLock, project: Project) -> tuple[InstalledPackage
 def _unpack_all(priced: PricedLock, project: Project) -> Fit:
     """Unpack all packages.
 
-    Builds that only a lock introduced run apart from others.
-    uv has one set of variables for all builds of a run.
+    Packages to build that only the lock file introduces are unpacked separately, because
+    uv passes the same variables to all builds of one command.
 
     Returns:
-        The lock with the hashes that it lacked, and its plan.
+        The lock file with the missing hashes, and its plan.
     """
     existing = priced.existing
     introduced = set(priced.introduced.intersection(priced.change.comes))
@@ -298,7 +298,7 @@ def _unpack_all(priced: PricedLock, project: Project) -> Fit:
         introduced -= names
         if not introduced:
             return priced.fit
-        # The metadata of requested packages may require more of them.
+        # The metadata of requested packages may request more of these packages.
         unpacked = read_packages(packages_folders(existing.paths.staging))
         installed = {one.name: one for one in (*existing.packages, *unpacked)}
         names = required_names(priced.requested, installed) & introduced
@@ -320,15 +320,15 @@ def _unpack_beside(
 
     Args:
         names: The packages.
-        priced: The lock file, and the change.
+        priced: The lock file and the change.
         project: The project.
-        is_introduced: Whether only the lock introduced these packages.
+        is_introduced: Whether only the lock file introduces these packages.
     """
     session = project.session
     place = priced.existing.paths
     fit = priced.fit
     builds, site = builds_of(fit, names, project)
-    # Isolated builds use the environment's torch.
+    # Builds without isolation use the environment's torch.
     constraints = session.scratch / "build-constraints.txt"
     write_atomically(constraints, f"{_torch_requirement(fit.lock)}\n", is_cached=True)
     index = build_index(fit.choice, session)
@@ -370,7 +370,7 @@ def _unpack_beside(
     if wheels:
         # No lock file contains build requirements.
         words += ["--find-links", str(wheels)]
-    # uv's cache may have the same damaged files.
+    # uv's cache may contain the same damaged files.
     refreshed = [*fit.lock.incomplete, *(priced.change.refreshed & set(names))]
     for package in fit.lock.pylock.packages:
         source = package.directory
@@ -381,7 +381,7 @@ def _unpack_beside(
         words += ["--refresh-package", name]
     python = interpreter(place.staging)
     if not place.is_ours:
-        # The scripts start the Python next to their final path.
+        # Scripts start the interpreter next to their final path.
         python = place.python
         words += ["--prefix", str(place.staging)]
     variables = {
@@ -393,7 +393,7 @@ def _unpack_beside(
 
 
 def _torch_requirement(lock: Lock) -> str:
-    """Return the torch of a lock file, with the URL of a local file."""
+    """Return the requirement of a lock file's torch, by URL if it is local."""
     for file in lock.files:
         if file.package == "torch" and local_path(file.url):
             return f"torch @ {file.url}"
@@ -401,7 +401,7 @@ def _torch_requirement(lock: Lock) -> str:
 
 
 def carried_pip(base: Path) -> Path | None:
-    """Return the bundled pip of an interpreter; Debian's has none."""
+    """Return the pip wheel bundled with an interpreter. Debian's has none."""
     root = base.resolve().parent
     posix_wheels = root.parent.glob("lib/python3*/ensurepip/_bundled/pip-*.whl")
     windows_wheels = root.glob("Lib/ensurepip/_bundled/pip-*.whl")
@@ -409,7 +409,7 @@ def carried_pip(base: Path) -> Path | None:
 
 
 def _base_python(version: str, session: Session) -> Path:
-    """Find an interpreter for ``X.Y``, or download one with uv."""
+    """Find an interpreter for Python ``X.Y``, or download one with uv."""
     python = find_python(version)
     if python is None:
         session.reporter.wait(f"downloading Python {version}")

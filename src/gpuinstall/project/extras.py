@@ -1,4 +1,4 @@
-"""Extras and groups: requested ones, and the selection for a machine."""
+"""Find requested extras and groups, and select extras for a machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def requested_parts(project: Project, request: Request) -> frozenset[Part]:
-    """Return the extras and groups that a request has.
+    """Return the requested extras and groups.
 
     Raises:
         UsageError: Two of them exclude each other.
@@ -60,17 +60,17 @@ def _names(parts: Iterable[Part]) -> str:
 
 
 def _install_lines(parts: Iterable[Part]) -> str:
-    """Return a command for each extra or group."""
+    """Return an install command for each extra or group."""
     return "\n".join(f"gpuinstall install {part}" for part in parts)
 
 
 def torch_limits(project: Project, request: Request) -> tuple[Constraint, ...]:
     """Return the versions of torch that omitted extras require.
 
-    They limit a torch that no requirement lists.
+    They apply if no requirement lists torch.
 
     Args:
-        project: The run.
+        project: The project.
         request: The request.
 
     Raises:
@@ -95,7 +95,7 @@ def torch_limits(project: Project, request: Request) -> tuple[Constraint, ...]:
         labels.add((one.pinned or "").partition("+")[2])
         public = re.sub(r"\+[\w.]+", "", one.clauses)
         limit = one.with_specifier(public).constraint
-        # A version that the catalog lacks limits nothing.
+        # Ignore a version that is not in the catalog.
         if any(map(limit.allows, torches)):
             limits.append(limit)
     common = torches.copy()
@@ -112,7 +112,7 @@ def torch_limits(project: Project, request: Request) -> tuple[Constraint, ...]:
 
 
 def _omitted(project: Project, request: Request) -> list[PartContents]:
-    """Return other extras and groups with torch-family packages."""
+    """Return omitted extras and groups with torch-family packages."""
     requested = requested_parts(project, request)
     declared = project.contents.declaration.omitted
     return [one for one in declared if one.part not in requested]
@@ -130,7 +130,7 @@ def report_omitted(project: Project, request: Request) -> None:
 def locked_versions(
     project: Project, request: Request, machine: Machine
 ) -> tuple[Constraint, ...]:
-    """Return the versions of uv.lock or poetry.lock."""
+    """Return the versions in uv.lock or poetry.lock."""
     path = team_lock_in(project.folder)
     if project.settings.only or path is None:
         return ()
@@ -141,16 +141,16 @@ def locked_versions(
 def with_locked_versions(
     project: Project, request: Request, machine: Machine
 ) -> Request:
-    """Return a request with the versions of uv.lock or poetry.lock.
+    """Return a request that prefers the versions in uv.lock or poetry.lock.
 
     Args:
-        project: The run.
+        project: The project.
         request: The request, whose extras select a fork of the lock.
         machine: The machine that selects the markers.
     """
     preferred = locked_versions(project, request, machine)
     releases = set(map(str, preferred))
-    # Of the project's own lock, the files of the versions that count.
+    # From uv.lock or poetry.lock, keep only the files of preferred versions.
     sources = recorded_sources(
         setting
         for setting in project.sources.settings
@@ -168,25 +168,25 @@ def select_extras(
     kept: Collection[str] = (),
     quiet: bool = False,
 ) -> Request:
-    """Return a request with one extra of each set that excludes each other.
+    """Select one extra from each set of conflicting extras.
 
     Args:
-        project: The run.
+        project: The project.
         machine: The machine of the target.
         request: The request.
         catalog: The builds to select from.
-        kept: The names of those that an existing lock has. One that runs is kept.
-        quiet: Whether nothing is reported.
+        kept: The names of extras in an existing lock. A compatible one is kept.
+        quiet: Whether to suppress reports.
 
     Raises:
-        NoBuildError: No extra of a set has a build that runs.
+        NoBuildError: No extra of a set has a compatible build.
     """
     alternatives = project.contents.declaration.alternatives
     if project.settings.only or request.selected or not alternatives:
         return request
     requested = requested_parts(project, request)
     whole = choose(machine, request, catalog)
-    # Its refusal has the reason.
+    # Resolution of this request reports the reason.
     if isinstance(whole, Rejected):
         return request
     for members in alternatives:
@@ -220,17 +220,17 @@ def _fitting(
     catalog: Catalog,
     whole: Plan,
 ) -> dict[PartContents, Plan]:
-    """Return the members with a build that runs, with their plans.
+    """Return the conflicting extras that have a compatible build, with plans.
 
     Args:
-        members: Extras that exclude each other.
-        request: The request without them.
+        members: The conflicting extras.
+        request: The request without these extras.
         machine: The machine.
         catalog: The builds.
-        whole: The plan without them.
+        whole: The plan without these extras.
 
     Raises:
-        NoBuildError: None has a build for the GPUs.
+        NoBuildError: No extra has a build for the GPUs.
     """
     is_cpu = whole.status == "cpu"
     fitting = {}
@@ -261,13 +261,13 @@ def _no_extra(
     plan: Plan,
     environment: Mapping[str, str],
 ) -> NoBuildError:
-    """Return the error of extras of which none runs.
+    """Return the error for conflicting extras without a compatible build.
 
     Args:
-        members: The extras.
-        reasons: Why some do not run, by name.
-        plan: The build that runs without an extra.
-        environment: The values of markers.
+        members: The conflicting extras.
+        reasons: The reasons for rejected extras, by name.
+        plan: The plan without these extras.
+        environment: The marker values.
     """
     names = ", ".join(one.part.name for one in members)
     cpu = [one.part for one in members if one.is_for_cpu(environment)]
@@ -287,14 +287,14 @@ def _best(
     catalog: Catalog,
     kept: Collection[str],
 ) -> PartContents | None:
-    """Return the member with the best build, the first of several.
+    """Return the extra with the best build, or the first of several.
 
     Args:
-        fitting: The members that run, with their plans.
-        request: The request without them.
+        fitting: The compatible extras with their plans.
+        request: The request without these extras.
         machine: The machine.
         catalog: The builds.
-        kept: The names of those to prefer.
+        kept: The names of extras to prefer.
     """
     environment = markers_on(machine, request)
     for member in fitting:
@@ -317,7 +317,7 @@ def _best(
 
 
 def _with_extra(member: PartContents, request: Request, machine: Machine) -> Request:
-    """Add an extra or a group, except for packages added by hand."""
+    """Add an extra or a group, except for packages that the user added."""
     hand = {one.name for one in by_hand(request) if one != ANY_TORCH}
     lines = tuple(
         one

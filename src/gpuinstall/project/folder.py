@@ -1,4 +1,4 @@
-"""The contents of a folder, and the settings of a run."""
+"""Read the contents of a project folder, and define the settings of a run."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ if TYPE_CHECKING:
 
 
 SINGLE_VERSION = re.compile(r"3\.\d+")
-"""A version of Python instead of a specifier."""
+"""A single Python version, not a specifier."""
 
 
 class Settings(Value):
-    """The options of a command, or the arguments of a call."""
+    """Command-line options or API arguments."""
 
     request: Request = FOLDERS_OWN
     """The request to add to the folder's."""
 
     files: Mapping[str, RequirementsFile] = {}
-    """Requirements files to add, by their names."""
+    """Requirements files to add, by name."""
 
     only: bool = False
-    """Whether ``request`` and ``files`` replace the request of the folder."""
+    """Whether ``request`` and ``files`` replace the folder's request."""
 
     anew: bool = False
-    """Whether to ignore the backend of the environment, too."""
+    """Whether to also ignore the environment's backend."""
 
     without: tuple[str, ...] = ()
-    """Packages to remove."""
+    """The packages to remove from the request."""
 
     machine: Machine | None = None
     """The machine to plan for; None: this one."""
@@ -81,21 +81,21 @@ class Settings(Value):
     """Whether the run neither changes nor starts an environment."""
 
     typed_in: Path | None = None
-    """The folder of the command line; None: the working folder."""
+    """The folder from which the command runs; None: the working folder."""
 
 
 class Contents(Value):
-    """The contents of a folder. A file is read when it is first needed.
+    """The contents of a project folder. Files are read on first use.
 
     A malformed file raises UsageError.
     """
 
     folder: Path
     paths: EnvironmentPaths
-    """The paths of the environment and the locks."""
+    """The paths of the environment and lock files."""
 
     requested: frozenset[str] = frozenset()
-    """The files, extras, and groups that the caller requests."""
+    """The files, extras, and groups that the user requests."""
 
     @cached_property
     def config(self) -> Request:
@@ -104,25 +104,25 @@ class Contents(Value):
 
     @cached_property
     def declaration(self) -> Declaration:
-        """The request of the folder's settings, project, or other file."""
+        """The request in the folder's settings, metadata, or other file."""
         return read_declaration(self.folder, self.config.requirements)
 
     @cached_property
     def limits(self) -> dict[str, RequirementsFile]:
-        """The constraints in uv's settings, by the path of the file."""
+        """The constraints in uv's settings, by file path."""
         return project_limits(os.environ, self.folder)
 
     def read_own_lock(self) -> Lock | None:
-        """Return the lock in the environment, except during a change of it."""
+        """Return the environment's lock unless a change is unfinished."""
         return None if self.paths.is_unfinished else read_own_lock(self.paths.venv)
 
     def read_recorded(self) -> Request:
-        """Return the request that the locks record."""
+        """Return the request that is recorded in the lock files."""
         recorded = recorded_request(self.paths.folder, self.read_own_lock())
         return without_files(recorded, self._replaced())
 
     def _replaced(self) -> set[str]:
-        """Return the extras and groups that a requested one excludes."""
+        """Return extras and groups that conflict with a requested one."""
         if not any(split_part(name)[1] for name in self.requested):
             return set()
         replaced = set[str]()
@@ -134,21 +134,21 @@ class Contents(Value):
 
 
 def markers_on(machine: Machine, request: Request) -> Mapping[str, str]:
-    """Return the values of markers on a machine, with the requested Python."""
-    # A specifier selects no single version.
+    """Return the marker values of a machine with the requested Python."""
+    # A specifier does not select a single version.
     is_version = SINGLE_VERSION.fullmatch(request.python or "")
     python = is_version[0] if is_version else RUNNING_PYTHON
     return marker_environment(machine.os, machine.arch, python)
 
 
 def read_extras(folder: Path, request: Request) -> dict[str, RequirementsFile]:
-    """Return the requirements of the extras in a request, by their names."""
+    """Return the requirements of requested extras, by the extra's name."""
     names = [str(folder / extra_path(extra)) for extra in request.extras]
     return {name: read_inputs(name) for name in names}
 
 
 def with_extras(request: Request, folder: Path) -> Request:
-    """Return a request with the requirements of its extras."""
+    """Add the requirements of a request's extras."""
     extras = joined_files(read_extras(folder, request).values())
     return replace(
         request,
@@ -160,15 +160,15 @@ def with_extras(request: Request, folder: Path) -> Request:
 def read_files(
     contents: Contents, reporter: Reporter, *, only: bool
 ) -> dict[str, RequirementsFile]:
-    """Return the current requests of files, by path from the folder.
+    """Return the current requirements of files, by path from the folder.
 
-    They are the folder's own files, uv's settings, and files of earlier commands. A
-    missing file has its recorded lines: an image can have the lock without it.
+    The files are the folder's own, uv's settings, and files of earlier commands. For a
+    missing file, return its recorded lines: an image may contain only the lock file.
 
     Args:
         contents: The folder.
-        reporter: Receives warnings about missing files.
-        only: Whether only the request of this command counts.
+        reporter: Reports missing files.
+        only: Whether to use only the request of this command.
 
     Raises:
         UsageError: A missing file had sources. Without them, its packages would
@@ -178,19 +178,19 @@ def read_files(
     files = contents.declaration.files | contents.limits
     gone = []
     for name, lines in recorded.files.items():
-        # An export is no request.
+        # An exported file is not a request.
         known = {*files, *contents.declaration.unread}
         if name in known or is_settings(name, lines):
             continue
         try:
             files[name] = read_again(name, lines, contents.paths.folder)
         except UsageError as error:
-            # The group was removed from its file, as a line can be.
+            # A group can be removed from its file, like a line.
             if error.code in {"group-unknown", "extra-unknown"}:
                 files[name] = RequirementsFile()
                 reporter.warn(f"{error.message}: its requirements are removed")
                 continue
-            # Its text can be another user's, and is not repeated.
+            # Do not print this error: it may quote another user's file.
             files[name] = RequirementsFile.of(lines)
             gone.append(name)
     if not gone or only:

@@ -1,4 +1,4 @@
-"""The request of a run, from its caller, its folder, and its locks."""
+"""Combine the request from the user, the project folder, and lock files."""
 
 from __future__ import annotations
 
@@ -45,28 +45,28 @@ _FROM_FIRST = (
     "allowed_backends",
     "newest_per_target",
 )
-"""The fields that one of these decides, the first with a value:
+"""Fields whose value is from the first of these sources that has one:
 
-1. the caller, with an option or an argument;
+1. an option or argument of the user;
 2. a selected extra;
 3. the project's settings: ``[tool.gpuinstall]``, then ``.python-version``, then
    ``requires-python``;
-4. conda packages, then other settings, in which a CUDA build is a preference.
+4. conda packages, then other settings, where a CUDA build is only preferred.
 """
 
 
 def read_request(project: Project, *, quiet: bool = False) -> Request:
-    """Return the whole request, and report which files count.
+    """Return the complete request, and report which files are used.
 
-    For each package, the last of these counts:
+    For each package, the last of these requirements is used:
 
-    - a requirement in the locks, added by hand by an earlier command;
+    - a requirement in the lock files that the user added with an earlier command;
     - a new line in files of the folder or of earlier commands;
-    - a requirement of the caller, which is the whole request with ``only``.
+    - a requirement of this command, which is the complete request with ``only``.
 
     Args:
-        project: The run.
-        quiet: Whether nothing is reported.
+        project: The project.
+        quiet: Whether to suppress reports.
 
     Raises:
         UsageError: A file is malformed, a package cannot be removed, or the folder
@@ -76,7 +76,7 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     contents = project.contents
     recorded = contents.read_recorded()
     files = by_place(settings.files, project.paths.folder)
-    # No later command can read a pipe again, so its lines are the caller's.
+    # A later command cannot reread a pipe. Treat its lines as typed by the user.
     words = project.words | files.pop("", RequirementsFile())
     if settings.only:
         request = renewed(FOLDERS_OWN, contents.limits, words.lines, files)
@@ -90,7 +90,7 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
 
 
 def _limited(request: Request, project: Project) -> Request:
-    """Return a request with the limits of omitted extras on torch."""
+    """Add the torch constraints of omitted extras to a request."""
     limits = torch_limits(project, request)
     if not limits:
         return request
@@ -101,12 +101,12 @@ def _limited(request: Request, project: Project) -> Request:
 
 
 def todays_request(project: Project) -> Request:
-    """Return the current request of files, with additions by hand."""
+    """Return the current request of files with the user's additions."""
     return renewed(project.contents.read_recorded(), project.files)
 
 
 def declared_request(project: Project) -> Request:
-    """Return the request of the caller or the folder's files, or torch."""
+    """Return the request of the user or of the folder's files, or torch."""
     contents = project.contents
     listed = joined_files((project.words, *project.settings.files.values()))
     if not listed.requirements:
@@ -117,16 +117,16 @@ def declared_request(project: Project) -> Request:
 
 
 def _announce(project: Project, request: Request) -> None:
-    """Report which files of the folder count, and which are not read.
+    """Report which files of the folder are used and which are not read.
 
     Args:
-        project: The run.
-        request: Its request.
+        project: The project.
+        request: The project's request.
     """
     reporter = project.reporter
     declared = project.contents.declaration
     listed = joined_files(declared.files.values())
-    # torch alone is the default.
+    # Only torch is requested by default.
     if listed.requirements not in {(), (ANY_TORCH,)}:
         message = str(declared)
         preferred = locked_versions(project, request, project.machine)
@@ -143,7 +143,7 @@ def _announce(project: Project, request: Request) -> None:
 
 
 def _conda_requests(project: Project) -> Iterator[tuple[str, CondaRequest]]:
-    """Yield what environment files request, with their names."""
+    """Yield the requests of conda environment files, with file names."""
     own = {} if project.settings.only else project.files
     for name, file in {**own, **project.settings.files}.items():
         for conda in file.conda:
@@ -156,12 +156,12 @@ def _completed(
     *,
     is_quiet: bool = True,
 ) -> Request:
-    """Return a request with its Python, backend, and sources.
+    """Add the Python version, backend, and sources to a request.
 
     Args:
-        listed: The requirements and constraints, with their files.
-        project: The run.
-        is_quiet: Whether nothing is reported.
+        listed: The requirements and constraints with their files.
+        project: The project.
+        is_quiet: Whether to suppress reports.
 
     Raises:
         UsageError: A path of this machine does not exist.
@@ -173,7 +173,7 @@ def _completed(
     decided = {}
     for name in _FROM_FIRST:
         values = [getattr(one, name) for one in speakers]
-        # An empty list of backends differs from none.
+        # An empty list of backends is a value, unlike None.
         said = [one for one in values if one or one == ()]
         decided[name] = next(iter(said), getattr(FOLDERS_OWN, name))
     places: dict[str, TextOrigin] = {}
@@ -208,10 +208,10 @@ def _completed(
 def _speakers(
     project: Project, listed: Request, *, is_quiet: bool
 ) -> tuple[Request, ...]:
-    """Return the requests for a Python and a backend, the strongest first.
+    """Return requests for a Python and a backend, highest precedence first.
 
-    A CPU build in settings is a request, and a CUDA build a preference. The caller's
-    backend and GPUs, and targets, override them, and one line reports it.
+    A CPU build in settings is a request, a CUDA build only a preference. The user's
+    backend, GPUs, and targets override both, which is reported in one line.
     """
     request = project.settings.request
     extra = _backend_of_extra(project, listed)
@@ -236,17 +236,17 @@ def _speakers(
         text = f"{setting.places[tag]} requests the CPU build; --backend overrides it"
     if text and not is_quiet:
         project.reporter.step("Backend", text)
-    # The extra that the user requests precedes the folder's targets.
+    # A requested extra takes precedence over the folder's targets.
     if overriding and (setting is not extra or request.targets):
         return (request, *(replace(one, backend=None) for one in files))
     return (request, *files)
 
 
 def _override(project: Project, tag: str) -> tuple[str, bool]:
-    """Return the setting that overrides a backend, and whether it allows it.
+    """Return the setting that overrides a backend, and whether both agree.
 
     Args:
-        project: The run.
+        project: The project.
         tag: The backend.
     """
     settings = project.settings
@@ -266,9 +266,9 @@ def _override(project: Project, tag: str) -> tuple[str, bool]:
 
 
 def _backend_of_settings(project: Project) -> Request:
-    """Return the backend that an index or another setting selects.
+    """Return the backend selected by an index or another setting.
 
-    The folder's settings precede the user's configuration.
+    The folder's settings take precedence over the user's configuration.
     """
     settings = sorted(project.sources.settings, key=lambda one: one.is_own)
     for setting in settings:
@@ -280,7 +280,7 @@ def _backend_of_settings(project: Project) -> Request:
 
 
 def _backend_of_extra(project: Project, listed: Request) -> Request:
-    """Return the backend that a requested alternative selects."""
+    """Return the backend selected by a requested extra or group."""
     requested = requested_parts(project, listed)
     for member in chain.from_iterable(project.contents.declaration.alternatives):
         tag = member.backend_on(project.markers)
@@ -290,7 +290,7 @@ def _backend_of_extra(project: Project, listed: Request) -> Request:
 
 
 def _selecting(tag: str, place: TextOrigin) -> Request:
-    """Return a request for the CPU build, or a preference for another."""
+    """Return a request for the CPU build or a preference for another one."""
     places = {tag: place}
     if tag == CPU.tag:
         return replace(FOLDERS_OWN, backend=tag, places=places)
@@ -308,7 +308,7 @@ def _check_python(
         places: The origins of Pythons.
 
     Raises:
-        UsageError: It is not.
+        UsageError: The Python is not within ``requires-python``.
     """
     if not python or not config.required_python or not SINGLE_VERSION.fullmatch(python):
         return
@@ -325,13 +325,13 @@ def _check_python(
 
 
 def _build_files_digest(requirements: Iterable[Requirement], project: Project) -> str:
-    """Return the digest of the build files of requested folders.
+    """Return a digest of the build files in requested folders.
 
     Raises:
-        UsageError: A path that the target needs does not exist.
+        UsageError: A path that the target requires does not exist.
     """
     folder = project.folder
-    # torch by a path is refused later.
+    # A torch requirement with a path is rejected later.
     located = [one for one in requirements if one.path and one.name != "torch"]
     for one in located:
         path = one.path or ""
@@ -346,7 +346,7 @@ def _build_files_digest(requirements: Iterable[Requirement], project: Project) -
             )
     if not located:
         return ""
-    # It takes long to load.
+    # slow to import
     from gpuinstall.lock.request.project import build_files_digest
 
     return build_files_digest(requirements, folder)

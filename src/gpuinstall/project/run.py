@@ -59,15 +59,15 @@ def open_project(
     settings: Settings | None = None,
     reporter: Reporter | None = None,
 ) -> Iterator[Project]:
-    """Open a project, and close its resources in the end.
+    """Open a project, and close its resources at the end.
 
     Args:
-        folder: Its folder.
-        settings: The settings of the caller.
-        reporter: Receives the progress.
+        folder: The project folder.
+        settings: The command-line options or API arguments.
+        reporter: Reports progress.
 
     Yields:
-        The run.
+        The open project.
     """
     with ExitStack() as resources:
         yield Project(
@@ -79,7 +79,7 @@ def open_project(
 
 
 class Project(Value):
-    """A run in a folder. Resources open on first use and stay open."""
+    """A run in a project folder. Resources are opened on first use."""
 
     folder: Path
     settings: Settings
@@ -88,9 +88,9 @@ class Project(Value):
 
     @cached_property
     def paths(self) -> EnvironmentPaths:
-        """The paths of the environment and the locks."""
+        """The paths of the environment and lock files."""
         venv = self.settings.venv or self.folder / ".venv"
-        # Such a run may be where no environment can be.
+        # A read-only command also works where no environment can be created.
         if self.settings.only_looks:
             return EnvironmentPaths(
                 followed(venv).absolute(), project=venv.absolute().parent
@@ -99,24 +99,24 @@ class Project(Value):
 
     @cached_property
     def contents(self) -> Contents:
-        """The contents of the folder."""
+        """The contents of the project folder."""
         requested = by_place(self.settings.files, self.paths.folder)
         return Contents(self.folder, self.paths, frozenset(requested))
 
     @cached_property
     def files(self) -> dict[str, RequirementsFile]:
-        """The requests of the folder's current files."""
+        """The current requirements in the folder's files."""
         return read_files(self.contents, self.reporter, only=self.settings.only)
 
     def read_anew(self) -> None:
-        """Discard the folder's contents, which may have changed meanwhile."""
-        # In place, because the opener of the run compares it later.
+        """Discard cached contents of the folder, which may have changed."""
+        # Clear in place, because the caller of open_project keeps this object.
         for name in vars(self).keys() - {"_this_machine"}:
             del vars(self)[name]
 
     @property
     def words(self) -> RequirementsFile:
-        """The requirements that the user types."""
+        """The requirements that the user typed."""
         request = self.settings.request
         words = RequirementsFile.of((*request.requirements, *request.constraints))
         own = [replace(setting, is_own=True) for setting in words.settings]
@@ -124,7 +124,7 @@ class Project(Value):
 
     @cached_property
     def named_folders(self) -> set[Path]:
-        """The non-editable folders among the caller's requirements."""
+        """The non-editable folders among the user's requirements."""
         requirements = self.settings.request.requirements
         paths = [one.path for one in requirements if one.path and not one.editable]
         places = [real_path(self.folder / expanded_home(path)) for path in paths]
@@ -132,7 +132,7 @@ class Project(Value):
 
     @cached_property
     def sources(self) -> Sources:
-        """The sources of packages. Sources of the folder are printed."""
+        """The sources of packages. Sources from the folder are reported."""
         torch_index = self.settings.request.sourcing.torch_index
         variable = os.environ.get("GPUINSTALL_TORCH_INDEX", "")
         sources = read_sources(
@@ -156,7 +156,7 @@ class Project(Value):
 
     @property
     def sourcing(self) -> Sourcing:
-        """The sourcing of the caller, or of the folder and its locks."""
+        """The sourcing options of the user or of the folder and its locks."""
         chosen = self.settings.request.sourcing
         only_binary = (
             chosen.only_binary
@@ -168,19 +168,19 @@ class Project(Value):
 
     @property
     def lock_gate(self) -> LockGate:
-        """The gate for the locks of the folder."""
+        """The gate for the folder's lock files."""
         return self._gate(self.settings.files.values(), (self.words,))
 
     @property
     def later_gate(self) -> LockGate:
-        """The gate of a later run, in which no requirement is typed."""
+        """The gate for a later command without typed requirements."""
         return self._gate()
 
     def _gate(self, *typed: Iterable[RequirementsFile]) -> LockGate:
         from gpuinstall.lock.file.entries import LockGate
 
         folder = self.paths.folder
-        # The requirements of a missing file are only in a lock.
+        # The requirements of a missing file are only in a lock file.
         files = [
             file
             for name, file in self.files.items()
@@ -206,7 +206,7 @@ class Project(Value):
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The catalog, with builds learned from the torch index."""
+        """The catalog, including builds found on the torch index."""
         from gpuinstall.wheels.learned.store import known_catalog
 
         base = self.sources.torch_index
@@ -214,12 +214,12 @@ class Project(Value):
 
     @property
     def machine(self) -> Machine:
-        """The machine to plan for: the caller's, else this one."""
+        """The machine to plan for, by default this one."""
         return self.settings.machine or self._this_machine
 
     @property
     def markers(self) -> Mapping[str, str]:
-        """The marker environment of the machine and Python of the request."""
+        """The marker values of the machine with the requested Python."""
         return markers_on(self.machine, self.settings.request)
 
     def here(self, request: Request) -> Machine | None:
@@ -236,7 +236,7 @@ class Project(Value):
 
 
 def _source_settings(project: Project) -> Iterator[SourceSetting]:
-    """Yield the source settings of the caller and the folder."""
+    """Yield the source settings of the user and the folder."""
     settings = project.settings
     contents = project.contents
     folder = project.folder
@@ -253,7 +253,7 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
     recorded = by_hand(contents.read_recorded())
     by_locks = RequirementsFile.of(one.at(locks) for one in recorded)
     files = *project.files.values(), by_locks
-    # The machine selects one of them later.
+    # One of these is selected later for the machine.
     alternatives = [
         one.listed for one in chain.from_iterable(contents.declaration.alternatives)
     ]
@@ -284,16 +284,16 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
 
 
 def _locked_indexes(folder: Path, removed: set[str]) -> Iterator[SourceSetting]:
-    """Yield the indexes in the locks of a folder.
+    """Yield the indexes in a folder's lock files.
 
-    Only the configuration of their author had them.
+    They may be only in the configuration of the lock file's author.
 
     Args:
         folder: The folder.
-        removed: The removed packages, whose indexes do not count.
+        removed: The removed packages, whose indexes are ignored.
     """
     for path in locks_in(folder):
-        from gpuinstall.lock.file.fit import readable_lock  # which takes long to load
+        from gpuinstall.lock.file.fit import readable_lock  # slow to import
 
         lock = readable_lock(path)
         if lock is None or not lock.is_ours:

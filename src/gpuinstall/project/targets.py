@@ -1,4 +1,4 @@
-"""The targets and machines of a lock request."""
+"""Select the targets and machines of lock requests."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def environment_request(
 ) -> Request:
     """Return the folder's request for its environment.
 
-    The environment's Python is preferred, and its target is kept.
+    The environment's Python is preferred and its target is kept.
     """
     paths = project.paths
-    # The state of an interrupted change is not read.
+    # Ignore the state of an interrupted change.
     existing = None if paths.is_unfinished else read_marker(paths.venv)
     if existing:
         pythons = (existing.python, *request.preferred_pythons)
@@ -51,7 +51,7 @@ def environment_request(
 
 
 def project_targets(project: Project) -> list[Target]:
-    """Return the targets of the folder's settings and locks."""
+    """Return the targets in the folder's settings and lock files."""
     targets = map(Target.parse, project.contents.config.targets)
     return [*targets, *named_targets(project.paths.folder)]
 
@@ -83,14 +83,14 @@ def lock_requests(
     request: Request,
     machine: Machine | None = None,
 ) -> tuple[LockRequest, ...]:
-    """Return the locks to write, by default for the targets of the folder.
+    """Return requests for the locks to write, by default for folder targets.
 
-    Without targets, it is one for this machine. The environment's lock is for this
-    machine, too.
+    Without targets, return one request for this machine. The environment's lock is
+    also for this machine.
 
     Args:
-        project: The run.
-        request: The request, with the caller's targets.
+        project: The project.
+        request: The request with the user's targets.
         machine: The machine to lock for instead of targets.
 
     Raises:
@@ -128,7 +128,7 @@ def lock_requests(
 
 
 def _with_extras(project: Project, one: LockRequest) -> LockRequest:
-    """Return a lock request with the extras for its machine."""
+    """Add the extras that are selected for a machine to its lock request."""
     locks = locks_by_target(project.folder)
     known = [
         lock for target, lock in locks.items() if str(target) == one.label and lock
@@ -154,7 +154,7 @@ def _with_extras(project: Project, one: LockRequest) -> LockRequest:
 
 
 def _without_cpu_setting(project: Project, request: Request) -> Request:
-    """Drop the CPU build of an extra, which targets override."""
+    """Remove the CPU backend of an extra, because targets override it."""
     if not request.backend:
         return request
     place = request.places.get(request.backend, "a setting")
@@ -163,7 +163,7 @@ def _without_cpu_setting(project: Project, request: Request) -> Request:
 
 
 def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, ...]:
-    """Return a lock request for each lock of the folder."""
+    """Return a lock request for each lock file of the folder."""
     if here.request.backend:
         return ()
     locks = locks_by_target(project.folder)
@@ -180,7 +180,7 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
             written=here.request if lock and not lock.record.asked else None,
         )
         if own and own.name == target.filename:
-            # The environment's lock is for this machine, with its glibc.
+            # The environment's lock uses this machine's glibc.
             written = here.request
             within = replace(written, allowed_backends=(target.backend,))
             if own.record.asked:

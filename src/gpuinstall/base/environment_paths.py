@@ -26,9 +26,9 @@ class Layout(Value):
     """Paths of an unmanaged environment."""
 
     root: Path
-    """The common parent of all its files."""
+    """The common parent of all files of the environment."""
     python: Path
-    """Its interpreter."""
+    """The interpreter."""
     version: str
     """The Python version, ``X.Y``. Empty: unknown."""
     packages_folders: tuple[Path, ...]
@@ -139,12 +139,12 @@ class EnvironmentPaths(Value):
 
     @property
     def root(self) -> Path:
-        """The common parent of all its files."""
+        """The common parent of all files of the environment."""
         return self.layout.root if self.layout else self.venv
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
+        """The interpreter of the environment."""
         if self.layout:
             return self.layout.python
         return interpreter(self.venv)
@@ -158,7 +158,7 @@ class EnvironmentPaths(Value):
 
     @property
     def packages_folders(self) -> list[Path]:
-        """The folders of its packages."""
+        """The package folders of the environment."""
         if self.layout:
             return list(self.layout.packages_folders)
         return packages_folders(self.venv)

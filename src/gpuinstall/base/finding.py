@@ -1,6 +1,6 @@
 """Reasons, rejections, check results, and findings.
 
-``errors.py`` has the exceptions, with the fields of a finding.
+The exceptions in ``errors.py`` have the fields of a finding.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Rejectable = TypeVar("Rejectable")
 
 
 class Reason(NamedTuple):
-    """Reason or warning: a slug for programs and a sentence for people."""
+    """Reason or warning, as a slug for programs and a sentence for people."""
 
     code: str
     message: str
 
 
 class Rejection(Value, Generic[Rejectable]):
-    """Rejected candidate: a build, wheel, library, or file."""
+    """Rejected candidate, such as a build, wheel, library, or file."""
 
     candidate: Rejectable
     reason: Reason
@@ -42,9 +42,9 @@ class CheckResult(Value):
     id: str | None = None
     """The entry of the failure catalog, if the cause of a failure is known."""
     fixes: tuple[Advice | str, ...] = ()
-    """The most certain first."""
+    """The fixes, the most likely first."""
     evidence: str = ""
-    """The whole error output."""
+    """The complete error output."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of a Verdict document."""
@@ -72,7 +72,7 @@ class Finding(Value):
     """A slug that is stable between releases."""
 
     message: str
-    """One line."""
+    """The problem in one line."""
 
     id: str | None = None
     """The entry of the failure catalog."""
@@ -84,10 +84,10 @@ class Finding(Value):
     fixes: tuple[Advice | str, ...] = ()
     where: Where = "machine"
     gpus: tuple[int, ...] = ()
-    """The indices of the affected GPUs; empty is all of ``where``."""
+    """The indices of the affected GPUs. Empty: all of ``where``."""
 
     blocking: bool = True
-    """Whether torch cannot work. Otherwise, the finding is a note."""
+    """Whether the problem prevents torch from working. Otherwise, a note."""
 
     @property
     def reason(self) -> Reason:
@@ -96,7 +96,7 @@ class Finding(Value):
 
     @property
     def fix(self) -> str | None:
-        """The fixes as text, a command on each line; None without fixes."""
+        """The fixes as text, with one command per line, or None."""
         return "\n".join(map(str, self.fixes)) or None
 
     @classmethod

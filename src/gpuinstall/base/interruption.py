@@ -22,7 +22,7 @@ Result = TypeVar("Result", bound=_Closeable)
 
 
 class TransferInterrupted(KeyboardInterrupt):
-    """Interrupted download, with the files that remain cached."""
+    """Interrupted download, with a report of the files kept in the cache."""
 
     def __init__(self, kept: str) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class TransferInterrupted(KeyboardInterrupt):
 
 
 class _Run:
-    """State of this process."""
+    """State of the run in this process."""
 
     programs: set[Popen[str]] = set()  # noqa: RUF012  a process is one run
     interrupted = False
@@ -57,11 +57,11 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
 
     Args:
         seconds: The limit.
-        call: The function, which can block for hours, as a slow server does. After
-            the limit it runs on, and its result is closed.
+        call: The function, which can block for hours on a slow server. After the
+            limit, it continues, and its result is closed.
 
     Raises:
-        TimeoutError: The limit is over, or this run was interrupted.
+        TimeoutError: The limit was exceeded, or this run was interrupted.
         Exception: The exception of ``call``.
     """
     from concurrent.futures import Future, InvalidStateError
@@ -104,7 +104,7 @@ def defer_interrupts() -> Iterator[None]:
 
 @contextmanager
 def ending_with_us(program: Popen[str]) -> Iterator[None]:
-    """Kill a program when the block ends, also by an exception or a signal."""
+    """Kill a program when the block ends, even by an exception or a signal."""
     _Run.programs.add(program)
     try:
         if _Run.interrupted:

@@ -18,7 +18,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def file_path(path: str) -> str:
-    """Return the local path for the path part of a ``file:`` URL."""
+    """Convert the path part of a ``file:`` URL to a local path."""
     if sys.platform == "win32":
         # Slow to import: it loads clients for HTTP and TLS.
         from urllib.request import url2pathname
@@ -33,18 +33,18 @@ class Location(Value):
     server: str
     """``scheme://host:port``, or ``file://`` for this machine."""
     path: str
-    """Without ``..`` and without a slash at the end."""
+    """The path without ``..`` and without a trailing slash."""
 
     @classmethod
     def parse(cls, address: str, folder: Path | None = None) -> Location:
-        """Parse a URL or path, without its login.
+        """Parse a URL or path, and remove its login.
 
         Args:
             address: The URL or path.
-            folder: The parent of a relative path; None is the working folder.
+            folder: The parent of a relative path. None: the working folder.
 
         Raises:
-            UsageError: It is malformed.
+            UsageError: The URL is malformed.
         """
         fault = fault_in(address)
         if fault:
@@ -56,7 +56,7 @@ class Location(Value):
             if "://" not in address:
                 path = (folder or Path()) / expanded_home(address)
                 return cls("file://", os.path.realpath(path))
-            # A fully qualified name can end in a dot.
+            # A fully qualified host name can end in a dot.
             host = (parts.hostname or "").rstrip(".")
             port = parts.port or _PORTS.get(parts.scheme)
         except ValueError as error:
@@ -67,7 +67,7 @@ class Location(Value):
         return cls(server, f"{place}?{parts.query}".rstrip("?"))
 
     def is_from(self, source: Location) -> bool:
-        """Return whether a source has it on its server or in its folder."""
+        """Return whether a source's server or folder has this location."""
         if self.server != source.server:
             return False
         # An index can link to files anywhere on its server.
@@ -79,7 +79,7 @@ class Location(Value):
         return Path(self.path).is_relative_to(folder)
 
     def is_below(self, prefix: Location) -> bool:
-        """Return whether it is a location or below it."""
+        """Return whether the location equals another one or is below it."""
         is_same = self.server == prefix.server
         return is_same and PurePosixPath(self.path).is_relative_to(prefix.path or "/")
 

@@ -1,6 +1,6 @@
 """Machine, GPU, and driver values, and their JSON document.
 
-None is unknown, and can be missing in a document ``gpuinstall.machine/1``.
+None means unknown. A ``gpuinstall.machine/1`` document can omit such a value.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _PROCESSORS = {
     ("windows", "aarch64"): "arm64",
 }
 MAKERS_WITH_FACTS = ("amd", "apple")
-"""The vendors with facts under their own key. NVIDIA's are in ``driver``."""
-MOST_GPUS = 1024  # limits the work for a malformed document
+"""Vendors with facts under their own key. NVIDIA's facts are in ``driver``."""
+MOST_GPUS = 1024  # limits the processing of a malformed document
 
 
 def _version(pattern: str, example: str) -> Callable[[str], str]:
@@ -53,7 +53,7 @@ _Python = Annotated[str, _version(r"[0-9]+\.[0-9]+t?(?![0-9a-z])", "3.12.1")]
 
 
 def processor_of(os: str, arch: str) -> str:
-    """Return the processor of a platform tag: aarch64, or arm64."""
+    """Return the processor in a platform tag, such as aarch64 or arm64."""
     return _PROCESSORS.get((os, arch), arch)
 
 
@@ -76,13 +76,13 @@ class Gpu(Value):
     pci_id: str | None = None
     compute_capability: ComputeCapability | None = None
     memory_mib: int | None = None
-    """None also for memory that is unified with the system's."""
+    """The memory. None: unknown, or unified with the system's memory."""
 
     mig: bool = False
     mig_devices: tuple[MigDevice, ...] = ()
     found_via: str | None = None
     vendor: str | None = None
-    """The vendor, if the document has it; ``vendors.vendor_of`` derives it."""
+    """The vendor in the document, if any. ``vendors.vendor_of`` derives it."""
 
     architecture: str | None = None
     """The architecture, such as ``sm_89`` or ``gfx1201``."""
@@ -113,11 +113,11 @@ class Driver(Value):
 
     version: DriverVersion | None = None
     cuda: CudaVersion | None = None
-    """The latest CUDA that it supports."""
+    """The latest CUDA version that the driver supports."""
 
     found_via: str | None = None
     libcuda: str | None = None
-    """The path of another libcuda, which loads instead of the driver's."""
+    """The path of another libcuda, which is loaded instead of the driver's."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of a Machine document."""
@@ -125,17 +125,17 @@ class Driver(Value):
 
 
 class JetsonRelease(Value):
-    """Jetson, by its release of Jetson Linux (L4T)."""
+    """Jetson module, with its release of Jetson Linux (L4T)."""
 
     l4t: str = "unknown"
 
 
 class Environment(Value):
-    """Surroundings of the operating system."""
+    """Environment of the operating system, such as a container."""
 
     wsl: bool = False
     container: Container | None = None
-    """The engine of the container."""
+    """The container engine."""
 
     jetson: JetsonRelease | None = None
 
@@ -146,7 +146,7 @@ class Environment(Value):
 
 
 class Machine(Value):
-    """All facts that the choice of a build depends on."""
+    """All facts that determine the selection of a build."""
 
     os: System
     arch: Architecture
@@ -154,7 +154,7 @@ class Machine(Value):
     glibc: _Glibc | None = None
     environment: Environment = Environment()
     pythons: tuple[_Python, ...] | None = None
-    """None if any can be installed."""
+    """The available Pythons. None: any Python can be installed."""
 
     driver: Driver | None = None
     gpus: tuple[Gpu, ...] = ()
@@ -165,15 +165,15 @@ class Machine(Value):
     """The facts of ``MAKERS_WITH_FACTS``, by vendor."""
 
     def __hash__(self) -> int:
-        # A dict cannot be hashed: ``makers`` is only compared.
+        # A dict cannot be hashed, so ``makers`` is only compared.
         return hash((self.os, self.arch, self.driver, self.gpus))
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Machine:
-        """Read a Machine document, also within another document.
+        """Read a Machine document, which may be nested in another document.
 
         Raises:
-            UsageError: It is malformed.
+            UsageError: The document is malformed.
         """
         for key in ("data", "machine"):
             if isinstance(document, dict) and "schema" not in document:
@@ -226,7 +226,7 @@ class Machine(Value):
         return {"schema": MACHINE_DOCUMENT, **body, **makers}
 
     def with_problems(self, problems: Iterable[Finding]) -> Machine:
-        """Return the machine with further problems."""
+        """Return the machine with additional problems."""
         return replace(self, problems=(*self.problems, *problems))
 
     @property

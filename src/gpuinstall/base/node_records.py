@@ -1,4 +1,4 @@
-"""Records of cluster nodes: a file ``<node>.<command>.json`` for each command.
+"""Records of cluster nodes, one ``<node>.<command>.json`` for each command.
 
 Other users may write into the folder, so records are validated, and nothing in them
 is run.
@@ -48,7 +48,7 @@ class _Verdict(NamedTuple):
 
 class _Data(NamedTuple):
     status: str | None = None
-    """The status of the verdict, which is the data of ``verify``."""
+    """The status of the verdict in the data of ``verify``."""
 
     chosen: str | None = None
     """The lock file that ``sync`` installed."""
@@ -69,10 +69,10 @@ class _Record(NamedTuple):
 
     node: Annotated[str, _node_name]
     command: Annotated[str, one_of("probe", "sync", "verify")]
-    """A node runs them in alphabetical order, as files sort."""
+    """The command. Nodes run commands in alphabetical order, as files sort."""
 
     machine: Machine | None = None
-    """None if the command failed before it read the machine."""
+    """The machine. None: the command failed before reading it."""
 
     document: _Document = _Document()
 
@@ -108,7 +108,7 @@ class Report(Value):
     """The expected nodes without a record."""
 
     groups: tuple[NodeGroup, ...]
-    """The largest first."""
+    """The groups of nodes, the largest first."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the data of ``report --json``."""
@@ -126,10 +126,10 @@ def write_record(
     """Write the record of a command.
 
     Args:
-        folder: The folder of the records, which is created if it is missing.
+        folder: The folder of the records. It is created if it does not exist.
         node: The name of this node.
         command: The command: ``sync``.
-        machine: The machine; None if the command failed before it read it.
+        machine: The machine. None: the command failed before reading it.
         document: The JSON document of the command.
 
     Raises:
@@ -150,10 +150,10 @@ def _file_name(node: str, command: str) -> str:
 
 
 def this_node() -> str:
-    """Return GPUINSTALL_NODE, or the name of the host.
+    """Return the value of GPUINSTALL_NODE, or the host name.
 
     Raises:
-        UsageError: It cannot be part of a file name.
+        UsageError: The name cannot be part of a file name.
     """
     import socket
 
@@ -162,7 +162,7 @@ def this_node() -> str:
 
 
 def node_names(text: str) -> list[str]:
-    """Split the names of nodes, which commas or blanks separate.
+    """Split node names at commas and blanks.
 
     Raises:
         UsageError: A name is malformed.
@@ -179,7 +179,7 @@ def read_report(folder: Path, expected: Iterable[str] = ()) -> Report:
 
     Args:
         folder: The folder.
-        expected: The names of nodes that should have a record.
+        expected: The names of the nodes that must have a record.
     """
     kinds: dict[str, NodeGroup] = defaultdict(NodeGroup)
     failures: dict[str, NodeFailure] = {}
@@ -229,7 +229,7 @@ def _gpus(machine: Machine) -> str:
 
 
 def _read_all(folder: Path) -> Iterator[tuple[Path, _Record | str]]:
-    """Yield each record, or the fault of its file."""
+    """Yield each record, or the error in its file."""
     # gpuinstall writes no hidden records.
     for path in sorted(folder.glob("[!.]*.json")):
         yield path, _read(path)

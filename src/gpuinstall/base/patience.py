@@ -14,35 +14,35 @@ MORE_TIME = f"Run it again\nexport {SILENCE}=120   # gives slow servers more sec
 
 
 RETRIES = 3
-"""The retries if a host does not answer. This is uv's default."""
+"""The number of retries if a host does not respond. This is uv's default."""
 
 
 class Patience(NamedTuple):
     """Time limits, in seconds."""
 
     silence: float = 30.0
-    """The longest pause of a server."""
+    """The maximum time without data from a server."""
     floor: int = 1000
-    """The slowest transfer, in bytes a second over each ``window``."""
+    """The minimum transfer rate in bytes per second, over each ``window``."""
 
     @property
     def window(self) -> float:
-        """The interval that a transfer is measured over."""
+        """The interval for measuring a transfer rate."""
         return 2 * self.silence
 
     @property
     def connection(self) -> float:
-        """The limit for a connection. uv allows 10 seconds."""
+        """The limit for connecting to a host. uv allows 10 seconds."""
         return self.silence / 3
 
     @property
     def first_answer(self) -> float:
-        """The limit for the first answer of a host with alternatives."""
+        """The limit for the first response of a host with alternatives."""
         return self.silence / 5
 
     @property
     def answer(self) -> float:
-        """The limit for a request with all retries."""
+        """The limit for a request, including all retries."""
         return (RETRIES + 2) * self.silence
 
     @property
@@ -52,17 +52,17 @@ class Patience(NamedTuple):
 
     @property
     def total(self) -> float:
-        """The limit for uv: 4 hours. A CUDA build can need 3."""
+        """The limit for uv, 4 hours. A CUDA build can take 3 hours."""
         return 480 * self.silence
 
     @property
     def resolution(self) -> float:
-        """The limit for resolving without builds: 30 minutes."""
+        """The limit for resolving without builds, 30 minutes."""
         return 60 * self.silence
 
     @property
     def look(self) -> float:
-        """The limit for an interpreter, which takes 1 second."""
+        """The limit for querying an interpreter, which takes 1 second."""
         return max(10.0, self.silence)
 
     @property
@@ -76,7 +76,7 @@ class Patience(NamedTuple):
         return 36 * self.silence
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return these limits as uv's variables, unless the user set them."""
+        """Return the limits as uv variables that the user has not set."""
         defaults = {
             "UV_HTTP_TIMEOUT": str(max(1, round(self.silence))),
             "UV_HTTP_RETRIES": str(RETRIES),
@@ -89,7 +89,7 @@ USUAL = Patience()
 
 
 class Pace:
-    """Speed of a transfer."""
+    """Transfer rate."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
@@ -102,7 +102,7 @@ class Pace:
         self._total += size
 
     def lags(self) -> bool:
-        """Return whether the last window was slower than the floor."""
+        """Return whether the last window was slower than ``floor``."""
         window = self._patience.window
         now = monotonic()
         if now - self._window_start < window:
@@ -114,7 +114,7 @@ class Pace:
 
 
 def read_patience(environ: Mapping[str, str]) -> Patience:
-    """Read ``GPUINSTALL_SILENCE``; raise UsageError if it is malformed."""
+    """Read ``GPUINSTALL_SILENCE``. Raise UsageError if it is malformed."""
     try:
         seconds = float(environ.get(SILENCE) or USUAL.silence)
     except ValueError:

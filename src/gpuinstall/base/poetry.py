@@ -1,4 +1,4 @@
-"""Poetry's version constraints as standard specifiers and markers."""
+"""Convert Poetry's version constraints to standard specifiers and markers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ _OPERATOR = r"(===|[<>=!~]=|[<>^~=])?(.*)"
 
 
 def poetry_specifier(text: str) -> str:
-    """Return a Poetry constraint as a standard specifier.
+    """Convert a Poetry constraint to a standard specifier.
 
-    A label in a range (``^2.3.1+cu121``) is only a preference: ``poetry_label``.
+    A label in a range (``^2.3.1+cu121``) is only a preference; see ``poetry_label``.
 
     Args:
-        text: Such as ``^1.2``, ``~1.2``, ``>=1.2, <2``, ``^1 || ^2`` or ``*``.
+        text: The constraint, such as ``^1.2``, ``~1.2``, ``>=1.2, <2``, ``^1 || ^2``, or
+            ``*``.
 
     Raises:
-        ValueError: It is malformed, or no specifier allows the same versions.
+        ValueError: The constraint is malformed, or no specifier is equivalent.
     """
     alternatives = poetry_alternatives(text)
     joined = join_alternatives(alternatives)
@@ -31,7 +32,7 @@ def poetry_specifier(text: str) -> str:
 
 
 def poetry_alternatives(text: str) -> list[str]:
-    """Return the specifiers that ``||`` separates. Each is a standard one."""
+    """Return the alternatives separated by ``||``, as standard specifiers."""
     return [",".join(_bounds(part)) for part in re.split(r"\|\|?", text)]
 
 
@@ -42,10 +43,10 @@ def poetry_label(text: str) -> str | None:
 
 
 def poetry_marker(entry: Mapping[str, Any]) -> str:
-    """Return the marker of a dependency's Python, platform, and markers.
+    """Return a marker for a dependency's Python, platform, and markers.
 
     Raises:
-        ValueError: One of them is malformed.
+        ValueError: A value is malformed.
     """
     conditions = (
         poetry_python(entry.get("python", "")),
@@ -56,7 +57,7 @@ def poetry_marker(entry: Mapping[str, Any]) -> str:
 
 
 def poetry_platform(text: str) -> str:
-    """Return the marker of a platform such as ``!=win32``."""
+    """Return a marker for a platform such as ``!=win32``."""
     platforms = []
     for part in re.split(r"\|\|?", text):
         names = []
@@ -68,7 +69,7 @@ def poetry_platform(text: str) -> str:
 
 
 def poetry_python(text: str) -> str:
-    """Return the marker of a Poetry ``python``; empty if it allows all."""
+    """Return a marker for Poetry's ``python``. Empty: all versions."""
     alternatives = []
     for specifier in poetry_alternatives(text):
         bounds = filter(None, specifier.split(","))
@@ -77,7 +78,7 @@ def poetry_python(text: str) -> str:
 
 
 def _python_marker(bound: str) -> str:
-    # python_version has no patch release: 3.11.9 is 3.11, and older than 3.11.2.
+    # python_version lacks the patch release: 3.11.9 is 3.11, which is older than 3.11.2.
     name = "python_version"
     if bound.removesuffix(".*").count(".") > 1:
         name = "python_full_version"

@@ -1,4 +1,4 @@
-"""Run programs, with limits and without a shell."""
+"""Run programs with limits, and without a shell."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from gpuinstall.base.owners import can_start
 from gpuinstall.base.patience import MORE_TIME, Patience, read_patience
 
 _AFTERWARDS_S = 1.0
-"""Seconds to read the rest of a pipe that grandchildren keep open."""
+"""Seconds to read the rest of a pipe that grandchild processes keep open."""
 _LOOK_S = 0.1
-"""Seconds between two checks: uv can gain 600 MB each second."""
+"""Seconds between two memory checks. uv can allocate 600 MB per second."""
 OUTPUT = 10_000_000
-"""The maximum characters of a program's output."""
+"""The maximum number of characters of a program's output."""
 
 
 _LIBRARY_PATHS = {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"}
-"""Variables in which an empty or relative entry is in the working folder."""
+"""Variables whose empty and relative entries are in the working folder."""
 
 
 class Finished(NamedTuple):
@@ -38,21 +38,21 @@ class Finished(NamedTuple):
 
     argv: tuple[str, ...]
     status: int | None
-    """Negative for a signal; None if it exceeded a limit."""
+    """The exit status. Negative: a signal. None: a limit was exceeded."""
     out: str
     err: str
     excess: str = ""
-    """The limit for which it was killed."""
+    """The exceeded limit, for which the program was killed."""
 
     @property
     def ok(self) -> bool:
-        """Whether it exited with 0."""
+        """Whether the program exited with status 0."""
         return self.status == 0
 
 
 def is_startable(program: Path) -> bool:
-    """Return whether a program exists, can be executed, and may be started."""
-    # Exchanging a link or its target replaces the program: check both.
+    """Return whether a program exists, is executable, and is trusted."""
+    # Check both the link and its target, because replacing either replaces the program.
     try:
         real = program.resolve(strict=True)
         is_program = isfile(real) and os.access(real, os.X_OK)
@@ -62,11 +62,11 @@ def is_startable(program: Path) -> bool:
 
 
 def find_program(name: str, path: str | None = None) -> str | None:
-    """Return the path of a program, or None if it is missing or not trusted.
+    """Return the path of a program, or None if it is missing or untrusted.
 
     Args:
         name: The name.
-        path: The folders to search; None is PATH.
+        path: The folders to search. None: PATH.
     """
     program = shutil.which(name, path=path)
     if program and is_startable(Path(program)):
@@ -79,7 +79,7 @@ _followers: list[Callable[[Sequence[str]], None]] = []
 
 @contextmanager
 def followed_by(follower: Callable[[Sequence[str]], None]) -> Iterator[None]:
-    """Call a function with the command line of every program that starts."""
+    """Call ``follower`` with the command line of every started program."""
     _followers.append(follower)
     try:
         yield
@@ -103,15 +103,15 @@ def run(
 
     Args:
         argv: The command line.
-        env: The variables; None is ``os.environ``.
+        env: The variables. None: ``os.environ``.
         cwd: The working folder.
-        text: The input; None is no input.
+        text: The input. None: no input.
         seconds: The time limit.
-        patience: The limits of a program that waits for servers, for which exceeding
-            a limit is an error. ``seconds`` overrides its time.
+        patience: The limits for a program that waits for servers. Exceeding a limit
+            is then an error. ``seconds`` overrides the time limit.
         memory: The memory limit in bytes, on Linux only.
         each_error_line: Receives each line of stderr, in another thread.
-        group: Whether to kill its own child processes too. It has no terminal.
+        group: Whether to kill the program's child processes too. It has no terminal.
 
     Raises:
         FileNotFoundError: The program does not exist.
@@ -166,7 +166,7 @@ def _watch(
     memory: int | None,
     end: Callable[[str], None],
 ) -> None:
-    """Call ``end`` with the reason if a program exceeds its time or memory."""
+    """Call ``end`` with the reason if a program exceeds a limit."""
     start = monotonic()
     status = Path(f"/proc/{running.pid}/statm")
     while running.poll() is None:
@@ -180,10 +180,10 @@ def _watch(
 
 
 def _safe(environ: Mapping[str, str]) -> dict[str, str]:
-    """Remove the (untrusted) working folder from library paths."""
+    """Remove the untrusted working folder from library paths."""
     variables = dict(environ)
     for name in _LIBRARY_PATHS & variables.keys():
-        # ld.so also separates at semicolons.
+        # ld.so also accepts semicolons as separators.
         folders = re.split("[:;]", variables.pop(name))
         absolute = [folder for folder in folders if Path(folder).is_absolute()]
         if absolute:
@@ -192,7 +192,7 @@ def _safe(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def ask(argv: Sequence[str | Path]) -> Finished:
-    """Run a query of an interpreter, with a short time limit."""
+    """Query an interpreter, with a short time limit."""
     return run(argv, seconds=read_patience(os.environ).look)
 
 
@@ -202,11 +202,11 @@ def _communicated(
     each_error_line: Callable[[str], None] | None,
     end: Callable[[str], None],
 ) -> tuple[str, str]:
-    """Write the input of a program, and return its limited stdout and stderr.
+    """Write a program's input, and return its truncated stdout and stderr.
 
     Args:
         running: The program.
-        text: The input; None is no input.
+        text: The input. None: no input.
         each_error_line: Receives each line of stderr.
         end: Called with the reason if the output is too long.
     """
@@ -231,7 +231,7 @@ def _communicated(
 
     streams = ((running.stdout, out, None), (running.stderr, err, each_error_line))
     readers = [Thread(target=read, args=stream, daemon=True) for stream in streams]
-    # The readers close them: closing a stream blocks while another thread reads it.
+    # The readers close the streams. Closing one blocks while another thread reads it.
     running.stdout = running.stderr = None
     for reader in readers:
         reader.start()
@@ -245,9 +245,9 @@ def _communicated(
 
 
 class _Group(subprocess.Popen[str]):
-    """Program whose session is killed with it."""
+    """Program that is killed together with its session."""
 
     def kill(self) -> None:
-        # start_new_session makes it the leader of its process group.
-        with suppress(OSError):  # all have exited
+        # start_new_session makes the program the leader of its process group.
+        with suppress(OSError):  # all processes have exited
             os.killpg(self.pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
 """Remove files, but never through a link, a junction, or a mount.
 
-A run locks a file in its temporary folder. The operating system releases it, however
-the run ends.
+A run locks a file in its temporary folder. The operating system releases the lock
+even if the run is killed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from gpuinstall.base.owners import is_trusted
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = r"\\([0-7]{3})"
-"""The kernel's escape of a blank or backslash in a mount point."""
+"""The kernel's escape sequence for a blank or backslash in a mount point."""
 
 _PREFIX = "gpuinstall-"
 IN_USE = "in-use"
 _LEAST_AGE = 60
-"""In seconds. A younger folder may not be locked yet."""
+"""The minimum age in seconds. A younger folder may not be locked yet."""
 
 
 def is_link(path: Path | str) -> bool:
-    """Return whether a path is a link or a junction of Windows."""
+    """Return whether a path is a link or a Windows junction."""
     with suppress(OSError):
         status = os.lstat(path)
         # Python reports a junction as a folder.
@@ -44,7 +44,7 @@ def is_folder(path: Path) -> bool:
 
 
 def mounts_in(folder: Path) -> frozenset[str]:
-    """Return the mount points in a folder, with the folder itself.
+    """Return the mount points in a folder, including the folder itself.
 
     A disk, a folder, or a single file can be mounted.
     """
@@ -55,7 +55,7 @@ def mounts_in(folder: Path) -> frozenset[str]:
     if not table:
         folders = (path for path, _, _ in os.walk(folder))
         return frozenset(filter(os.path.ismount, folders))
-    # Only the kernel's table has bind mounts of the same file system.
+    # Only the kernel's table lists bind mounts of the same file system.
     real = os.path.realpath(folder)
     below = set()
     for line in table.splitlines():
@@ -86,11 +86,11 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def size_of(folder: Path) -> int:
-    """Return the bytes of a folder tree or a file."""
+    """Return the size of a folder tree or a file in bytes."""
     files = files_below(folder) if is_folder(folder) else [folder]
     size = 0
     for file in files:
-        with suppress(OSError):  # another process removed it
+        with suppress(OSError):  # another process removed the file
             size += file.lstat().st_size
     return size
 
@@ -121,7 +121,7 @@ def remove_path(path: Path) -> None:
 
 @contextmanager
 def scratch_folder(parent: Path) -> Iterator[Path]:
-    """Yield a temporary folder, after removing the folders of killed runs."""
+    """Remove temporary folders of killed runs, and yield a new one."""
     import tempfile
 
     from filelock import FileLock
@@ -130,7 +130,9 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
     scratch = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     try:
         with ExitStack() as stack:
-            with suppress(OSError, NotImplementedError):  # not all file systems lock
+            with suppress(
+                OSError, NotImplementedError
+            ):  # not all file systems support locks
                 stack.enter_context(FileLock(scratch / IN_USE))
             yield scratch
     finally:
@@ -138,12 +140,12 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove the unlocked temporary folders of this user."""
+    """Remove this user's unlocked temporary folders."""
     from filelock import FileLock
 
     for mark in parent.glob(f"{_PREFIX}*/{IN_USE}"):
         scratch = mark.parent
-        # The lock of another run raises TimeoutError, an OSError.
+        # A lock held by another run raises TimeoutError, which is an OSError.
         with suppress(OSError, NotImplementedError):
             is_new = time() - mark.lstat().st_mtime < _LEAST_AGE
             if is_new or not is_folder(scratch) or not is_trusted(scratch):

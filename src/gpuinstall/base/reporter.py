@@ -1,4 +1,4 @@
-"""Interface for progress reports. The command line implements it."""
+"""Interface for progress reports, implemented by the command line."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 Meter = Callable[[int], None]
-"""Adds the bytes of a file, or subtracts them for a restart."""
+"""Adds a file's bytes, or subtracts them after a restart."""
 Progress = Callable[[str, int], None]
-"""Adds the bytes of a named part."""
+"""Adds bytes of a named file."""
 
 
 class Reporter:
-    """Receiver of progress, which this class ignores. It is thread-safe."""
+    """Thread-safe receiver of progress reports. This class ignores them."""
 
     def step(
         self,
@@ -25,14 +25,14 @@ class Reporter:
         Args:
             label: A name of one or two words: ``Download``.
             text: The result, in a line.
-            seconds: The duration; None reports none.
+            seconds: The duration. None: not reported.
         """
 
     def detail(self, label: str, text: str) -> None:
         """Report a fact that only ``--verbose`` prints."""
 
     def notice(self, label: str, text: str) -> None:
-        """Report a step also with ``--quiet``."""
+        """Report a step, even with ``--quiet``."""
 
     def wait(self, text: str) -> None:
         """Report the reason for a wait."""
@@ -45,10 +45,10 @@ class Reporter:
         label: str,  # noqa: ARG002
         parts: Mapping[str, int | None],  # noqa: ARG002
     ) -> AbstractContextManager[Progress]:
-        """Report a transfer: a context that yields a ``Progress``.
+        """Report a transfer in a context that yields a ``Progress``.
 
         Args:
             label: The name of the transfer.
-            parts: The bytes of each file; None if unknown.
+            parts: The size of each file in bytes. None: unknown.
         """
         return nullcontext(lambda _part, _count: None)

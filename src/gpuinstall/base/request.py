@@ -1,4 +1,4 @@
-"""The request of a user, and the sources of its packages."""
+"""The user's request, and the sources of its packages."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class Sourcing(Value):
     """Sources of packages, in addition to the settings of pip and uv."""
 
     torch_index: str | None = None
-    """The base URL of PyTorch's index; None for the configured one."""
+    """The base URL of PyTorch's index. None: the configured one."""
 
     extension_sources: tuple[str, ...] = ()
-    """Further pages of prebuilt extensions."""
+    """Additional pages of prebuilt extensions."""
 
     wheels: Path | None = None
-    """A folder of files that precede all other sources."""
+    """A folder of files that have priority over all other sources."""
 
     offline: bool = False
     """Whether to read only caches and folders."""
 
     only_binary: bool = False
-    """Whether no build may run a package's own code."""
+    """Whether builds that run a package's own code are forbidden."""
 
 
 DEFAULT_SOURCING = Sourcing()
@@ -53,26 +53,26 @@ DEFAULT_SOURCING = Sourcing()
 class Request(Value):
     """Request for an environment, or a project's part of it.
 
-    The API may pass strings for requirements and constraints.
+    The API accepts strings for requirements and constraints.
     """
 
     requirements: tuple[Requirement, ...] = (ANY_TORCH,)
-    """Packages by name or address, and editable folders."""
+    """Packages, direct references, and editable folders."""
 
     python: str | None = None
-    """An ``X.Y`` or a specifier; for ``install`` and ``lock`` also a path."""
+    """``X.Y`` or a specifier. ``install`` and ``lock`` also accept a path."""
 
     backend: str | None = None
     """The only allowed tag, such as ``cu126`` or ``cpu``."""
 
     gpus: tuple[str | int, ...] | None = None
-    """Indices or UUIDs of the GPUs to plan for; None is all."""
+    """Indices or UUIDs of the GPUs to plan for. None: all."""
 
     allowed_backends: tuple[str, ...] | None = None
-    """The tags that the project allows; None is all."""
+    """The tags that the project allows. None: all."""
 
     preferred_pythons: tuple[str, ...] = ()
-    """The ``X.Y`` to try, in this order, before the machine's latest."""
+    """The Pythons (``X.Y``) to try, in order, before the machine's latest."""
 
     managed_pythons: bool = True
     """Whether a missing Python can be downloaded."""
@@ -82,44 +82,44 @@ class Request(Value):
     files: Mapping[str, tuple[Requirement, ...]] = {}
     """The requirements and constraints of each file, by relative path.
 
-    The others were added on the command line.
+    All other requirements were added on the command line.
     """
 
     extras: tuple[str, ...] = ()
-    """Extras of the folder's pyproject.toml that the API requests."""
+    """Extras in the folder's pyproject.toml that the API requests."""
 
     selected: Mapping[str, tuple[Requirement, ...]] = {}
     """The requirements of each selected extra or group."""
 
     revision: int = 0
-    """The number of changes of the folder's request.
+    """The number of changes to the folder's request.
 
-    If lock files have different requests, those with the highest number count.
+    If lock files have different requests, the highest revision is used.
     """
 
     preferred: tuple[Constraint, ...] = ()
-    """The versions of uv.lock or poetry.lock, which are preferences."""
+    """Preferred versions from uv.lock or poetry.lock."""
 
     preferred_backend: str | None = None
     """A tag to prefer among the builds of the selected torch."""
 
     sources: tuple[str, ...] = ()
-    """The sources and hashes that files give for packages."""
+    """The sources and hashes that files specify for packages."""
 
     build_files_digest: str = ""
-    """The digest of the build files of folders with dynamic requirements."""
+    """A digest of the build files in folders with dynamic requirements."""
 
     targets: tuple[str, ...] = ()
-    """The targets, such as ``cu126``; empty for the existing ones."""
+    """The targets, such as ``cu126``. Empty: the existing targets."""
 
     newest_per_target: bool = False
-    """Whether each target may have its own latest torch."""
+    """Whether each target may have a different torch, the latest for it."""
 
     relax: bool = False
-    """Whether pins that cannot work here may change to compatible versions."""
+    """Whether to replace pins that cannot work with compatible versions."""
 
     required_python: str | None = None
-    """The requires-python of the project, which also limits ``python``."""
+    """The project's requires-python, which also limits ``python``."""
 
     places: Mapping[str, TextOrigin] = {}
     """The origin of each requested Python and backend."""
@@ -127,7 +127,7 @@ class Request(Value):
     sourcing: Sourcing = DEFAULT_SOURCING
 
     def __hash__(self) -> int:
-        # A dict cannot be hashed: ``files`` are only compared.
+        # A dict cannot be hashed, so ``files`` is only compared.
         return hash((self.requirements, self.python, self.backend, self.gpus))
 
     if TYPE_CHECKING:
@@ -160,10 +160,10 @@ class Request(Value):
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        """Parse the strings of the API.
+        """Parse strings that the API passes.
 
         Raises:
-            TypeError: An argument has a wrong type.
+            TypeError: An argument has the wrong type.
             UsageError: A requirement is malformed.
         """
         for name in ("python", "backend"):
@@ -199,7 +199,7 @@ def check_text(name: str, value: object) -> None:
 
 
 def listed(name: str, value: Any, kinds: Any = str) -> tuple[Any, ...]:
-    """Return the values of an argument that is one value or a collection.
+    """Return an argument's values, from one value or a collection.
 
     Args:
         name: The name of the argument.
@@ -227,11 +227,11 @@ def _parsed(name: str, value: object) -> tuple[Requirement, ...]:
 
 
 FOLDERS_OWN = Request(())
-"""A request without requirements, for the folder's own."""
+"""A request without requirements, which selects the folder's own."""
 
 
 def split_torch_index(address: str) -> tuple[str, str | None]:
-    """Split a PyTorch index URL into its base and backend, if any."""
+    """Split a PyTorch index URL into its base and its backend, if any."""
     match = re.fullmatch(_TORCH_INDEX, address)
     if match is None:
         return address, None

@@ -1,4 +1,4 @@
-"""Requirements and constraints, parsed once, and their markers.
+"""Parsed requirements and constraints, and their markers.
 
 A bare name is parsed without importing ``packaging``.
 """
@@ -39,31 +39,31 @@ _SYSTEMS = {
 _PARSING = Lock()
 
 _LONGEST = 10_000
-"""The maximum characters of a requirement."""
+"""The maximum number of characters in a requirement."""
 _REPOSITORIES = {
     "pytorch/pytorch": "torch",
     "pytorch/vision": "torchvision",
     "pytorch/audio": "torchaudio",
 }
-"""The packages of repositories with another name."""
+"""The packages of repositories whose names differ."""
 
 _LINE_BREAK = r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]"
 _EDITABLE = r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)"
 _NAME = r"(?a:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*)"
 _NAMED = rf"{_NAME}(?P<rest>\S.*)"
 _BLANKS = r" +(?=[^\s;\[#])(?!--?[A-Za-z])"
-"""The blanks of a path, which no marker, comment, or option follows."""
+"""The blanks in a path. No marker, comment, or option follows them."""
 _REST = rf"(?:[^\s;\[]|{_BLANKS})*"
 _FOLDER = rf"\w(?:[\w.-]|{_BLANKS})*(?:\[[^\]]*\])?"
 _RELATIVE = rf"(?:[^\s;\[@<>=!~/\\]*|\w[\w.-]*(?: +\w[\w.-]*)+)[/\\]{_REST}"
 _PATH = rf"\.{{1,2}}(?:[/\\]{_REST})?|[/~]{_REST}|[A-Za-z]:[\\/]{_REST}|{_RELATIVE}"
 _PATH_WITH_BLANKS = rf"({_NAME})((?![a-z+]{{2,}}:)\S+(?:{_BLANKS}\S+)+)(\s+;.*)?"
 _BLANK_MARK = "\x1f"
-"""The replacement of a blank for packaging. No input can have it."""
+"""The replacement for a blank, for packaging. No input can contain it."""
 _LOGIN = r"://([^/\s]+@)"
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
 _MARKS = r"[\\\x00-\x1f\x7f]"
-"""Characters that programs may read as a slash, or ignore."""
+"""Characters that programs may interpret as a slash or ignore."""
 _SCHEME = r"(?i)[a-z][a-z0-9+.-]+:"
 _WHOLE_SCHEME = r"(?i)(file:|[a-z][a-z0-9+.-]*file://|[a-z][a-z0-9+.-]+://[^/])"
 _FILE = r"[^\s;\[]+\.(?:whl|tar\.gz|zip)"
@@ -71,17 +71,17 @@ _UNNAMED = rf"(?P<address>{_REMOTE}|{_PATH}|{_FILE})(?P<extras>\[[^\]]*\])?(?:\s
 
 
 class TextOrigin(Value):
-    """The place of a requirement: a file with a key or a line."""
+    """Origin of a requirement, such as a file with a key or a line."""
 
     file: str = ""
     key: str = ""
-    """Such as ``[project] dependencies``."""
+    """The key in the file, such as ``[project] dependencies``."""
 
     line: int | None = None
 
     @property
     def is_in_file(self) -> bool:
-        """Whether it is a line or a key of a file, not the command line."""
+        """Whether it is a line or a key in a file, not the command line."""
         return bool(self.key or self.line)
 
     def __str__(self) -> str:
@@ -91,25 +91,25 @@ class TextOrigin(Value):
 
 
 NO_ORIGIN = TextOrigin()
-"""The origin of a requirement that no file and no user wrote."""
+"""The origin of a requirement that gpuinstall created."""
 
 COMMAND_LINE = TextOrigin("the command line")
 
 
 class Requirement(Value):
-    """A parsed requirement, equal to any other with the same text."""
+    """Parsed requirement, equal to any other one with the same text."""
 
     name: str
-    """Normalized. It may come from the address."""
+    """The normalized name, which may be derived from the URL."""
 
     text: str
-    """The canonical spelling: packaging's, with normalized name and extras."""
+    """The canonical spelling of packaging, with normalized name and extras."""
 
     extras: tuple[str, ...] = ()
-    """Normalized, in alphabetical order."""
+    """The normalized extras, in alphabetical order."""
 
     clauses: str = ""
-    """The version specifier as text; empty: any version."""
+    """The version specifier as text. Empty: any version."""
 
     url: str | None = None
     """The URL or path."""
@@ -118,15 +118,15 @@ class Requirement(Value):
     editable: bool = False
 
     login: str = ""
-    """``user:password@`` of the URL, which no text contains."""
+    """``user:password@`` of the URL. The texts never contain it."""
 
     origin: TextOrigin = NO_ORIGIN
     written: str = ""
-    """The user's own spelling, for messages; empty: the canonical one."""
+    """The user's spelling, for messages. Empty: the canonical spelling."""
 
     @classmethod
     def of(cls, name: str, specifier: str = "") -> Self:
-        """Return the requirement of a package in some versions."""
+        """Return a requirement for a package and a specifier."""
         name = normalized(name)
         clauses = _canonical(specifier)
         return cls(name, f"{name}{clauses}", clauses=clauses)
@@ -145,17 +145,17 @@ class Requirement(Value):
 
     @property
     def specifier(self) -> SpecifierSet | None:
-        """The version specifier; None: any version."""
+        """The version specifier. None: any version."""
         return parse_specifier(self.clauses) if self.clauses else None
 
     @property
     def line(self) -> str:
-        """The line of a lock file's record."""
+        """The line in a lock file's record."""
         return self.text
 
     @property
     def constraint(self) -> Constraint:
-        """The constraint to the same versions or address."""
+        """The constraint to the same versions or URL."""
         return Constraint(*astuple(self))
 
     @property
@@ -165,22 +165,22 @@ class Requirement(Value):
 
     @property
     def has_name(self) -> bool:
-        """Whether a name precedes its address."""
+        """Whether a name precedes the URL."""
         return " @ " in self.text
 
     @property
     def is_remote(self) -> bool:
-        """Whether its address is not a path on this machine."""
+        """Whether the URL is not a path on this machine."""
         return is_remote(self.url or "")
 
     @property
     def path(self) -> str | None:
-        """Its path on this machine, or None."""
+        """The path on this machine, or None."""
         return None if self.is_remote else self.url
 
     @property
     def pinned(self) -> str | None:
-        """The version that it pins; None: no single one."""
+        """The pinned version, or None if the specifier allows several."""
         for clause in self.specifier or ():
             if clause.operator == "==" and not clause.version.endswith("*"):
                 return clause.version
@@ -188,11 +188,11 @@ class Requirement(Value):
 
     @property
     def is_exact(self) -> bool:
-        """Whether it pins one version."""
+        """Whether the requirement pins one version."""
         return self.pinned is not None
 
     def allows(self, version: Version | str) -> bool:
-        """Return whether a version satisfies it."""
+        """Return whether a version satisfies the requirement."""
         return self.specifier is None or self.specifier.contains(version)
 
     def counts(
@@ -200,11 +200,11 @@ class Requirement(Value):
         environment: Mapping[str, str],
         extras: Iterable[str] = ("",),
     ) -> bool:
-        """Return whether its marker holds in an environment.
+        """Return whether the marker holds in an environment.
 
         Args:
-            environment: The values of markers: ``marker_environment``.
-            extras: The requested extras of the package that requires it; "" is none.
+            environment: The marker values from ``marker_environment``.
+            extras: The requested extras of the requiring package. "" means none.
         """
         marker = self.marker
         return marker is None or any(
@@ -212,20 +212,20 @@ class Requirement(Value):
         )
 
     def counts_on(self, machine: Machine, python: str) -> bool:
-        """Return whether its marker holds on a machine.
+        """Return whether the marker holds on a machine.
 
         Args:
-            machine: The machine, this one or another.
-            python: The version of its Python.
+            machine: The machine, which may be another one.
+            python: The Python version.
         """
         return self.counts(marker_environment(machine.os, machine.arch, python))
 
     def at(self, origin: TextOrigin) -> Self:
-        """Return the same requirement with another origin."""
+        """Return the requirement with another origin."""
         return replace(self, origin=origin)
 
     def with_specifier(self, specifier: str) -> Self:
-        """Return the requirement of other versions; "" means any."""
+        """Return the requirement with a new specifier; "" means any."""
         marker = f" ; {self.marker}" if self.marker else ""
         clauses = _canonical(specifier)
         return replace(
@@ -237,11 +237,11 @@ class Requirement(Value):
         )
 
     def with_url(self, url: str, *, has_name: bool | None = None) -> Self:
-        """Return the requirement by another address.
+        """Return the requirement with another URL.
 
         Args:
-            url: The address.
-            has_name: Whether the name precedes it; None: as before.
+            url: The URL or path.
+            has_name: Whether the name precedes it. None: unchanged.
         """
         if has_name is None:
             has_name = self.has_name or not self.url
@@ -254,7 +254,7 @@ class Requirement(Value):
         return replace(self, text=text, clauses="", url=url)
 
     def narrowed(self, other: Requirement) -> Requirement:
-        """Join two requirements of one package."""
+        """Return a requirement with the extras and clauses of both."""
         extras = tuple(sorted({*self.extras, *other.extras}))
         clauses = _canonical(",".join(filter(None, (self.clauses, other.clauses))))
         text = f"{self.name}{_brackets(extras)}{clauses}"
@@ -262,7 +262,7 @@ class Requirement(Value):
 
 
 class Constraint(Requirement):
-    """A limit on the versions of a package. It requests none."""
+    """Limit on the versions of a package. It does not request the package."""
 
     @property
     def line(self) -> str:
@@ -271,12 +271,12 @@ class Constraint(Requirement):
 
 
 def is_remote(address: str) -> bool:
-    """Return whether an address is not a path on this machine."""
+    """Return whether a URL is not a path on this machine."""
     return re.match(r"[A-Za-z+]{2,}:", address) is not None
 
 
 def fault_in(address: str) -> str:
-    """Return why programs could read a URL differently, or ""."""
+    """Return why programs could interpret a URL differently, or ""."""
     plain = re.sub(_MARKS, "", address.strip())
     if not re.match(_SCHEME, plain):
         return ""
@@ -288,21 +288,21 @@ def fault_in(address: str) -> str:
 
 
 def standard_requirement(text: str) -> StandardRequirement:
-    """Parse a requirement with packaging; raise InvalidRequirement."""
+    """Parse a requirement with packaging. Raise InvalidRequirement."""
     from packaging.requirements import Requirement as StandardRequirement
 
-    # CPython 3.11.7 fails if two threads create syntax trees, which markers need.
+    # CPython 3.11.7 fails if two threads create the syntax trees that markers need.
     with _PARSING:
         return StandardRequirement(text)
 
 
 def without_wildcard(text: str) -> str:
-    """Correct the invalid specifiers ``>=3.6.*`` of old METADATA."""
+    """Correct invalid specifiers in old METADATA, such as ``>=3.6.*``."""
     return re.sub(r"([<>]=?|~=)\s*([\d.]+?)\.\*", r"\1\2", text)
 
 
 def lenient_requirement(text: str) -> str | None:
-    """Return a requirement of METADATA, with old spellings as uv reads them.
+    """Parse a METADATA requirement, including old spellings that uv accepts.
 
     Returns:
         The canonical requirement, or None if it is malformed.
@@ -314,7 +314,7 @@ def lenient_requirement(text: str) -> str | None:
 
 
 def standard_marker(text: str) -> Marker:
-    """Parse a marker with packaging; raise InvalidMarker."""
+    """Parse a marker with packaging. Raise InvalidMarker."""
     from packaging.markers import Marker
 
     with _PARSING:
@@ -332,10 +332,10 @@ _OPPOSITES |= {value: key for key, value in _OPPOSITES.items()}
 
 
 def opposite_marker(text: str) -> str:
-    """Return the marker that holds wherever another does not.
+    """Return the negation of a marker.
 
     Raises:
-        UsageError: The marker has an operator without an opposite, such as ``~=``.
+        UsageError: The marker has an operator that cannot be negated, such as ``~=``.
     """
     marker = standard_marker(text)
 
@@ -362,10 +362,10 @@ def parse_requirement(text: str, origin: TextOrigin = NO_ORIGIN) -> Requirement:
 
     Args:
         text: The requirement.
-        origin: Its place.
+        origin: Its origin.
 
     Raises:
-        UsageError: It is malformed, or names PyTorch's package "pytorch".
+        UsageError: It is malformed, or uses "pytorch" as the name of torch.
     """
     if len(text) > _LONGEST:
         message = (
@@ -387,13 +387,13 @@ def parse_constraint(text: str, origin: TextOrigin = NO_ORIGIN) -> Constraint:
 
 
 def parse_line(line: str, origin: TextOrigin = NO_ORIGIN) -> Requirement:
-    """Parse a recorded line, in which ``-c`` precedes a constraint."""
+    """Parse a recorded line. ``-c`` precedes a constraint."""
     if line.startswith("-c "):
         return parse_constraint(line.removeprefix("-c "), origin)
     return parse_requirement(line, origin)
 
 
-# The same texts are in files and locks. A lock of a large program has some hundred.
+# Files and locks have the same texts. The lock of a large program has some hundred.
 @lru_cache(maxsize=10_000)
 def _parse(text: str) -> Requirement:
     stripped = without_logins(text.strip())
@@ -401,14 +401,14 @@ def _parse(text: str) -> Requirement:
     if login and login[1] not in stripped:
         return replace(_parse(stripped), login=login[1])
     is_file = stripped.endswith((".whl", ".tar.gz", ".zip"))
-    # Most requirements are a name, for which no parser has to be imported.
+    # Most requirements are only a name, which needs no parser.
     is_name = re.fullmatch(r"(?a)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", stripped)
     if is_name and not is_file and stripped.lower() != "pytorch":
         name = normalized(stripped)
         return Requirement(name, name)
     # uv writes a relative path as file:folder.
     stripped = re.sub(r"(?<![^\s@])file:(?=[\w.])", "./", stripped)
-    # uv would read it as a second line of a file.
+    # uv would read a line break as the start of a second line.
     if re.search(_LINE_BREAK, stripped):
         message = f"{shorten(stripped)!r} has a line break or a control character"
         raise UsageError("requirement-malformed", message)
@@ -448,19 +448,19 @@ def names_of(requirements: Iterable[Requirement]) -> frozenset[str]:
 
 
 def once(requirements: Iterable[RequirementT]) -> tuple[RequirementT, ...]:
-    """Return each requirement once, in order."""
+    """Remove duplicate requirements, and keep their order."""
     return tuple(dict.fromkeys(requirements))
 
 
 def _canonical(specifier: str) -> str:
-    """Return a specifier with its clauses in canonical order."""
+    """Sort the clauses of a specifier in canonical order."""
     # A single clause needs no parser, which is slow to import.
     return str(parse_specifier(specifier)) if "," in specifier else specifier
 
 
 @lru_cache(maxsize=1_000)
 def parse_specifier(text: str) -> SpecifierSet:
-    """Parse a specifier; raise ValueError."""
+    """Parse a specifier. Raise ValueError if it is malformed."""
     from packaging.specifiers import SpecifierSet
 
     return SpecifierSet(text)
@@ -476,14 +476,14 @@ def marker_environment(
     arch: str,
     python: str,
 ) -> dict[str, str]:
-    """Return the values of environment markers on a system.
+    """Return the environment marker values of a system.
 
     Args:
         os: The system of a Machine document, such as ``macos``.
         arch: The processor of a Machine document.
-        python: The CPython, ``X.Y`` or ``X.Y.Z``.
+        python: The CPython version, ``X.Y`` or ``X.Y.Z``.
     """
-    # A marker for later patch releases may not hold: X.Y is X.Y.0.
+    # X.Y means X.Y.0, so a marker for a later patch release may not hold.
     full = python if python.count(".") > 1 else f"{python}.0"
     processor = processor_of(os, arch)
     if os == "windows":
@@ -502,7 +502,7 @@ def marker_environment(
 
 
 def _parse_text(text: str) -> Requirement:
-    """Parse a standard requirement, or an address without a name."""
+    """Parse a standard requirement, or a URL without a name."""
     named = re.fullmatch(_NAMED, text)
     address = named["rest"] if named else text
     fault = fault_in(address)
@@ -515,11 +515,11 @@ def _parse_text(text: str) -> Requirement:
 
 
 def _parse_named(text: str) -> Requirement:
-    """Parse a standard requirement, or a name with a path that has blanks."""
+    """Parse a standard requirement, or a name and a path with blanks."""
     written = text
     located = re.fullmatch(_PATH_WITH_BLANKS, text)
     if located:
-        # packaging accepts no blanks in an address.
+        # packaging accepts no blanks in a URL.
         name, path, marker = located.groups("")
         written = name + path.replace(" ", _BLANK_MARK) + marker
     try:
@@ -545,7 +545,7 @@ def _parse_named(text: str) -> Requirement:
 
 
 def _parse_address(form: re.Match[str]) -> Requirement:
-    """Return the requirement of an address without a name."""
+    """Parse a URL or path without a name."""
     address = form["address"]
     names = re.findall(r"[^][,\s]+", form["extras"] or "")
     extras = tuple(sorted(set(map(normalized, names))))
@@ -569,14 +569,14 @@ def _malformed(
     kind: str,
     reason: str | Exception,
 ) -> UsageError:
-    # packaging adds lines with the position.
+    # packaging adds lines that show the position.
     first, *_ = str(reason).splitlines()
     message = f"{shorten(text)!r} is not a {kind}: {first}"
     return UsageError("requirement-malformed", message)
 
 
 def _name_in(address: str) -> str:
-    """Return the name in an address: its ``#egg=``, file, or last part."""
+    """Return the package name in a URL: its ``#egg=``, file, or last part."""
     location = re.sub(r"(@[^/\\]*)?[/\\]*(#.*)?\Z", "", address)
     *_, owner, last = re.split(r"[/\\]", f"/{location}".removesuffix(".git"))
     egg = re.search(r"#.*?egg=([A-Za-z0-9][\w.-]*)", address)

@@ -1,4 +1,4 @@
-"""Validate the keys of TOML documents that gpuinstall reads."""
+"""Validate the keys of the TOML documents that gpuinstall reads."""
 
 from __future__ import annotations
 
@@ -109,18 +109,18 @@ CONFIG = {
     "trusted-sources": _TEXTS,
     "pass-build-variables": _TEXTS,
 }
-"""The user's own configuration of gpuinstall."""
+"""The user's configuration of gpuinstall."""
 
 
 class ShapeError(ValueError):
-    """A key of a document with a value of another shape."""
+    """A key in a document has a value of another shape."""
 
 
 def parse_pyproject(text: str) -> dict[str, Any]:
-    """Parse a pyproject.toml, and check the keys that readers rely on.
+    """Parse a pyproject.toml, and check the keys that gpuinstall reads.
 
     Raises:
-        ValueError: It is malformed.
+        ValueError: The file is malformed.
     """
     document = parse_toml(text)
     check_shape(document, PYPROJECT)
@@ -132,8 +132,8 @@ def check_shape(document: object, shape: Shape) -> None:
 
     Args:
         document: The document.
-        shape: Its shape. ``*`` is any other key of a table, and ``!`` follows a
-            required one.
+        shape: The expected shape. ``*`` is any other key of a table, and ``!`` follows a
+            required key.
     """
     fault = _find_fault(document, shape, "")
     if fault:
@@ -145,7 +145,7 @@ def _find_fault(value: Any, shape: Shape, key: str) -> _Fault | None:
     """Return the first key with a wrong value, the value, and its shape."""
     if isinstance(shape, tuple):
         faults = [_find_fault(value, one, key) for one in shape]
-        # The deepest fault belongs to the most similar alternative.
+        # The alternative with the deepest fault is the most similar one.
         known = filter(None, faults)
         return max(known, key=lambda one: len(one[0])) if all(faults) else None
     kind: Any = shape if isinstance(shape, type) else type(shape)

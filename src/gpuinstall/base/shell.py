@@ -17,19 +17,19 @@ _PLAIN_ON_WINDOWS = r"(?a)[\w.:\\/+=-]+"
 
 
 def this_shell(environ: Mapping[str, str]) -> ShellName:
-    """Return the shell in use. PowerShell sets PSModulePath."""
+    """Return the current shell. PowerShell sets PSModulePath."""
     return "powershell" if os.name == "nt" or "PSModulePath" in environ else "sh"
 
 
 def quoted(word: Path | str, shell: ShellName | None = None) -> str:
-    """Quote a text as one word of a shell, to paste.
+    """Quote text as one shell word that can be pasted.
 
-    An unprintable character, such as a line break, becomes an escape, which cannot
-    run a command when it is pasted.
+    An unprintable character, such as a line break, becomes an escape sequence, which
+    cannot run a command when it is pasted.
 
     Args:
         word: The text.
-        shell: The shell; None is the default of this system.
+        shell: The shell. None: the default of this system.
     """
     text = str(word)
     if shell is None:
@@ -40,7 +40,7 @@ def quoted(word: Path | str, shell: ShellName | None = None) -> str:
 
 
 def _value(text: str, shell: ShellName) -> str:
-    """Quote a word as a value, which PowerShell would run without quotes."""
+    """Quote a word as a value. PowerShell would run it without quotes."""
     if shell == "sh" and re.fullmatch(_PLAIN, text):
         return text
     if all(map(is_shown, text)):
@@ -56,7 +56,7 @@ def _value(text: str, shell: ShellName) -> str:
 
 
 def literal(word: Path | str, shell: ShellName) -> str:
-    """Quote a text as one word of a shell, to write into a file."""
+    """Quote text as one shell word, to write into a file."""
     text = str(word)
     if shell == "powershell":
         # PowerShell also accepts typographic quotes.
@@ -73,7 +73,7 @@ def joined(words: Iterable[Path | str], shell: ShellName | None = None) -> str:
 
 
 def activation(venv: str, shell: ShellName, *, windows: bool) -> str:
-    """Return the line that activates an environment.
+    """Return the command that activates an environment.
 
     Args:
         venv: The folder, absolute or relative to the working folder.
@@ -90,7 +90,7 @@ def activation(venv: str, shell: ShellName, *, windows: bool) -> str:
 
 
 def on_path(folder: str, shell: ShellName) -> str:
-    """Return the line that puts a folder on PATH in this shell."""
+    """Return the command that adds a folder to PATH in this shell."""
     word = _value(folder, shell)
     if shell == "powershell":
         return f"$env:PATH = {word} + [IO.Path]::PathSeparator + $env:PATH"

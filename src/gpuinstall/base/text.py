@@ -1,6 +1,6 @@
-"""Text for people: redact and escape it, and format sizes and times.
+"""Redact and escape text for people, and format sizes and times.
 
-Also gpuinstall's own blocks and generated files.
+This module also writes gpuinstall's blocks and generated files.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Any
 
 MOST_NAMES = ContextVar("MOST_NAMES", default=6)
-"""The names that ``some`` lists; ``--verbose`` lists all."""
+"""The number of names that ``some`` lists. ``--verbose`` lists all names."""
 
 
 _LOGIN = r"(?:(?<=://)(?<!ssh://)|(?<=ssh://)(?=[^/\s]*:[^/\s]*@))[^/\s]+@"
@@ -32,12 +32,12 @@ _GUARD_HEAD = r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n"
 
 
 _WIDEST = 8000
-"""The maximum characters of a printed line."""
+"""The maximum number of characters in a printed line."""
 
 
 def redacted(text: str) -> str:
-    """Replace the logins and tokens of all URLs by asterisks."""
-    # Most lines have none, and a log has many lines.
+    """Replace the logins and tokens in all URLs with asterisks."""
+    # A log has many lines, and most of them need no redaction.
     if "=" in text and "://" in text:
         text = TOKEN.sub(r"\1****", text)
     if "@" in text:
@@ -46,8 +46,8 @@ def redacted(text: str) -> str:
 
 
 def redacted_document(value: Any) -> Any:
-    """Redact every string of a JSON document."""
-    # In the serialized document, a login could start within an escape.
+    """Redact every string in a JSON document."""
+    # In the serialized document, a login could start within an escape sequence.
     if isinstance(value, dict):
         return {redacted(key): redacted_document(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -56,14 +56,14 @@ def redacted_document(value: Any) -> Any:
 
 
 def without_logins(text: str) -> str:
-    """Remove the logins of all URLs."""
+    """Remove the logins from all URLs."""
     if "@" in text:
         return re.sub(_LOGIN, "", text)
     return text
 
 
 def has_login(text: str) -> bool:
-    """Return whether a URL in a text has a login."""
+    """Return whether a URL in the text has a login."""
     return without_logins(text) != text
 
 
@@ -73,12 +73,12 @@ def is_verbose() -> bool:
 
 
 def shorten(text: str) -> str:
-    """Limit a text to 200 characters."""
+    """Truncate text to 200 characters."""
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def some(names: Sequence[str]) -> str:
-    """Join names, but count most: ``numpy, pandas and 20 more``."""
+    """Join names, and count the rest: ``numpy, pandas and 20 more``."""
     most = MOST_NAMES.get()
     more = len(names) - most
     # "and 1 more" is as long as a name.
@@ -88,10 +88,10 @@ def some(names: Sequence[str]) -> str:
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""Redact a text, and escape unprintable characters: ``\x1b``, ``\u202e``.
+    r"""Redact text, and escape unprintable characters: ``\x1b``, ``\u202e``.
 
-    They could move the cursor, reverse the text, or start a line. ``keep`` has the
-    characters that are not escaped.
+    Unprintable characters could move the cursor, reverse the text, or start a line.
+    Characters in ``keep`` are not escaped.
     """
     text = redacted(text)
     if len(text) > _WIDEST:
@@ -113,7 +113,7 @@ def _narrowed(line: str) -> str:
 
 
 def is_shown(mark: str) -> bool:
-    """Return whether a character is printable, or a space of any width."""
+    """Return whether a character is printable or a space of any width."""
     from unicodedata import category
 
     return mark.isprintable() or category(mark) == "Zs"
@@ -132,23 +132,23 @@ def number_of(count: int, thing: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format seconds: ``4.1 s``, ``1 min 12 s``."""
+    """Format a duration in seconds: ``4.1 s``, ``1 min 12 s``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     return f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
 class BrokenBlockError(ValueError):
-    """A block lacks one of its marks, so its extent is unknown."""
+    """A block lacks one of its two marks, so its extent is unknown."""
 
 
 def with_block(text: str, lines: Iterable[str]) -> str:
-    """Prepend lines to a text, between the marks."""
+    """Prepend lines between marks to a text."""
     return "".join(f"{line}\n" for line in (_BEGIN, *lines, _END)) + text
 
 
 def without_block(text: str) -> str:
-    """Remove the block of ``with_block``; raise BrokenBlockError."""
+    """Remove the block that ``with_block`` added. Raise BrokenBlockError."""
     text = re.sub(_BLOCK, "", text)
     if _BEGIN in text or _END in text:
         raise BrokenBlockError("one of the two marks is missing")
@@ -156,18 +156,18 @@ def without_block(text: str) -> str:
 
 
 def guard_text(text: str, source: str, lift: str) -> str:
-    """Return a file that limits pip or uv to some builds, with a head line.
+    """Return the text of a file that limits pip or uv to compatible builds.
 
     Args:
         text: The settings or constraints.
-        source: Their lock file or torch.
-        lift: The instructions to remove them.
+        source: The lock file or torch that they are from.
+        lift: The instructions for removing them.
     """
     return f"# The builds that go with {source} ({checksum(text)}). {lift}\n{text}"
 
 
 def is_guard_text(text: str) -> bool:
-    """Return whether a text is an unedited ``guard_text``."""
+    """Return whether text is an unedited result of ``guard_text``."""
     head = re.match(_GUARD_HEAD, text)
     return head is not None and head[1] == checksum(text[head.end() :])
 

@@ -14,10 +14,10 @@ def side_by_side(
     items: Iterable[_Item],
     at_once: int = 16,
 ) -> list[_Result]:
-    """Call a function for each item in threads, in order.
+    """Call a function for each item in parallel, and return results in order.
 
     Raises:
-        Exception: The exception of the first failed call.
+        Exception: The exception raised by the first failed call.
     """
     arguments = list(items)
     if len(arguments) < 2:

@@ -29,7 +29,7 @@ _HARMLESS = (
     "UV_REQUEST_TIMEOUT",
     "UV_SYSTEM_CERTS",
 )
-"""Prefixes of variables that do not change the selected files."""
+"""Prefixes of variables that do not affect the selection of files."""
 
 _NEEDED = (
     "COMSPEC",
@@ -52,18 +52,18 @@ _NEEDED = (
 )
 """Prefixes of variables that uv and Git need to resolve without a build."""
 _OF_THE_USER = {"UV_CACHE_DIR", "UV_PYTHON_INSTALL_DIR", "GIT_CONFIG_GLOBAL"}
-"""Variables with the user's name. uv's cache is an option instead."""
+"""Variables that can contain the user name. uv's cache is an option."""
 _PROXIES = {"ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}
-"""Variables that can have a login.
+"""Variables that can contain a login.
 
-uv also reads them in lower case, and expands only upper-case names in a URL.
+uv also reads their lower-case names, but expands only upper-case names in a URL.
 """
 _SECRET = re.compile(
     r"(?<![A-Z0-9])(PAT|JWT|PWD|AUTH|AUTHORIZATION|DSN|COOKIE|SAS|KEYS?|PASS|PW|CREDS?)(?![A-Z])"
     r"|TOKEN|SECRET|PASS(WORD|WD|PHRASE)|CREDENTIAL|(API|ACCESS|PRIVATE|ACCOUNT)_?KEY"
     r"|CONNECTION_?STRING|WEBHOOK|DATABASE_URL|BROKER_URL"
 )
-"""The names of variables with secrets."""
+"""Names of variables that contain secrets."""
 _SECRET_VALUE = re.compile(
     r"PRIVATE KEY-----|\"(private_key|auth|password|token)\"\s*:"
     r"|(?i:\b(pwd|password|accountkey|sharedaccesskey|client_secret)=)"
@@ -80,7 +80,7 @@ _FOR_BUILDS = (
     r"|(LC_|SSL_CERT_|DYLD_|C_INCLUDE_|CPLUS_|PKG_CONFIG|CMAKE_|CUDA|NVCC|CUDNN|ROCM|HIP"
     r"|GIT_|SSH_|SYSTEM|PROGRAM|PROCESSOR|MACOSX_|VC|VS|XDG_|UV_|RUST).*"
 )
-"""The variables of a build that only a lock file requests."""
+"""The variables for a build that only a lock file requests."""
 
 _INDEX_LISTS = {"UV_INDEX_URL", "UV_INDEX_STRATEGY"}
 
@@ -89,7 +89,7 @@ _INDEX_LISTS = {"UV_INDEX_URL", "UV_INDEX_STRATEGY"}
 def uv() -> Path:
     """Return the path of gpuinstall's own uv.
 
-    Call it before the first thread starts: sysconfig is not thread-safe.
+    Call this before the first thread starts, because sysconfig is not thread-safe.
     """
     from uv import find_uv_bin
 
@@ -97,7 +97,7 @@ def uv() -> Path:
 
 
 def cache_folder(variables: Mapping[str, str]) -> Path:
-    """Return uv's cache folder, by its documented rule for Linux and macOS."""
+    """Return uv's cache folder, as documented for Linux and macOS."""
     if variables.get("UV_CACHE_DIR"):
         return Path(variables["UV_CACHE_DIR"])
     if os.name == "posix" and variables.get("HOME"):
@@ -112,11 +112,11 @@ def cache_folder(variables: Mapping[str, str]) -> Path:
 
 
 def default_index(variables: Mapping[str, str]) -> str | None:
-    """Return the URL of uv's default index, by running uv."""
+    """Run uv to find the URL of its default index."""
     from gpuinstall.base.process import run
 
     options = ("--quiet", "--no-header", "--emit-index-url", "-")
-    # Without --python, uv would run the folder's .venv.
+    # Without --python, uv would run the Python in the folder's .venv.
     command = pip("compile", Path(sys.executable), *options)
     setting = run(command, env=variables, text="").out
     option, _, address = setting.strip().partition(" ")
@@ -129,21 +129,21 @@ def environment(
     *,
     offline: bool = False,
 ) -> dict[str, str]:
-    """Return uv's variables, without those that would select other files.
+    """Return uv's variables, except any that would select other files.
 
     Args:
         environ: The variables of this process.
         sources: uv's variables for indexes, certificates, and logins.
-        offline: Whether uv may not use the network.
+        offline: Whether uv must not use the network.
     """
     variables = {}
     for name, value in environ.items():
         is_harmless = name.startswith(_HARMLESS) and name not in _INDEX_LISTS
         if is_harmless or not name.startswith("UV_"):
             variables[name] = value
-    # gpuinstall reads uv.toml and passes on the settings that count.
+    # gpuinstall reads uv.toml itself and passes the effective settings to uv.
     variables["UV_NO_CONFIG"] = "1"
-    # gpuinstall downloads a Python itself, after reporting it.
+    # gpuinstall downloads a Python itself, after reporting the download.
     variables["UV_PYTHON_DOWNLOADS"] = "manual"
     variables["UV_PREVIEW_FEATURES"] = "pylock"
     variables.update(sources)
@@ -159,13 +159,13 @@ def without_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
 
     Args:
         variables: The variables of the run.
-        home: A replacement of the home folder, which gets a .gitconfig that includes
+        home: A replacement for the home folder. It receives a .gitconfig that includes
             the user's.
     """
     from shutil import which  # slow to import: it loads decompressors
 
     kept = {}
-    # The upper-case spelling has precedence, as in uv.
+    # As in uv, the upper-case name has precedence.
     for name, value in sorted(variables.items(), reverse=True):
         upper = name.upper()
         if upper in _PROXIES:
@@ -195,12 +195,12 @@ def without_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
 
 
 class BuildVariables(Value):
-    """Selection of the variables that builds receive."""
+    """Rules that select the variables for builds."""
 
     is_introduced: bool = False
     """Whether only a lock file requests the build."""
     passed: tuple[str, ...] = ()
-    """The names that the user passes to every build."""
+    """The names of the variables that the user passes to every build."""
 
     def passes(self, name: str, value: str) -> bool:
         """Return whether builds receive a variable."""
@@ -223,7 +223,7 @@ class BuildVariables(Value):
 
 
 def _is_secret(name: str, value: str) -> bool:
-    """Return whether a variable has a secret, by its name or value."""
+    """Return whether a variable's name or value indicates a secret."""
     if name in _NO_SECRETS:
         return has_login(value)
     # Git's settings have names such as GIT_CONFIG_KEY_0.
@@ -239,8 +239,8 @@ def compile_lock(
 ) -> list[str]:
     """Return the command that resolves requirements files into a pylock.toml.
 
-    The working folder has the settings, ``uv.toml``, and the first index, ``family``.
-    The caller appends the files.
+    The working folder contains the settings, ``uv.toml``, and the first index,
+    ``family``. The caller appends the files.
 
     Args:
         python: The interpreter for builds.
@@ -276,7 +276,7 @@ def create(python: Path, folder: Path) -> list[str]:
     """Return the command that creates a relocatable environment.
 
     Args:
-        python: The interpreter, of an environment or a base.
+        python: The interpreter of an environment, or a base interpreter.
         folder: The folder of the environment. Existing files remain.
     """
     return [
@@ -300,7 +300,7 @@ def pip(command: str, python: Path, *words: str) -> list[str]:
 def from_loopback(environ: Mapping[str, str], patience: Patience) -> dict[str, str]:
     """Return variables for downloads from this machine.
 
-    uv's timeout is longer than the requests that gpuinstall makes for it.
+    uv's timeout is longer than gpuinstall's own requests for the same files.
     """
     spared = environ.get("NO_PROXY") or environ.get("no_proxy")
     direct = f"{spared},127.0.0.1" if spared else "127.0.0.1"

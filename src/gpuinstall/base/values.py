@@ -1,7 +1,7 @@
 """Frozen value classes.
 
-A command loads a hundred of them, and msgspec creates a class forty times as fast as
-dataclasses.
+A command loads a hundred of these classes. msgspec creates a class forty times as fast
+as dataclasses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_options):
-        """Return a decorator for the type checker alone."""
+        """Return a decorator that only the type checker uses."""
         return lambda cls: cls
 
 
@@ -26,4 +26,4 @@ __all__ = ["Value", "asdict", "astuple", "field", "fields", "replace"]
 # functools.cached_property requires a __dict__.
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Value(Struct, frozen=True, dict=True):
-    """Base of value classes, whose fields are annotated as in a dataclass."""
+    """Base class of value classes. Fields are annotated as in a dataclass."""

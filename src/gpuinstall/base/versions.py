@@ -1,6 +1,6 @@
 """Versions of drivers, CUDA, GPU architectures, and torch backends.
 
-``nvidia-smi`` prints a ``DriverVersion``, and the latest ``CudaVersion`` that the
+``nvidia-smi`` prints a ``DriverVersion`` and the latest ``CudaVersion`` that the
 driver supports::
 
     | NVIDIA-SMI 580.95.05     Driver Version: 580.95.05     CUDA Version: 13.0 |
@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 
 class CudaVersion(NamedTuple):
-    """CUDA release of a toolkit, or the latest that a driver supports."""
+    """CUDA release of a toolkit, or the latest one that a driver supports."""
 
     major: int
     minor: int
 
     @classmethod
     def parse(cls, text: str) -> CudaVersion:
-        """Read ``"12.2"``; raise ValueError for anything else."""
+        """Parse text such as ``"12.2"``. Raise ValueError if malformed."""
         return cls(*_pair(text, "CUDA version"))
 
     def __str__(self) -> str:
@@ -36,17 +36,17 @@ class ComputeCapability(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ComputeCapability:
-        """Read ``"8.6"``; raise ValueError for anything else."""
+        """Parse text such as ``"8.6"``. Raise ValueError if malformed."""
         return cls(*_pair(text, "compute capability"))
 
     @classmethod
     def from_sm(cls, number: int) -> ComputeCapability:
-        """Parse the number of ``sm_86``: 10 × major + minor."""
+        """Parse the number in ``sm_86``, which is 10 × major + minor."""
         return cls(number // 10, number % 10)
 
     @property
     def sm(self) -> str:
-        """The architecture, such as ``sm_86``."""
+        """The architecture name, such as ``sm_86``."""
         return f"sm_{self.major}{self.minor}"
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class DriverVersion(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> DriverVersion:
-        """Parse a release, a branch, or a Windows number."""
+        """Parse a release, a branch, or a Windows driver number."""
         text = cls.of_windows(text) or text
         if not re.fullmatch(r"[0-9]{2,4}(\.[0-9]{1,4}){0,3}", text):
             raise ValueError(f"{text!r} is not a driver version such as 535.183.01")
@@ -70,7 +70,7 @@ class DriverVersion(NamedTuple):
 
     @staticmethod
     def of_windows(text: str) -> str | None:
-        """Convert the number in Windows: ``31.0.15.3623`` is ``536.23``."""
+        """Convert a Windows driver number: ``31.0.15.3623`` is ``536.23``."""
         number = re.fullmatch(
             r"[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{1,2}([0-9])\.([0-9]{2})([0-9]{2})", text
         )
@@ -87,7 +87,7 @@ class DriverVersion(NamedTuple):
 
 @lru_cache
 def numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version, as a sort key: 12.10 is after 12.9."""
+    """Return a version's numbers as a sort key: 12.10 is after 12.9."""
     return tuple(map(int, re.findall(r"[0-9]+", version)))
 
 
@@ -104,14 +104,14 @@ SPELLINGS = {
     "rocm": ("rocm", r"[0-9]+(?:\.[0-9]+)*"),
     "xpu": ("xpu", ""),
 }
-"""The prefix of a kind's tags, and the pattern of its version.
+"""The tag prefix and version pattern of each kind of build.
 
 A vendor with another kind of build adds a row.
 """
 
 
 class Backend(NamedTuple):
-    """Target of a torch build: a kind, ``cuda``, and its version, ``12.6``."""
+    """Target of a torch build: a kind (``cuda``) and a version (``12.6``)."""
 
     kind: str
     version: str | None = None
@@ -119,11 +119,11 @@ class Backend(NamedTuple):
     @staticmethod
     @lru_cache
     def parse(tag: str) -> Backend:
-        """Parse a tag, such as ``cu126``; raise ValueError."""
+        """Parse a tag such as ``cu126``. Raise ValueError if malformed."""
         for kind, (prefix, pattern) in SPELLINGS.items():
             version = tag.removeprefix(prefix)
             if tag.startswith(prefix) and re.fullmatch(pattern, version):
-                # A minor version of CUDA has one digit: 126 is 12.6, and 92 is 9.2.
+                # CUDA's minor version has one digit: 126 is 12.6, and 92 is 9.2.
                 if kind == "cuda":
                     version = f"{version[:-1]}.{version[-1]}"
                 return Backend(kind, version or None)
@@ -149,7 +149,7 @@ CPU = Backend("cpu")
 
 
 def known_backend(tag: str | None) -> Backend | None:
-    """Parse a tag; None if it is unknown."""
+    """Parse a tag, or return None if it is unknown."""
     try:
         return Backend.parse(tag) if tag else None
     except ValueError:
@@ -157,11 +157,11 @@ def known_backend(tag: str | None) -> Backend | None:
 
 
 def torch_backend(version: str, toolkit: Backend | None) -> Backend:
-    """Return the backend of a torch.
+    """Return the backend of a torch build.
 
     Args:
         version: The version with its label: ``2.14.1+cu126``, ``2.9.0a0+git1234``.
-        toolkit: The backend that torch reports, for labels without one.
+        toolkit: The backend that torch reports, for labels without a backend.
     """
     label = version.partition("+")[2]
     known = known_backend(label) or known_backend(label.partition(".")[0])
@@ -169,7 +169,7 @@ def torch_backend(version: str, toolkit: Backend | None) -> Backend:
 
 
 def is_like_a_tag(text: str) -> bool:
-    """Return whether a text starts as a tag does."""
+    """Return whether text starts like a tag."""
     match = re.fullmatch(r"([a-z]+)[0-9.]*", text)
     return match is not None and match[1] in {
         prefix for prefix, _ in SPELLINGS.values()

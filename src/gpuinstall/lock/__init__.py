@@ -1,5 +1,6 @@
-"""Lock files: the request of a folder, its resolution, and PEP 751 files.
+"""Lock files: requests, their resolution, and PEP 751 files.
 
-``resolve_locks`` (``resolve/locks.py``) resolves, and ``write_locks`` (``write.py``)
-writes a file for each target. ``file/fit.py`` selects the file for a machine.
+``resolve_locks`` (``resolve/locks.py``) resolves requests, and ``write_locks``
+(``write.py``) writes a file for each target. ``file/fit.py`` selects the file for a
+machine.
 """

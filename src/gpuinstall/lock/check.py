@@ -1,4 +1,4 @@
-"""Check whether lock files are up to date, first without a network."""
+"""Check whether lock files are up to date, offline before online."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     ForLock = Callable[[Lock, Machine, Request], Request]
 
 _UPDATED = frozenset({"inputs-changed", OTHER_REQUEST, "versions-differ"})
-"""The reasons for which ``lock`` updates a lock, without ``--upgrade``."""
+"""Codes of the reasons why ``lock`` updates a lock without ``--upgrade``."""
 
 
 class CheckedLock(NamedTuple):
-    """A lock, and the reasons why it is stale."""
+    """A lock and the reasons why it is stale."""
 
     path: Path
     lock: Lock
     reasons: tuple[Reason, ...]
     is_left_over: bool = False
-    """Whether its target is no longer a target of the folder."""
+    """Whether the folder no longer has this target."""
 
     @property
     def command(self) -> str:
-        """The command that makes it fresh."""
+        """The command that updates the lock."""
         codes = {reason.code for reason in self.reasons}
         if self.is_left_over and "misnamed" not in codes:
             return f"rm {self.lock.name}   # {self.lock.target} is no longer a target"
@@ -68,15 +68,15 @@ def check_locks(
     has_others: bool = True,
     for_lock: ForLock = lambda _lock, _machine, request: request,
 ) -> list[CheckedLock]:
-    """Check every lock in a folder that gpuinstall created.
+    """Check every lock of gpuinstall in a folder.
 
     Args:
         folder: The folder.
         request: The current request.
         catalog: The builds of torch.
         targets: The targets that must have a lock. Empty: at least one lock.
-        session: The clients of the run. None: do not look for the files online.
-        gate: The gate for the sources. None: they were checked before.
+        session: The clients of the run; None to skip checking the files online.
+        gate: The gate for the sources; None if they are already checked.
         has_others: Whether ``lock`` also updates locks of other targets.
         for_lock: Returns the request for a lock and the machine of its target.
 
@@ -90,7 +90,7 @@ def check_locks(
     checked = []
     for lock in locks:
         is_left_over = lock in left_over
-        # A leftover lock does not make the others stale.
+        # Exclude leftover locks from the comparison of the others.
         conflicts = version_conflicts(locks if is_left_over else kept)
         reasons = [
             *_stale(lock, request, catalog, conflicts, gate=gate, for_lock=for_lock)
@@ -162,7 +162,7 @@ def _stale(
 
 
 def _withdrawn(lock: Lock, session: Session) -> Iterator[Reason]:
-    """Yield files of a lock from unknown hosts, and files that are gone."""
+    """Yield reasons for files from unknown hosts and for unavailable files."""
     files = [file for file in lock.files if is_served(file.url)]
     for host, packages in locked_strange_hosts(lock, files, session).items():
         message = f"{', '.join(packages)} from {host}, which is not one of the configured sources"

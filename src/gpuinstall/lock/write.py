@@ -1,4 +1,4 @@
-"""Write lock files of one or more targets from their resolutions."""
+"""Write the lock files of one or more targets."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ OUTDATED = "has another request or other versions"
 
 
 class Written(Value):
-    """A lock in its folder."""
+    """A lock and its state in the folder."""
 
     path: Path
     lock: Lock
     status: Literal["written", "unchanged", "stale"]
-    """``stale``: a dry run would write it."""
+    """The status; ``stale`` if a dry run would write the lock."""
     changes: tuple[VersionChange, ...] = ()
     """The changes from the previous lock."""
 
@@ -91,14 +91,14 @@ def write_locks(
     moving: Collection[str] = (),
     dry_run: bool = False,
 ) -> list[Written]:
-    """Write a lock for each request, or keep existing locks that still fit.
+    """Write a lock for each request, or keep existing up-to-date locks.
 
     Args:
         folder: The folder of the locks.
         requests: The request of each lock.
         session: The clients of the run.
         gate: The gate for the existing locks.
-        upgrade: Whether to resolve even if the existing locks fit.
+        upgrade: Whether to resolve even if the existing locks are up to date.
         moving: The only packages whose versions may change.
         dry_run: Whether to resolve without writing locks or downloading files
             for their hashes.
@@ -130,7 +130,7 @@ def write_locks(
         written = [_compare(lock, folder) for lock in locks]
     else:
         locks = build_locks(resolutions, session, folder)
-        # Each write waits for the disk.
+        # Write concurrently, because each write waits for the disk.
         written = side_by_side(partial(_write, folder=folder), locks)
     return [
         replace(one, changes=changed)
@@ -143,10 +143,10 @@ def _current(
     requests: Sequence[LockRequest],
     gate: LockGate,
 ) -> list[Lock]:
-    """Return an up-to-date lock for each request.
+    """Return the existing lock for each request, if all are up to date.
 
     Returns:
-        No locks if one is missing or stale, or if their versions conflict.
+        The locks; empty if one is missing or stale, or if their versions conflict.
     """
     try:
         locks = read_locks(folder)
@@ -165,7 +165,7 @@ def _current(
         if best_fit is None:
             return []
         lock = best_fit.lock
-        # The same requirements may have moved to other files.
+        # The same requirements may now be in other files.
         files = Record.of(one.request).requirements_files
         if lock.is_ours and lock.record.requirements_files != files:
             return []
@@ -175,7 +175,7 @@ def _current(
 
 
 def _readable_locks(folder: Path) -> list[Lock]:
-    """Return the undamaged locks in a folder that gpuinstall created."""
+    """Return gpuinstall's readable locks in a folder."""
     return [lock for lock in locks_by_target(folder).values() if lock]
 
 
@@ -197,7 +197,7 @@ def _announce(
     changes: Sequence[Sequence[VersionChange]],
     reporter: Reporter,
 ) -> None:
-    """Report the builds, the changes, and the downloads needed for hashes."""
+    """Report the builds, the changes, and the downloads for hashes."""
     for one, changed in zip(resolutions, changes, strict=True):
         build = f"torch {one.choice.build.name} · Python {one.choice.python}"
         reporter.step("Build", f"{build} for {one.target}")
@@ -272,8 +272,8 @@ def build_locks(
         resolutions: The resolutions.
         session: The clients of the run.
         folder: The folder of the locks, to which their paths are relative.
-        later: The files to hash during the installation. Until then the locks
-            have placeholder hashes, and must not be kept.
+        later: The files to hash during the installation. Until then, the locks have
+            placeholder hashes, and must not be saved.
     """
     hashes: dict[str, str] = {}
     missing: dict[LockedFile, Head] = {}
@@ -291,10 +291,10 @@ def lock_of(resolution: Resolution, hashes: _Hashes, folder: Path) -> Lock:
 
     Args:
         resolution: The resolution.
-        hashes: The sha256 of every file by its address.
+        hashes: The sha256 of every file by its URL.
         folder: The folder of the lock, to which its paths are relative.
     """
-    # pip installs such a wheel only as an archive.
+    # pip installs this wheel only as an archive.
     by_address = {
         name
         for name, files in resolution.prebuilt.items()
@@ -355,12 +355,12 @@ def _package(package: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
 
 
 def _file(entry: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
-    # The address is the key of the hash, also for a local file.
+    # The URL is the key of the hash, even for a local file.
     address = entry.get("url") or Path(entry["path"]).as_uri()
     file = {"url": address}
     if "path" in entry:
         path = _path(entry["path"], folder)
-        # Record a file outside the folder by its address, like one of find-links.
+        # Record a file outside the folder by its URL, like a find-links file.
         if not leads_out(path):
             file = {"path": path}
     if "subdirectory" in entry:
@@ -370,7 +370,7 @@ def _file(entry: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
 
 def _path(path: str, folder: Path) -> str:
     """Return a path relative to the lock's folder if possible."""
-    # Windows has no relative path to another drive.
+    # On Windows, there is no relative path to another drive.
     with suppress(ValueError):
         path = os.path.relpath(path, folder)
     return Path(path).as_posix()

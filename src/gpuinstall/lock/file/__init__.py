@@ -1,1 +1,1 @@
-"""PEP 751 lock files: read, write, compare, check, and download."""
+"""PEP 751 lock files: read, compare, and select for a machine."""

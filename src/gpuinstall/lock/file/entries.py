@@ -1,4 +1,4 @@
-"""The sources that a lock selects, as entries for the gate."""
+"""Check the sources that a lock selects with the gate."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from gpuinstall.sources.session import Session
 
 Selected = tuple["Package", Any]
-"""A package of a lock, with its file, folder, or repository."""
+"""A package in a lock, with its file, folder, or repository."""
 
 
 @cache
 def repository_of(folder: Path) -> Path:
-    """Find the repository around a folder, or the folder itself."""
+    """Return the repository that contains a folder, or the folder itself."""
     place = real_path(folder)
     for parent in (place, *place.parents):
-        # A home folder under version control is not a project.
+        # Ignore a repository of the home folder, which is not a project.
         if parent == real_path(Path.home()):
             break
         if exists(parent / ".git"):
@@ -69,7 +69,7 @@ class LockGate(Value):
 
     sources: Sources
     folder: Path
-    """The folder of the locks, to which their paths are relative."""
+    """The folder of the locks, to which paths are relative."""
     requirements: tuple[Requirement, ...] = ()
     """The requirements of the user and of the folder's own files."""
     is_resolved: bool = False
@@ -123,7 +123,8 @@ class LockGate(Value):
                 is_reachable=is_reachable,
                 is_family=is_family,
                 is_from_lock=not self.is_resolved,
-                # A name on the command line does not approve an existing lock's source.
+                # Requesting a package on the command line does not approve an existing
+                # lock's source.
                 is_requested=self.is_resolved
                 and package.name in self.sources.policy.requested,
                 subdirectory=getattr(source, "subdirectory", "") or "",
@@ -131,7 +132,7 @@ class LockGate(Value):
             )
 
     def _is_followed(self, location: Location) -> bool:
-        """Return whether a requirement of the folder has this location."""
+        """Return whether a requirement has this location inside the folder."""
         if location not in self._required_places:
             return False
         with suppress(UsageError):
@@ -151,7 +152,7 @@ class LockGate(Value):
 
 
 def _inner_location(source: Any, written: str, folder: Path) -> Location:
-    """Return the location of a source, with the subdirectory of a folder."""
+    """Return the location of a source, including a folder's subdirectory."""
     location = source_location(written, folder)
     inside = getattr(source, "subdirectory", "")
     if inside and location.server == "file://" and isdir(location.path):

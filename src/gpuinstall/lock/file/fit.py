@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _ARCHIVED = re.compile(r".*[/\\]|-\d[^/\\]*$")
 """The folder and version around a package name in the path of an archive."""
 OTHER_REQUEST = "other-request"
-"""The reason code of a lock for another request."""
+"""The reason code if a lock is for another request."""
 
 
 class Fit(Value):
@@ -76,14 +76,14 @@ def fit(
     gate: LockGate | None = None,
     exact: bool = False,
 ) -> LockVerdict:
-    """Decide whether a lock runs on a machine and satisfies a request.
+    """Check whether a lock runs on a machine and satisfies a request.
 
     Args:
         lock: The lock.
         machine: The machine.
         request: The request.
         catalog: The builds of torch.
-        gate: The gate for its sources. None: they were checked before.
+        gate: The gate for its sources; None if they are already checked.
         exact: Whether its recorded requirements must equal the request.
     """
     python = _python_for(lock, machine, request)
@@ -101,9 +101,9 @@ def fit(
 def fit_drivers(
     lock: Lock, machines: Sequence[Machine], request: Request, catalog: Catalog
 ) -> list[LockVerdict]:
-    """Decide whether a lock runs on machines that differ only in drivers.
+    """Check whether a lock runs on machines that differ only in drivers.
 
-    The driver changes only the choice of the build, so the files are selected once.
+    The driver affects only the choice of the build, so files are selected once.
     """
     python = _python_for(lock, machines[0], request)
     reasons = _unfit(lock, python, machines[0], request, None)
@@ -116,7 +116,7 @@ def fit_drivers(
 def _fit_build(
     lock: Lock, python: str, machine: Machine, request: Request, catalog: Catalog
 ) -> LockVerdict:
-    """Decide whether the locked build of torch runs on a machine."""
+    """Check whether the locked build of torch runs on a machine."""
     build = locked_build(lock, machine, catalog)
     if build is None:
         locked = lock.versions.get("torch")
@@ -147,8 +147,8 @@ def _python_for(lock: Lock, machine: Machine, request: Request) -> str:
     allowed = lock.pylock.requires_python or SpecifierSet()
     for python in pythons:
         minor = minor_version(python or "")
-        # A request may have a range instead of a version. The patch release 99
-        # makes ">=3.12.4" allow 3.12.
+        # A request may have a range. With the patch release 99, ">=3.12.4"
+        # allows 3.12.
         if minor[:1].isdigit() and f"{minor}.99" in allowed:
             return minor
     return ""
@@ -186,10 +186,10 @@ def readable_lock(path: Path) -> Lock | None:
 
 
 def locks_by_target(folder: Path) -> dict[Target, Lock | None]:
-    """Read the locks in a folder that gpuinstall created.
+    """Read gpuinstall's locks in a folder.
 
     Returns:
-        The locks by the target in their names; None for a damaged one.
+        The locks by the target in their file names; None for a malformed lock.
     """
     locks: dict[Target, Lock | None] = {}
     for path in locks_in(folder):
@@ -203,7 +203,7 @@ def locks_by_target(folder: Path) -> dict[Target, Lock | None]:
 
 
 def named_targets(folder: Path) -> list[Target]:
-    """Return the targets of a folder's locks if any was requested by name.
+    """Return the targets of a folder's locks if the user requested any.
 
     Otherwise the locks are only for the machine that created them.
     """
@@ -218,13 +218,13 @@ def best(
     request: Request,
     catalog: Catalog,
 ) -> Fit | None:
-    """Return the lock whose build a plan would choose.
+    """Return the lock with the build that a plan would select.
 
     Locks of older requests are used only if no lock of the latest request has a
     GPU build.
 
     Returns:
-        The lock, or None if no lock fits.
+        The lock, or None if no lock is compatible.
     """
     fits = [verdict for verdict in verdicts if isinstance(verdict, Fit)]
     if not fits:
@@ -243,8 +243,8 @@ def best(
 def locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None:
     """Return the locked build of torch from the catalog, or None.
 
-    A version without a local label is the build of the default index. A lock of
-    another program may support several platforms; the machine selects one.
+    A version without a local label is the build on the default index. A lock by another
+    tool may support several platforms; the machine determines which one applies.
     """
     version = lock.versions.get("torch")
     if version is None:
@@ -264,11 +264,11 @@ def locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None
 
 
 def selected(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...]:
-    """Return the files with an address for a machine and CPython ``X.Y``."""
+    """Return the files with a URL for a machine and CPython ``X.Y``."""
     return tuple(
         LockedFile(package.name, entry.url, entry.hashes.get("sha256"))
         for package, entry in select_sources(lock, python, machine)
-        # A repository has an address, too, but no hash.
+        # A repository also has a URL, but no hash.
         if hasattr(entry, "hashes") and entry.url
     )
 
@@ -310,7 +310,7 @@ def _unfit(
     request: Request,
     gate: LockGate | None,
 ) -> Iterator[Reason]:
-    """Yield why a lock does not support a machine or satisfy a request."""
+    """Yield reasons why a lock is incompatible with a machine or request."""
     from packaging.pylock import PylockSelectError
 
     if not python:
@@ -360,7 +360,7 @@ def _satisfies(
 
     Args:
         lock: The lock.
-        requirement: The requirement. One with a URL must be in the record.
+        requirement: The requirement. If it has a URL, it must be in the record.
         installed: The locked packages that the machine installs.
     """
     if requirement.url:
@@ -370,7 +370,7 @@ def _satisfies(
     if name not in installed or specifier is None:
         return name in installed
     version = lock.versions.get(name)
-    # The resolution has accepted a locked pre-release.
+    # The resolution has already accepted a locked pre-release.
     return version is not None and specifier.contains(version, prereleases=True)
 
 

@@ -1,4 +1,4 @@
-"""PEP 751 lock files: parsed by packaging, validated, and compared."""
+"""Parse PEP 751 lock files with packaging, and validate and compare them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BUILD_FILES = "an archive, or a folder's pyproject.toml, setup.py, setup.cfg or 
 """The files of ``build_files_digest``, for messages."""
 
 _LONGEST_PATH = 4096
-"""In characters: PATH_MAX of Linux."""
+"""The maximum length of a path, in characters: Linux's PATH_MAX."""
 LOCK_IN_CONFLICT = "lock-in-conflict"
 
 _SEAL = "contents-digest"
@@ -75,7 +75,7 @@ class Record(Value):
     """The ``[tool.gpuinstall]`` table of a lock: its request and its build."""
 
     inputs: _Requirements = ()
-    """The requirements; empty in a lock of another program."""
+    """The requirements; empty in a lock by another tool."""
 
     torch: str = ""
     backend: str = ""
@@ -87,7 +87,7 @@ class Record(Value):
     """The index options of its requirements files."""
 
     unhashed: tuple[str, ...] = ()
-    """The packages requested from a folder or repository, without hashes."""
+    """The packages requested from folders or repositories, without hashes."""
 
     preferred_digest: str = ""
     """The digest of the versions in the project's own lock."""
@@ -98,29 +98,29 @@ class Record(Value):
 
     architectures: tuple[str, ...] = ()
     floors: Mapping[str, str] = {}
-    """The minimum versions of the driver, glibc, and so on."""
+    """The minimum versions of the driver, glibc, and other components."""
 
     apart: tuple[str, ...] = ()
-    """The packages that need another version than on the other targets."""
+    """The packages whose versions differ from those for other targets."""
 
     relaxed: Mapping[str, str] = {}
     """The requirements that ``--relax`` replaced, by package."""
 
     request_revision: int = 0
-    """The number of changes to its folder's request until then."""
+    """The revision of the folder's request, which grows with each change."""
 
     requirements_files: Mapping[str, tuple[str, ...]] = {}
-    """The lines of each requirements file, by its relative path."""
+    """The lines of each requirements file, by relative path."""
 
     selected_extras: Mapping[str, tuple[str, ...]] = {}
     """The requirements of each selected extra or group."""
 
     contents_digest: str = ""
-    """The digest of the rest of the lock, which shows manual edits."""
+    """The digest of the rest of the lock, for detecting manual edits."""
 
     @classmethod
     def of(cls, request: Request) -> Record:
-        """Return the record of a request, without a build.
+        """Create the record of a request, without a build.
 
         Raises:
             UsageError: A requirement is malformed.
@@ -159,7 +159,7 @@ class Record(Value):
 
     @property
     def lines(self) -> set[str]:
-        """Its requirements, constraints, and sources as text."""
+        """The requirements, constraints, and sources as text."""
         constraints = [f"-c {text}" for text in self.constraints]
         return {*self.inputs, *constraints, *self.sources}
 
@@ -191,7 +191,7 @@ class Record(Value):
             other: The current request: added lines start with +, removed ones
                 with -.
         """
-        # A lock of another program does not record its requirements.
+        # A lock by another tool does not record its requirements.
         if not self.inputs:
             return []
         before = self.lines.union(self.all_inputs)
@@ -219,7 +219,7 @@ def digest(texts: Iterable[str]) -> str:
 
 
 class LockedFile(Value):
-    """A file of a lock that has an address."""
+    """A file with a URL in a lock."""
 
     package: str
     url: str
@@ -227,7 +227,7 @@ class LockedFile(Value):
 
     @property
     def name(self) -> str:
-        """The file name in the address."""
+        """The file name in the URL."""
         path = urlsplit(self.url).path
         return unquote(path.rpartition("/")[2])
 
@@ -244,7 +244,7 @@ class Lock(Value):
 
     @property
     def sha256(self) -> str:
-        """The digest of the file."""
+        """The SHA-256 digest of the file."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
@@ -255,7 +255,7 @@ class Lock(Value):
     @property
     def python(self) -> str | None:
         """The only Python minor version, ``X.Y``, that it supports."""
-        # A lock of another program may support several.
+        # A lock by another tool may support several.
         specifiers = str(self.pylock.requires_python)
         one_minor = re.fullmatch(r"==(\d\.\d{1,2})\.\*", specifiers)
         return one_minor[1] if one_minor else None
@@ -290,7 +290,7 @@ class Lock(Value):
 
     @property
     def indexes(self) -> dict[str, str]:
-        """Indexes that only the creator's configuration has, by package."""
+        """Indexes found only in the creator's configuration, by package."""
         return {
             package.name: package.index
             for package in self.pylock.packages
@@ -327,7 +327,7 @@ class Lock(Value):
     ) -> set[str]:
         """Return local projects that are missing or installed from elsewhere.
 
-        A copied environment has the projects of its original.
+        A copied environment has projects from its original's folder.
         """
         projects = self.projects_in(folder)
         installed = {(one.name, one.source) for one in packages if one.name in projects}
@@ -335,7 +335,7 @@ class Lock(Value):
 
     @property
     def pinned_by(self) -> str:
-        """The kind of pins that its packages have, for messages."""
+        """How its packages are pinned, for messages."""
         pinned_by = "every file hashed"
         addresses = ", ".join(self.addresses.values())
         if addresses:
@@ -344,7 +344,7 @@ class Lock(Value):
 
     @property
     def unserved(self) -> list[str]:
-        """The packages without a file on a server."""
+        """The packages that have no file on a server."""
         is_served = re.compile("https?:").match
         served = {file.package for file in self.files if is_served(file.url)}
         return [name for name in self.all_versions if name not in served]
@@ -381,7 +381,7 @@ class Lock(Value):
 
     @cached_property
     def files(self) -> tuple[LockedFile, ...]:
-        """Every file that has an address."""
+        """Every file that has a URL."""
         return tuple(
             LockedFile(package, file.url, file.hashes.get("sha256"))
             for package, file in self.entries
@@ -390,14 +390,14 @@ class Lock(Value):
 
     @property
     def incomplete(self) -> set[str]:
-        """The packages with a file that has only a placeholder hash."""
+        """The packages with a file that still has a placeholder hash."""
         return {
             file.package for file in self.files if is_placeholder(file.sha256 or "")
         }
 
     @property
     def glibc(self) -> str:
-        """The oldest glibc that it can be installed with."""
+        """The oldest glibc that all its packages support."""
         from gpuinstall.lock.file.target import glibc_needed
 
         return glibc_needed((file.package, file.name) for file in self.files)
@@ -413,7 +413,7 @@ class Lock(Value):
         }
 
     def with_hashes(self, hashes: Mapping[str, str]) -> Lock:
-        """Replace placeholders with ``hashes``, whose keys are addresses."""
+        """Replace placeholders with ``hashes``, which are keyed by URL."""
         text = self.text
         for url, sha256 in hashes.items():
             text = text.replace(placeholder_hash(url), sha256)
@@ -429,10 +429,10 @@ def target_in(name: str) -> str:
 
 
 def _by_address(package: Package) -> str:
-    """Return the requirement for the same folder or commit."""
+    """Return a locked package's requirement for its folder or commit."""
     if package.directory:
         path = package.directory.path
-        # A path without a separator would be the name of a package.
+        # A path without a separator would be parsed as a package name.
         if not re.match(r"[/.]|[A-Za-z]:", path):
             path = f"./{path}"
         editable = "-e " if package.directory.editable else ""
@@ -465,7 +465,7 @@ def read_lock(path: Path) -> Lock:
     return parse(path.name, text)
 
 
-# One run parses the folder's lock and the environment's copy a dozen times.
+# Cached: one run parses the folder's lock and the environment's copy often.
 @cache
 def parse(name: str, text: str) -> Lock:
     """Parse the text of a lock file.
@@ -490,7 +490,7 @@ def parse(name: str, text: str) -> Lock:
         raise _malformed(name, f"is not a PEP 751 lock: {error}") from None
     except ValueError as error:
         if len(sides(text)) > 1:
-            # Other locks of the folder may be in conflict too, and are rewritten.
+            # `lock` also rewrites other locks in the folder with a merge conflict.
             hint = "gpuinstall lock && git add -u 'pylock*.toml'   # both requests together"
             message = f"{name} has a conflict that git could not merge"
             raise LockError(LOCK_IN_CONFLICT, message, hint=hint) from None
@@ -520,13 +520,13 @@ def _check_sources(lock: Lock) -> None:
 
 
 def _check_repository(lock: str, package: str, source: Any) -> None:
-    """Raise LockError for a login, or a repository other than git."""
+    """Raise LockError for a login or a repository type other than git."""
     if source.type != "git":
         kind = shorten(source.type)
         raise _malformed(lock, f"has a repository of {package} of type {kind!r}")
     if has_login(source.url or ""):
         raise _with_login(lock, package)
-    # uv ignores both; the subdirectory has a key of its own.
+    # uv ignores both, and the subdirectory has its own key.
     if re.search(r"[?#]", source.url or ""):
         raise _malformed(lock, f"has a query or fragment in the URL of {package}")
 
@@ -551,7 +551,7 @@ def _malformed(name: str, fault: str) -> LockError:
 
 
 def _check_file(lock: str, package: str, file: Any) -> None:
-    """Raise LockError for an unsafe address or a malformed hash."""
+    """Raise LockError for an unsafe URL or a malformed hash."""
     names = (getattr(file, "filename", ""), LockedFile(package, file.url or "").name)
     outside = [one for one in names if leads_out(one) or re.search(r"[/\\]", one)]
     if outside:
@@ -567,7 +567,7 @@ def _check_file(lock: str, package: str, file: Any) -> None:
 
 def leads_out(path: str) -> bool:
     """Return whether a path of a lock is outside the lock's folder."""
-    # Windows accepts every separator, and may install a lock that Linux checked.
+    # Windows accepts both separators, and may install a lock checked on Linux.
     place = PureWindowsPath(path)
     return ".." in place.parts or bool(place.anchor)
 
@@ -582,7 +582,7 @@ def sides(text: str) -> tuple[str, ...]:
 
 
 class VersionChange(NamedTuple):
-    """The change of one package."""
+    """The version change of one package."""
 
     package: str
     kind: Literal["added", "removed", "changed"]
@@ -597,8 +597,8 @@ class VersionChange(NamedTuple):
 
 
 def change_lines(changes: Collection[VersionChange]) -> list[str]:
-    """Return a line for each change; only ten for added packages."""
-    # A first installation adds fifty packages. Removals and changes matter more.
+    """Return a line for each change, but at most ten for added packages."""
+    # A first installation adds many packages. Removals and changes matter more.
     most = max(10, MOST_NAMES.get())
     added = [change for change in changes if change.kind == "added"]
     hidden = added[most:]
@@ -612,7 +612,7 @@ def compare_versions(old: _Versions, new: _Versions) -> tuple[VersionChange, ...
     """Return the packages that were added, removed, or changed, torch first.
 
     Args:
-        old: The previous version of each package; empty for one from a folder,
+        old: The previous version of each package; empty for a package from a folder,
             which never counts as changed.
         new: The new versions.
     """
@@ -661,19 +661,19 @@ def version_conflicts(locks: Sequence[Lock]) -> dict[str, str]:
 
 
 def is_outdated(lock: Lock, new: Lock) -> bool:
-    """Return whether a new lock has another request or other versions."""
+    """Return whether an old lock differs in its request or versions."""
     has_conflicts = bool(version_conflicts([new, lock]))
     return has_conflicts or lock.record.lines != new.record.lines
 
 
 def sealed(document: dict[str, Any]) -> dict[str, Any]:
-    """Add the contents digest to a lock document, and return the document."""
+    """Return a lock document with its contents digest added."""
     document["tool"]["gpuinstall"][_SEAL] = _contents_digest(document)
     return document
 
 
 def _contents_digest(document: Mapping[str, Any]) -> str:
-    """Remove the contents digest from a lock document, and compute it."""
+    """Remove the contents digest from a lock document, and recompute it."""
     document.get("tool", {}).get("gpuinstall", {}).pop(_SEAL, None)
     # An edited lock may have a TOML date, which JSON does not support.
     text = json.dumps(document, sort_keys=True, default=str)
@@ -681,11 +681,11 @@ def _contents_digest(document: Mapping[str, Any]) -> str:
 
 
 def placeholder_hash(url: str) -> str:
-    """Return a placeholder for a hash that the index does not have.
+    """Return a placeholder for a hash that the index lacks.
 
-    With a hash, uv resolves without a download of the wheel. Each file needs its
-    own: uv treats files with the same hash as one, and reads the metadata of only
-    one of them.
+    With a hash, uv resolves without downloading the wheel. Each file needs its own
+    placeholder, because uv treats files with the same hash as identical, and reads the
+    metadata of only one of them.
     """
     own = hashlib.sha256(url.encode()).hexdigest()
     return PLACEHOLDER + own[len(PLACEHOLDER) :]

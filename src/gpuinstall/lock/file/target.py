@@ -37,9 +37,9 @@ _OLD_NAMES = {
 """Manylinux names before PEP 600, by the minor version of their glibc."""
 
 MACOS = "14.0"
-"""The newest macOS that a torch wheel requires."""
+"""The latest macOS version that a torch wheel requires."""
 UV_MACOS = "13.0"
-"""The oldest macOS that uv resolves for."""
+"""The oldest macOS version that uv resolves for."""
 GLIBC = "2.28"
 """The glibc that torch wheels require since 2.7 (on aarch64 since 2.6)."""
 
@@ -55,9 +55,9 @@ class Target(Value):
     os: str = "linux"
     arch: str = "x86_64"
     glibc: str = GLIBC
-    """The newest glibc that its wheels may require."""
+    """The latest glibc that its wheels may require."""
     macos: str = MACOS
-    """The newest macOS that its wheels may require."""
+    """The latest macOS version that its wheels may require."""
 
     @classmethod
     def parse(cls, text: str) -> Target:
@@ -131,7 +131,7 @@ def locks_in(folder: Path) -> list[Path]:
     return sorted(folder.glob("pylock.*toml"))
 
 
-# Each package of a lock is compared with the same hundreds of tags.
+# Cached: each package in a lock is compared with the same hundreds of tags.
 @cache
 def _tags(python: str, platforms: tuple[str, ...]) -> tuple[Tag, ...]:
     from packaging.tags import compatible_tags, cpython_tags
@@ -148,12 +148,12 @@ def best_by_tags(
     tags: Sequence[Tag],
     read: Callable[[Tagged], tuple[str, Iterable[Tag]]],
 ) -> list[Tagged]:
-    """Return the file with the best tag of each group, the first of equals.
+    """Return the file with the best tag of each group; the first one on a tie.
 
     Args:
         files: Wheels or other tagged values.
         tags: The compatible tags, best first.
-        read: Returns the group of a file (such as its package) and its tags.
+        read: Returns a file's group (such as its package) and tags.
     """
     ranks = {tag: rank for rank, tag in enumerate(tags)}
     last = len(ranks)
@@ -168,11 +168,11 @@ def best_by_tags(
 
 
 def glibc_needed(files: Iterable[tuple[str, str]], least: str = GLIBC) -> str:
-    """Return the oldest glibc, from ``least`` on, that every package supports.
+    """Return the oldest glibc that every package supports.
 
     Args:
         files: The package and file names of a lock.
-        least: The minimum result. The default is the glibc of torch wheels.
+        least: The minimum result. The default is the glibc that torch wheels require.
     """
     oldest: dict[str, int] = {}
     for package, name in files:
@@ -184,11 +184,11 @@ def glibc_needed(files: Iterable[tuple[str, str]], least: str = GLIBC) -> str:
 
 
 def uv_glibc(glibc: str) -> str:
-    """Return the newest glibc that uv can resolve for, up to the machine's."""
+    """Return the latest glibc that uv can resolve for, up to the machine's."""
     levels = [level for level in _UV_GLIBC if level <= minor(glibc)]
     return f"2.{max(levels, default=_UV_GLIBC[0])}"
 
 
 def minor(glibc: str) -> int:
-    """Return the minor version of a glibc."""
+    """Return the minor version number of a glibc version."""
     return int(glibc.split(".")[1])

@@ -1,1 +1,1 @@
-"""Requests and their sources: files, earlier commands, other tools' locks."""
+"""Requests from files, earlier commands, and other tools' lock files."""

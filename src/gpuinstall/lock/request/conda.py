@@ -43,14 +43,14 @@ _BRACKETS = r"""\s*(\w+)\s*=\s*(?:'([^']*)'|"([^"]*)"|([^,'"\s]+))\s*(?:,|$)"""
 _BUILD = r"(.*[^=<>!~|,])=([^=<>!~|,]+)"
 _ELEMENT = r"(===|[=!~<>]=|[<>=])?(\d[\w.!+]*?)(\.?\*)?"
 _BACKEND_OF_BUILD = r"(?a)(?:^|[*_])(cpu)|cuda_?(\d{2})\.?(\d)"
-"""The backend in a build string, first or after the Python."""
+"""The backend in a build string, at the start or after the Python version."""
 
 
 def read_conda(path: Path) -> RequirementsFile:
     """Read the conda packages and the pip section of an ``environment.yml``.
 
     Raises:
-        UsageError: The file is malformed, or no specifier allows the versions of a
+        UsageError: The file is malformed, or no specifier can express the versions of a
             package.
     """
     with reading(path):
@@ -90,7 +90,7 @@ def _compose(text: str) -> Any:
     """Return the root node of a YAML document.
 
     Raises:
-        ValueError: The document is malformed. The message has the line.
+        ValueError: The document is malformed. The message includes the line.
     """
     import yaml
 
@@ -106,17 +106,17 @@ def _compose(text: str) -> Any:
 def _dependencies(
     items: Iterable[tuple[Any, Any]], text: str
 ) -> tuple[list[Any], list[Any]]:
-    """Return the nodes of conda packages, and of lines of the pip section.
+    """Return the nodes of conda packages and of the pip section's lines.
 
     Raises:
-        ValueError: The dependencies are malformed. The message has the line.
+        ValueError: The dependencies are malformed. The message includes the line.
     """
     packages: list[Any] = []
     lines: list[Any] = []
     for key, listed in items:
-        # A merged table would otherwise be ignored.
+        # Merged mappings would otherwise be ignored.
         if key.value == "<<":
-            raise _malformed(key.start_mark, text, "<< is not read")
+            raise _malformed(key.start_mark, text, "merge keys (<<) are not supported")
         if key.value == "dependencies":
             for entry in _entries(listed, text):
                 if entry.id == "scalar":
@@ -144,7 +144,7 @@ def _items(node: Any, text: str) -> list[tuple[Any, Any]]:
 
 
 def _entries(node: Any, text: str) -> list[Any]:
-    """Return the entries of a list, which may be empty or null."""
+    """Return the entries of a list, which can be empty or null."""
     if node.value and node.id != "sequence":
         raise _malformed(node.start_mark, text, "it is not a list")
     return node.value or []
@@ -156,7 +156,7 @@ def _line(node: Any) -> int:
 
 
 def _malformed(mark: Any, text: str, problem: str) -> ValueError:
-    """Return the error for a node, with its line."""
+    """Return the error for a malformed node, with its line."""
     lines = text.splitlines() or [""]
     number = min(mark.line if mark else 0, len(lines) - 1)
     line = lines[number]
@@ -183,7 +183,7 @@ class _Spec(Value):
         """Parse ``name=1.2=build``, ``name >=1.2 build``, or ``name[…]``.
 
         Raises:
-            UsageError: It has another form.
+            UsageError: The text has another form.
         """
         match = re.fullmatch(_PACKAGE, text.strip())
         if match is None:
@@ -217,8 +217,8 @@ class _Spec(Value):
         """Return the versions as a standard specifier; empty for any version.
 
         Raises:
-            UsageError: The version cannot be parsed, or no specifier allows the
-                same versions.
+            UsageError: The version cannot be parsed, or no specifier allows exactly
+                the same versions.
         """
         if self.version in {"", "*", "=*", "==*"}:
             return ""
@@ -241,7 +241,7 @@ class _Spec(Value):
         return whole
 
     def settings(self) -> Iterator[SourceSetting]:
-        """Yield the keys in brackets that have no reader."""
+        """Yield the unsupported keys in brackets as settings."""
         file = Path(self.origin.file)
         for key in self.keys:
             name = f"[{key}]"
@@ -261,7 +261,7 @@ def _bound(element: str, *, is_exact: bool) -> str:
         is_exact: Whether ``=1.2`` excludes 1.2.5. Without an operator, 1.2 always does.
 
     Raises:
-        ValueError: It has another form.
+        ValueError: The element has another form.
     """
     match = re.fullmatch(_ELEMENT, element)
     if match is None:
@@ -273,13 +273,13 @@ def _bound(element: str, *, is_exact: bool) -> str:
         case "=":
             return f"=={number}{'' if is_exact and not wildcard else '.*'}"
         case _:
-            # Conda, too, ignores the wildcard of "<1.24.*".
+            # Like conda, ignore the wildcard in "<1.24.*".
             return f"{operator}{number}"
 
 
 @cache
 def _names() -> Mapping[str, str]:
-    """Return the names of wheels by the names of conda packages."""
+    """Return wheel names by conda package name."""
     mapping = {}
     for line in authored.read_lines("conda_mapping.txt"):
         conda, _, wheel = line.partition(" ")
@@ -288,7 +288,7 @@ def _names() -> Mapping[str, str]:
 
 
 def _wheel_of(spec: _Spec, table: Mapping[str, Mapping[str, str]]) -> str | None:
-    """Return the wheel's name of a conda package, or None if it is unknown."""
+    """Return the wheel name of a conda package, or None if unknown."""
     written: str | None = table["wheels"].get(spec.name)
     if written is not None:
         return written or spec.name
@@ -345,12 +345,12 @@ def _backends(
     preferences: dict[str, str],
     wheels: dict[str, str],
 ) -> dict[str, TextOrigin]:
-    """Return the tags of backends, first from versions, then from builds.
+    """Return backend tags, first from versions, then from build strings.
 
     Args:
         specs: The packages.
-        preferences: The start of the tag that a package's version completes: ``cu``, or ``cpu``.
-        wheels: The names of wheels by the names of conda packages.
+        preferences: The tag ``cpu`` or the prefix ``cu`` of a tag, by package.
+        wheels: Wheel names by conda package name.
     """
     by_version = []
     by_build = []

@@ -1,4 +1,4 @@
-"""The request in the files of a folder, and requirements files of the user."""
+"""Read the request in a folder's files, and the user's requirements files."""
 
 from __future__ import annotations
 
@@ -75,14 +75,15 @@ _DECLARING = {
     "environment.yml": "conda env create -f environment.yml",
     "environment.yaml": "conda env create -f environment.yaml",
 }
-"""The files with the request of a folder without one in pyproject.toml.
+"""Files to read, in order, if pyproject.toml requests nothing.
 
-The first that exists counts. Each has the command that installs it if it is an export.
+Only the first one with contents is used. The value is the command that installs the
+file if it is an export.
 """
 
 _SETUP = "setup.py"
 PROJECT_FILES = (PROJECT, _SETUP, "setup.cfg")
-"""The files of a project, which every run reads."""
+"""The project files that every run reads."""
 
 _EXPORTED_BY = {
     "Pipfile": "pipenv requirements > requirements.txt",
@@ -90,9 +91,9 @@ _EXPORTED_BY = {
     "pdm.lock": "pdm export -o requirements.txt",
     "pixi.toml": "pixi workspace export conda-environment environment.yml",
 }
-"""Files that are not read, with the command that exports them."""
+"""Unsupported files, each with the command that exports it."""
 _EXPORT = "# From pylock."
-"""The start of an export with such a name, which is no request."""
+"""The start of a file that is an export and not a request."""
 
 
 class Declaration(Value):
@@ -102,19 +103,19 @@ class Declaration(Value):
     listed: RequirementsFile = RequirementsFile()
     """The requirements of ``file``."""
     project_file: str = ""
-    """The file that makes the folder a package; empty: it is none."""
+    """The file that makes the folder a package; empty if there is none."""
     unread: Mapping[str, str] = {}
-    """The files that are not read, each with a command to export it."""
+    """The unsupported files, each with the command that exports it."""
     default_parts: tuple[Part, ...] = ()
-    """The groups in ``listed``."""
+    """The dependency groups that ``listed`` includes."""
     alternatives: tuple[tuple[PartContents, ...], ...] = ()
-    """The sets of extras and groups of which gpuinstall selects one each."""
+    """Sets of conflicting extras and groups. Only one of each is selected."""
     omitted: tuple[PartContents, ...] = ()
-    """Other extras and groups that require packages of the torch family."""
+    """Other extras and groups that require torch-family packages."""
 
     @property
     def files(self) -> dict[str, RequirementsFile]:
-        """The requirements of each file, with the project itself."""
+        """The requirements by file, including the project itself."""
         files = {self.file: self.listed}
         addresses = {requirement.url for requirement in self.listed.requirements}
         if self.project_file and addresses.isdisjoint({".", "./"}):
@@ -136,11 +137,11 @@ class Declaration(Value):
 def read_declaration(
     folder: Path, configured: Sequence[Requirement] = ()
 ) -> Declaration:
-    """Return the request of a folder's project, or of the first file with one.
+    """Return the request of a folder's project or first requirements file.
 
     Args:
         folder: The folder.
-        configured: The requirements of its settings, which replace the project's.
+        configured: The requirements in its settings, which replace the project's.
 
     Raises:
         UsageError: A file is malformed.
@@ -148,7 +149,7 @@ def read_declaration(
     project = folder / PROJECT
     declared = Declaration()
     document: Table = {}
-    # Without a project, a plan need not load the parser.
+    # Without a project, the parser need not be loaded.
     if isfile(project):
         with reading(project):
             document = parse_pyproject(read_listed(project))
@@ -211,9 +212,9 @@ def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declar
         text = read_listed(path, folder) if isfile(path) else ""
         if text.startswith(_EXPORT):
             unread[name] = command
-        # An empty file requests nothing, and the next one counts.
+        # An empty file requests nothing, so read the next one.
         elif text:
-            # The project's sources count for it, too.
+            # The project's sources also apply to this file.
             listed |= read_inputs(str(path))
             file = name
             break
@@ -223,7 +224,7 @@ def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declar
 
 
 def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
-    """Yield the settings in other tools' files next to a project."""
+    """Yield the settings in other tools' files in a project's folder."""
     for name, keys in TOOL_FILES.items():
         path = folder / name
         if isfile(path):
@@ -235,7 +236,7 @@ def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
 
 
 def build_files(folder: Path) -> list[str]:
-    """Return the files whose change makes uv build a project again."""
+    """Return the files whose changes make uv rebuild a project."""
     files = [*PROJECT_FILES]
     with suppress(OSError, ValueError, UsageError):
         document = parse_pyproject(read_document(folder / PROJECT, folder))
@@ -247,10 +248,10 @@ def build_files(folder: Path) -> list[str]:
 
 
 def read_inputs(name: str) -> RequirementsFile:
-    """Read a requirements file of any form, or an extra or a group.
+    """Read a requirements file of any format, or an extra or group.
 
     Raises:
-        UsageError: It is malformed.
+        UsageError: The file is malformed.
     """
     file, part = split_part(name)
     path = requirements_path(file)
@@ -262,7 +263,7 @@ def read_inputs(name: str) -> RequirementsFile:
     if advice:
         raise UsageError("requirements-malformed", f"{path} is {kind}", hint=advice)
     if path.suffix in {".yml", ".yaml"}:
-        # Few folders have such a file, and a plan need not load the reader.
+        # Few folders have such a file, so load its reader only if needed.
         from gpuinstall.lock.request.conda import read_conda
 
         return read_conda(path)
@@ -277,7 +278,7 @@ def read_inputs(name: str) -> RequirementsFile:
 
 
 def advise_lock(path: Path) -> str:
-    """Return the command that installs a lock; empty for any other file."""
+    """Return the command that installs a lock file, or "" for another file."""
     lock = re.fullmatch(r"pylock(?:\.([^.]+))?\.toml", path.name)
     if lock is None:
         return ""
@@ -292,11 +293,11 @@ def read_limits(name: str) -> RequirementsFile:
     """Read a constraints file.
 
     Args:
-        name: Its path. As with pip, requirements in it, and files that it includes
-            with ``-r``, are constraints, too.
+        name: The path of the file. As with pip, files that it includes with ``-r`` are
+            constraints, too.
 
     Raises:
-        UsageError: It is malformed.
+        UsageError: The file is malformed.
     """
     return read_requirements(requirements_path(name)).as_limits()
 
@@ -307,12 +308,12 @@ def read_whole_project(
     """Return the requirements of a project, its extras, and its build.
 
     Args:
-        text: Its pyproject.toml.
+        text: The text of its pyproject.toml.
         path: The path of the file, for messages and relative sources.
-        extras: The requested extras. uv reports an unknown one.
+        extras: The requested extras. uv reports unknown ones.
 
     Raises:
-        UsageError: It is malformed.
+        UsageError: The file is malformed.
     """
     with reading(path):
         document = parse_pyproject(text)
@@ -333,17 +334,17 @@ def read_whole_project(
 def _from_folder(
     written: Iterable[Requirement], document: Table, path: Path, *parts: Part
 ) -> RequirementsFile:
-    """Return requirements with paths from the working folder.
+    """Return requirements with paths relative to the working folder.
 
     Args:
-        written: The requirements.
-        document: The pyproject.toml that has them.
-        path: Its path from the working folder.
-        parts: The extras and groups that have them.
+        written: The requirements as written.
+        document: The pyproject.toml that contains them.
+        path: Its path relative to the working folder.
+        parts: The extras and groups that contain them.
     """
     listed = located_requirements(written, document, path, *parts)
     folder = path.absolute().parent
-    if folder == Path.cwd():  # uv's settings in the working folder are configuration
+    if folder == Path.cwd():  # these settings of uv are read as configuration
         return listed
 
     def moved(requirement: Requirement) -> Requirement:
@@ -366,14 +367,14 @@ def _from_folder(
 def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:
     """Return the dependencies of ``[project]`` and of the default groups.
 
-    Packages with an address in uv's sources have that address.
+    Packages with a URL or path in uv's sources have that location.
 
     Args:
         document: The pyproject.toml.
         file: Its path.
 
     Raises:
-        UsageError: They are malformed.
+        UsageError: The dependencies are malformed.
     """
     project = table_in(document, "project")
     poetry = table_in(document, "tool", "poetry")
@@ -402,7 +403,7 @@ def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:
 
 
 def served_folder(start: Path) -> Path:
-    """Return ``start``, or the nearest parent that is a project.
+    """Return ``start`` or its nearest parent folder that is a project.
 
     Args:
         start: The working folder.
@@ -413,7 +414,7 @@ def served_folder(start: Path) -> Path:
 
 
 def parent_environment(start: Path) -> Path | None:
-    """Return the nearest working ``.venv`` of a parent without requests.
+    """Return the nearest working ``.venv`` in a parent without a request.
 
     Args:
         start: The working folder.
@@ -428,7 +429,7 @@ def parent_environment(start: Path) -> Path | None:
 
 
 def _adoptable_parents(start: Path) -> Iterator[Path]:
-    """Yield parents up to a repository, the home folder, or another user's."""
+    """Yield parents up to a repository, the home, or another user's folder."""
     home = Path.home()
     if exists(start / ".git"):
         return
@@ -449,13 +450,13 @@ def _is_project(folder: Path) -> bool:
 
 
 def _locks(folder: Path) -> list[Path]:
-    """Return the locks of a folder; of an environment, none."""
+    """Return the lock files in a folder that is not an environment."""
     return [] if isfile(folder / "pyvenv.cfg") else locks_in(folder)
 
 
 def _has_request(path: Path) -> bool:
     """Return whether a file has dependencies or ``[tool.gpuinstall]``."""
-    # An unreadable file of a parent requests nothing.
+    # Treat an unreadable file in a parent folder as if it requested nothing.
     with suppress(OSError, ValueError, UsageError):
         document = parse_pyproject(read_document(path, path.parent))
         tool = table_in(document, "tool")
@@ -482,17 +483,18 @@ def by_place(
 ) -> dict[str, RequirementsFile]:
     """Return requirements files and groups by their paths from ``folder``.
 
-    The key "" has all that later commands cannot find: a pipe, another drive.
+    The key "" has those that later commands cannot find: a pipe, or a file on another
+    drive.
 
     Raises:
-        UsageError: Such a file names sources, which no later command could obey.
+        UsageError: Such a file selects sources, which later commands could not apply.
     """
     placed: dict[str, RequirementsFile] = {}
     for name, listed in sorted(files.items()):
         file, _ = split_part(name)
         path = Path(file)
         place = ""
-        # With "<" of a shell, /dev/stdin is a file, and another one next time.
+        # With shell redirection, /dev/stdin is a regular file, but may change.
         is_stream = name.startswith(("/dev/stdin", "/dev/fd/")) or not isfile(path)
         if not is_stream and path.absolute().drive == folder.drive:
             place = Path(os.path.relpath(name, folder)).as_posix()
@@ -515,12 +517,12 @@ def read_again(
     """Read a requirements or constraints file of a lock again.
 
     Args:
-        name: Its path from ``folder``.
-        lines: Its recorded lines. With constraints only, it is a constraints file.
-        folder: The folder of the lock, which may be another user's.
+        name: The path of the file from ``folder``.
+        lines: Its recorded lines. If all are constraints, it is a constraints file.
+        folder: The folder of the lock, which may belong to another user.
 
     Raises:
-        UsageError: It cannot be read, or the folder may not refer to it.
+        UsageError: The file cannot be read, or the folder may not refer to it.
     """
     path = folder / split_part(name)[0]
     if not isfile(path):
@@ -533,7 +535,7 @@ def read_again(
 
 
 def is_settings(name: str, lines: Lines) -> bool:
-    """Return whether a file is a project's or has uv's settings."""
+    """Return whether a file is a project file or has uv's settings."""
     if name in PROJECT_FILES:
         return True
     are_limits = all(isinstance(line, Constraint) for line in lines)

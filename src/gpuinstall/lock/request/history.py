@@ -1,4 +1,4 @@
-"""The recorded request of a folder, and its current files."""
+"""Update and compare the request that a folder's locks record."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def renewed(
     words: Iterable[Requirement] = (),
     further: Mapping[str, RequirementsFile] = MappingProxyType({}),
 ) -> Request:
-    """Return a request with its files' current lines, and additions.
+    """Return a request with the current lines of its files, and additions.
 
-    A package has one requirement. A line added by hand replaces a file's, unless
-    the file's is new since the last lock.
+    Each package has one requirement. A manually added line replaces a file's line,
+    unless the file's line is new since the last lock.
 
     Args:
         request: The recorded request.
         files: The current contents of files, by path.
-        words: Lines that are added by hand.
-        further: Files that are added.
+        words: Lines from the command line to add.
+        further: Files to add.
     """
     today = {name: file.lines for name, file in files.items() if file.lines}
     added = {name: file.lines for name, file in further.items()}
@@ -92,7 +92,7 @@ def without_files(request: Request, names: Collection[str]) -> Request:
 
 
 def by_hand(request: Request) -> list[Requirement]:
-    """Return the requirements and constraints that no file has."""
+    """Return the requirements and constraints that are in no file."""
     listed = set(chain.from_iterable(request.files.values()))
     lines = (*request.requirements, *request.constraints)
     return [line for line in lines if line not in listed]
@@ -114,8 +114,8 @@ def without(request: Request, names: Iterable[str]) -> Request:
     """Return a request without packages.
 
     Args:
-        request: The request. If nothing else remains, it is torch.
-        names: The packages to remove, in any spelling.
+        request: The request. If nothing remains, the result requests torch.
+        names: The packages to remove; names are normalized.
 
     Raises:
         UsageError: A package is not requested, or a file requires it.
@@ -146,15 +146,15 @@ def _check_removable(name: str, request: Request) -> None:
 
 
 def following(request: Request, recorded: Request) -> Request:
-    """Return a request with the next revision if it has changed.
+    """Return a request, with the next revision if it has changed.
 
     Args:
-        request: The request now.
-        recorded: The request of the folder's locks.
+        request: The current request.
+        recorded: The request that the folder's locks record.
     """
     before = {*recorded.requirements}, {*recorded.constraints}
     is_same = before == ({*request.requirements}, {*request.constraints})
-    # The first request of a folder changes nothing.
+    # The first request in a folder is not a change.
     is_new = bool(recorded.requirements) and not is_same
     return replace(request, revision=recorded.revision + is_new)
 
@@ -163,8 +163,8 @@ def other_request(lock: Lock, request: Request) -> str | None:
     """Return a message if a lock has other requirements, or None.
 
     Args:
-        lock: The lock. One without a record has no other requirements.
-        request: The request now.
+        lock: The lock. A lock without a record never differs.
+        request: The current request.
     """
     inputs = lock.record.inputs
     today = once(request.requirements)
@@ -177,11 +177,11 @@ def other_request(lock: Lock, request: Request) -> str | None:
 def recorded_request(folder: Path, own: Lock | None = None) -> Request:
     """Return the request that the locks of a folder record.
 
-    If they disagree, the locks with the latest revision count together.
+    If the locks differ, the requests with the latest revision are merged.
 
     Args:
         folder: The folder.
-        own: The copy in its environment, which counts if the folder has no lock.
+        own: The copy in its environment, used if the folder has no lock.
     """
     requests = [
         request
@@ -189,7 +189,7 @@ def recorded_request(folder: Path, own: Lock | None = None) -> Request:
         for request in _recorded(path)
         if request.requirements
     ]
-    # An image can have the environment without the folder's locks.
+    # A container image may contain the environment without the folder's locks.
     if own and not requests:
         requests = [own.record.request(own.name)]
     revision = max((request.revision for request in requests), default=0)
@@ -212,7 +212,7 @@ def _joined(
 
 
 def _recorded(path: Path) -> list[Request]:
-    """Return the requests in a lock file: two after a merge conflict."""
+    """Return the requests in a lock file: two if it has a merge conflict."""
     from gpuinstall.lock.file.lock import parse, sides
 
     try:
@@ -229,13 +229,13 @@ def _recorded(path: Path) -> list[Request]:
     requests = [record.request(path.name) for record in records]
     if len(requests) == 1:
         return requests
-    # The merged request is newer than either side.
+    # Make the merged request newer than either side.
     revision = max(request.revision for request in requests) + 1
     return [replace(request, revision=revision) for request in requests]
 
 
 def read_own_lock(venv: Path) -> Lock | None:
-    """Return the lock in an environment; None if missing or changed."""
+    """Return the lock in an environment, or None if missing or modified."""
     marker = read_marker(venv)
     if marker is None:
         return None

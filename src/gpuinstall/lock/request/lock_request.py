@@ -1,4 +1,4 @@
-"""The request for one lock, for a target or a machine."""
+"""A request for one lock, for a target or a machine."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class LockRequest(Value):
-    """The request for one lock, before a build is selected."""
+    """A request for one lock, before a build is selected."""
 
     machine: Machine
-    """The machine, or the one that represents a target."""
+    """The machine, or a simulated one that represents the target."""
 
     request: Request
     """The request to resolve."""
@@ -47,7 +47,7 @@ class LockRequest(Value):
     written: Request | None = None
     """The user's request, which the lock records; None: ``request``.
 
-    A lock that is updated has a backend that the user did not request.
+    When a lock is updated, ``request`` has a backend that the user did not request.
     """
 
     @classmethod
@@ -60,7 +60,7 @@ class LockRequest(Value):
         glibc: str = GLIBC,
         written: Request | None = None,
     ) -> LockRequest:
-        """Return a request for a lock for a target.
+        """Create the request for a target's lock.
 
         Args:
             target: The target.
@@ -78,10 +78,10 @@ class LockRequest(Value):
         )
 
     def near(self, locks: Iterable[Lock]) -> LockRequest:
-        """Limit the request to the backends of locks, if one of them runs.
+        """Limit the request to the backends of locks if one of them runs.
 
         Args:
-            locks: The locks of the environment. A requested backend overrides them.
+            locks: The locks of the environment. A requested backend has priority.
         """
         tags = [Target.parse(lock.target).backend for lock in locks if lock.is_ours]
         if self.request.backend or not tags:
@@ -99,7 +99,7 @@ class LockRequest(Value):
 
     @property
     def label(self) -> str:
-        """The target, or without a backend the system."""
+        """The target, or the system if no backend is requested."""
         machine = self.machine
         if not self.request.backend:
             return f"{machine.os}-{machine.arch}"
@@ -112,12 +112,12 @@ class LockRequest(Value):
 
     @property
     def names_programs(self) -> bool:
-        """Whether it requests packages that torch's release does not fix."""
+        """Whether it requests packages that torch does not determine."""
         return not names_of(self.request.requirements) <= PAIRED
 
     @cached_property
     def outcome(self) -> Plan | Rejected:
-        """The choice before its programs are inspected."""
+        """The plan before its programs are inspected, or the rejection."""
         return self.outcome_with()
 
     def outcome_with(
@@ -127,12 +127,12 @@ class LockRequest(Value):
         python: str | None = None,
         programs: ProgramConstraints | None = None,
     ) -> Plan | Rejected:
-        """Return the choice for its machine, or the refusal.
+        """Return the plan for its machine, or the rejection.
 
         Args:
             torch: The only torch to select; None: any.
             python: The only Python; None: any.
-            programs: The constraints of its programs.
+            programs: The constraints that its programs impose.
         """
         request = replace(self.request, python=python or self.request.python)
         if torch:
@@ -142,7 +142,7 @@ class LockRequest(Value):
 
     @property
     def plan(self) -> Plan:
-        """The choice; raise a refusal's error."""
+        """The plan; raises the error of a rejection."""
         return plan_or_raise(self.outcome, self.machine)
 
     def gpus(self, plan: Plan) -> Iterator[tuple[Rules, Gpu]]:
@@ -156,8 +156,8 @@ class LockRequest(Value):
     def target(self, build: Build) -> Target:
         """Return the target of its lock.
 
-        Its glibc is the machine's, or the oldest with which the build runs. Its macOS
-        is always the oldest.
+        The target's glibc is the machine's, or the oldest with which the build runs.
+        The macOS version is always the oldest.
         """
         machine = self.machine
         macos = (UV_MACOS, build.macos or MACOS)
@@ -171,11 +171,11 @@ class LockRequest(Value):
 
 
 def plan_or_raise(outcome: Plan | Rejected, machine: Machine) -> Plan:
-    """Return a choice, or raise the error of a refusal.
+    """Return a plan, or raise the error of a rejection.
 
     Args:
-        outcome: The choice, or the refusal.
-        machine: Its machine, which can be the cause.
+        outcome: The plan or the rejection.
+        machine: Its machine, which may be the cause.
     """
     if isinstance(outcome, Rejected):
         raise outcome.error(machine)
@@ -183,7 +183,7 @@ def plan_or_raise(outcome: Plan | Rejected, machine: Machine) -> Plan:
 
 
 def machine_for_target(target: Target, glibc: str = GLIBC) -> Machine:
-    """Return the machine of a target, without a GPU and with any Python."""
+    """Return a simulated machine of a target, without GPUs."""
     if target.os == "linux":
         return Machine(target.os, target.arch, "glibc", glibc)
     return Machine(target.os, target.arch)
@@ -196,8 +196,9 @@ def pin_torch(
     """Return requirements with one version of torch.
 
     Args:
-        requirements: The requirements. One of torch with a marker stays, because it may be for another system.
-        torch: The version. Its label does not count, because the backend decides it.
+        requirements: The requirements. A torch requirement with a marker is kept,
+            because it may be for another system.
+        torch: The version. Its local label is ignored, because the backend sets it.
     """
     pin = Requirement.of("torch", f"=={torch.partition('+')[0]}")
     others = []

@@ -1,4 +1,4 @@
-"""Unknown hosts and unknown builds of torch in a lock."""
+"""Find unknown hosts and unknown builds of torch in a lock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 MIRROR = "GPUINSTALL_EXTENSION_INDEX"
-"""The variable with a mirror of Astral's index."""
+"""The variable with the URL of a mirror of Astral's index."""
 
 
 def check_hosts(
@@ -44,21 +44,21 @@ def check_hosts(
     files: Iterable[LockedFile],
     session: Session,
 ) -> None:
-    """Raise LockError if files of a lock come from an unknown host.
+    """Raise LockError if files of a lock are from an unknown host.
 
-    If a source does not answer, its hosts are unknown, and each host is reported.
+    If a source does not respond, its hosts are unknown, and each host is reported.
 
     Args:
         lock: The lock, for messages and its indexes.
         files: The files to check, cached or not.
-        session: The sources here, and their clients.
+        session: The configured sources and their clients.
     """
     strange = locked_strange_hosts(lock, files, session)
     unreachable = session.client.unreachable
     for host, packages in strange.items():
         refused = packages
         if session.sources.policy.trusts_folder:
-            # A source that does not answer may lead there.
+            # An unreachable source may link to the host.
             if unreachable(session.sources.torch_index):
                 family = load_catalog().family
                 refused = [package for package in packages if package not in family]
@@ -66,7 +66,7 @@ def check_hosts(
                 refused = []
         if refused:
             hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, UV_INDEX"
-            hint = f"gpuinstall lock   # makes it again; or set the host: {hosts}"
+            hint = f"gpuinstall lock   # recreates it; or set the host: {hosts}"
             locked = [lock.indexes[name] for name in refused if name in lock.indexes]
             if locked:
                 hint = f"{export_commands(dict.fromkeys(locked))}   # if you trust this index: it was locked from there"
@@ -89,9 +89,9 @@ def with_locked_builds(
     Args:
         catalog: The catalog.
         folder: The folder of the locks.
-        opened: Returns the session, which few locks need.
+        opened: Returns the session; called only if needed.
     """
-    # An unreadable lock is reported when it is needed.
+    # An unreadable lock is reported where it is needed.
     locks = filter(None, map(readable_lock, locks_in(folder)))
     unknown = []
     for file in chain.from_iterable(lock.files for lock in locks):
@@ -99,12 +99,12 @@ def with_locked_builds(
             continue
         for build in _builds_of(file, catalog):
             catalog = catalog.serving(build.backend.kind)
-            # Only the sources are asked.
+            # Send requests only to the configured sources.
             if not strange_hosts([file], build.backend.tag, opened()):
                 unknown.append(build)
     if not unknown:
         return catalog
-    from gpuinstall.wheels.learned.reader import reader_for  # which takes long to load
+    from gpuinstall.wheels.learned.reader import reader_for  # slow to load
 
     reader = reader_for(opened())
     new = []
@@ -115,7 +115,7 @@ def with_locked_builds(
 
 
 def _builds_of(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
-    """Yield unknown builds, one for each platform of a wheel of torch."""
+    """Yield the unknown builds of a torch wheel, one for each platform."""
     link = PageFile(file.url, file.name, file.sha256)
     for listed in wheels_of([link], None, DEFAULT_INDEX):
         wheel = listed
@@ -131,7 +131,7 @@ def _builds_of(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
 def locked_strange_hosts(
     lock: Lock, files: Iterable[LockedFile], session: Session
 ) -> dict[str, list[str]]:
-    """Return the packages of a lock by host, for hosts without a source."""
+    """Return a lock's packages by host, for hosts outside the sources."""
     torch = lock.versions.get("torch", "")
     label = torch.partition("+")[2]
     if not label and lock.is_ours:
@@ -147,12 +147,12 @@ def strange_hosts(
     session: Session,
     torch: str = "",
 ) -> dict[str, list[str]]:
-    """Return packages by host, if no source or page leads there.
+    """Return packages by host, for hosts that no source or page links to.
 
     Args:
         files: The files.
         backend: The tag of torch's backend.
-        session: The sources here, and their clients.
+        session: The configured sources and their clients.
         torch: The version of torch, which selects pages of extensions.
     """
     policy = session.sources.policy
@@ -161,17 +161,17 @@ def strange_hosts(
     for file in files:
         location = Location.parse(file.url)
         server = location.server
-        # The gate judges files of this machine.
+        # The gate checks local files.
         if server == "file://" or policy.trusts(location):
             continue
         is_https = server.startswith("https://") and server.endswith(":443")
-        # PyTorch's index has its files on other hosts of PyTorch.
+        # PyTorch's index links to files on other hosts of PyTorch.
         if server in known or (is_https and is_of_pytorch(server)):
             continue
         os = "windows" if "-win" in file.name else "linux"
         minor = ".".join(torch.split(".")[:2])
         key = TorchKey(minor, backend, os)
-        # Pages are read until one leads there.
+        # Read pages until one links to the host.
         for address in _listed_addresses(file.package, key, session):
             known |= _servers([address])
             if server in known:
@@ -186,9 +186,9 @@ def _listed_addresses(
     torch: TorchKey,
     session: Session,
 ) -> Iterator[str | None]:
-    """Yield the addresses on the pages of a package.
+    """Yield the URLs on the pages of a package.
 
-    A source that does not answer has none.
+    An unreachable source has none.
 
     Args:
         package: The package.
@@ -202,7 +202,7 @@ def _listed_addresses(
         wheels = family_wheels(sources, client, torch.backend, package)
     for wheel in wheels:
         yield wheel.url
-    # Last, so that no other index learns of packages of the torch index.
+    # Read last, so that other indexes receive no names of packages of torch's index.
     page = session.known_page(package)
     for file in parse_files(page) if page else ():
         yield file.url
@@ -219,7 +219,7 @@ def _servers(addresses: Iterable[str | None]) -> set[str]:
 
 
 def extension_row(name: str, session: Session) -> Extension:
-    """Return an extension with the sources of the user."""
+    """Return an extension with the user's sources added."""
     row = load_extensions().rows[name]
     mirror = session.environment.get(MIRROR)
     sources = []

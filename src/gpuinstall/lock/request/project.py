@@ -1,4 +1,4 @@
-"""Projects in folders: requirements without a build, and build files."""
+"""Read projects in folders: static requirements and build files."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ _IN_ARCHIVE = re.compile(
 )
 _REQUIRED = re.compile(r"(?im)^Requires-Dist:[ \t]*(.+@.+?)\s*$")
 _LISTED = re.compile(r"(?m)^(\w.*@.+?)\s*$")
-"""A requirement by address in METADATA and requires.txt."""
+"""A requirement with a URL in requires.txt."""
 _LIST_NAME = re.compile(r"[\w./-]+\.(?:txt|in)\b")
 _MOST_MEMBERS = 20_000
-"""The members of an archive that are read. Sources of torch have 15,000."""
+"""The most archive members to read. The sdist of torch has 15,000."""
 _MOST_BYTES = 1_000_000_000
-"""The bytes of a source archive that are unpacked. It may be endless."""
+"""The most bytes of an archive to unpack. A crafted one may be endless."""
 
 
 DYNAMIC_VERSION = "0+unknown"
@@ -74,15 +74,15 @@ DYNAMIC_VERSION = "0+unknown"
 def read_folder_project(
     requirement: Requirement, folder: Path
 ) -> tuple[dict[str, Any], list[Requirement]] | None:
-    """Return the requirements of a project apart from the project itself.
+    """Return the requirements of a project, separate from the project itself.
 
     Args:
-        requirement: A path, such as ``-e ./paper[train]``.
+        requirement: The requirement with a path, such as ``-e ./paper[train]``.
         folder: The base of relative paths.
 
     Returns:
         A row of uv's ``dependency-metadata`` without dependencies, and the
-        requirements of the project and the extras. None if they need a build.
+        requirements of the project and its extras. None if reading them needs a build.
     """
     if requirement.path is None:
         return None
@@ -100,7 +100,7 @@ def read_folder_project(
     texts = chain(table.get("dependencies", ()), *lists)
     origin = TextOrigin(str(Path(requirement.path) / PROJECT))
     requirements = [parse_requirement(text, origin) for text in texts]
-    # An extra of all extras names the project itself.
+    # An extra that includes other extras requires the project itself.
     if any(requirement.name == name for requirement in requirements):
         return None
     return row, requirements
@@ -109,13 +109,13 @@ def read_folder_project(
 def dynamic_projects(
     requirements: Sequence[Requirement], folder: Path
 ) -> Iterator[dict[str, Any]]:
-    """Yield the metadata of projects of which only the version is dynamic.
+    """Yield the metadata of projects with only a dynamic version.
 
-    uv would build them, because it ignores static dependencies then.
+    Otherwise uv would build them, because it ignores their static dependencies.
 
     Args:
-        requirements: The requirements. A source in another project must be among
-            them: uv does not apply it to this metadata.
+        requirements: The requirements. They must include sources from other projects,
+            because uv does not apply those to this metadata.
         folder: The base of relative paths.
 
     Yields:
@@ -164,12 +164,10 @@ def _static_metadata(
 def nested_settings(
     requirements: Iterable[Requirement], folder: Path
 ) -> Iterator[SourceSetting]:
-    """Yield the sources in the files of requested and nested projects.
-
-    uv reads these files.
+    """Yield the sources that uv reads in requested and nested projects.
 
     Args:
-        requirements: The requirements. Some are paths of projects.
+        requirements: The requirements, including paths of projects.
         folder: The base of relative paths.
     """
     for place, described in _projects(requirements, folder, set()):
@@ -188,7 +186,7 @@ def nested_requirements(
 ) -> Iterator[Requirement]:
     """Yield the absolute paths that requested and nested projects require.
 
-    A package that is requested by its name keeps its source.
+    Packages requested by name are omitted, so they keep their source.
     """
     named = {one.name for one in requirements if one.has_name or not one.url}
     for place, described in _projects(requirements, folder, set()):
@@ -207,9 +205,9 @@ def _projects(
     """Yield requested and nested projects and archives with their files.
 
     Args:
-        requirements: The requirements. Some are paths.
+        requirements: The requirements, including paths.
         folder: The base of relative paths.
-        seen: The projects with the extras that were read. It is added to.
+        seen: The projects and extras read so far. New ones are added.
     """
     for requirement in requirements:
         if not requirement.url:
@@ -247,13 +245,13 @@ def _described(place: Path, extras: Iterable[str]) -> Iterator[RequirementsFile]
 
 def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
     """Yield the files of an archive from which uv reads requirements."""
-    # A sync need not load them.
+    # Imported here, because a sync does not need them.
     import tarfile
     import zipfile
 
     # uv reports an unreadable archive.
     with suppress(Exception):
-        # Like uv, by the name: a file can be both.
+        # Like uv, use the file name: a file can be valid in both formats.
         if place.suffix in {".zip", ".whl"}:
             with zipfile.ZipFile(place) as archive:
                 for entry in archive.infolist():
@@ -276,9 +274,10 @@ def _text(file: IO[bytes]) -> str:
 def build_files_digest(requirements: Iterable[Requirement], folder: Path) -> str:
     """Return the digest of the build files of requested and nested projects.
 
-    Lists that a build file mentions count, and archives. It is empty without any.
+    The digest includes archives and the requirements files that a build file mentions.
+    It is empty if there are none.
 
-    Only the name and the extras of a static project in ``folder`` count, because
+    For a static project in ``folder``, it includes only the name and extras, because
     the lock has its requirements.
     """
     contents = []
@@ -294,10 +293,10 @@ def build_files_digest(requirements: Iterable[Requirement], folder: Path) -> str
         names = [*PROJECT_FILES]
         for name in names:
             with suppress(OSError):
-                # One digest for both line ends, because Git writes the system's.
+                # Normalize line endings, because Git may convert them.
                 text = read_raw(place / name, place).replace(b"\r\n", b"\n")
                 contents.append(f"{place.name} {name}\n".encode() + text)
-                # setup.py or setuptools read requirements from such lists.
+                # setup.py or setuptools may read requirements from these files.
                 if name in PROJECT_FILES:
                     names += _LIST_NAME.findall(text.decode(errors="replace"))
     return hashlib.sha256(b"\n".join(contents)).hexdigest() if contents else ""
@@ -306,7 +305,7 @@ def build_files_digest(requirements: Iterable[Requirement], folder: Path) -> str
 def built_requirements(
     requirements: Iterable[Requirement], folder: Path
 ) -> Iterator[Requirement]:
-    """Yield requirements by paths whose dependencies need a build."""
+    """Yield path requirements whose dependencies only a build can list."""
     for requirement in requirements:
         path = requirement.path
         if path and static_project(folder / expanded_home(path)) is None:
@@ -321,7 +320,7 @@ def changed_files(
     Args:
         record: The record of the lock. Every run reads the project's own files,
             except build files.
-        today: The current lines of each file. A missing file has not changed,
+        today: The current lines of each file. A missing file is considered unchanged,
             because a lock can be shipped without it.
         folder: The folder of the lock.
     """
@@ -331,13 +330,13 @@ def changed_files(
         if not (is_same or is_settings(name, before)):
             yield name
     digest = record.build_files_digest
-    # A lock may be shipped without its archives.
+    # A lock may be shipped without the archives.
     if digest and build_files_digest(recorded.requirements, folder) not in {"", digest}:
         yield BUILD_FILES
 
 
 def static_project(folder: Path) -> dict[str, Any] | None:
-    """Return ``[project]`` of a folder, or None if it needs a build."""
+    """Return a folder's ``[project]`` table, or None if it needs a build."""
     try:
         document = parse_pyproject(read_raw(folder / PROJECT).decode())
     except (OSError, ValueError):
@@ -346,7 +345,7 @@ def static_project(folder: Path) -> dict[str, Any] | None:
     if table is None:
         return None
     dynamic = {"dependencies", "optional-dependencies", "requires-python"}
-    # Poetry's own tables can have them instead.
+    # Poetry's own tables can have the dependencies instead.
     is_listed = "dependencies" in table or not table_in(document, "tool", "poetry")
     is_static = is_listed and dynamic.isdisjoint(table.get("dynamic", ()))
     return table if is_static else None

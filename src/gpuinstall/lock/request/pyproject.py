@@ -1,4 +1,4 @@
-"""The dependencies, groups, and extras of a pyproject.toml."""
+"""Read the dependencies, groups, and extras of a pyproject.toml."""
 
 from __future__ import annotations
 
@@ -47,33 +47,33 @@ _VENDORS = {"gpu": "cuda", "cuda": "cuda", "rocm": "rocm", "xpu": "xpu"}
 
 
 class PartContents(Value):
-    """An extra or a group with its requirements and their sources."""
+    """An extra or group, with its requirements and their sources."""
 
     part: Part
     listed: RequirementsFile
 
     @property
     def torch(self) -> tuple[Requirement, ...]:
-        """Its requirements of torch."""
+        """Its torch requirements."""
         return tuple(one for one in self.listed.requirements if one.name == "torch")
 
     @property
     def has_family(self) -> bool:
-        """Whether it requires a package of the torch family."""
+        """Whether it requires a torch-family package."""
         family = load_catalog().family
         return not family.isdisjoint(names_of(self.listed.requirements))
 
     @property
     def kind(self) -> str:
-        """The kind of backend that its name selects; empty: none."""
+        """The kind of backend that its name selects; empty if none."""
         words = self.part.name.split("-")
         return next((_VENDORS[word] for word in words if word in _VENDORS), "")
 
     def backend_on(self, environment: Mapping[str, str]) -> str | None:
-        """Return the backend that its sources, or else its name, select.
+        """Return the backend that its sources select, or its name if none do.
 
         Args:
-            environment: The values of markers.
+            environment: The marker values.
         """
         for setting in self.listed.settings:
             is_source = setting.row.key == TORCH_SOURCE and setting.backend
@@ -167,10 +167,10 @@ class ProjectParts(Value):
 
         Args:
             part: The extra or group.
-            where: The key that selects it; empty: the user does.
+            where: The key that selects it; empty if the user does.
 
         Raises:
-            UsageError: The project does not have it.
+            UsageError: The project has no such extra or group.
         """
         if part.kind == "extra":
             key = "[project.optional-dependencies]"
@@ -222,7 +222,7 @@ class ProjectParts(Value):
 
         Args:
             requirements: The requirements.
-            seen: The extras that were expanded already, which are skipped. It is added to.
+            seen: The extras expanded so far, which are skipped. New ones are added.
         """
         own_name = self.own_name
         for requirement in requirements:
@@ -237,11 +237,11 @@ class ProjectParts(Value):
                     yield from self.expanded(required, seen)
 
     def alternatives(self) -> tuple[tuple[PartContents, ...], ...]:
-        """Return the extras and groups that exclude each other.
+        """Return the conflicting extras and groups.
 
         Returns:
-            Each set of ``[tool.uv] conflicts``, without the parts that require no
-            package of the torch family.
+            Each set of ``[tool.uv] conflicts``, without extras and groups that require
+            no torch-family package.
         """
         sets = dict[tuple[Part, ...], None]()
         uv = table_in(self.document, "tool", "uv")
@@ -271,7 +271,7 @@ class ProjectParts(Value):
         """Return the extras and groups with torch-family packages.
 
         Args:
-            excluded: Parts that are not returned.
+            excluded: Extras and groups to omit.
         """
         parts = [
             *(Part("extra", name) for name in self.extras),
@@ -280,10 +280,10 @@ class ProjectParts(Value):
         return self._with_family(part for part in parts if part not in excluded)
 
     def _with_family(self, parts: Iterable[Part]) -> tuple[PartContents, ...]:
-        """Return the parts with torch-family packages.
+        """Return the extras and groups with torch-family packages.
 
         Raises:
-            ValueError: Crafted parts include each other without end.
+            ValueError: Crafted groups include each other in a cycle.
         """
         found = []
         count = 0
@@ -308,7 +308,7 @@ def _group_entries(document: Table) -> dict[str, list[Any]]:
     if further:
         text_list(further, "dev-dependencies")
         groups["dev"] = [*groups.get("dev", ()), *further]
-    # Poetry installs the others by default.
+    # Poetry installs the other groups by default.
     of_poetry = table_in(document, "tool", "poetry", "group")
     spellings = {normalized(name): name for name in groups}
     for name, group in of_poetry.items():
@@ -326,14 +326,14 @@ def _group_members(
     seen: set[str],
     parents: tuple[str, ...] = (),
 ) -> Iterator[str]:
-    """Yield the requirements of a group and of those that it includes.
+    """Yield the requirements of a group and of its included groups.
 
-    packaging repeats a group for each inclusion: crafted files have no end.
+    packaging expands a group once per inclusion, which crafted files could exploit.
 
     Args:
         resolver: The groups.
         group: The name of the group.
-        seen: The groups that were read already. It is added to.
+        seen: The groups read so far. New ones are added.
         parents: The groups that include it.
 
     Raises:
@@ -361,13 +361,13 @@ def located_requirements(
     file: Path,
     *parts: Part,
 ) -> RequirementsFile:
-    """Return requirements, each once, with their sources in the same file.
+    """Return distinct requirements with their sources in the same file.
 
     Args:
-        written: The requirements.
-        document: The file that has them.
+        written: The requirements as written.
+        document: The file that contains them.
         file: Its path.
-        parts: The extras and groups that have them.
+        parts: The extras and groups that contain them.
     """
     tool = table_in(document, "tool")
     uv = table_in(tool, "uv")
@@ -375,7 +375,7 @@ def located_requirements(
         *poetry_entries(table_in(tool, "poetry")),
         *uv_sources(uv, file, parts),
     ]
-    # Sources that cannot be obeyed are refused with the other settings.
+    # Unsupported sources are refused with the other settings.
     addresses: dict[str, list[Table]] = {}
     for name, source in sources:
         if address_of(source):
@@ -394,16 +394,16 @@ def located_requirements(
 def _located(
     requirement: Requirement, sources: Mapping[str, Sequence[Table]]
 ) -> Iterator[Requirement]:
-    """Yield a requirement with each address that a tool has for it.
+    """Yield a requirement with each URL or path in its sources.
 
-    A package of torch's family keeps its own source.
+    A torch-family package keeps its own source.
 
     Args:
         requirement: The requirement.
-        sources: The sources with addresses of each package. A marker limits one.
+        sources: The sources of each package with a URL or path, and perhaps a marker.
 
     Raises:
-        UsageError: The requirement has no form where no source applies.
+        UsageError: No marker can express where none of the sources applies.
     """
     name = requirement.name
     is_family = name in load_catalog().family
@@ -427,7 +427,7 @@ def _located(
 
 
 def all_of(*markers: str) -> str:
-    """Return the marker that holds where all of these hold."""
+    """Return a marker that is true if all of these are true."""
     return " and ".join(f"({marker})" for marker in markers if marker)
 
 
@@ -442,7 +442,7 @@ def poetry_requirement(name: str, entry: Table) -> str:
     """Return one entry of Poetry's dependencies as a standard requirement.
 
     Raises:
-        UsageError: A value cannot be understood. Names the key and the text.
+        UsageError: A value is malformed. The message includes the key and the text.
     """
     from gpuinstall.base.poetry import poetry_marker, poetry_specifier
 

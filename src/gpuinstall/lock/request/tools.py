@@ -1,4 +1,4 @@
-"""Settings of uv, Poetry, and other tools that select sources."""
+"""Read settings of uv, Poetry, and other tools that select sources."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ TOOL_FILES = {
     "pixi.toml": ("pypi-options",),
     "Pipfile": ("source",),
 }
-"""Files of other tools, with the keys of their indexes."""
+"""Other tools' files, with the keys of their indexes."""
 
 _INDEX_KEYS = (
     "tool.pdm.source",
@@ -71,7 +71,7 @@ _INDEX_KEYS = (
 """Keys of other tools' indexes in pyproject.toml, except Poetry's."""
 
 _FALLBACKS = ("supplemental", "explicit")
-"""The priorities of a source on which Poetry does not look first."""
+"""Poetry's priorities for sources that it does not search by default."""
 
 _INDEX_VARIABLE = r"(PIP|UV)_((DEFAULT_|EXTRA_)?INDEX(_URL)?|FIND_LINKS)"
 
@@ -80,7 +80,7 @@ _HARMLESS = Effect.HARMLESS
 
 
 def table_in(document: Table, *names: str) -> Table:
-    """Return a table inside others, by their names; empty if one is missing."""
+    """Return a nested table by its names, or an empty one if missing."""
     for depth, name in enumerate(names, 1):
         document = document.get(name, {})
         if not isinstance(document, dict):
@@ -90,7 +90,7 @@ def table_in(document: Table, *names: str) -> Table:
 
 
 def address_of(source: Table) -> str | None:
-    """Return the address of a package's source, or None for an index.
+    """Return the URL or path of a package's source, or None for an index.
 
     Args:
         source: An entry of ``[tool.uv.sources]``, or of Poetry's dependencies.
@@ -107,7 +107,7 @@ def address_of(source: Table) -> str | None:
         return f"git+{repository}{reference}{inside}"
     if "url" in source:
         return f"{source['url']}{inside}"
-    # Poetry has "file".
+    # Poetry uses "file".
     path = source.get("path", source.get("file"))
     return None if path is None else str(path)
 
@@ -124,7 +124,7 @@ def project_settings(
         tool: The table.
         file: Its file.
         packages: The packages that the project requires.
-        parts: The extras and groups that are read.
+        parts: The extras and groups to read.
     """
     yield from _uv_sources(table_in(tool, "uv"), file, packages, parts)
     yield from index_settings({"tool": tool}, _INDEX_KEYS, file)
@@ -152,9 +152,10 @@ def project_settings(
 
 
 def _poetry_sources(poetry: Table, file: Path) -> Iterator[SourceSetting]:
-    """Yield the addresses of Poetry's sources.
+    """Yield the URLs of Poetry's sources.
 
-    Without a fallback that no package names, a package can only be missing.
+    A fallback source that no package selects is marked, because it can be ignored:
+    without it, a package can only be missing.
     """
     entries = poetry_entries(poetry, with_optional=True)
     named = {entry.get("source") for _, entry in entries}
@@ -170,10 +171,10 @@ def _poetry_sources(poetry: Table, file: Path) -> Iterator[SourceSetting]:
 def refuse_family_builds(sources: Sources) -> Sources:
     """Refuse settings that build packages of the torch family from source.
 
-    The user's own configuration is ignored instead, with a line.
+    Settings in the user's own configuration are ignored, and reported.
 
     Raises:
-        UsageError: A file of the folder has one.
+        UsageError: A file in the folder has such a setting.
     """
     settings = []
     for setting in sources.settings:
@@ -188,7 +189,7 @@ def refuse_family_builds(sources: Sources) -> Sources:
 
 
 def _poetry_settings(poetry: Table, file: Path) -> Iterator[SourceSetting]:
-    """Yield prereleases in Poetry's tables, and unknown keys."""
+    """Yield pre-release settings and unknown keys in Poetry's tables."""
     groups = table_in(poetry, "group")
     entries = [*poetry_entries(poetry, with_optional=True)]
     whole = "tool.poetry"
@@ -218,7 +219,7 @@ def _uv_sources(
     packages: Collection[str],
     parts: Collection[Part],
 ) -> Iterator[SourceSetting]:
-    """Yield the sources of packages in uv's table."""
+    """Yield the package sources in uv's table."""
     indexes = {}
     for row in uv.get("index", []):
         if "name" in row and index_key(row) in {"index", "index (default)"}:
@@ -230,7 +231,7 @@ def _uv_sources(
             source_setting, "uv", file=file, package=package, marker=marker
         )
         address = address_of(source)
-        # The user can request the package later.
+        # Include unrequired packages, because the user can request them later.
         index = indexes.get(source.get("index"))
         if package in load_catalog().family:
             continue
@@ -241,7 +242,7 @@ def _uv_sources(
         elif package in packages:
             yield setting(WITHOUT_MEMBER, "")
         else:
-            # The command stops if a dependency requires it.
+            # The command fails if a dependency requires this package.
             yield setting("sources (git, url, path)", "")
 
 
@@ -273,13 +274,13 @@ def uv_sources(
 ) -> Iterator[tuple[str, Table]]:
     """Yield each package with its source in uv's table of a file.
 
-    A source that only the root of the workspace has is empty, except for members:
-    the member must repeat it.
+    A source that only the workspace root has is empty, unless it is a workspace member:
+    the file itself must repeat it.
 
     Args:
         uv: The table.
         file: Its file.
-        parts: The extras and groups that are read. Other sources do not apply.
+        parts: The extras and groups to read. Sources for any other do not apply.
     """
     ignored = ignored_sources(uv, file)
     if ":all:" in ignored:
@@ -316,7 +317,7 @@ def uv_sources(
 
 
 def _rows_of(source: Any, parts: Collection[Part]) -> Iterator[Table]:
-    """Yield the entries of a source that apply in some extras and groups."""
+    """Yield the entries of a source that apply to these extras and groups."""
     for row in source if isinstance(source, list) else [source]:
         part = part_in(row)
         if part is None or part in parts:
@@ -324,7 +325,7 @@ def _rows_of(source: Any, parts: Collection[Part]) -> Iterator[Table]:
 
 
 def part_in(row: Table) -> Part | None:
-    """Return the extra or group that an entry of uv's tables names."""
+    """Return the extra or group of an entry in uv's tables."""
     for kind in ("extra", "group"):
         if kind in row:
             return Part(kind, normalized(row[kind]))
@@ -332,7 +333,7 @@ def part_in(row: Table) -> Part | None:
 
 
 def ignored_sources(uv: Table, file: Path) -> frozenset[str]:
-    """Return the packages without sources by ``no-sources``; ``:all:`` is all.
+    """Return the packages in uv's ``no-sources``; ``:all:`` means all.
 
     Args:
         uv: uv's table of the file.
@@ -358,8 +359,8 @@ def workspace_members(workspace: Table, root: Path) -> list[str]:
     """Return the paths of the members of a workspace from its root.
 
     Args:
-        workspace: uv's table of it.
-        root: The folder that has the table.
+        workspace: uv's workspace table.
+        root: The folder of the file with the table.
     """
 
     def matching(key: str) -> set[str]:
@@ -371,9 +372,9 @@ def workspace_members(workspace: Table, root: Path) -> list[str]:
 
 
 def _expand(pattern: str, root: Path) -> Iterable[str]:
-    """Return the paths below a root that match a pattern, each folder once.
+    """Return the distinct paths below a root that match a pattern.
 
-    Links may form loops, in which a plain glob takes exponential time.
+    Symbolic links may form loops, in which a plain glob takes exponential time.
     """
     folders = {real_path(root): ""}
     for part in pattern.strip("/").split("/"):
@@ -393,7 +394,7 @@ def _expand(pattern: str, root: Path) -> Iterable[str]:
 def index_settings(
     document: Table, keys: Iterable[str], file: Path
 ) -> Iterator[SourceSetting]:
-    """Yield the addresses of other tools' indexes, to compare them with uv's.
+    """Yield the URLs of other tools' indexes for a comparison with uv's.
 
     Args:
         document: The document.
@@ -409,7 +410,7 @@ def index_settings(
 
 
 def _addresses(value: object) -> Iterator[str]:
-    """Yield the addresses in tables and lists."""
+    """Yield the URLs in tables and lists."""
     match value:
         case dict():
             yield from chain.from_iterable(map(_addresses, value.values()))
@@ -425,7 +426,7 @@ def _hatch_addresses(environments: object) -> Iterator[str]:
         case {"env-vars": dict() as variables}:
             for name, value in variables.items():
                 if re.fullmatch(_INDEX_VARIABLE, name):
-                    # uv accepts NAME=ADDRESS.
+                    # uv accepts NAME=URL.
                     words = (
                         re.sub(r"^[\w.-]+=", "", one) for one in str(value).split()
                     )
@@ -448,7 +449,7 @@ def poetry_configuration(document: Table, file: Path) -> Iterator[SourceSetting]
 
 
 def _packages_in(value: object) -> str:
-    """Return a value of Poetry's filters of packages as words."""
+    """Return the value of a Poetry package filter as words."""
     match value:
         case True:
             return ":all:"
@@ -462,7 +463,7 @@ def _packages_in(value: object) -> str:
 def poetry_entries(
     poetry: Table, *, with_optional: bool = False
 ) -> Iterator[tuple[str, Table]]:
-    """Yield each row of the dependencies of Poetry's default groups.
+    """Yield each dependency of Poetry's default groups.
 
     Args:
         poetry: Poetry's table.
@@ -478,11 +479,11 @@ def poetry_entries(
 
 
 def poetry_groups(groups: Table, names: Iterable[str]) -> Iterator[tuple[str, Table]]:
-    """Yield each row of groups and of the groups that they include.
+    """Yield each dependency of groups and of their included groups.
 
     Args:
-        groups: The groups of Poetry's table.
-        names: The names of the groups to read, each of which counts once.
+        groups: The groups in Poetry's table.
+        names: The names of the groups to read, each once.
 
     Raises:
         ValueError: An included group does not exist.
@@ -501,7 +502,7 @@ def poetry_groups(groups: Table, names: Iterable[str]) -> Iterator[tuple[str, Ta
 
 
 def poetry_rows(table: Table) -> Iterator[tuple[str, Table]]:
-    """Yield the dependencies of a table of Poetry, each row separately."""
+    """Yield the dependencies in a Poetry table, each row separately."""
     for name, written in table.items():
         for row in written if isinstance(written, list) else [written]:
             entry = row if isinstance(row, dict) else {"version": row}
@@ -519,29 +520,29 @@ def read_team_lock(
     markers: Mapping[str, str],
     parts: Collection[Part] = (),
 ) -> tuple[Constraint, ...]:
-    """Return the versions of a team's lock for a machine and a Python.
+    """Return the versions in a team's lock for a machine and a Python.
 
-    Torch-family packages have no label. The libraries of torch's build are omitted.
+    Torch-family versions have no local label. Libraries of torch's build are omitted.
 
     Args:
         path: The ``uv.lock`` or ``poetry.lock``.
-        markers: The values of markers, which select among versions of a package.
-        parts: The selected extras and groups, which select among them, too.
+        markers: The marker values, which select from several versions of a package.
+        parts: The selected extras and groups, which also select versions.
 
     Raises:
-        UsageError: It is malformed.
+        UsageError: The lock is malformed.
     """
     from packaging.utils import canonicalize_name
     from packaging.version import Version
 
     catalog = load_catalog()
     versions = {}
-    # The last version whose marker holds counts: uv's forks exclude each other.
+    # Use the last version whose marker is true, because uv's forks are disjoint.
     with _packages(path) as rows:
         for row in rows:
-            # Validated, because it becomes a line of a file for uv.
+            # Validate the name, because it becomes a line of a file for uv.
             name = canonicalize_name(row["name"], validate=True)
-            # A folder has no version.
+            # A package from a folder has no version.
             if not (row.get("version") and _is_for(row, markers, parts)):
                 continue
             version = Version(row["version"])
@@ -561,7 +562,7 @@ def _is_for(
     markers: Mapping[str, str],
     parts: Collection[Part],
 ) -> bool:
-    """Return whether one of the markers of a locked package holds."""
+    """Return whether any marker of a locked package is true."""
     written = row.get("resolution-markers") or row.get("markers")
     if not written:
         return True
@@ -574,7 +575,7 @@ def _is_for(
 
 
 def _with_parts(marker: str, parts: Collection[Part]) -> str:
-    """Evaluate uv's conditions of extras and groups in a marker.
+    """Evaluate uv's conditions for extras and groups in a marker.
 
     ``extra == 'extra-5-paper-gpu'`` is the extra gpu of the project paper.
 
@@ -600,11 +601,11 @@ def read_team_settings(
 
     Args:
         path: The ``uv.lock`` or ``poetry.lock``.
-        parts: The requested extras and groups. Packages that only other optional
-            groups of Poetry require do not count.
+        parts: The requested extras and groups. Packages that only Poetry's other
+            optional groups require are omitted.
 
     Raises:
-        UsageError: It is malformed.
+        UsageError: The lock is malformed.
     """
     omitted = _optional_groups(path.parent / PROJECT) - {one.name for one in parts}
     settings: list[SourceSetting] = []
@@ -637,7 +638,7 @@ def _packages(path: Path) -> Iterator[list[Table]]:
 def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     from packaging.version import Version
 
-    # It takes long to load.
+    # Slow to import.
     from gpuinstall.catalog.extensions import load_extensions
 
     name = normalized(row["name"])

@@ -24,10 +24,10 @@ pytest_plugins = [
 
 settings.register_profile(
     "gpuinstall",
-    deadline=None,  # a busy machine is no failure
+    deadline=None,  # A busy machine must not fail a test.
     suppress_health_check=[HealthCheck.too_slow],
-    derandomize=True,  # every clone tries the same examples
-    max_examples=25,  # make torture gives the readers of documents minutes
+    derandomize=True,  # All clones try the same examples.
+    max_examples=25,  # ``make torture`` gives each document reader minutes.
 )
 settings.load_profile("gpuinstall")
 disk.play()
@@ -44,34 +44,34 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Leave the user's home; its workers are started in the one that the session makes. A blank in it is no fault."""
+    """Replace the user's home; workers inherit the session's home."""
     if hasattr(config, "workerinput"):
         return
     if "not heavy" in config.getoption("-m"):
         config.add_cleanup(memory.move_in())
-    # The processes that run kernels write no bytecode, so each would compile these modules.
+    # Kernel processes write no bytecode, so each would compile these modules.
     compileall.compile_dir(ROOT / "src", quiet=1)
     home = Path(tempfile.mkdtemp(prefix="a home "))
     own_home.move_in(home)
     compiler.provide(home / "compiler")
-    # Without a blank: LD_PRELOAD is a list.
+    # LD_PRELOAD is a list, so the path must contain no space.
     hidden = Path(tempfile.mkdtemp(prefix="gpuinstall-"))
     if config.getoption("-m") != "gpu":
         own_gpus.hide(hidden)
-        # Programs that start after the folder has gone would warn.
+        # Programs that start after the folder's removal would warn.
         config.add_cleanup(partial(os.environ.pop, "LD_PRELOAD", None))
     for folder in (home, hidden):
         config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 def pytest_collection_finish():
-    """Leave thousands of tests out of what the collector walks while they run: a tenth of their time."""
+    """Exclude collected tests from garbage collection (10% faster)."""
     gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """One more than there are processors: a test of processes waits for a fifth of its time."""
+    """Use one more worker than processors, because many tests wait."""
     return (os.cpu_count() or 1) + 1
 
 
@@ -80,4 +80,4 @@ for _name in ("SIGINT", "SIGHUP"):
     if _number and signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(
             _number, signal.SIG_DFL
-        )  # a job in the background hands down that it ignores them
+        )  # A background job's children inherit ignored signals.

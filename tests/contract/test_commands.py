@@ -16,7 +16,7 @@ RUNNABLE = {
     for words, command in commands()
     if not isinstance(command, click.Group) or command.invoke_without_command
 }
-"""The parameters of every command that can be run, by its words."""
+"""The parameters of every command, by its words."""
 ENVELOPE = {"gpuinstall", "command", "status", "exit_code", "data", "errors"}
 
 
@@ -37,7 +37,7 @@ def document(*arguments, cwd=None):
 
 def test_resolving_commands_share_source_options():
     names = ("install", "remove", "run", "sync", "plan", "lock")
-    # A folder of one machine, and settings.
+    # Folders for one machine, and settings.
     others = {"wheels", "extension_sources", "only_binary"}
     sourcing = set(Sourcing.__struct_fields__) - others
     takers = [*((name,) for name in names), ("lock", "check")]

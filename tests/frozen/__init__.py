@@ -1,7 +1,8 @@
-"""A catalogue that stands still: what tests that name versions choose from, read by the loader that reads the real one.
+"""A frozen catalog for tests that name versions, read by the real loader.
 
-``builds.toml`` and ``drivers.toml`` are a cut of the shipped files; ``facts.json`` has the same rows in another format,
-a second opinion. ``python tests/frozen …`` is gpuinstall with this catalogue in place of the shipped one.
+``builds.toml`` and ``drivers.toml`` are excerpts of the shipped files. ``facts.json``
+has the same rows in another format for comparison. ``python tests/frozen …`` runs
+gpuinstall with this catalog.
 """
 
 import json
@@ -18,19 +19,19 @@ from gpuinstall.catalog.loader import parse_catalog
 
 FOLDER = Path(__file__).resolve().parent
 GPUINSTALL = (sys.executable, str(FOLDER))
-"""The command line of gpuinstall on this catalogue, in a process of its own."""
+"""The gpuinstall command line with this catalog, in a separate process."""
 shipped = authored.read_data
 
 
 def read_frozen(name: str) -> dict[str, Any]:
-    """Read one authored file: the frozen one where there is one."""
+    """Read an authored file, or its frozen version if one exists."""
     file = FOLDER / name
     return tomli.loads(file.read_text("utf-8")) if file.exists() else shipped(name)
 
 
 @cache
 def frozen_catalog() -> Catalog:
-    """Load the catalogue that stands still."""
+    """Load the frozen catalog."""
     return parse_catalog(
         read_frozen("builds.toml"), parse_drivers(read_frozen("drivers.toml"))
     )
@@ -38,11 +39,11 @@ def frozen_catalog() -> Catalog:
 
 @cache
 def facts() -> dict[str, Any]:
-    """Load the second opinion on the same rows."""
+    """Load the same rows from the second format."""
     told: dict[str, Any] = json.loads((FOLDER / "facts.json").read_text("utf-8"))
     return told
 
 
 def freeze() -> None:
-    """Have ``load_catalog`` of this process give the catalogue that stands still."""
+    """Make ``load_catalog`` return the frozen catalog in this process."""
     authored.read_data = read_frozen

@@ -1,4 +1,4 @@
-"""``python tests/frozen …``: gpuinstall as a process of its own, on the catalogue that stands still."""
+"""Run gpuinstall with the frozen catalog: ``python tests/frozen …``."""
 
 import sys
 from pathlib import Path

@@ -140,7 +140,7 @@ STARTS = {
 
 
 @pytest.mark.parametrize("name", mostly_heavy(STARTS, {"deep"}))
-def test_answers_of_foreign_environments_are_checked(name, tmp_path, play):
+def test_output_of_foreign_environments_is_checked(name, tmp_path, play):
     play(NO_GPU)
     variables = Workshop(tmp_path, tmp_path / "caches", {"UV_OFFLINE": "1"}).environment
     process.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "app"])

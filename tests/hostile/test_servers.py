@@ -201,7 +201,7 @@ def test_slow_page_is_aborted(here, stand_in):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("manner", ODD)
-def test_odd_answer_leaves_no_partial_installation(
+def test_malformed_response_leaves_no_partial_installation(
     stand_in_folder, tmp_path, play, manner
 ):
     play(NO_GPU)

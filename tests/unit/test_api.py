@@ -1,4 +1,4 @@
-"""Arguments of the API are parsed, or refused in a sentence."""
+"""Arguments of the API are parsed or rejected with a message."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from gpuinstall.api import (
 from gpuinstall.base.errors import UsageError
 
 
-def test_one_text_is_one_requirement():
+def test_string_is_one_requirement():
     assert Request("torch") == Request(["torch"]) == Request()
     assert Request("numpy<2", constraints="six").constraints[0].line == "-c six"
 
@@ -32,18 +32,18 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_other_types_are_refused_in_a_sentence(message):
+def test_other_types_are_rejected_with_a_message(message):
     with pytest.raises(TypeError, match=f"^{message}$"):
         Request(**WRONG[message])
 
 
 @pytest.mark.parametrize("call", [lock, install])
-def test_a_python_by_path_must_exist(call, tmp_path):
+def test_python_path_must_exist(call, tmp_path):
     with pytest.raises(UsageError, match=r"^no such interpreter: \./none/python$"):
         call(tmp_path, Request(python="./none/python"))
 
 
-def test_an_extra_limits_the_choice(tmp_path, monkeypatch):
+def test_extra_limits_the_selection(tmp_path, monkeypatch):
     text = '[project.optional-dependencies]\nold = ["torch==2.7.1"]\n'
     (tmp_path / "pyproject.toml").write_text(text, "utf-8")
     monkeypatch.chdir(tmp_path)
@@ -55,7 +55,7 @@ def test_an_extra_limits_the_choice(tmp_path, monkeypatch):
     assert str(plan.choice.build.torch) == "2.7.1"
 
 
-def test_an_unknown_extra_for_an_environment_is_refused(tmp_path):
+def test_unknown_extra_for_an_environment_is_rejected(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "app"\n', "utf-8")
     python = tmp_path / "env" / "bin" / "python"
 

@@ -345,7 +345,7 @@ PROGRAM = "data/gpuinstall/1-abc/bin/python"
 
 @pytest.mark.parametrize("name", WAY)
 @pytest.mark.parametrize("is_careful", [False, True])
-def test_open_folders_warn_or_are_rejected(
+def test_world_writable_folders_warn_or_are_rejected(
     tmp_path, monkeypatch, capsys, name, *, is_careful
 ):
     monkeypatch.setattr(bootstrap, "is_careful", lambda: is_careful)
@@ -375,7 +375,7 @@ def refused(folder):
     return f"another user can change {folder} and the programs in it"
 
 
-def test_tool_in_an_open_folder_is_not_started(tmp_path, monkeypatch):
+def test_tool_in_a_world_writable_folder_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(bootstrap, "is_careful", lambda: True)
     sources = bootstrap.read_sources()
     python = program_below(tmp_path, monkeypatch, bootstrap.tool_name(sources))
@@ -429,7 +429,7 @@ def test_links_to_the_tool_are_checked(tmp_path, monkeypatch):
     assert refusal(python) == refused(open_folder)
 
 
-def test_open_umask_creates_private_folders(tmp_path, monkeypatch):
+def test_permissive_umask_creates_private_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     modes: list[int] = []
 
@@ -479,14 +479,14 @@ class Gone(io.StringIO):
 
 
 @pytest.mark.parametrize("stream", [None, Gone()])
-def test_missing_reader_does_not_end_the_work(monkeypatch, stream):
+def test_closed_output_does_not_end_the_run(monkeypatch, stream):
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", stream)
         bootstrap.step("tool", "made", 0)
 
 
 @pytest.mark.parametrize("from_stdin", [False, True])
-def test_neighboring_modules_are_not_imported(tmp_path, *, from_stdin):
+def test_modules_next_to_the_script_are_not_imported(tmp_path, *, from_stdin):
     file = tmp_path / "bootstrap.py"
     file.write_bytes(Path(bootstrap.__file__).read_bytes())
     for module in ("json", "subprocess", "html", "ssl", "urllib"):
@@ -562,7 +562,7 @@ def test_pinned_wheel_next_to_bootstrap_is_used(program, seen, tmp_path, monkeyp
     assert result.endswith(seen)
 
 
-def test_hints_without_pip_suit_the_machine(tmp_path, monkeypatch):
+def test_hints_without_pip_match_the_machine(tmp_path, monkeypatch):
     dnf = tmp_path / "dnf"
     dnf.write_text("#!/bin/sh\n")
     dnf.chmod(0o755)

@@ -23,7 +23,7 @@ from tests.lab.source import (
     room_graph,
 )
 
-# All imports between packages, also inside functions. A new one is a decision, and an unused one is removed.
+# All imports between packages, also inside functions. Remove unused entries.
 # # ``python -m tests.lab.source`` prints the current ones. The command line can import everything.
 ARROWS = """
 __main__ -> base cli
@@ -176,7 +176,7 @@ def test_inspection_number_matches_the_inspection_code():
             continue
         content = path.read_bytes()
         if path.suffix != ".bin":
-            # Comments and line ends do not count.
+            # Ignores comments and line endings.
             text = re.sub(r"(?m)^\s*(#.*)?\n", "", path.read_text("utf-8"))
             content = text.encode()
         digest.update(content)
@@ -215,7 +215,7 @@ def test_cycles_are_found_from_any_start():
 
 
 LAYERS = ("lock.file", "lock.request", "lock.uv", "lock.resolve", "lock")
-"""The layers of the lock package; each imports only those before it."""
+"""The layers of the lock package; each imports only earlier ones."""
 
 
 def layer_of(module):

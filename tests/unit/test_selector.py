@@ -1,4 +1,4 @@
-"""The selector page: its answers equal the results of ``choose``."""
+"""The selector page: its results equal the results of ``choose``."""
 
 import json
 import random
@@ -27,7 +27,7 @@ from gpuinstall.base.versions import DriverVersion
 from tests.frozen import frozen_catalog
 
 SMALL = (PLATFORMS[0], PLATFORMS[-1])
-"""Linux and macOS: what seconds are enough for, as of three releases."""
+"""Seconds that suffice on Linux and macOS for three releases."""
 
 
 @cache
@@ -48,10 +48,10 @@ class Visit(NamedTuple):
 
     platform: Platform
     kind: int
-    """The position of a kind of GPU."""
+    """The index of a kind of GPU."""
     driver: DriverVersion | None
     packages: int
-    """The position of a choice of packages."""
+    """The index of a package selection."""
 
     @property
     def machine(self):
@@ -97,7 +97,7 @@ def embedded(text):
 
 
 def shown(text, visit):
-    """Return the page's answer to a visit."""
+    """Return the page's result for a visit."""
     document = embedded(text)
     platform = next(
         row for row in document["platforms"] if row["key"] == visit.platform.key
@@ -122,7 +122,7 @@ def planned(visit):
     return json.loads(json.dumps(answer_of(plan, packages)))
 
 
-def test_page_answers_equal_plans(text):
+def test_page_results_equal_plans(text):
     chance = random.Random(15)
     visits = [any_visit(chance) for _ in range(300)]
 

@@ -58,7 +58,9 @@ def test_ls_hint_names_an_existing_parent(tmp_path):
 
 @pytest.mark.skipif(os.name != "posix", reason="modes as Unix has them")
 @pytest.mark.parametrize("is_careful", [False, True])
-def test_open_caches_warn_or_are_refused(tmp_path, monkeypatch, *, is_careful):
+def test_world_writable_caches_warn_or_are_refused(
+    tmp_path, monkeypatch, *, is_careful
+):
     monkeypatch.setattr(owners, "is_careful", lambda: is_careful)
     cache = tmp_path / "cache"
     cache.mkdir()
@@ -96,7 +98,7 @@ def test_owner_of_cache_or_parent_is_reported(tmp_path):
 
 
 @pytest.mark.root
-def test_users_keep_caches_below_open_folders():
+def test_users_keep_caches_below_world_writable_folders():
     with open_folder() as folder:
         folder.chmod(0o777)
         cache = folder / "cache"

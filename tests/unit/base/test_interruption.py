@@ -14,7 +14,7 @@ SLEEP = "[sys.executable, '-c', 'import time; time.sleep(60)']"
 PREFACE = (
     "import os, signal, sys, threading, time\n"
     "from gpuinstall.base import interruption, process\ninterruption.install_handlers()\n"
-    # A signal just before a long sleep would be seen after it.
+    # A signal just before a long sleep would be noticed only after it.
     "def wait():\n for _ in range(6000): time.sleep(0.01)\n"
 )
 pytestmark = pytest.mark.skipif(
@@ -50,7 +50,7 @@ LATER = {
     "click": "",
     "gpuinstall.cli.probe": "\nerror: interrupted\n",
 }
-"""What is loaded once there are handlers, and what is said of an interrupt."""
+"""The module loaded after the handlers, and the message of an interrupt."""
 LOADING = """
 import os, signal, sys
 class Finder:

@@ -105,7 +105,7 @@ def test_concurrent_writers_lose_no_record(tmp_path):
     assert len(list(tmp_path.iterdir())) == len(expected)
 
 
-def test_password_in_an_address_is_not_recorded(tmp_path):
+def test_password_in_a_url_is_not_recorded(tmp_path):
     document = {
         "exit_code": 4,
         "errors": [{"message": "https://me:secret@index.example/simple"}],

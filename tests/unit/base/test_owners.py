@@ -40,7 +40,7 @@ def test_bootstrap_contains_the_current_copy():
         (0o1777, False, False),
     ],
 )
-def test_open_folders_are_rejected_only_for_careful_root(
+def test_world_writable_folders_are_rejected_only_for_root(
     tmp_path, is_container, mode, *, is_end, is_exposed
 ):
     folder = tmp_path / "open"
@@ -65,7 +65,9 @@ def test_links_in_a_path_are_followed(tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777, 0o1777])
-def test_programs_in_open_folders_need_a_trusted_owner(tmp_path, is_container, mode):
+def test_programs_in_world_writable_folders_need_trusted_owners(
+    tmp_path, is_container, mode
+):
     program = tmp_path / "bin" / "nvcc"
     program.parent.mkdir()
     program.touch(0o755)

@@ -92,7 +92,7 @@ def test_silence_variable_must_be_positive(said):
         read_patience({"GPUINSTALL_SILENCE": said})
 
 
-def test_uv_timeouts_follow_silence_and_variables():
+def test_uv_timeouts_depend_on_variables():
     usual = read_patience({}).variables({})
     assert (usual["UV_HTTP_TIMEOUT"], usual["UV_HTTP_RETRIES"]) == ("30", "3")
     chosen = Patience(silence=7).variables({"UV_HTTP_RETRIES": "9"})

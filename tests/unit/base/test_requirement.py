@@ -1,4 +1,4 @@
-"""Requirements, addresses, and folders."""
+"""Requirements, URLs, and folders."""
 
 import gc
 import sys
@@ -51,7 +51,7 @@ ADDRESSES = {
 }
 
 
-def test_address_implies_a_name():
+def test_url_implies_a_name():
     requirements = {text: parse_requirement(text) for text in ADDRESSES}
     found = {text: (one.name, one.url) for text, one in requirements.items()}
     assert found == ADDRESSES
@@ -63,11 +63,11 @@ def test_address_implies_a_name():
 @pytest.mark.parametrize(
     "text", ["torch", "torch>=2", "torch[opt]==2.*; python_version < '3.13'", "a.b"]
 )
-def test_plain_requirements_have_no_address(text):
+def test_plain_requirements_have_no_url(text):
     assert parse_requirement(text).url is None
 
 
-def test_extras_and_markers_of_addresses_are_kept():
+def test_extras_and_markers_of_urls_are_kept():
     asked = parse_requirement("./lib[a,b] ; sys_platform == 'linux'")
     assert asked.extras == ("a", "b")
     assert str(asked.marker) == 'sys_platform == "linux"'
@@ -118,7 +118,7 @@ def test_malformed_requirements_are_rejected(why):
         ("lib @ file:///srv/lib", None),
     ],
 )
-def test_paths_can_be_file_addresses(text, path):
+def test_paths_can_be_file_urls(text, path):
     assert parse_requirement(text).path == path
 
 

@@ -32,7 +32,7 @@ ADDRESSES = {
 }
 
 
-def test_logins_in_addresses_are_hidden():
+def test_logins_in_urls_are_hidden():
     assert {text: redacted(text) for text in ADDRESSES} == ADDRESSES
     for text, expected in ADDRESSES.items():
         assert visible(f"see {text}!") == f"see {expected}!"

@@ -5,7 +5,7 @@ import pytest
 from gpuinstall.base.threads import side_by_side
 
 
-def test_side_by_side_calls_return_in_order():
+def test_parallel_calls_return_in_order():
     all_there = Barrier(3, timeout=10)
 
     def call(item):

@@ -76,7 +76,7 @@ def test_product_keeps_more_specific_words():
 
 
 SHARED = {"m4", "840m"}
-"""Listed names of NVIDIA's that are written as another maker's."""
+"""Names of NVIDIA products that could belong to another vendor."""
 
 
 def bare(name):
@@ -121,7 +121,7 @@ def test_listed_name_is_found_in_any_spelling(step):
 
 
 SHARED_NUMBERS = {"840m", "860m", "880m", "760m", "780m", "m4"}
-"""What NVIDIA sold too."""
+"""Vendor names on NVIDIA products."""
 
 
 def other_spellings(chip, name):

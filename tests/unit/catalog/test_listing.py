@@ -164,7 +164,7 @@ def test_unsafe_file_name_stops_the_listing(client, tmp_path):
 INDEX = "https://index.example/whl"
 ASKED = frozenset({"cpu", "cu126", "cu130"})
 BOTH, NEW = ("3.11", "3.12"), ("3.12",)
-"""The Pythons that the catalogue has for a build, and that of the wheels below."""
+"""The Pythons of a build in the catalog, and of the wheels below."""
 
 
 def _build(torch, backend, os="linux", **facts):
@@ -329,7 +329,7 @@ def test_companions_are_listed_by_backend_and_platform():
             "3.12",
             "2.5",
         ),
-        # A wheel for several Pythons has none, and some platforms are unsupported.
+        # A wheel for several Pythons lists none. Some platforms are unsupported.
         ("cp38-abi3-manylinux_2_28_x86_64", "linux_x86_64", None, "2.28"),
         ("cp311.cp312-none-win_amd64", "windows_x86_64", None, None),
         ("py3-none-any", None, None, None),

@@ -16,7 +16,9 @@ def test_events_of_threads_are_separate_lines(
     with TextIOWrapper(
         FileIO(tmp_path / "events", "w"), "utf-8", write_through=True
     ) as out:
-        terminal = Terminal(out=out, as_events=True)  # the stream of PYTHONUNBUFFERED
+        terminal = Terminal(
+            out=out, as_events=True
+        )  # The stream that PYTHONUNBUFFERED affects.
         side_by_side(commands, range(8))
 
     events = [

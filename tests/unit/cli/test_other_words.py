@@ -8,7 +8,7 @@ from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
 
 COMMANDS = (ROOT / "tests/data/other_words.txt").read_text("utf-8").rstrip()
-"""Command lines, and the advice below each."""
+"""Command lines, each with its expected hint."""
 
 
 @pytest.mark.parametrize(("line", "advice"), list(steps_of(COMMANDS)))
@@ -49,5 +49,5 @@ VERSIONS = {
 }
 
 
-def test_python_versions_of_uv_are_read():
+def test_uv_python_versions_are_parsed():
     assert {text: python_version(text) for text in VERSIONS} == VERSIONS

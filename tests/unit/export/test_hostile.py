@@ -57,11 +57,11 @@ REFUSED = {
     "dockerfile": "file name",
     "image": "file name",
 }
-"""The place whose hostile text a format cannot hold."""
+"""The lock field whose hostile text a format cannot express."""
 
 
 def hostile(place, text):
-    """Return the sound lock with a text in one place."""
+    """Return the valid lock with a text in one field."""
     document = tomli.loads(SOUND.text)
     packages = {package["name"]: package for package in document["packages"]}
     extra, file = packages["extra"], packages["torch"]["wheels"][0]

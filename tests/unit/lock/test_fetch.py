@@ -68,7 +68,7 @@ def test_wheel_without_hash_is_downloaded_once(shop):
     assert sorted(sent) == [TORCH, TRITON]
     kept = shop.cache.folder.rglob("*.json")
     assert max(path.stat().st_size for path in kept) < 200
-    # The cache also serves if its host does not answer.
+    # The cache also works if its host is unreachable.
     assert shop.hashed(shop.files(), offline=True) == hashes
 
 
@@ -136,7 +136,7 @@ def copied(text, folder, wheels=None, torch=None, default=None):
     return tomli.loads(transfer.private(elsewhere, default))["packages"][0]
 
 
-def test_private_lock_keeps_hash_with_new_address(tmp_path):
+def test_private_lock_keeps_hash_with_new_url(tmp_path):
     assert copied(TEXT, tmp_path)["wheels"] == [
         {"url": f"http://127.0.0.1:9/{'1' * 64}/{WHEEL}", "hashes": HASHES}
     ]

@@ -53,7 +53,7 @@ def test_each_machine_selects_its_compatible_lock():
 def test_lock_fits_or_the_reason_is_returned():
     old = replace(A100, glibc="2.17")
     on_windows = Request(("Torch>=2.14", 'winonly; sys_platform == "win32"'))
-    # A tool's table decides nothing.
+    # The lock file's tool table has no effect.
     claiming = parse(CU126.name, f'{CU130.text}backend = "cu126"\n')
     rows = (
         (CU126, A100, Request(python="3.12.1"), "cu126"),

@@ -25,7 +25,7 @@ def nothing():
     raise AssertionError("nothing was to be waited for")
 
 
-def test_children_run_in_parallel_and_answer_in_order():
+def test_children_run_in_parallel_and_return_in_order():
     commands = [
         python(f"import time; time.sleep(0.5); print({number})") for number in range(4)
     ]
@@ -64,7 +64,7 @@ def test_unkillable_child_is_abandoned(monkeypatch):
     assert seconds < 5
 
 
-def test_program_that_cannot_start_is_an_answer(tmp_path):
+def test_program_that_cannot_start_has_a_result(tmp_path):
     program = tmp_path / "nvidia-smi"
     program.write_bytes(b"\x00not a program")
     program.chmod(0o755)
@@ -79,7 +79,7 @@ BY_SYSTEM = "the system does that when memory runs out, also at a job's limit"
     ("status", "err", "fault", "is_late", "message"),
     [
         (None, "", "timeout", True, "not finished after 180 s"),
-        # By its own faulthandler, whose words other programs can print.
+        # From Python's faulthandler, whose text other programs can print.
         (
             1,
             "Timeout (0:03:00)!\nThread\n",
@@ -105,7 +105,7 @@ BY_SYSTEM = "the system does that when memory runs out, also at a job's limit"
             "killed by SIGILL: this processor lacks an instruction that the build uses",
         ),
         (0xC0000005, "", "unasked", False, "ended by Windows exception 0xC0000005"),
-        # By the system without memory, a job's limit, or a person.
+        # Killed for lack of memory, by a job's limit, or by a person.
         (-9, "", "unasked", False, f"killed by SIGKILL: {BY_SYSTEM}"),
         (-15, "", "unasked", False, "killed by SIGTERM"),
         (-64, "", "unasked", False, "killed by SIGRTMAX"),

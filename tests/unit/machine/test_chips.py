@@ -17,7 +17,7 @@ CODES = {
     "client": "12.55 12.56 12.57 20.1 20.2 20.4",
     "clients": "client 12.71 12.74",
 }
-"""The chips that several builds have code for, by the name of such a list in others."""
+"""Chips with code in several builds, keyed by a list name for other tables."""
 
 # torch minor versions, tags of builds, system, and architectures.
 # # For AMD, the code of builds on the index; for Intel, the documentation.

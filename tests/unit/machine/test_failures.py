@@ -1,6 +1,6 @@
-"""States of simulated machines: one test for each that blocks an installation.
+"""States of simulated machines, one test for each blocking state.
 
-Each differs as little as possible from a healthy machine.
+Each machine differs as little as possible from a healthy one.
 """
 
 from collections import Counter

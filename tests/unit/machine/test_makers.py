@@ -289,7 +289,7 @@ def test_windows_identifies_gpus_by_number_or_name(
     assert ("rocm.docs.amd.com" in (plan.fix or "")) is is_refused
 
 
-def test_integrated_graphics_are_skipped_beside_a_gpu(tmp_path):
+def test_integrated_graphics_are_skipped_next_to_gpu(tmp_path):
     plan = planned(read(tmp_path, topology(RAPHAEL, RX_7900_XTX)))
 
     assert plan.status == "partial"

@@ -34,7 +34,7 @@ def names_of(row):
     yield from re.findall(r"{([\w-]+)}", row.get("message", "") + row.get("why", ""))
 
 
-def test_circumstances_of_rows_are_computed_by_code():
+def test_row_circumstances_are_computed_by_code():
     known = computed_names()
 
     assert [

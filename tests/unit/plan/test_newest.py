@@ -16,7 +16,7 @@ from tests.unit.plan.machines import CARDS, machine
 
 BRANCHES = [str(branch) for branch, _ in frozen_catalog().drivers.branches]
 DECISIVE = ("470.256.02", "535.183.01", "580.95.05", "595.58.03", "615.71.09")
-"""The last drivers for Kepler, CUDA 12, Pascal, and CUDA 13."""
+"""The last drivers that support Kepler, CUDA 12, Pascal, and CUDA 13."""
 SYSTEMS = [("linux", "x86_64"), ("linux", "aarch64"), ("windows", "x86_64")]
 REQUESTS = [
     Request(),
@@ -73,7 +73,7 @@ def best_with_any_driver(asked, request):
     return max(torch(plan) for plan in plans if plan.status == "ok")
 
 
-def test_driver_reason_means_another_driver_helps():
+def test_driver_reason_implies_another_driver_works():
     named = saying("newest-for-driver")
     false = [
         plan.reasons[0].message
@@ -100,7 +100,7 @@ def test_driver_reason_names_its_newest_torch():
     assert false == []
 
 
-def test_chip_reason_means_no_driver_helps():
+def test_chip_reason_implies_no_driver_works():
     named = saying("newest-with-code")
     plain = [
         answer for answer in named if "requested" not in answer[2].reasons[0].message

@@ -30,7 +30,7 @@ GPUS = {
 
 Torch = tuple[int, ...]
 Minor = int
-"""Of a Python: 12 is 3.12."""
+"""Minor version of a Python: 12 is 3.12."""
 
 
 class RequestCase(NamedTuple):
@@ -40,7 +40,7 @@ class RequestCase(NamedTuple):
     companions: tuple[str, ...] = ()
     allows: Callable[[Torch, Minor, str], bool] = lambda _torch, _python, _os: True
     pythons: Collection[Minor] = range(7, 16)
-    """The Pythons that may be taken where none is asked for: those that its markers do not tell from the newest."""
+    """Default Pythons: those that its markers treat like the latest."""
 
 
 ASKED = (
@@ -242,7 +242,7 @@ class Best(NamedTuple):
     """The result of the rules."""
 
     gpus: tuple[int, ...]
-    """Those to serve, by place."""
+    """The GPUs to support, by index."""
     torch: Torch
     tag: str
 

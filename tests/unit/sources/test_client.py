@@ -24,7 +24,7 @@ FILE = b"wheel" * CHUNK
 
 @pytest.fixture
 def host():
-    """Serve a page, a file, and paths with bad answers."""
+    """Serve a page, a file, and paths with malformed responses."""
 
     def respond(path, headers):
         match path:

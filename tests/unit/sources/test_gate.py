@@ -30,7 +30,7 @@ CALLS = {
     "gpuinstall.lock.uv.project": {"compile_lock"},
     "gpuinstall.sources.requirements_file": {"RequirementsFile"},
 }
-"""What hands the texts of a request to uv, and what makes the value that readers return, by the modules that call it."""
+"""Functions that pass texts to uv or create parsed values, by caller."""
 
 
 def calls(tree: ast.Module) -> Iterator[str]:
@@ -57,7 +57,7 @@ def test_only_checked_requests_reach_uv():
 
 @pytest.mark.parametrize("text", [f"x @ {URL}", URL, GIT, "x @ ./x", "-e ./x"])
 @pytest.mark.parametrize("place", ["requirement", "constraint"])
-def test_uv_gets_no_unreported_address(tmp_path, text, place):
+def test_uv_receives_no_unreported_url(tmp_path, text, place):
     requirements = (text,) if place == "requirement" else ()
     constraints = constrained(text) if place == "constraint" else ()
     project = resolver_project(*requirements, constraints=constraints)
@@ -84,7 +84,7 @@ LOGINS = {
 
 
 @pytest.mark.parametrize("text", LOGINS)
-def test_login_is_removed_from_a_read_address(tmp_path, text):
+def test_login_is_removed_from_a_read_url(tmp_path, text):
     plain, login = LOGINS[text]
 
     listed = RequirementsFile.of((*required(text), *constrained(text)))
@@ -290,6 +290,6 @@ def test_repository_matches_in_uvs_spelling():
     assert not sources.has_address("https://h.example/x@main")
 
 
-def test_a_relative_configuration_folder_is_ignored(tmp_path):
+def test_relative_configuration_folder_is_ignored(tmp_path):
     environ = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": "conf"}
     assert user_folder(environ) == tmp_path / ".config"

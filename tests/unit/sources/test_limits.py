@@ -24,7 +24,7 @@ class ShortWindow(Patience):
 
 
 class ShortAnswer(Patience):
-    """Default limits with a short time until the answer."""
+    """Default limits with a short time until the response."""
 
     answer = 0.8
 

@@ -48,7 +48,7 @@ for line, below in steps_of(
     row, _, file = line.rpartition(": ")
     text = "\n".join(below).replace("<hash>", HASH).replace("<index>", INDEX)
     EXAMPLES[tuple(row.split(" · "))] = (file, text)
-"""How a file of each tool writes a setting."""
+"""The syntax of a setting in each tool's file."""
 
 ELSEWHERE = {
     ("pip", "cert"),
@@ -57,7 +57,7 @@ ELSEWHERE = {
     ("gpuinstall", "index of a package in a lock"),
     ("gpuinstall", "extension-sources"),
 }
-"""What is part of the requirements, or written in another row's words: the tests below."""
+"""Settings that other tests cover, such as parts of requirements."""
 
 
 def is_ignored(sources):

@@ -145,7 +145,7 @@ def test_partial_file_of_unknown_size_fails(
     assert way.hashes == {}
 
 
-def test_relay_serves_only_secret_addresses(
+def test_relay_serves_only_secret_urls(
     passed,
 ):
     way = passed(serving(SMALL))

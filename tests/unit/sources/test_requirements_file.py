@@ -92,7 +92,7 @@ ADVICE = {
     "variable.txt": "Variables are not expanded here: write the path",
     "included.txt": "curl -O https://index.example/in.txt   # then use in.txt",
 }
-"""What is no file of requirements, or has what is not read, with what to do."""
+"""Unsupported requirements files, each with its hint."""
 
 
 def test_unsupported_file_is_rejected_with_a_hint(tmp_path, monkeypatch):
@@ -144,7 +144,7 @@ def test_circular_includes_are_read_once(read, tmp_path):
     "line",
     ["torch{}x", "torch ;{}1", "-r{}x", "-e{}./x", "torch{}--hash", "-{}-x", "x {}#"],
 )
-def test_lines_of_blanks_are_parsed_quickly(tmp_path, line):
+def test_blank_lines_are_parsed_quickly(tmp_path, line):
     blanks = line.format(" " * 90_000)
     (tmp_path / "in.txt").write_text(blanks)
     (tmp_path / "in.yml").write_text(f"dependencies:\n  - pip:\n    - {blanks}\n")

@@ -39,7 +39,7 @@ def _write(path, text):
 
 
 CONFIGURATIONS = (ROOT / "tests/data/configuration.txt").read_text("utf-8").rstrip()
-"""Variables, files of uv and of pip, and what they say in the folder ``project/deep``."""
+"""Variables, uv and pip files, and their values in ``project/deep``."""
 
 
 def lines_of(sources):
@@ -229,7 +229,7 @@ CHOICES = {
     "find-links": ('find-links = ["{0}"]', "find-links = {0}"),
     "index": ('index-url = "{0}"', "index-url = {0}"),
 }
-"""A setting as uv's files and pip's write it."""
+"""A setting in the syntax of uv and pip."""
 
 TABLES = {
     "uv.toml": ("uv.toml", ""),
@@ -237,7 +237,7 @@ TABLES = {
     "pip table": ("pyproject.toml", "[tool.uv.pip]\n"),
     "pip.conf": (".venv/pip.conf", "[global]\n"),
 }
-"""Where they stand."""
+"""The configuration files."""
 
 
 def _strangers(folder, table, key, address):

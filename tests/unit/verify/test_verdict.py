@@ -25,7 +25,7 @@ def test_device_status_follows_its_checks(checks, unproven, status, outcome):
     assert (device.status, device.outcome) == (status, outcome)
 
 
-def test_failed_outranks_unproven_and_passed():
+def test_failed_precedes_unproven_and_passed():
     devices = (
         Device(0, "A", (PASSED,)),
         Device(1, "B", unproven="busy"),

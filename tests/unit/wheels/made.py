@@ -142,7 +142,7 @@ def server(respond):
 
 
 def serving(data, **headers):
-    """Answer every request with ``data``."""
+    """Respond to every request with ``data``."""
     return lambda _path, _asked: Answer(body=data, headers=headers)
 
 

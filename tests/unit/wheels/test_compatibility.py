@@ -333,7 +333,7 @@ OF_PROCESS = [
         },
         12,
     ),
-    # A name, a label, a vendor's statement.
+    # A name, a label, and a vendor's statement.
     ({"package": "some-cu13"}, 13),
     ({"package": "cupy-cuda12x"}, 12),
     ({"file": "some-1.0+cu128torch2.9-cp312-cp312-linux_x86_64.whl"}, 12),

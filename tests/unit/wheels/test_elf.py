@@ -86,7 +86,7 @@ def test_beginning_that_ends_among_names_is_rejected(library):
     assert read_elf(data[:names], whole=False) is None
 
 
-def test_truncated_libraries_give_nothing_or_the_same(library):
+def test_truncated_libraries_return_nothing_or_the_same(library):
     data = library.read_bytes()
     right = {*UNDEFINED, "newest_of_libm"}
     answers = [

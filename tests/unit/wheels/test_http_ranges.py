@@ -197,7 +197,7 @@ _PIECE = b"P" * 0x8000
         ),
     ],
 )
-def test_endless_or_truncated_answer_fails_soon(reply, seconds, codes):
+def test_endless_or_truncated_response_fails_soon(reply, seconds, codes):
     started = time.monotonic()
     with _raw(reply) as url:
         assert _failure(url, seconds=seconds).code in codes.split()

@@ -36,7 +36,7 @@ STABLE = "aoti_torch_abi_version"
 STABLE_FROM_2_10, STABLE_FROM_2_13 = "torch_call_dispatcher", "torch_delete_generator"
 OF_TORCH = ("libtorch.so", "libc10.so", "libcudart.so.12")
 LATE = 400_000
-"""More than the beginning that is read first, in bytes that do not pack."""
+"""Incompressible bytes, longer than the first read of a beginning."""
 
 
 def needs(*files, more=None):
@@ -288,7 +288,7 @@ def test_endless_compressed_library_is_ignored():
     assert peak < 100 << 20
 
 
-def test_damaged_libraries_give_no_wrong_torch(tmp_path):
+def test_damaged_libraries_imply_no_wrong_torch(tmp_path):
     names = [UNTIL_2_11, FROM_2_10, *(f"other_{number}" for number in range(40))]
     library = native_library(
         tmp_path / "_C.so", undefined=names, needs=OF_TORCH

@@ -125,7 +125,7 @@ bitsandbytes
 bitsandbytes beside CUDA twelve
 - bitsandbytes/libbitsandbytes_cuda128.so 9 kB: sm_75
 """
-"""Packages with the libraries of their wheels. ``>`` answers for it, ``whole`` does if it is read to the end."""
+"""Packages and their libraries: ``>`` decides, ``whole`` after a full read."""
 
 
 def _pieces(data, size):

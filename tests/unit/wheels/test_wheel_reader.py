@@ -186,7 +186,7 @@ class _Short(Bytes):
 
 
 @pytest.mark.parametrize("kind", [_Endless, _Short])
-def test_answer_of_wrong_length_is_rejected(kind):
+def test_response_of_wrong_length_is_rejected(kind):
     assert _error(kind(TORCH_WHEEL)).code == "wrong-range"
 
 

@@ -31,7 +31,7 @@ def file_named(name, filename):
 
 
 def chosen(torch, files, row=None):
-    """Select a file on an RTX 4090; ``row`` is the content of each."""
+    """Select a file on an RTX 4090; ``row`` is the content of each wheel."""
     there = machine_from_options(("RTX 4090",), "580.88", os="windows", arch="x86_64")
     request = Request((f"torch=={torch}", "flash-attn"), python="3.12")
     wanted = LockRequest(there, request, load_catalog())

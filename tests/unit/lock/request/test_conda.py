@@ -13,7 +13,7 @@ from tests.lab.parsed import required
 
 
 class Read(NamedTuple):
-    """A request of conda packages."""
+    """A request for conda packages."""
 
     requirements: tuple[Requirement, ...] = ()
     python: str | None = None

@@ -54,7 +54,7 @@ def write(folder, **files):
 
 
 FOLDERS = (ROOT / "tests/data/folders.txt").read_text("utf-8").rstrip()
-"""Files of a folder, and what they ask for together."""
+"""Files of a folder, and the request that they declare."""
 
 
 def title(paragraph):

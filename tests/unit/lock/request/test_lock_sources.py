@@ -14,7 +14,7 @@ from tests.lab.host import NOT_FOUND, Answer, Host
 SDIST = "https://files.example/early-1.0.tar.gz"
 
 
-def test_host_of_a_listed_sdist_is_known(tmp_path):
+def test_host_of_a_listed_sdist_is_accepted(tmp_path):
     page = Answer(body=f'<a href="{SDIST}">x</a>'.encode(), content_type="text/html")
 
     def answer(path, _headers):

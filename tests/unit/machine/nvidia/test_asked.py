@@ -30,7 +30,7 @@ def test_libraries_are_not_loaded_without_a_driver(tmp_path):
         card(1, driver=None),
     ],
 )
-def test_signs_of_a_driver_load_its_libraries(sign, tmp_path):
+def test_traces_of_a_driver_load_its_libraries(sign, tmp_path):
     assert asked(tmp_path, CACHE, sign)
 
 

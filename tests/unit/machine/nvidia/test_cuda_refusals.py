@@ -115,7 +115,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_cause_and_fix_suit_the_machine(case):
+def test_cause_and_fix_match_the_machine(case):
     problem, entry, fix = CASES[case]
     assert problem.id == entry
     assert fix in (problem.fix or "")
@@ -125,5 +125,5 @@ def test_cause_and_fix_suit_the_machine(case):
     "library",
     [None, "libcuda.so.1", OF_WSL, OF_WINDOWS, "nvcuda.dll", "libcuda.so.x (deleted)"],
 )
-def test_library_without_version_differs_from_nothing(library):
+def test_library_without_version_differs_from_missing_library(library):
     assert "differ" not in refusal(803, library).message.replace("libraries differ", "")

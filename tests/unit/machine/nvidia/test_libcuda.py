@@ -70,7 +70,7 @@ def test_answer_is_parsed():
         (ended("half an ans", -11), "unasked", "killed by SIGSEGV"),
     ],
 )
-def test_failed_answer_has_a_cause(child, fault, error):
+def test_failed_query_has_a_cause(child, fault, error):
     assert parse_libcuda(child) == LibcudaFacts(fault=fault, error=error)
 
 

@@ -1,6 +1,6 @@
 """Selection of a build: pure rules over a Machine, a Request, and a Catalog.
 
-``choose`` returns a ``Plan`` or ``Rejected``, each with the reason against every other build.
+``choose`` returns a ``Plan`` or a ``Rejected``. Both list the reason against each rejected build.
 """
 
 from gpuinstall.plan.choice import choose

@@ -15,7 +15,7 @@ from gpuinstall.plan.refusal import limits_of, without_limits
 from gpuinstall.plan.values import Plan, Rejected
 
 _EXCLUDED_BACKEND = {"other-backend", "other-cuda", "not-allowed"}
-"""The codes of builds that the request excludes in every version."""
+"""The reason codes of builds that the request excludes in every version."""
 
 
 def newest_branch(machine: Machine, catalog: Catalog) -> int | None:
@@ -28,14 +28,14 @@ def newest_branch(machine: Machine, catalog: Catalog) -> int | None:
 
 
 def native_build(machine: Machine, catalog: Catalog) -> str | None:
-    """Return the build for a machine.
+    """Return the name of a build with native code for all GPUs of a machine.
 
     Args:
-        machine: The machine, with the driver in question.
+        machine: The machine, with the driver to evaluate.
         catalog: The builds and drivers.
 
     Returns:
-        None without a build, or if a GPU would run only PTX.
+        None if no build is compatible, or if a GPU would run only PTX.
     """
     plan = choose(machine, Request(), catalog)
     if isinstance(plan, Plan) and all(gpu.how == "sass" for gpu in plan.gpus):
@@ -48,7 +48,7 @@ def choose_as_locked(
     request: Request,
     catalog: Catalog,
 ) -> Plan | Rejected:
-    """Select a build of the torch in uv.lock or poetry.lock, or any other.
+    """Select a build of the torch in the project's lock, or any other build.
 
     Args:
         machine: The machine.
@@ -57,7 +57,7 @@ def choose_as_locked(
     """
     for preferred in request.preferred:
         if preferred.name == "torch" and preferred.pinned:
-            # Without the label: this machine may need another build of the same torch.
+            # Ignore the label, because this machine may need another build of the same torch.
             public = preferred.pinned.partition("+")[0]
             pin = Constraint.of("torch", f"=={public}")
             locked = replace(request, constraints=(*request.constraints, pin))
@@ -107,7 +107,7 @@ def newer_torch(
 
 
 def unselectable_backends(outcome: Plan | Rejected, rules: Rules) -> set[str]:
-    """Return the backends of a platform that no listing makes selectable.
+    """Return the backends that cannot be selected, whatever the sources list.
 
     Args:
         outcome: The outcome with the builds of the catalog.

@@ -16,21 +16,21 @@ from gpuinstall.plan.rules import RULES
 from gpuinstall.plan.values import RejectedBuild, SortKey
 
 GpuPositions = tuple[int, ...]
-"""A set of GPUs, as positions in the list of the context."""
+"""A set of GPUs, as positions in ``PlanContext.gpus``."""
 
 
 class EvaluatedBuild(Value):
-    """Build with the code that each GPU runs, or the reason against it."""
+    """A build with its code for each GPU, and the reason against it."""
 
     build: Build
     gpu_code: tuple[Code | Reason, ...] = ()
-    """For each GPU, the code that it runs, or the reason why there is none."""
+    """The code that each GPU runs, or the reason why the GPU has none."""
     reason: Reason | None = None
-    """The reason against it; None if a GPU runs it, or there is no GPU."""
+    """The reason against the build; None if a GPU runs it, or without GPUs."""
 
     @cached_property
     def served_gpus(self) -> GpuPositions:
-        """The GPUs that it has code for."""
+        """The GPUs that the build has code for."""
         return tuple(
             position
             for position, code in enumerate(self.gpu_code)
@@ -39,23 +39,23 @@ class EvaluatedBuild(Value):
 
     @property
     def lack(self) -> Reason | None:
-        """The reason of the first GPU without code."""
+        """The reason why the first GPU without code has none."""
         return next((code for code in self.gpu_code if isinstance(code, Reason)), None)
 
     @property
     def reason_code(self) -> str:
-        """The code of the reason against it; empty if there is none."""
+        """The code of the reason against the build, or an empty string."""
         return self.reason.code if self.reason else ""
 
     @property
     def named_reason(self) -> str:
-        """Its name with the reason against it."""
+        """The name of the build with the reason against it."""
         message = self.reason.message if self.reason else ""
         return f"{self.build.name}: {message}"
 
 
 class NoCandidate(Value):
-    """Request without a compatible build, before its cause is determined."""
+    """Outcome without a compatible build, before the cause is determined."""
 
     context: PlanContext
     rejected: Sequence[EvaluatedBuild] = ()
@@ -69,13 +69,13 @@ def rejections(evaluated: Iterable[EvaluatedBuild]) -> tuple[RejectedBuild, ...]
 
 
 def evaluate(build: Build, context: PlanContext) -> EvaluatedBuild:
-    """Apply the rules to a build. The first that fails is the reason.
+    """Apply the rules to a build. The first rule that fails gives the reason.
 
     Args:
         build: The build.
-        context: The request and its machine. Without GPUs, the rules about code and driver do not apply.
+        context: The request and its machine. Without GPUs, the rules for code and driver do not apply.
     """
-    # A rejected build needs them too: they show how close it came.
+    # Evaluate rejected builds, too: a refusal mentions the one that came closest.
     gpu_code = [_code(build, gpu, context.rules) for gpu in context.gpus]
     evaluated = EvaluatedBuild(build, tuple(gpu_code))
     for rule in RULES:
@@ -84,14 +84,14 @@ def evaluate(build: Build, context: PlanContext) -> EvaluatedBuild:
             return replace(evaluated, reason=reason)
     if not context.gpus:
         return evaluated
-    # The driver is last: another driver helps, but nothing helps a chip without code.
+    # Check the driver last, because it can be replaced. A chip without code cannot.
     if evaluated.served_gpus:
         return replace(evaluated, reason=context.rules.against_driver(build))
     return replace(evaluated, reason=evaluated.lack)
 
 
 def _code(build: Build, gpu: Gpu, rules: Rules) -> Code | Reason:
-    """Return the code that a GPU runs, or the reason with the GPU's name."""
+    """Return the code that a GPU runs, or the reason why it has none."""
     code = rules.code(build, gpu)
     if isinstance(code, Reason):
         return Reason(code.code, f"{code.message} ({gpu.label})")
@@ -99,7 +99,7 @@ def _code(build: Build, gpu: Gpu, rules: Rules) -> Code | Reason:
 
 
 def closest(rejected: Iterable[EvaluatedBuild], rules: Rules) -> EvaluatedBuild | None:
-    """Return the newest build among those that passed the most rules.
+    """Return the build that passed the most rules, the newest if several did.
 
     Args:
         rejected: Builds with a reason, newest first.
@@ -112,19 +112,19 @@ def closest(rejected: Iterable[EvaluatedBuild], rules: Rules) -> EvaluatedBuild 
 def best_first(
     candidates: Iterable[EvaluatedBuild], context: PlanContext
 ) -> list[EvaluatedBuild]:
-    """Sort builds by torch, the request's preference, and the vendor's."""
+    """Sort builds by torch, preferred backend, and the vendor's preference."""
 
     def merit_key(candidate: EvaluatedBuild) -> SortKey:
         is_other = candidate.build.backend != context.demand.preferred_backend
         return is_other, vendor_key(candidate, context)
 
-    # Two stable sorts, because only torch is in descending order.
+    # Sort twice (sorting is stable), because only torch is in descending order.
     by_merit = sorted(candidates, key=merit_key)
     return sorted(by_merit, key=lambda candidate: candidate.build.torch, reverse=True)
 
 
 def vendor_key(candidate: EvaluatedBuild, context: PlanContext) -> Preference:
-    """Return the vendor's sort key among the builds of one torch."""
+    """Return the vendor's sort key for builds of the same torch."""
     return context.rules.preference(
         candidate.build.toolkit, candidate.gpu_code, context.gpus
     )
@@ -144,10 +144,10 @@ def first_for_programs(
 def gpus_to_serve(
     choices: Iterable[GpuPositions], context: PlanContext
 ) -> GpuPositions:
-    """Return the best of some sets of GPUs.
+    """Return the set of GPUs for which to select a build.
 
-    It has the most capable GPU, then the most memory (unknown is 0), then the most GPUs, then the lowest indices. A set
-    of all GPUs is always the best.
+    The sets are compared by their most capable GPU, total memory (0 if unknown), number of GPUs, and lowest indices. A
+    set of all GPUs is always the best.
     """
 
     def key(positions: GpuPositions) -> SortKey:

@@ -1,4 +1,4 @@
-"""Select the best build that runs, with a reason for each other build."""
+"""Select the best compatible build, with a reason against each other build."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def choose(
     catalog: Catalog,
     program_constraints: ProgramConstraints | None = None,
 ) -> Plan | Rejected:
-    """Return the build for a machine, with reasons, or why there is none.
+    """Select the build for a machine, or explain why none is compatible.
 
     Args:
-        machine: The machine to choose for.
+        machine: The machine.
         request: The request.
-        catalog: The builds to choose from.
-        program_constraints: The result of resolving the programs; None allows the newest torch.
+        catalog: The available builds.
+        program_constraints: The result of resolving the programs, or None before it is known.
 
     Raises:
         UsageError: The request is malformed.
@@ -76,7 +76,7 @@ def choose(
     outcome = attempt(request)
     if isinstance(outcome, Plan):
         return outcome
-    # Most plans refuse nothing.
+    # Imported here because most requests are not refused.
     from gpuinstall.plan.refusal import refuse, with_cpu_build
 
     if isinstance(outcome, NoCandidate):
@@ -91,7 +91,7 @@ def _attempt(
     catalog: Catalog,
     program_constraints: ProgramConstraints | None,
 ) -> Plan | Rejected | NoCandidate:
-    """Plan a request without explaining a refusal."""
+    """Plan a request. A failure is returned without its cause."""
     demand = parse_request(request, catalog.family, machine)
     rules = rules_for(machine, catalog, {backend.kind for backend in demand.backends})
     context = PlanContext(
@@ -104,10 +104,10 @@ def _attempt(
     fault = machine_fault(context)
     if fault:
         return fault
-    # A faulty GPU does not prevent the CPU build.
+    # Select a requested CPU build even if a GPU is faulty.
     if demand.backends == {CPU}:
         return _choose_cpu(context, Reason("cpu-asked", "the CPU build was requested"))
-    # macOS has builds only for Apple's GPUs. With any other GPU, or none, the CPU build is selected.
+    # macOS has builds only for Apple's GPUs. For any other machine with macOS, select the CPU build.
     if machine.os == "macos" and rules.kind not in {
         each.backend.kind for each in context.builds
     }:
@@ -160,13 +160,13 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
 
 
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
-    """Select the newest CPU build, else the default index's GPU build."""
+    """Select the newest CPU build, or a GPU build if no source has one."""
     without_gpus = context.with_gpus_at(())
     evaluated = [evaluate(build, without_gpus) for build in context.builds]
     for_cpu = [each for each in evaluated if each.build.backend == CPU]
     candidates = [each for each in for_cpu if each.reason is None]
     codes = {each.reason_code for each in for_cpu}
-    # A requested CPU build is not replaced.
+    # If the user requested the CPU build, do not replace it with a GPU build.
     if not (candidates or context.demand.backends) and codes <= _INDEPENDENT_OF_MACHINE:
         candidates = [
             each

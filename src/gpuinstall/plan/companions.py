@@ -1,4 +1,4 @@
-"""Packages of the torch family: compatible versions and their pins."""
+"""Compatible versions and pins of packages in the torch family."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Companions(Value):
         build: Build,
         requirement: Requirement,
     ) -> Sequence[str] | None:
-        """Return a companion's requested versions that a build supports.
+        """Return the requested versions of a companion that a build supports.
 
         None if the catalog does not list the companion's versions for that torch.
         """
@@ -33,9 +33,9 @@ class Companions(Value):
         return [version for version in versions if requirement.allows(version)]
 
     def missing(self, build: Build) -> Reason | None:
-        """Return the first incompatible companion."""
+        """Return a reason if a companion is incompatible with a build."""
         for requirement in self.requirements:
-            # None is unknown, and METADATA decides.
+            # If the versions are unknown (None), METADATA of the companion decides.
             if self.requested(build, requirement) == []:
                 return Reason("no-companion", self._why_none(build, requirement))
         return None
@@ -59,11 +59,11 @@ class Companions(Value):
         build: Build,
         python: str,
     ) -> Iterator[Requirement]:
-        """Yield the companions' requirements, pinned if versions are known."""
+        """Yield the companions' requirements, pinned if a version is known."""
         for requirement in self.requirements:
             name = requirement.name
             versions = self.requested(build, requirement)
-            # No label ties triton to a build. torch's own pin is used instead.
+            # triton has no label for a build of torch, so use torch's own pin.
             if name == "triton" and versions and requirement.specifier is None:
                 pin = self.catalog.releases[build.torch].triton
                 yield Requirement.of("triton", pin or "")
@@ -94,7 +94,7 @@ class Companions(Value):
                 break
         label = label_of(build)
         listed = self._listed_versions(build, name)
-        # Without a listing, the catalog knows whether its files have a label.
+        # If its source was not listed, the catalog states whether its files have a label.
         if listed is None:
             is_labeled = build.platform not in wheels.unlabelled
         else:
@@ -115,7 +115,7 @@ class Companions(Value):
         build: Build,
         requirement: Requirement,
     ) -> Sequence[str] | None:
-        """Return the versions that a build supports, preferred first.
+        """Return the versions with wheels for a build, preferred first.
 
         None if the catalog does not list the companion's versions for that torch.
         """
@@ -130,7 +130,7 @@ class Companions(Value):
         build: Build,
         requirement: Requirement,
     ) -> Sequence[str] | None:
-        """Return a torch's versions, with or without wheels for the build."""
+        """Return a torch's companion versions, which may lack wheels."""
         release = self.catalog.releases.get(build.torch)
         if release is None:
             # METADATA of the listed versions decides.
@@ -141,11 +141,11 @@ class Companions(Value):
         if not release.released:
             return None
         if not release.triton:
-            # Any triton is compatible. If the request leaves torch open, a torch that requires triton is preferred.
+            # Any triton is compatible. If a requested torch requires triton, prefer that torch.
             if self.is_before_triton and build.os == "linux":
                 return None
             return ()
-        # The first version of torch's pin, and others of it that the requirement mentions.
+        # The lowest version that torch's pin allows, and others that the requirement mentions.
         versions = [release.triton.lstrip("=~")]
         pin = parse_specifier(release.triton)
         for specifier in requirement.specifier or ():
@@ -160,12 +160,12 @@ class Companions(Value):
         name: str,
         version: str,
     ) -> bool:
-        """Return whether a companion has compatible wheels for a build.
+        """Return whether a companion has wheels for a build.
 
         Args:
             build: The build of torch.
             name: The companion.
-            version: Its release, without a label.
+            version: The companion's version without a label.
         """
         wheels = self._wheels(name, version)
         listed = self._listed_versions(build, name)
@@ -180,12 +180,12 @@ class Companions(Value):
         build: Build,
         name: str,
     ) -> frozenset[str] | None:
-        """Return the versions in the build's source, if it was listed."""
+        """Return a companion's versions in the build's source, if listed."""
         if not build.listed_at:
             return None
         listed = self.catalog.offered.get((name, build.backend.tag))
         if name == "triton" and not listed:
-            # Its files support every build, and the default index has them too.
+            # triton's files support every build and are also on the default index.
             return None
         return listed
 
@@ -194,7 +194,7 @@ class Companions(Value):
         name: str,
         version: str,
     ) -> Companion:
-        """Return the wheels of a release, or of X.Y.0 if it is unknown."""
+        """Return the wheels of a version, or of X.Y.0 if it is unknown."""
         companions = self.catalog.companions
         major, minor, *_ = (*version.split("."), "0")
         return companions.get((name, version)) or companions[name, f"{major}.{minor}.0"]
@@ -204,7 +204,7 @@ class Companions(Value):
         build: Build,
         requirement: Requirement,
     ) -> str:
-        """Explain that no requested version is compatible with a build."""
+        """Explain why no requested version is compatible with a build."""
         if self._listed_versions(build, requirement.name) == frozenset():
             return f"no source lists {requirement.name} for {build.backend}"
         text = requirement.text

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PlanContext(Value, eq=False):
-    """Input of one decision."""
+    """Request, machine, and GPUs for which a build is selected."""
 
     machine: Machine
     demand: Demand
@@ -32,10 +32,10 @@ class PlanContext(Value, eq=False):
     """The GPUs to plan for, by index."""
 
     program_constraints: ProgramConstraints | None = None
-    """The result of resolving the programs; None before."""
+    """The result of resolving the programs, or None before it is known."""
 
     excluded_gpus: Mapping[int, Finding] = {}
-    """The problems of GPUs that are not planned for, by index."""
+    """The problems of unusable GPUs, by index."""
 
     @property
     def catalog(self) -> Catalog:
@@ -44,7 +44,7 @@ class PlanContext(Value, eq=False):
 
     @property
     def gpu_names(self) -> str:
-        """The GPUs in messages, each model once."""
+        """The distinct GPU models, for messages."""
         return " and ".join(dict.fromkeys(gpu.label for gpu in self.gpus))
 
     @property
@@ -71,35 +71,36 @@ class PlanContext(Value, eq=False):
 
     @cached_property
     def cuda_names(self) -> dict[str, CudaName]:
-        """The requirements whose name or extra contains a CUDA version."""
+        """The CUDA in the name or extra of requirements, by requirement."""
         cuda_names: dict[str, CudaName] = {}
         for requirement in self.demand.others:
-            # The Python is selected later. Markers are evaluated for the usual one.
+            # Evaluate markers for the default Python, because the Python is selected later.
             if not requirement.counts_on(self.machine, self.catalog.settled_python):
                 continue
             rows = self.catalog.cuda_names()
             extras = [f"{requirement.name}[{extra}]" for extra in requirement.extras]
             for name in (requirement.name, *extras):
-                # A name without a number implies no CUDA if a version is requested.
+                # A name without a number implies the latest CUDA only if no version is requested.
                 if name in rows and not (requirement.specifier and name.isalpha()):
                     cuda_names.setdefault(requirement.text, rows[name])
         return cuda_names
 
     def compatible_pythons(self, build: Build) -> list[str]:
-        """Return the requested Pythons that a build and companions have."""
+        """Return the requested Pythons that a build and companions support."""
         is_requested = self.demand.pythons.__contains__
         return list(filter(is_requested, self.companions.pythons(build)))
 
     def python(self, build: Build) -> str:
         """Return the Python for a build and its companions, or "".
 
-        The order: the environment's Python and the running one, the newest installed one, and one to download.
+        Preferred Pythons (of the environment, and the running one) come first, then installed ones from the newest, and
+        finally one to download.
         """
         compatible = self.compatible_pythons(build)
         for python in self.demand.pythons_to_try:
             if python in compatible:
                 return python
-        # A machine without a list of Pythons may have any.
+        # If the machine's Pythons are unknown, assume that any can be used.
         may_download = (
             self.demand.request.managed_pythons or self.machine.pythons is None
         )
@@ -112,5 +113,5 @@ class PlanContext(Value, eq=False):
         return min(compatible, key=numbers)
 
     def with_gpus_at(self, positions: Iterable[int]) -> PlanContext:
-        """Return the context of some of its GPUs."""
+        """Return the context with only the GPUs at these positions."""
         return replace(self, gpus=tuple(self.gpus[position] for position in positions))

@@ -1,4 +1,4 @@
-"""Parsing of a request: torch, its companions, the backend, and Python."""
+"""Parse a request: torch, its companions, the backend, and Python."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
 
 _PYTHONS = tuple(f"3.{minor}" for minor in range(29, 6, -1))
-"""The Pythons that a marker may distinguish, newest first."""
+"""The Pythons that a request can include, newest first."""
 
 
 class Demand(Value, eq=False):
-    """Parsed request on one machine."""
+    """Request parsed for one machine."""
 
     request: Request
-    """The request, with the GPUs, allowed backends, and preferred Pythons."""
+    """The original request."""
 
     torch_requirement: Requirement
-    """The requirement of torch. Its local versions are in ``backends``."""
+    """The requirement of torch, without local versions (see ``backends``)."""
 
     family: dict[str, Requirement]
     """The requested companions, by name."""
@@ -41,7 +41,7 @@ class Demand(Value, eq=False):
     backends: frozenset[Backend]
 
     pythons: frozenset[str]
-    """Each requested ``X.Y``."""
+    """The requested Pythons, each as ``X.Y``."""
 
     pythons_to_try: tuple[str, ...]
     """The preferred Pythons, then the machine's own, newest first."""
@@ -54,8 +54,8 @@ class Demand(Value, eq=False):
 
 
 def allows_python(requested: SpecifierSet, python: str) -> bool:
-    """Return whether a requested Python includes the ``X.Y``."""
-    # A patch release must be allowed: the first, a late one, or one that the specifier mentions.
+    """Return whether a specifier allows some release of Python ``X.Y``."""
+    # Try the first patch release, a late one, and each one that the specifier mentions.
     patch = re.compile(rf"{re.escape(python)}\.[0-9]+")
     versions = [specifier.version for specifier in requested]
     patches = [f"{python}.0", f"{python}.99", *filter(patch.fullmatch, versions)]
@@ -67,7 +67,7 @@ def parse_request(
     family: frozenset[str],
     machine: Machine,
 ) -> Demand:
-    """Parse a request for a machine, with markers for the first Python to try.
+    """Parse a request, evaluating markers for a machine and its first Python.
 
     Args:
         request: The request.
@@ -79,7 +79,7 @@ def parse_request(
     """
     requirements = list(request.requirements)
     names = {"torch", *names_of(requirements)}
-    # A constraint requests no package. With a URL, it would select a file of the family, and is refused.
+    # A constraint does not request a package. Keep one with a URL, so that it is refused below.
     requirements += [
         constraint
         for constraint in request.constraints
@@ -91,7 +91,7 @@ def parse_request(
         pythons = [one for one in _PYTHONS if allows_python(python, one)]
     own = sorted(installed_pythons(machine), key=numbers, reverse=True)
     to_try = (*request.preferred_pythons, *own)
-    # The build decides the Python, and a marker decides the requirements of the build: assume one of the two first.
+    # The Python depends on the build, and the build on requirements with Python markers. Assume the Python first.
     available = [one for one in to_try if one in pythons]
     first_python = (*available, *pythons, *_PYTHONS)[0]
     tags = [request.backend] if request.backend else []

@@ -1,4 +1,4 @@
-"""Problems of a machine before any build is evaluated."""
+"""Problems of a machine that are found before any build is evaluated."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def requested_gpus(
         rules: The vendor's rules.
 
     Raises:
-        UsageError: No GPU has a name, or there is none.
+        UsageError: A name matches no GPU, or no GPU is selected.
     """
     gpus = [gpu for gpu in machine.gpus if vendor_of(gpu, machine) == rules.vendor]
     gpus.sort(key=lambda gpu: gpu.index)
@@ -69,15 +69,15 @@ def _is_called(gpu: Gpu, name: str) -> bool:
 
 
 def with_usable_gpus(context: PlanContext) -> PlanContext:
-    """Exclude GPUs with a blocking problem, or that the driver ignores."""
+    """Exclude GPUs that have a blocking problem or that the driver ignores."""
     machine = context.machine
     faults: dict[int, Finding] = {}
-    # In reverse: the first of several problems counts.
+    # Reversed, so that the first problem of each GPU is kept.
     for problem in reversed(machine.problems):
         if problem.blocking:
             faults |= dict.fromkeys(problem.gpus, problem)
     excluded: dict[int, Finding] = {}
-    # A GPU that fell off the bus is no longer listed. --gpus refuses or omits it.
+    # The driver no longer lists a GPU that fell off the bus. With --gpus, it is refused or omitted.
     if context.demand.request.gpus is None:
         listed = {gpu.index for gpu in machine.gpus}
         excluded = {index: faults[index] for index in faults.keys() - listed}
@@ -104,12 +104,12 @@ def refused(
 
     Args:
         context: The request, with the GPUs that were planned for.
-        reasons: The reasons, decisive one first.
+        reasons: The reasons, the decisive one first.
         fixes: The fixes, best first.
         error_class: The error to raise.
-        rejected: The builds, each with its reason.
+        rejected: The rejected builds, each with its reason.
     """
-    # A request is not at fault if no source answers: exit 4 instead of 3.
+    # If all sources are unreachable, the request is not at fault: exit with 4 instead of 3.
     if error_class is NoBuildError and reasons[0].code == "unreachable":
         error_class = InstallationError
     indices = {gpu.index for gpu in context.gpus}.union(context.excluded_gpus)
@@ -123,7 +123,7 @@ def refused(
 
 
 def machine_fault(context: PlanContext) -> Rejected | None:
-    """Refuse a system without wheels, or with a problem of all GPUs."""
+    """Refuse a system without wheels, or a problem that affects all GPUs."""
     if context.machine.libc == "musl":
         why = Reason("musl", "torch has no wheels for musl; they require glibc")
         fix = "Use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)"
@@ -139,7 +139,7 @@ def _not_repaired(
     faults: Sequence[Finding],
     *others: Reason,
 ) -> Rejected:
-    """Refuse a machine with faults, with the first fix of any."""
+    """Refuse a machine with faults; suggest the first available fix."""
     fixes = [fault.fix for fault in faults if fault.fix]
     reasons = [fault.reason for fault in faults]
     return refused(
@@ -157,7 +157,7 @@ def gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None:
 
     Args:
         context: The request, with all GPUs.
-        usable: The same without the excluded GPUs.
+        usable: The context without the excluded GPUs.
     """
     rules = context.rules
     fault = rules.platform_fault()
@@ -179,7 +179,7 @@ def gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None:
         return refused(usable, distinct, *rules.own_builds())
     if usable.gpus and driver_fault:
         return _not_repaired(context, [driver_fault])
-    # The fix is for the newest GPU that a repair helps.
+    # The fix is for the newest GPU that can be repaired.
     ranks = {gpu.index: rules.rank(gpu) for gpu in context.gpus}
     repairable = [index for index in usable.excluded_gpus if index not in unsupported]
     repairable.sort(key=lambda index: ranks.get(index, ()), reverse=True)
@@ -190,7 +190,7 @@ def gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None:
 def _backend_of_another_vendor(context: PlanContext) -> Rejected | None:
     """Refuse one vendor's backend on a machine with another vendor's GPUs.
 
-    A machine without GPUs may select a build for another machine.
+    A machine without GPUs is not refused, because the build may be for another machine.
     """
     machine = context.machine
     present = [gpu for gpu in machine.gpus if is_planned_for(gpu, machine)]
@@ -209,7 +209,7 @@ def _backend_of_another_vendor(context: PlanContext) -> Rejected | None:
 
 
 def never_supported(gpu: Gpu, context: PlanContext) -> Reason:
-    """Return the reason that no build has ever supported a GPU."""
+    """Return the reason for a GPU that no build has ever supported."""
     name = gpu.label
     architecture = context.rules.architecture(gpu)
     if architecture:

@@ -9,7 +9,7 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.versions import numbers
 
 RUNNING_PYTHON = "{}.{}".format(*sys.version_info)
-"""The Python that runs gpuinstall, the first to try on this machine."""
+"""The Python that runs gpuinstall, which is tried first on this machine."""
 
 
 def installed_pythons(machine: Machine) -> list[str]:
@@ -19,7 +19,7 @@ def installed_pythons(machine: Machine) -> list[str]:
 
 
 def python_range(pythons: Sequence[str]) -> str:
-    """Return the Pythons of a build for a message: ``3.11 to 3.15``."""
+    """Format a range of Pythons for messages: ``3.11 to 3.15``."""
     if not pythons:
         return "none"
     first = min(pythons, key=numbers)

@@ -1,4 +1,4 @@
-"""Reasons for the selected build and against the others, and warnings."""
+"""Reasons for the selected build, reasons against others, and warnings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CONTAINER_FIX = "start it with the NVIDIA Container Toolkit (docker run --gpus 
 _EXCLUDED_BY_REQUEST = {"other-torch", "other-backend", "not-allowed"}
 
 _EXCLUDED_BACKEND = {"no-companion", "not-allowed", "programs-conflict"}
-"""The codes of builds that might otherwise be preferred."""
+"""The reason codes of builds that might otherwise be preferred."""
 
 
 def reject_others(
@@ -41,7 +41,7 @@ def reject_others(
     best: EvaluatedBuild,
     context: PlanContext,
 ) -> list[EvaluatedBuild]:
-    """Return all builds except the best, each with a reason.
+    """Return all builds except the best, each with the reason against it.
 
     Args:
         evaluated: All builds.
@@ -68,7 +68,7 @@ def _why_lesser(
         conflict = constraints.unserved.get(build.backend.tag)
         if conflict is not None:
             return Reason("programs-conflict", conflict)
-    # The best runs on all GPUs if any build does.
+    # If any build runs on all GPUs, the best does.
     if candidate.served_gpus != best.served_gpus:
         return candidate.lack
     if build.torch < best.build.torch:
@@ -96,7 +96,7 @@ def reasons_for(
     others: Sequence[EvaluatedBuild],
     context: PlanContext,
 ) -> Iterator[Reason]:
-    """Yield the reasons for the selected build, and the choices of other GPUs.
+    """Yield the reasons for the selected build and choices for other GPUs.
 
     Args:
         best: The selected build.
@@ -120,7 +120,7 @@ def newest_reasons(
     others: Iterable[EvaluatedBuild],
     context: PlanContext,
 ) -> Iterator[Reason]:
-    """Yield the reasons why torch and programs are not newer.
+    """Yield the reasons why torch and the programs are not newer.
 
     Args:
         best: The selected build.
@@ -145,7 +145,7 @@ def newest_reasons(
         for text in context.program_constraints.held_back:
             yield Reason(PROGRAM_HELD_BACK, text)
     for other in newer:
-        # Another driver alone does not help GPUs without code.
+        # If a GPU has no code in the build, another driver alone does not help.
         if other.reason_code == "driver-too-old" and other.lack is None:
             driver = context.rules.driver_for(other.build)
             yield Reason(
@@ -157,7 +157,7 @@ def newest_reasons(
 def _newer_than(
     best: EvaluatedBuild, others: Iterable[EvaluatedBuild]
 ) -> list[EvaluatedBuild]:
-    """Return the builds of a newer torch, with the code of the best's GPUs."""
+    """Return builds of a newer torch, with code for the best's GPUs only."""
     newer = []
     for each in others:
         if each.build.torch > best.build.torch:
@@ -169,7 +169,7 @@ def _newer_than(
 def _newest_allowed(
     newer: Sequence[EvaluatedBuild], context: PlanContext
 ) -> Reason | None:
-    """Return the reason of the programs against a newer torch.
+    """Return the reason against a newer torch that the programs give, if any.
 
     Args:
         newer: The builds of a newer torch, newest first.
@@ -192,7 +192,7 @@ def _newest_known(
     newer: Sequence[EvaluatedBuild],
     context: PlanContext,
 ) -> Reason | None:
-    """Return the reason that a newer torch is unknown or unreachable.
+    """Return a reason if a newer torch is unknown or unreachable.
 
     Args:
         best: The selected build.
@@ -216,9 +216,9 @@ def _newest(
     newer: Sequence[EvaluatedBuild],
     context: PlanContext,
 ) -> Reason:
-    """Return the reason against a newer torch, or that there is none.
+    """Return why torch is the newest that is possible.
 
-    The driver is the reason if another driver would run a newer torch. Otherwise, the chip is.
+    The reason is the driver if another driver would run a newer torch, and the chip otherwise.
 
     Args:
         best: The selected build.
@@ -231,7 +231,7 @@ def _newest(
         each for each in available if each.build.unread or _has_code(each, context)
     ]
     running = [each for each in coded if each.lack is None]
-    # Without a GPU, there is no driver.
+    # Without a GPU, no driver is involved.
     if context.gpus:
         running = [each for each in running if rules.against_driver(each.build) is None]
     uncoded = [each for each in available if each not in coded]
@@ -254,7 +254,7 @@ def _newest(
             return Reason("newest-with-code", f"{newest}: {obstacle.build.name} {lack}")
     elif obstacle.reason_code in rules.driver_reasons:
         newest = f"{best.build.torch} is the newest {_requested(running)}torch"
-        # The driver supports a newer one without code for the chip.
+        # The driver supports a newer build, which has no code for the chip.
         if any(rules.against_driver(each.build) is None for each in uncoded):
             newest += f" with code for {_chips(context)}"
         return Reason("newest-for-driver", f"{newest} that {rules.driver} runs")
@@ -269,7 +269,7 @@ def _has_code(evaluated: EvaluatedBuild, context: PlanContext) -> bool:
 
 
 def _requested(newer: Iterable[EvaluatedBuild]) -> str:
-    """Return ``requested `` if the request excludes a newer torch."""
+    """Return the word ``requested `` if the request excludes a newer torch."""
     codes = {each.reason_code for each in newer}
     return "requested " if codes & _EXCLUDED_BY_REQUEST else ""
 
@@ -316,7 +316,7 @@ def _backend(
     torch = best.build.torch
     for each in others:
         if each.build.torch == torch and each.reason_code in _EXCLUDED_BACKEND:
-            # install prints it too if only the companion excludes a preferred build.
+            # If a preferred build only lacks a companion, install prints the reason, too.
             is_preferred = best_first([best, each], context)[0] is each
             is_rejected = is_preferred and each.reason_code == "no-companion"
             code = PREFERRED_BACKEND_REJECTED if is_rejected else "backend"
@@ -334,7 +334,7 @@ def _other_gpus(
     candidates: Sequence[EvaluatedBuild],
     context: PlanContext,
 ) -> Iterator[Reason]:
-    """Yield the choice for the GPUs that the best does not support.
+    """Yield a reason with the build for GPUs that the best does not support.
 
     Args:
         best: The selected build.
@@ -376,8 +376,8 @@ def cpu_warnings(
     """Yield the warnings about a build on the CPU.
 
     Args:
-        build: The CPU build, or a GPU build if no source has one.
-        why: The reason for the CPU.
+        build: The CPU build, or a GPU build if no source has a CPU build.
+        why: The reason for using the CPU.
         context: The request and its machine.
     """
     if build.backend != CPU:
@@ -409,7 +409,7 @@ def _signs_of_a_builder(machine: Machine) -> Iterator[str]:
 
 
 def _common_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
-    """Yield warnings about the preference, the machine, and unused GPUs."""
+    """Yield warnings about preferences, the machine, and unused GPUs."""
     preferred = context.demand.preferred_backend
     if preferred not in {None, build.backend} and not context.demand.backends:
         yield Reason(

@@ -36,7 +36,7 @@ def refuse(
     request: Request,
     attempt: Attempt,
 ) -> Rejected:
-    """Refuse a request, because of the machine if it could satisfy no request.
+    """Refuse a request, and determine whether request or machine is the cause.
 
     Args:
         failure: The outcome of the request.
@@ -45,7 +45,7 @@ def refuse(
     """
     original = request
     limits = limits_of(request, failure.context.catalog.family)
-    # Without torch==2.9.0+cpu its backend would be lost too. A request for the CPU gets no advice about other backends.
+    # Keep the CPU backend if torch==2.9.0+cpu is dropped. For the CPU, no fix suggests another backend.
     if failure.context.demand.backends == {CPU}:
         request = replace(request, backend=CPU.tag)
         limits = [limit for limit in limits if limit.field != "backend"]
@@ -82,7 +82,7 @@ def refuse(
         *fixes,
         rejected=rejections(failure.rejected),
     )
-    # A relaxed request still uses the GPUs, and is the better advice.
+    # If a relaxed request uses the GPUs, do not suggest the CPU build.
     return refusal if relaxed else with_cpu_build(refusal, original, attempt)
 
 
@@ -91,7 +91,7 @@ def with_cpu_build(
     request: Request,
     attempt: Attempt,
 ) -> Rejected:
-    """Add the CPU build as the last fix, on a machine with GPUs.
+    """Suggest the CPU build as the last fix on a machine with GPUs.
 
     Args:
         refusal: The refusal.
@@ -118,27 +118,27 @@ class Limit(Value):
     """The requirement or constraint, or None for another field."""
 
     field: str = ""
-    """The field of the request, unless it is a requirement."""
+    """The field of the request if the limit is not a requirement."""
 
     value: str = ""
     """The value of the field."""
 
     @property
     def text_with_file(self) -> str:
-        """Its text, and its file unless the user typed it."""
+        """The text, with the file unless the user typed the requirement."""
         origin = self.requirement.origin if self.requirement else NO_ORIGIN
         return f"{self.text} ({origin})" if origin.is_in_file else self.text
 
     @property
     def is_of_torch(self) -> bool:
-        """Whether it limits torch itself."""
+        """Whether it limits the version of torch itself."""
         return self.requirement is not None and self.requirement.name == "torch"
 
 
 def limits_of(request: Request, family: Collection[str]) -> list[Limit]:
     """Return the parts of a request that can exclude builds.
 
-    Only constraints on torch and the requested packages of the family count.
+    Constraints are included only for torch and for requested packages of the family.
     """
     concerned = {"torch", *names_of(request.requirements)} & {*family}
     requirements: list[Requirement] = [
@@ -160,7 +160,7 @@ def limits_of(request: Request, family: Collection[str]) -> list[Limit]:
 
 
 def without_limits(request: Request, limits: Collection[Limit]) -> Request:
-    """Return a request without some limits, but with torch in any version."""
+    """Remove limits from a request. torch remains requested in any version."""
     dropped = {limit.requirement for limit in limits}
     requirements = []
     for one in request.requirements:
@@ -183,7 +183,7 @@ def _with_other_backend(
     context: PlanContext,
     attempt: Attempt,
 ) -> Plan | None:
-    """Return a plan with another backend, for a machine without GPUs.
+    """Plan the request with another backend, for a machine without GPUs.
 
     Args:
         request: The request.
@@ -199,10 +199,10 @@ def _with_other_backend(
 
 
 def _refused_by_machine(failure: NoCandidate) -> Rejected:
-    """Refuse a request because the machine could satisfy no request."""
+    """Refuse a request on a machine that is compatible with no build."""
     context = failure.context
     rules = context.rules
-    # Builds with code for a GPU came closer than builds without, and the code of uninspected builds is unknown.
+    # Prefer builds with code for a GPU. The code of builds that were not inspected is unknown.
     served = [each for each in failure.rejected if each.served_gpus]
     read = [each for each in failure.rejected if not each.build.unread]
     candidates = served or read or failure.rejected
@@ -225,7 +225,7 @@ def _refused_by_machine(failure: NoCandidate) -> Rejected:
             for each in candidates
             if each.reason and each.reason.code == code
         ]
-        # The oldest toolkit requires the oldest driver.
+        # Mention the driver that the oldest toolkit requires.
         message = f"{too_old}: {min(required)[1]}"
     elif code == "unreachable":
         unreached = f"the index of torch {nearest.build.name} cannot be reached"
@@ -241,7 +241,7 @@ def _conflict(
     request: Request,
     attempt: Attempt,
 ) -> tuple[list[Limit], NoCandidate]:
-    """Return a smallest set of limits that cannot be satisfied.
+    """Return a minimal set of limits that conflict, and their outcome.
 
     Args:
         failure: The outcome of the whole request.
@@ -250,7 +250,7 @@ def _conflict(
         attempt: Plan another request.
     """
     needed = limits
-    # torch is last: companions of an impossible torch are not the cause.
+    # Try to drop torch last: if no build has the requested torch, its companions are not the cause.
     for limit in sorted(limits, key=lambda limit: limit.is_of_torch):
         without = [other for other in needed if other != limit]
         dropped = [other for other in limits if other not in without]
@@ -266,10 +266,10 @@ def _disagreement(
     nearest: EvaluatedBuild | None,
     context: PlanContext,
 ) -> Reason:
-    """Return which limits conflict, with each other or with the machine.
+    """Describe which limits conflict with each other or with the machine.
 
     Args:
-        culprits: A smallest set of limits that cannot be satisfied.
+        culprits: A minimal set of limits that conflict.
         nearest: The build that came closest.
         context: The context of these limits alone.
     """
@@ -284,7 +284,7 @@ def _disagreement(
     if len(culprits) == 1 and side is None:
         return Reason(code, _unknown(culprits[0], cause, context))
     *first, last = [culprit.text for culprit in culprits]
-    # A single limit conflicts with the machine or its sources.
+    # A single limit conflicts with the machine or with its sources.
     if not first:
         first = [last]
         last = str(side)
@@ -297,7 +297,7 @@ def _other_side(
     code: str,
     context: PlanContext,
 ) -> str | None:
-    """Return the property of the machine or its sources that excludes a build.
+    """Return the property of machine or sources that excludes a build.
 
     Args:
         build: The build that came closest.
@@ -323,7 +323,7 @@ def _unknown(
     cause: str,
     context: PlanContext,
 ) -> str:
-    """Explain that no build satisfies a limit, at all or on this platform."""
+    """Explain that no build, or none for this platform, satisfies a limit."""
     fits = f"fits {culprit.text_with_file}"
     if cause:
         return f"no build of torch {fits}; {cause}"
@@ -343,7 +343,7 @@ def _change(
     build: Build,
     context: PlanContext,
 ) -> str:
-    """Return the change of a request that selects a build.
+    """Return the change of the request that would select a build.
 
     Args:
         limit: The limit to remove.

@@ -1,6 +1,6 @@
 """The nearest satisfiable request: another torch, and its companions.
 
-``--relax`` requests it, and a refusal offers it. No pin changes silently.
+``--relax`` uses it, and a refusal suggests it. No pin is changed silently.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ ChooseFor = Callable[[Request], object]
 
 
 class RelaxedRequest(Value):
-    """Satisfiable request that replaces another."""
+    """Satisfiable request that replaces an unsatisfiable one."""
 
     request: Request
     torch: str
     """The torch version, such as ``2.7.1``."""
 
     moved: tuple[Requirement, ...]
-    """The requirements that it does not satisfy, torch first."""
+    """The requirements that were dropped, torch first."""
 
 
 def nearest_request(
@@ -43,7 +43,7 @@ def nearest_request(
     Args:
         request: A request without a compatible build.
         catalog: The releases of torch.
-        choose_for: Plan another request for this machine, or for all targets of a lock.
+        choose_for: Plans another request for this machine, or for all targets of a lock.
 
     Returns:
         None if the request does not limit torch, or no torch satisfies the rest.
@@ -58,7 +58,7 @@ def nearest_request(
         for limit in limits
         if limit not in of_torch and catalog.is_tied(limit.name)
     ]
-    # The catalog lists compatible versions only for the packages that are requested with torch.
+    # Restore only limits of requested companions, whose compatible versions the catalog lists.
     known = PAIRED & names_of(request.requirements)
 
     def relax(torch: Version, dropped: Collection[Requirement]) -> Request | None:
@@ -97,10 +97,10 @@ def _for_torch(
     dropped: Collection[Requirement],
     family: Collection[str],
 ) -> Request:
-    """Return the request for a torch, without the versions of some requirements.
+    """Replace the version of torch in a request, and drop requirements.
 
-    Packages of the family stay requested by name. Dependencies of torch (nvidia-cublas-cu11) do not, because another
-    torch has them under other names.
+    Packages of the family remain requested by name. Dependencies of torch, such as nvidia-cublas-cu11, do not, because
+    they have other names for another torch.
 
     Args:
         request: The request.
@@ -116,7 +116,7 @@ def _for_torch(
             requirements.append(requirement)
         elif requirement.name in family:
             requirements.append(requirement.with_specifier(""))
-    # A request for torchvision alone would leave torch open.
+    # If only torchvision is requested, torch must be added.
     if "torch" not in names_of(requirements):
         requirements.append(Requirement.of("torch", f"=={torch}"))
     constraints = [
@@ -132,9 +132,9 @@ def _for_torch(
 def _by_distance(
     releases: Iterable[Version], minors: Collection[tuple[int, ...]]
 ) -> list[Version]:
-    """Sort releases: requested minors, later ones, then earlier ones.
+    """Sort releases by distance: requested minors, later ones, earlier ones.
 
-    The latest patch of a minor is first: it has the same interface and fewer faults.
+    The latest patch release of each minor comes first, because it has the same interface and fewer faults.
     """
     if not minors:
         return []
@@ -151,7 +151,7 @@ def _by_distance(
 def _requested_minors(
     releases: Mapping[Version, Release], limits: Sequence[Requirement]
 ) -> set[tuple[int, ...]]:
-    """Return the ``X.Y`` that a request allows, else those it mentions."""
+    """Return the minor releases that a request allows, or mentions if none."""
     minors = {
         torch.release[:2]
         for torch, release in releases.items()
@@ -164,14 +164,14 @@ def _requested_minors(
         if limit.name == "torch":
             for part in limit.specifier or ():
                 version = numbers(part.version)
-                # A version after all releases does not exist.
+                # Ignore a version that is newer than all releases.
                 if () < version < newest:
                     minors.add(version[:2])
     return minors
 
 
 def _is_requested(release: Release, limits: Sequence[Requirement]) -> bool:
-    """Return whether a torch satisfies its limits, or its companions'."""
+    """Return whether a torch satisfies the limits on it or on companions."""
     of_torch = [limit for limit in limits if limit.name == "torch"]
     if of_torch:
         return all(limit.allows(release.torch) for limit in of_torch)

@@ -1,4 +1,4 @@
-"""Rules that do not depend on GPUs. They return the reason against a build."""
+"""Rules that are independent of GPUs. Each can return a reason to reject."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpuinstall.catalog.catalog import PAIRED, Build
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.python import installed_pythons, python_range
 
-# By ``Build.absent``.
+# The messages by value of ``Build.absent``.
 _ABSENT = {
     "withdrawn": "its index no longer lists it",
     "unreachable": "its index is unreachable, and no other source has it",
@@ -21,11 +21,11 @@ _ABSENT = {
 }
 
 UNAVAILABLE = (*_ABSENT, "not-in-catalogue", "architectures-unknown")
-"""The codes of builds that are absent or unknown."""
+"""The reason codes of builds that are unavailable or unknown."""
 
 
 def matches_torch(build: Build, context: PlanContext) -> Reason | None:
-    """Require a requested torch; ``!=2.15.0+cu132`` excludes one build."""
+    """Require a requested torch. ``!=2.15.0+cu132`` excludes one build."""
     specifier = context.demand.torch_requirement.specifier
     excluded = [one.version.lower() for one in specifier or () if one.operator == "!="]
     if build.torch in context.requested_torches and build.name not in excluded:
@@ -34,7 +34,7 @@ def matches_torch(build: Build, context: PlanContext) -> Reason | None:
 
 
 def matches_backend(build: Build, context: PlanContext) -> Reason | None:
-    """Require the backend of an option or a local version."""
+    """Require the backend that an option or a local version requests."""
     backends = context.demand.backends
     if not backends or backends == {build.backend}:
         return None
@@ -84,7 +84,7 @@ def supports_glibc(build: Build, context: PlanContext) -> Reason | None:
 
 
 def supports_python(build: Build, context: PlanContext) -> Reason | None:
-    """Require wheels for a requested Python, also of companions."""
+    """Require wheels of torch and companions for a requested Python."""
     if context.compatible_pythons(build):
         return None
     companions = " and ".join(filter(PAIRED.__contains__, context.demand.family))
@@ -109,7 +109,7 @@ def finds_python(build: Build, context: PlanContext) -> Reason | None:
 
 
 def lists_code(build: Build, context: PlanContext) -> Reason | None:
-    """Require a list of GPU code in the wheel, unless it is forced."""
+    """Require a list of GPU code, unless the user requests the backend."""
     is_forced = build.backend in context.demand.backends
     if build.unread or not build.lists_no_code or is_forced:
         return None
@@ -118,7 +118,7 @@ def lists_code(build: Build, context: PlanContext) -> Reason | None:
 
 
 def is_read(build: Build, context: PlanContext) -> Reason | None:
-    """Require an inspected wheel, unless the driver is too old anyway."""
+    """Require an inspected wheel. Report a driver that is too old instead."""
     if not build.unread:
         return None
     obstacle = context.rules.against_driver(build) if context.gpus else None
@@ -145,5 +145,5 @@ RULES: dict[Callable[[Build, PlanContext], Reason | None], tuple[str, ...]] = {
 }
 """The rules in order, each with the codes of its reasons.
 
-Builds that a later rule rejects came closer.
+A build that passes more rules is closer to the request.
 """

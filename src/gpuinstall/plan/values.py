@@ -1,4 +1,4 @@
-"""Frozen values of a decision: the plan, its reasons, and rejected builds."""
+"""Outcomes of the selection: the plan or refusal, reasons, rejected builds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROGRAM_HELD_BACK = "program-held-back"
 GPU_BUILD_FOR_CPU = "cuda-build-without-gpu"
 """The warning about a GPU build if no source has a CPU build."""
 PREFERRED_BACKEND_REJECTED = "backend-passed-over"
-"""The reason against a preferred build without a requested companion."""
+"""The reason against a preferred build that lacks a requested companion."""
 WITHOUT_GPU = "no-gpu"
 """The reason for a CPU build that was not requested."""
 NEWEST_BUT = "newest-but-"
@@ -41,13 +41,13 @@ INSTALL_REASONS = frozenset(
         "newest-with-code",
     }
 )
-"""The codes of reasons that ``install`` prints too."""
+"""The codes of reasons that ``install`` prints, too."""
 
 PlanStatus = Literal["ok", "partial", "cpu"]
 
 
 class GpuSupport(Value):
-    """The code of the build that one GPU runs."""
+    """The code of the selected build that one GPU runs."""
 
     index: int
     runs: str | None = None
@@ -66,7 +66,7 @@ class Choice(Value):
     """The URL or folder of the torch family; None for the default index."""
 
     requirements: tuple[Requirement, ...]
-    """The packages to install, with pinned torch family."""
+    """The packages to install. The torch family is pinned."""
 
 
 class ProgramConstraints(Value):
@@ -80,7 +80,7 @@ class ProgramConstraints(Value):
     """The newest torch that would run here without ``limited_by``."""
 
     unserved: Mapping[str, str] = {}
-    """The conflicts with other builds of that torch, by backend tag."""
+    """The conflicts with certain builds of that torch, by backend tag."""
 
     held_back: tuple[str, ...] = ()
     """The reasons why programs are not at their latest versions."""
@@ -105,7 +105,7 @@ class Plan(Value):
     runnable: tuple[Build, ...] = ()
     """The builds that run on the same GPUs, best first."""
 
-    # API users read a plan and a refusal alike.
+    # Plan and Rejected have the same attributes for API users.
     exit_code: ClassVar[int] = 0
     fix: ClassVar[None] = None
 
@@ -125,7 +125,7 @@ class Rejected(Value):
     gpus: tuple[GpuSupport, ...] = ()
     rejected: tuple[RejectedBuild, ...] = ()
 
-    # API users read a plan and a refusal alike.
+    # Plan and Rejected have the same attributes for API users.
     status: ClassVar[Literal["refused"]] = "refused"
     choice: ClassVar[None] = None
     warnings: ClassVar[tuple[Reason, ...]] = ()

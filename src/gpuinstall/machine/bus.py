@@ -1,7 +1,7 @@
-"""Display controllers on the PCI bus, which need no driver to be listed.
+"""Display controllers on the PCI bus, which are listed even without a driver.
 
-Linux lists them in sysfs, and Windows by CIM. The format of CIM is Microsoft's
-Win32_VideoController. A PNPDeviceID begins ``PCI\\VEN_10DE&DEV_2684&SUBSYS_…``.
+Linux lists them in sysfs, and Windows in the CIM class Win32_VideoController, which
+Microsoft documents. A PNPDeviceID begins with ``PCI\\VEN_10DE&DEV_2684&SUBSYS_…``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VGA = 0x0300
 CONTROLLER_3D = 0x0302
 DISPLAY = (VGA, CONTROLLER_3D)
 ACCELERATORS = (0x0380, 0x1200)
-"""The classes of some GPUs without a display: other display, accelerator."""
+"""The PCI classes of GPUs without a display: other display, accelerator."""
 RESERVED_FOR_GUESTS = ("vfio-pci", "pciback", "xen-pciback", "pci-stub")
 
 CIM_SECONDS = 15
@@ -34,53 +34,53 @@ _IDENTITY = r"(?i)PCI\\VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})"
 
 
 class PciDevice(Value):
-    """A PCI function."""
+    """PCI function."""
 
     address: str
     id: str
-    """Vendor and device: ``10de:2684``."""
+    """The vendor and device IDs: ``10de:2684``."""
     kind: int
-    """The class and subclass."""
+    """The PCI class and subclass."""
     driver: str | None = None
-    """The name of the kernel driver; on Windows, its version or error code."""
+    """The kernel driver's name, or on Windows its version or error code."""
     name: str | None = None
-    """The name, on Windows only."""
+    """The product name, on Windows only."""
 
     @property
     def vendor(self) -> str:
-        """The name of its vendor, or ``other``."""
+        """The vendor's name, or ``other``."""
         return vendor_of_pci(self.id)
 
     @property
     def model(self) -> str:
-        """The device's part of its ID: ``2684``."""
+        """The device ID without the vendor: ``2684``."""
         return self.id.partition(":")[2]
 
     @property
     def is_display(self) -> bool:
-        """Whether it is a VGA (0300) or 3D (0302) controller."""
+        """Whether the device is a VGA (0300) or 3D (0302) controller."""
         return self.kind in DISPLAY
 
     @property
     def is_reserved(self) -> bool:
-        """Whether it is reserved for a virtual machine."""
+        """Whether the device is reserved for a virtual machine."""
         return self.driver in RESERVED_FOR_GUESTS
 
 
 def read_pci(source: Source) -> tuple[PciDevice, ...]:
-    """Read the display controllers and accelerators in order of address."""
+    """Read display controllers and accelerators, sorted by address."""
     devices = [_read(source, address) for address in source.names(DEVICES)]
     return tuple(filter(None, devices))
 
 
 def _read(source: Source, address: str) -> PciDevice | None:
     folder = f"{DEVICES}/{address}"
-    # The lowest byte is the programming interface.
+    # Drop the lowest byte, which is the programming interface.
     kind = parse_number(source.text(f"{folder}/class")) >> 8
     if kind not in DISPLAY + ACCELERATORS:
         return None
-    # The host of virtual GPUs has dozens of virtual functions, which no library lists. Their physical function is listed
-    # itself. A guest does not see physfn, and its virtual function counts.
+    # A host of virtual GPUs has dozens of virtual functions, which no library lists. Skip them, because the physical
+    # function is also listed. A guest has no physfn link, so its virtual function is not skipped.
     if source.link(f"{folder}/physfn"):
         return None
     driver = (source.link(f"{folder}/driver") or "").rpartition("/")[2]
@@ -90,34 +90,34 @@ def _read(source: Source, address: str) -> PciDevice | None:
 
 
 def parse_number(text: str | None) -> int:
-    """Parse ``0x10de`` from sysfs, with 0 for malformed text."""
+    """Parse a number such as ``0x10de`` from sysfs, or return 0."""
     match = re.fullmatch(r"\s*0x([0-9a-fA-F]{1,8})\s*", text or "")
     return int(match[1], 16) if match else 0
 
 
 def normal_address(text: str) -> str:
-    """Return an address in the form of sysfs: ``0000:01:00.0``.
+    """Return a PCI address in the format of sysfs: ``0000:01:00.0``.
 
-    NVML writes eight digits of the domain.
+    NVML uses eight digits for the domain.
     """
     return re.sub(r"^0000(?=[0-9a-f]{4}:)", "", text.strip().lower())
 
 
 def read_adapters(source: Source) -> tuple[PciDevice, ...]:
-    """Read Windows' display adapters."""
+    """Read the display adapters on Windows."""
     return tuple(parse_adapters(source.answer("adapters.json", _ask_windows)))
 
 
 def _ask_windows() -> str:
     system = os.environ.get("SYSTEMROOT", "C:\\Windows")
-    # The full path: Windows would first search the working folder.
+    # Use the full path, because Windows would search the working folder first.
     program = Path(system, "System32", "WindowsPowerShell", "v1.0", "powershell.exe")
     options = ("-NoProfile", "-NonInteractive", "-Command", CIM_QUERY)
     return output_of(str(program), *options, seconds=CIM_SECONDS)
 
 
 def parse_adapters(text: str) -> Iterator[PciDevice]:
-    """Parse a JSON list of adapters, or one adapter."""
+    """Parse a JSON list of adapters, or a single JSON adapter."""
     document = json_or_none(text)
     adapters = document if isinstance(document, list) else [document]
     for number, adapter in enumerate(adapters):
@@ -130,7 +130,7 @@ def parse_adapters(text: str) -> Iterator[PciDevice]:
         driver = f"error code {error}" if error else adapter.get("DriverVersion")
         name = adapter.get("Name")
         yield PciDevice(
-            # CIM_QUERY returns no bus address. The number distinguishes two GPUs of one model.
+            # CIM_QUERY returns no PCI address. The number distinguishes two GPUs of the same model.
             f"adapter {number}",
             id=f"{match[1]}:{match[2]}".lower(),
             kind=VGA,

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     Command = tuple[Sequence[str], Mapping[str, str]]
 
 DRIVER_SECONDS = 60.0
-"""The time limit. Eight GPUs without persistence mode took 25 s to start."""
+"""The time limit. Eight GPUs took 25 s to start without persistence mode."""
 NOTICE_AFTER = 3.0
-"""Seconds until the user is informed. A working driver needs one."""
+"""Seconds until a wait is reported. A working driver responds within one."""
 _WINDOWS_EXCEPTION = 0x80000000
-"""The lowest exit status of an uncaught exception on Windows."""
+"""The lowest exit status of a crashed process on Windows."""
 _SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""The errors of a system that can start no more processes."""
+"""Errors of a system that cannot start more processes."""
 _TIMEOUT = re.compile(r"(?m)^Timeout \(\d+:\d\d:\d\d")
-"""The message of faulthandler. A library may log "ReadTimeout (…)"."""
+"""faulthandler's message. A library may print "ReadTimeout (…)"."""
 _SIGNAL_CAUSES = {
     "SIGKILL": "the system does that when memory runs out, also at a job's limit",
     "SIGILL": "this processor lacks an instruction that the build uses",
 }
 _GRACE = 1.0
-"""Seconds to reap a killed child. One that sleeps in the kernel never ends."""
+"""Seconds to wait for a killed child, which may be stuck in the kernel."""
 
 
 def run_children(
@@ -43,18 +43,18 @@ def run_children(
 ) -> tuple[Finished, ...]:
     """Run commands in parallel.
 
-    A child in uninterruptible sleep cannot be killed. It is abandoned.
+    A child in uninterruptible sleep cannot be killed and is abandoned.
 
     Args:
-        commands: The arguments and environment of each.
-        seconds: The time limit of each.
+        commands: The arguments and environment of each command.
+        seconds: The time limit of each command.
         waiting: Called once if a command takes longer than ``NOTICE_AFTER``.
 
     Returns:
         The results in the order of the commands, with status None after a timeout.
 
     Raises:
-        OSError, MemoryError, RuntimeError: The system can start no more processes or threads.
+        OSError, MemoryError, RuntimeError: The system cannot start more processes or threads.
     """
     ended = [Finished(tuple(argv), None, "", "") for argv, _ in commands]
     shortages: list[Exception] = []
@@ -67,11 +67,11 @@ def run_children(
             if getattr(error, "errno", errno.EAGAIN) in _SHORTAGES:
                 shortages.append(error)
                 return
-            # The status of shells for a program that cannot be run.
+            # Shells use this status for a program that cannot be run.
             ended[number] = Finished(tuple(argv), 126, "", str(error))
 
     threads = [
-        # Python would wait at exit for the threads of a pool, and one of these may never end.
+        # Use daemon threads, because Python waits for the threads of a pool at exit, and one may never end.
         Thread(target=follow, args=(number, *command), daemon=True)
         for number, command in enumerate(commands)
     ]
@@ -94,18 +94,18 @@ def _join(threads: Sequence[Thread], deadline: float) -> None:
 
 
 def fault_of(finished: Finished) -> str:
-    """Classify a child without an answer: timeout or unasked."""
+    """Classify the failure of a child: ``timeout`` or ``unasked``."""
     return "timeout" if finished.status is None else "unasked"
 
 
 def is_timeout(finished: Finished) -> bool:
-    """Return whether a child ended at its limit, also by faulthandler."""
+    """Return whether a child reached its time limit or faulthandler's."""
     ended_itself = finished.status == 1 and _TIMEOUT.search(finished.err) is not None
     return finished.status is None or ended_itself
 
 
 def how_it_ended(finished: Finished, seconds: float) -> str:
-    """Describe in one line how a child with this time limit ended."""
+    """Describe in one line how a child ended, given its time limit."""
     status = finished.status
     if finished.excess:
         return finished.excess
@@ -118,7 +118,7 @@ def how_it_ended(finished: Finished, seconds: float) -> str:
     if status >= _WINDOWS_EXCEPTION:
         return f"ended by Windows exception 0x{status:08X}"
     lines = finished.err.strip().splitlines() or ["no output"]
-    # The interpreter prints a fatal error above the stack.
+    # The interpreter prints a fatal error above the call trace.
     fatal = [line for line in lines if line.startswith("Fatal Python error")]
     return f"ended with status {status}: {(fatal or lines[-1:])[0]}"
 
@@ -131,7 +131,7 @@ def signal_name(number: int) -> str:
 
 
 def output_of(*argv: str, seconds: float) -> str:
-    """Return the output of a program, empty if it cannot be run."""
+    """Return the output of a program, or empty text if it cannot be run."""
     try:
         return run(argv, seconds=seconds).out
     except OSError:
@@ -139,9 +139,9 @@ def output_of(*argv: str, seconds: float) -> str:
 
 
 def json_lines(finished: Finished, mark: str = "") -> list[dict[str, Any]]:
-    """Parse the lines of a child's output that begin with ``mark``.
+    """Parse the JSON lines of a child's output that begin with ``mark``.
 
-    Startup files of the user may print other lines. The last line may be incomplete.
+    The user's startup files may print other lines. The last line may be incomplete.
     """
     answers = []
     for line in finished.out.splitlines():

@@ -21,7 +21,7 @@ JOBS = (
 
 HOST_FILES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
 
-# The first match counts: Kubernetes uses one of the other engines, and Podman's traces include Docker's.
+# The first match is used. Kubernetes runs on one of the other engines, and Podman's traces include Docker's.
 _ENGINES = (
     ("kubernetes", r"kubepods|/kubelet/pods/|kubernetes\.io"),
     ("podman", r"(?m)libpod|/containers/storage/|crio-|^container=podman$"),
@@ -31,37 +31,37 @@ _ENGINES = (
     ),
     (
         "lxc",
-        # systemd-nspawn runs system containers too.
+        # systemd-nspawn also runs system containers.
         r"(?m)/lxc/|lxc\.payload| - fuse\.lxcfs |^container=(lxc(-libvirt)?|systemd-nspawn)$",
     ),
 )
-"""Traces of engines in cgroups, mounts, and systemd's ``container=``."""
+"""Patterns that identify container engines in cgroups, mounts, and systemd."""
 
 _WINDOWS_DRIVERS = {
     "nvidia": ("nv",),
     "amd": ("u0", "c0", "amd", "ati"),
     "intel": ("iigd", "igdlh", "ki"),
 }
-"""The prefixes of each vendor's driver folders."""
+"""The prefixes of driver folders by vendor."""
 
 
 class ContainerInfo(Value):
-    """The container, job, or CI runner of this process."""
+    """Container, job, or CI runner of this process."""
 
     engine: str | None
     job: str | None
-    """The variable that shows the scheduler's job."""
+    """The environment variable that identifies the scheduler's job."""
     signs: tuple[str, ...]
-    """Signs of a host that prepares other machines, such as a CI runner."""
+    """Signs that this host prepares other machines, such as a CI runner."""
 
     @property
     def place(self) -> str:
-        """The word for messages."""
+        """The word for messages: ``container`` or ``job``."""
         return "container" if self.engine else "job"
 
     @property
     def shares_the_bus(self) -> bool:
-        """Whether sysfs, which is not namespaced, may list other GPUs."""
+        """Whether sysfs may list GPUs that belong to other processes."""
         return self.engine is not None or self.job is not None
 
 
@@ -69,9 +69,9 @@ def job_devices(
     environ: Mapping[str, str],
     variables: Sequence[str],
 ) -> dict[str, str]:
-    """Return the variables with the devices of a scheduler's job, if in a job.
+    """Return the variables that list a job's devices, or none outside a job.
 
-    Outside a job, the user may have set them for a single program.
+    Outside a job, the user may have set them for another program.
     """
     if any(environ.get(job) for job in JOBS):
         return {name: environ[name] for name in variables if name in environ}
@@ -97,7 +97,7 @@ def _engine(source: Source) -> str | None:
         "SINGULARITY_CONTAINER"
     ):
         return "apptainer"
-    # Every pod has this variable, with any engine.
+    # Kubernetes sets this variable in every pod, whatever the engine.
     if source.variable("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
     mounts = source.answer(
@@ -122,7 +122,7 @@ def _engine(source: Source) -> str | None:
 
 
 def engine_of(text: str) -> str | None:
-    """Return the container engine with traces in the text."""
+    """Return the container engine that the text identifies, if any."""
     for engine, trace in _ENGINES:
         if re.search(trace, text):
             return engine
@@ -130,18 +130,18 @@ def engine_of(text: str) -> str | None:
 
 
 def own_mounts(text: str) -> str:
-    """Return the lines of mountinfo for the root and the host files.
+    """Return the lines of mountinfo for the root and host files.
 
-    A host's mountinfo also lists the mounts of its containers.
+    On a host, mountinfo also lists the mounts of containers.
     """
     own = ("/", "/proc/cpuinfo", *HOST_FILES)
     return "\n".join(line for line in text.splitlines() if _mount_point(line) in own)
 
 
 def has_host_files(text: str) -> bool:
-    """Return whether an engine mounted its own host files.
+    """Return whether a container engine mounted host files.
 
-    A virtual machine built from an image has ``/.dockerenv`` without such mounts.
+    A virtual machine that was built from an image has ``/.dockerenv`` but no such mounts.
     """
     return any(_mount_point(line) in HOST_FILES for line in text.splitlines())
 
@@ -154,15 +154,15 @@ class Wsl(Value):
     """Windows Subsystem for Linux."""
 
     gpu: bool
-    """Whether it has a GPU (/dev/dxg)."""
+    """Whether WSL has a GPU (/dev/dxg)."""
     vendors: frozenset[str]
-    """The vendors of the drivers that Windows shares."""
+    """The vendors of drivers that Windows shares with WSL."""
 
 
 def read_wsl(source: Source, release: str) -> Wsl | None:
-    """Detect WSL, also from a container in WSL.
+    """Detect WSL, even from a container in WSL.
 
-    The container has WSL's kernel and, with a GPU, the same device.
+    A container uses WSL's kernel and, if it has a GPU, the same device.
 
     Args:
         source: The machine.

@@ -15,36 +15,36 @@ from gpuinstall.machine.source import Source
 OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
 PLATFORM = "platform.json"
 PROCESSOR_BYTES = 4096
-"""Enough for the first of the processors in ``/proc/cpuinfo``."""
+"""The bytes to read, enough for one processor in ``/proc/cpuinfo``."""
 
 _SYSTEMS = {"Linux": "linux", "Windows": "windows", "Darwin": "macos"}
 _LOADERS = {"ld-linux": "glibc", "ld-musl-": "musl"}
-"""The C library for the prefix of its loader's name."""
+"""C libraries by the prefix of their loader's file name."""
 
 
 class Host(Value):
-    """Facts of the host."""
+    """Facts about the host."""
 
     os: str
-    """linux, windows, or macos."""
+    """The operating system: linux, windows, or macos."""
     arch: str
     """The architecture of the machine, not of this Python."""
     release: str
-    """The kernel's release."""
+    """The kernel release."""
     libc: str | None
     """glibc or musl on Linux, if recognized."""
     glibc: str | None
-    """The version of glibc."""
+    """The version of glibc, if used."""
     distribution: str | None
-    """The name and version: ``Ubuntu 22.04``."""
+    """The name and version of the distribution: ``Ubuntu 22.04``."""
     avx: bool | None
     """Whether the processor has AVX, if known."""
     translated: bool
-    """Whether an Arm machine translates this Python for x86."""
+    """Whether this is an x86 Python that an Arm machine translates."""
 
 
 def read_host(source: Source) -> Host:
-    """Read the facts of the host."""
+    """Read the facts about the host."""
     answers = json_or_none(source.answer(PLATFORM, _platform)) or {}
     system = answers.get("system", "Linux")
     processor = source.text("/proc/cpuinfo", PROCESSOR_BYTES) or ""
@@ -69,7 +69,7 @@ def read_host(source: Source) -> Host:
 
 
 def _platform() -> str:
-    """Return Python's facts of this machine as JSON."""
+    """Return Python's facts about this machine as JSON."""
     libc = ""
     with suppress(AttributeError, ValueError, OSError):
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
@@ -86,7 +86,7 @@ def _platform() -> str:
 
 def _translated() -> str:
     """Return ``"1"`` under Rosetta."""
-    # Emulated by Windows, Python itself reports the machine's architecture.
+    # On Windows, an emulated Python reports the machine's architecture.
     if platform.system() != "Darwin":
         return ""
     command = ("/usr/sbin/sysctl", "-in", "sysctl.proc_translated")
@@ -108,7 +108,7 @@ def true_architecture(
         translated: ``"1"`` if macOS translates this Python.
     """
     name = machine.lower().replace("amd64", "x86_64")
-    # Only /proc/cpuinfo shows an Arm processor below qemu.
+    # Under QEMU, only /proc/cpuinfo shows that the processor is Arm.
     is_linux = system == "Linux"
     is_emulated = is_linux and name == "x86_64" and "CPU implementer" in processor
     if is_emulated or translated == "1" or name in ("aarch64", "arm64"):
@@ -117,7 +117,7 @@ def true_architecture(
 
 
 def parse_avx(processor: str) -> bool | None:
-    """Return whether an x86 processor has AVX, or None without flags."""
+    """Return whether an x86 processor has AVX, or None if unknown."""
     flags = re.search(r"(?m)^flags\s*:(.*)\n", processor)
     if flags is None:
         return None
@@ -125,7 +125,7 @@ def parse_avx(processor: str) -> bool | None:
 
 
 def parse_os_release(text: str) -> dict[str, str]:
-    """Parse os-release(5), shell assignments with or without quotes."""
+    """Parse os-release(5), which has shell assignments."""
     return dict(re.findall(r"""(?m)^\s*([A-Z][A-Z0-9_]*)=["']?(.*?)["']?\s*$""", text))
 
 

@@ -1,4 +1,4 @@
-"""A machine from options: ``--gpu "RTX 5090" --driver 570 --os windows``."""
+"""Machine from options such as ``--gpu "RTX 5090" --driver 570``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _OLDEST_BRANCH = 100
-"""Above the versions of CUDA and vGPU software, below all driver branches."""
+"""A bound that separates CUDA and vGPU versions from driver branches."""
 
 
 def machine_from_options(
@@ -30,16 +30,16 @@ def machine_from_options(
 ) -> Machine:
     """Return a machine with these GPUs and this driver.
 
-    Its memory and Python versions are unknown. No driver is needed for macOS, and for GPUs
-    of vendors without driver requirements.
+    The machine's memory and Python versions are unknown. The driver is optional on macOS and for GPUs of vendors
+    without driver requirements.
 
     Args:
-        gpus: The names of the GPUs, or ``sm_89``.
+        gpus: The names of the GPUs, or architectures such as ``sm_89``.
         driver: The version of the driver, or its branch.
-        os: The operating system. None means the system of the GPUs or driver, else Linux.
-        arch: The architecture. None means the architecture of the GPUs' hosts, else x86_64.
+        os: The operating system. None selects the system of the GPUs or driver, or Linux.
+        arch: The architecture. None selects the architecture of the GPUs' hosts, or x86_64.
         glibc: The version of glibc.
-        newest_driver: Returns the branch to assume without ``driver``, or None.
+        newest_driver: The function that returns the branch to assume without ``driver``, if any.
 
     Raises:
         UsageError: A name is unknown, or the driver is missing.
@@ -92,10 +92,10 @@ def machine_from_options(
 
 
 def parse_driver(text: str) -> DriverVersion:
-    """Parse a driver version, also in the form of Windows.
+    """Parse a driver version in the format of Linux or Windows.
 
     Raises:
-        UsageError: It is not a driver version, such as CUDA's version.
+        UsageError: The text is not a driver version, but, for example, a CUDA version.
     """
     reason = f"{text!r} is not a driver version; CUDA and vGPU software have different version numbers"
     try:

@@ -1,4 +1,4 @@
-"""Detection of this machine, and the preflight of its GPUs."""
+"""Detection of this machine, and a preflight of its GPUs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_machine(
     reporter: Reporter | None = None,
     source: Source | None = None,
 ) -> Machine:
-    """Read this machine, or a recorded one, with its problems."""
+    """Read this machine or a recorded machine, including its problems."""
     source = source or Source(reporter)
     host = read_host(source)
     facts = MachineFacts(
@@ -51,9 +51,9 @@ def read_machine(
         pythons=read_pythons(source),
     )
     findings: dict[str, VendorFindings] = {}
-    # --gpus and problems use indices in one list for all vendors.
+    # Number the GPUs of all vendors consecutively, for --gpus and problems.
     first = 0
-    # Parallel probes would save nothing: most machines have one vendor's driver, and reading files is fast.
+    # Parallel probes would save no time. Most machines have one vendor's driver, and reading files is fast.
     for prober in PROBERS:
         own = prober.findings(source, facts).counted_from(first)
         first = max((gpu.index + 1 for gpu in own.gpus), default=first)
@@ -89,7 +89,7 @@ def read_machine(
 
 
 def preflight(machine: Machine, reporter: Reporter) -> Preflight:
-    """Run a kernel on each usable GPU. Nothing is downloaded."""
+    """Run a kernel on each usable GPU without downloading anything."""
     start = monotonic()
     outcomes: dict[int, PreflightOutcome] = {}
     problems: list[Finding] = []
@@ -104,7 +104,7 @@ def _foreign_gpus(
     facts: MachineFacts,
     findings: Mapping[str, VendorFindings],
 ) -> Iterator[str]:
-    """Yield GPUs that no prober reports, unless another GPU is usable."""
+    """Yield GPUs that no prober reports, unless a prober reports a GPU."""
     if any(finding.shows_gpu for finding in findings.values()):
         return
     for device in facts.devices:

@@ -1,4 +1,4 @@
-"""The interface of a vendor's prober, and its results."""
+"""Interface and results of vendor probers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PreflightOutcome = Literal["proven", "unproven", "failed"]
 OUTCOMES: tuple[PreflightOutcome, ...] = get_args(PreflightOutcome)
-"""From best to worst."""
+"""The outcomes from best to worst."""
 
 _SUMMARIES: dict[PreflightOutcome, str] = {
     "proven": "a kernel ran on {}",
@@ -38,7 +38,7 @@ _VISIBLE_ENTRY = re.compile(r"[0-9]{1,9}|(GPU|MIG)-.+")
 
 
 class MachineFacts(Value):
-    """Facts of the machine that need no vendor's driver."""
+    """Machine facts that do not require a vendor's driver."""
 
     host: Host
     container: ContainerInfo
@@ -47,7 +47,7 @@ class MachineFacts(Value):
     pythons: tuple[str, ...]
 
     def cards(self, vendor: str) -> list[PciDevice]:
-        """Return a vendor's devices that are not reserved."""
+        """Return a vendor's devices that no virtual machine reserves."""
         return [
             device
             for device in self.devices
@@ -55,7 +55,7 @@ class MachineFacts(Value):
         ]
 
     def place(self, *, jetson: bool = False) -> FixContext:
-        """Return the context of fixes."""
+        """Return the context that fills in the commands of fixes."""
         from gpuinstall.catalog.failures.problems import FixContext
 
         environment = Environment(
@@ -73,22 +73,22 @@ class MachineFacts(Value):
 
 
 class VendorFindings(Value):
-    """The results of one vendor's prober."""
+    """Results of a vendor's prober."""
 
     gpus: tuple[Gpu, ...]
     """The GPUs, with indices from 0."""
     problems: tuple[Finding, ...]
     shows_gpu: bool
-    """Whether any source shows a GPU of this process, listed or not."""
+    """Whether any source shows a GPU for this process, even if unlisted."""
     driver: Driver | None = None
     jetson: JetsonRelease | None = None
     devices: tuple[PciDevice, ...] = ()
-    """Windows' adapters, if they were queried."""
+    """The Windows display adapters, if they were queried."""
     facts: Mapping[str, Any] = {}
     """The vendor's table in the Machine document."""
 
     def counted_from(self, first: int) -> VendorFindings:
-        """Renumber the GPUs from ``first``, after other vendors' GPUs."""
+        """Renumber the GPUs from ``first``."""
         gpus = [replace(gpu, index=gpu.index + first) for gpu in self.gpus]
         problems = []
         for problem in self.problems:
@@ -98,7 +98,7 @@ class VendorFindings(Value):
 
 
 class Preflight(Value):
-    """The outcome of a small kernel on each GPU, before any download."""
+    """Outcome of a small kernel on each GPU before any download."""
 
     outcomes: Mapping[int, PreflightOutcome] = {}
     """The outcomes by GPU index. A busy GPU is ``unproven``."""
@@ -133,26 +133,26 @@ class Preflight(Value):
 
 
 class GpuPart(NamedTuple):
-    """A GPU or MIG slice that can run a kernel on its own."""
+    """GPU or MIG slice that can run a kernel on its own."""
 
     gpu: Gpu
     slice: MigDevice | None
     name: str
-    """The UUID, or the ordinal among the vendor's GPUs."""
+    """The UUID, or the position among the vendor's GPUs."""
     withheld: str | None
-    """The reason why this process cannot use it: a fault, or not assigned."""
+    """The reason why this process cannot use the GPU or slice, if any."""
 
 
 class Prober(ABC):
-    """The detection of one vendor's GPUs."""
+    """Detection of one vendor's GPUs."""
 
     vendor: ClassVar[str]
     job_variables: ClassVar[tuple[str, ...]] = ()
-    """The variables with a job's GPUs. A GPU must be in each that is set."""
+    """The variables that list a job's GPUs. Each that is set must match."""
 
     @abstractmethod
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
-        """Read the vendor's GPUs of this process, and their problems."""
+        """Read the vendor's GPUs for this process, and their problems."""
 
     def preflight(
         self,
@@ -167,7 +167,7 @@ class Prober(ABC):
         return Preflight(dict.fromkeys(indices, "unproven"))
 
     def usable_parts(self, machine: Machine) -> list[GpuPart]:
-        """Return the usable GPUs and slices; none on a faulty machine."""
+        """Return the usable GPUs and slices, or none on a faulty machine."""
         if machine.blocking:
             return []
         parts = self.parts(machine, os.environ)
@@ -178,20 +178,20 @@ class Prober(ABC):
         machine: Machine,
         environ: Mapping[str, str],
     ) -> Iterator[GpuPart]:
-        """Yield the vendor's GPUs, or the slices of each. Pure.
+        """Yield the vendor's GPUs, or the slices of GPUs in MIG mode. Pure.
 
         Args:
             machine: The machine.
-            environ: The variables with the GPUs of a scheduler's job.
+            environ: The environment variables, which may list a scheduler job's GPUs.
         """
-        # A Jetson's GPU has no PCI ID. A GPU without a known vendor is NVIDIA's.
+        # A GPU without a PCI ID, such as a Jetson's, counts as NVIDIA's if its vendor is unknown.
         ours = [
             gpu
             for gpu in sorted(machine.gpus, key=lambda gpu: gpu.index)
             if (vendor_of(gpu, machine) or FIRST_VENDOR) == self.vendor
         ]
         given = job_devices(environ, self.job_variables)
-        # CUDA counts the GPUs of a process from 0, unlike NVML.
+        # Unlike NVML, CUDA numbers the GPUs of a process from 0.
         for ordinal, gpu in enumerate(ours):
             for part in gpu.mig_devices or (None,):
                 name = part.uuid if part else gpu.uuid or str(ordinal)
@@ -208,16 +208,16 @@ def is_visible(
     gpu: Gpu,
     name: str,
 ) -> bool:
-    """Return whether a list such as CUDA_VISIBLE_DEVICES has a GPU or slice.
+    """Return whether a GPU or slice is in a list of visible devices.
 
     Args:
-        devices: The list.
+        devices: The list, in the format of CUDA_VISIBLE_DEVICES.
         ordinal: The position of the GPU among the GPUs of the process.
         gpu: The GPU.
         name: The UUID of the GPU or slice.
     """
     entries = visible_entries(devices)
-    # Only UUIDs may be abbreviated.
+    # Entries may abbreviate UUIDs but not ordinals.
     uuids = tuple(entry for entry in entries if not entry.isdecimal())
     return (
         str(ordinal) in entries
@@ -227,7 +227,7 @@ def is_visible(
 
 
 def visible_entries(devices: str) -> tuple[str, ...]:
-    """Return the valid entries of such a list: ordinals and prefixes of UUIDs.
+    """Return the valid entries in a list: ordinals and prefixes of UUIDs.
 
     The first invalid entry (``-1``, ``NoDevFiles``, or empty) ends the list, as in torch's
     ``_parse_visible_devices`` (torch/cuda/__init__.py). Intel's ``0.1``, a tile of GPU 0, counts as ``0``.
@@ -238,7 +238,7 @@ def visible_entries(devices: str) -> tuple[str, ...]:
 
 
 def format_gpus(gpus: tuple[int, ...]) -> str:
-    """Format GPU indices for a sentence: ``GPUs 0, 1 and 2``."""
+    """Format GPU indices for a message: ``GPUs 0, 1 and 2``."""
     if not gpus:
         return "the GPU"
     *first, last = map(str, gpus)

@@ -1,4 +1,4 @@
-"""The interface of a vendor's rules for the selection of a build."""
+"""Interface of vendor rules, which decide which builds a GPU can run."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 class Code(Value):
-    """The code of a build that a GPU runs."""
+    """Code in a build that a GPU can run."""
 
     name: str
-    """The name in the build's list: ``sm_86``."""
+    """The name in the build's list of code: ``sm_86``."""
     how: str
     """``sass``, or ``ptx``, which the driver compiles at first use."""
 
 
 Preference = tuple[tuple[object, str], ...]
 Toolkit = tuple[int, int] | None
-"""The version of the vendor's toolkit that built a build."""
+"""The version of the vendor's toolkit that a build was compiled with."""
 
 
 class Rules(Value):
-    """A vendor's rules for one machine, with the catalog of its builds. Pure.
+    """A vendor's rules for one machine and a catalog of builds. Pure.
 
     By default, a GPU runs the builds that list its architecture, with any driver.
     """
@@ -38,37 +38,37 @@ class Rules(Value):
     catalog: Catalog
 
     vendor: ClassVar[str]
-    """The vendor in documents: ``nvidia``."""
+    """The vendor's name in JSON documents: ``nvidia``."""
     name: ClassVar[str]
-    """The vendor in messages: ``NVIDIA``."""
+    """The vendor's name in messages: ``NVIDIA``."""
     kind: ClassVar[str]
-    """The kind of its backends: ``cuda``."""
+    """The kind of backend: ``cuda``."""
     software: ClassVar[str]
-    """The platform of its builds in messages: ``CUDA``."""
+    """The name of the platform in messages: ``CUDA``."""
     code_reasons: ClassVar[tuple[str, ...]] = ("no-code",)
-    """The reasons of ``code`` that depend on the chip, most severe first."""
+    """Reasons from ``code`` that depend on the chip, most severe first."""
     driver_reasons: ClassVar[tuple[str, ...]] = ()
-    """The reasons that another driver resolves, most severe first."""
+    """Rejection reasons that another driver resolves, most severe first."""
     no_code: ClassVar[str] = "F37"
-    """The failure of a GPU without code in a build."""
+    """The failure if a build has no code for a GPU."""
     architecture_source: ClassVar[str] = "its driver"
-    """The source of a GPU's architecture, in messages."""
+    """The source of the architecture in messages."""
     untested: ClassVar[str | None] = None
-    """The warning about all its builds if none has run on a GPU yet."""
+    """The warning about all builds if none was tested on a GPU yet."""
     idle_causes: ClassVar[tuple[str, str]] = ("F33", "F24")
-    """The failures of a GPU with a CPU build and with another vendor's."""
+    """The failures if torch is a CPU build or another vendor's build."""
     needs_architecture: ClassVar[bool] = True
     """Whether GPUs of unknown architecture are ignored."""
     torch_device: ClassVar[str]
-    """The device type in torch."""
+    """torch's device type."""
     variables: ClassVar[Mapping[str, str]]
-    """The variables that select devices, with ``{}`` for the devices."""
+    """Variables that select devices. ``{}`` stands for the devices."""
     prefix: ClassVar[str] = ""
-    """The text before the devices."""
+    """The prefix of the list of devices."""
     no_device: ClassVar[str] = ""
     """The value that selects no device."""
     misleading: ClassVar[tuple[str, ...]] = ()
-    """Variables to unset. They hide devices or change results."""
+    """Variables to unset because they hide devices or change results."""
 
     @property
     def driver(self) -> str:
@@ -80,15 +80,15 @@ class Rules(Value):
         return None
 
     def own_builds(self) -> Iterator[str]:
-        """Yield the command for the vendor's own builds, without a lock."""
+        """Yield commands that install the vendor's builds without a lock."""
         yield from ()
 
     def driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
-        """Return the finding of a missing or unknown driver."""
+        """Return a finding if the driver is missing or unknown."""
         return None
 
     def gpu_fault(self, gpu: Gpu) -> Finding | None:
-        """Return the finding of an unknown or ignored GPU."""
+        """Return a finding if a GPU is unknown or unsupported."""
         if self.architecture(gpu) is not None:
             return None
         return Finding(
@@ -98,23 +98,23 @@ class Rules(Value):
         )
 
     def architecture(self, gpu: Gpu) -> str | None:
-        """Return the name of a GPU's code, ``sm_89``, if known."""
+        """Return the name of a GPU's architecture, ``sm_89``, if known."""
         return gpu.architecture
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
-        """Return the names of a GPU's code in lists of builds."""
+        """Return the names that builds may list for a GPU's code."""
         return (gpu.architecture,) if gpu.architecture else ()
 
     def chip_name(self, gpu: Gpu) -> str:
-        """Return the name of a GPU's chip in messages about code."""
+        """Return the name of a GPU's chip for messages about code."""
         return gpu.architecture or gpu.label
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
-        """Return a sort key, higher for more capable GPUs."""
+        """Return a sort key that is higher for more capable GPUs."""
         return (0,)
 
     def ever_served(self, gpu: Gpu) -> bool:
-        """Return whether any build for this platform may have a GPU's code."""
+        """Return whether any build for this platform may support a GPU."""
         builds = self.catalog.builds_for(self.machine.os, self.machine.arch)
         names = {*self.code_names(gpu)}
         if gpu.architecture is None:
@@ -122,9 +122,9 @@ class Rules(Value):
         return any(not names.isdisjoint(build.code) for build in builds)
 
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:
-        """Return the code of a build that a GPU runs with this driver.
+        """Return a build's code that a GPU can run with this driver.
 
-        A build that ``lists_no_code`` is a candidate only if forced, and is assumed to support the GPU.
+        A build that ``lists_no_code`` is a candidate only if forced. It is assumed to support the GPU.
         """
         names = self.code_names(gpu)
         for name in names:
@@ -140,19 +140,19 @@ class Rules(Value):
         )
 
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
-        """Describe a build without code for some GPUs: ``begins at sm_75``."""
+        """Describe the code of an unsuitable build: ``begins at sm_75``."""
         return "has none"
 
     def no_code_cause(self, code: Sequence[str], gpu: Gpu) -> str:
-        """Return the failure of a GPU without support in ``code``."""
+        """Return the failure if ``code`` does not support a GPU."""
         return self.no_code
 
     def against_driver(self, build: Build) -> Reason | None:
-        """Return the reason why the driver does not run a build."""
+        """Return the reason if the driver cannot run a build."""
         return None
 
     def driver_for(self, build: Build) -> str:
-        """Return the required driver in messages: ``driver 580 or newer``."""
+        """Return the required driver for messages: ``driver 580 or newer``."""
         return f"{self.name}'s driver"
 
     def driver_fix(
@@ -165,7 +165,7 @@ class Rules(Value):
 
         Args:
             build: The best rejected build.
-            code: The code of the rejection.
+            code: The code of the rejection reason.
             gpus: The GPUs.
         """
         return None
@@ -176,13 +176,13 @@ class Rules(Value):
         codes: Sequence[Code | Reason],
         gpus: Sequence[Gpu],
     ) -> Preference:
-        """Return a sort key for compatible builds, lower for better.
+        """Return a sort key that is lower for better compatible builds.
 
-        Each part has the explanation of a build that is better by it.
+        Each part of the key has an explanation, which applies if a build is better because of it.
 
         Args:
-            toolkit: The toolkit of a build.
-            codes: The code that each GPU runs, or the reason for none.
+            toolkit: The build's toolkit.
+            codes: The code that each GPU runs, or the reason why it has none.
             gpus: The GPUs in the same order.
         """
         return ()
@@ -192,7 +192,7 @@ class Rules(Value):
         build: Build,
         gpus: Sequence[Gpu],
     ) -> tuple[Reason, ...]:
-        """Return warnings about a build that runs on the GPUs."""
+        """Return warnings about a build that the GPUs can run."""
         if self.untested:
             return (Reason("not-proven", self.untested),)
         return ()
@@ -200,7 +200,7 @@ class Rules(Value):
     def floors(self, build: Build) -> Mapping[str, str]:
         """Return a build's minimum driver for lock files.
 
-        The form is ``{"driver": "525.60.13"}``.
+        An example is ``{"driver": "525.60.13"}``.
         """
         return {}
 

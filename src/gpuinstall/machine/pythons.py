@@ -1,7 +1,7 @@
-"""The Python interpreters on this machine.
+"""Python interpreters on this machine.
 
-The paths of most interpreters show their versions. Others, such as the shims of a
-version manager, are started once.
+The paths of most interpreters show their versions. Others, such as the shims of
+version managers, are started once.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from gpuinstall.machine.children import how_it_ended, json_lines, json_or_none
 from gpuinstall.machine.source import Source
 
 _FINAL = r"(3\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
-"""A released version, ``3.11`` or ``3.11.7``: no alpha and no release candidate."""
+"""A final release, such as ``3.11`` or ``3.11.7``."""
 
 _NAME = rf"python(?:3|{_FINAL})?(?:\.exe)?"
 _FOLDER = rf"/(?:versions/|cpython-){_FINAL}[/-]"
 """The folder of a version that pyenv or uv manages.
 
-It has the patch release, the program's name only ``3.11``.
+The folder's name has the patch release. The program's name has only ``3.11``.
 """
 
 _VERSION = r"(?:c?python[@-]?)?(\d+\.\d+(?:\.\d+)?t?)"
-"""A version in uv's form."""
+"""A version in uv's format."""
 
 _START_SECONDS = 5.0
 _SCRIPT = """
@@ -57,12 +57,12 @@ print(json.dumps({
 
 
 class Python(Value):
-    """A CPython that was started."""
+    """CPython interpreter that was started."""
 
     version: str
-    """Its release, ``3.12.1``."""
+    """The release, such as ``3.12.1``."""
     base: str
-    """The interpreter that a shim or an environment leads to."""
+    """The interpreter that a shim or environment uses."""
     implementation: str
     level: str
     """``final``, ``candidate``, ``beta``, or ``alpha``."""
@@ -82,7 +82,7 @@ class Python(Value):
 
 @cache
 def start_python(program: Path) -> Python | Rejection[Path]:
-    """Start an interpreter, once in a run, and read its version."""
+    """Start an interpreter to read its version, at most once per process."""
     argv = (program, "-I", "-S", "-c", _SCRIPT)
     try:
         done = run(argv, seconds=_START_SECONDS, group=True)
@@ -102,14 +102,14 @@ def _unusable(program: Path, reason: str) -> Rejection[Path]:
 
 
 def select_base(request: Request) -> tuple[Request, Path | None]:
-    """Start the interpreter that a request selects by its path or name.
+    """Start the interpreter that a request selects by path or name.
 
     Args:
-        request: The request of a caller.
+        request: The request.
 
     Returns:
         The request with the version ``X.Y`` of this interpreter, and the interpreter
-        to create environments from. None if the request has a version.
+        that creates environments, which is None if the request has a version.
 
     Raises:
         UsageError: The interpreter does not exist, or cannot be started.
@@ -141,12 +141,12 @@ def select_base(request: Request) -> tuple[Request, Path | None]:
 
 
 def python_version(text: str) -> str | None:
-    """Return the version in a name of Python in uv's form, such as python3.12.
+    """Return the version in a name such as python3.12 in uv's format.
 
     A specifier is returned unchanged.
 
     Returns:
-        None if the text is neither.
+        The version or specifier, or None if the text is neither.
     """
     version = re.fullmatch(_VERSION, text)
     if version:
@@ -155,10 +155,10 @@ def python_version(text: str) -> str | None:
 
 
 def find_interpreter(name: str) -> Path:
-    """Return the interpreter that a path, or a name on PATH, selects.
+    """Return the interpreter at a path, or with a name on PATH.
 
     Raises:
-        UsageError: It does not exist.
+        UsageError: The interpreter does not exist.
     """
     program = named_python(name)
     if program is None:
@@ -169,16 +169,16 @@ def find_interpreter(name: str) -> Path:
 
 
 def named_python(name: str) -> Path | None:
-    """Return the interpreter at a path, or of a name on PATH, if it exists."""
+    """Return the interpreter at a path, or with a name on PATH, if any."""
     program = shutil.which(name)
-    # An environment's links are not followed: they lead to its base interpreter.
+    # Keep symbolic links, because an environment's links lead to its base interpreter.
     return Path(program).absolute() if program else None
 
 
 def read_pythons(source: Source) -> tuple[str, ...]:
-    """Read the versions of the interpreters on this machine, oldest first.
+    """Return the versions of Python on this machine, oldest first.
 
-    A version is ``3.11`` if the patch release is unknown.
+    A version is, for example, ``3.11`` if the patch release is unknown.
     """
 
     def look() -> str:
@@ -189,13 +189,13 @@ def read_pythons(source: Source) -> tuple[str, ...]:
 
 
 def newest_patches(versions: Sequence[str]) -> tuple[str, ...]:
-    """Return versions, oldest first, without ``3.11`` next to ``3.11.7``."""
+    """Sort versions, and drop ``3.11`` if ``3.11.7`` is present."""
     minors_of_patches = {version.rpartition(".")[0] for version in versions}
     return tuple(sorted(set(versions) - minors_of_patches, key=numbers))
 
 
 def find_python(version: str) -> Path | None:
-    """Return the newest interpreter for ``X.Y``, if one starts."""
+    """Return the newest interpreter for a version ``X.Y`` that starts."""
     installed = [one for one in _installed() if _is_of(one[0], version)]
     newest_first = sorted(installed, key=lambda one: numbers(one[0]), reverse=True)
     for _, program in newest_first:
@@ -211,8 +211,8 @@ def _is_of(installed: str, version: str) -> bool:
 
 
 def _installed() -> list[tuple[str, Path]]:
-    """Return the version and the path of each interpreter."""
-    # The base of the tool's own environment.
+    """Return the version and path of each interpreter."""
+    # Include the base interpreter of gpuinstall's environment.
     base = getattr(sys, "_base_executable", sys.executable)
     found = [(platform.python_version(), Path(base))]
     unknown = []
@@ -234,11 +234,11 @@ def _installed() -> list[tuple[str, Path]]:
 
 
 def _is_known(program: Path, versions: Sequence[str]) -> bool:
-    """Return whether a shim is for a version that was found without it."""
+    """Return whether a shim's version was already found elsewhere."""
     if not _is_shims(program.parent):
         return False
     version = _version_in_name(program)
-    # A manager has a shim for each version next to the bare one.
+    # A shim without a version adds nothing, because managers have another shim for each version.
     return not version or any(_is_of(one, version) for one in versions)
 
 
@@ -261,7 +261,7 @@ def _path() -> list[Path]:
 
 
 def _managed() -> Iterator[Path]:
-    """Yield what may be the interpreter of each version that pyenv or uv manages."""
+    """Yield possible paths of interpreters that pyenv or uv manages."""
     is_windows = sys.platform == "win32"
     data = xdg_folder("XDG_DATA_HOME", ".local/share")
     if is_windows:
@@ -281,7 +281,7 @@ def _version_of(program: Path) -> str | None:
     """Return the version in the real path of an interpreter.
 
     Returns:
-        The version in the folder of its manager, or else in its name. None if they have none, or it is a shim.
+        The version in the name of the manager's folder or of the program, or None for shims and unknown versions.
     """
     if _is_shims(program.parent):
         return None

@@ -1,4 +1,4 @@
-"""The source of facts: this machine, or a recorded one in tests."""
+"""Source of facts, which is this machine or, in tests, a recorded machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Access = Literal["open", "denied"]
 
 
 class Source:
-    """Files, variables, and answers of libraries and programs of this machine.
+    """Files, variables, libraries, and programs of this machine.
 
     A recorded machine overrides the methods. Paths are absolute.
     """
@@ -42,7 +42,7 @@ class Source:
     def names(self, path: str, start: str = "") -> tuple[str, ...]:
         """Return the sorted names in a folder that begin with ``start``."""
         try:
-            # Creating a Path for each of 2,000 programs is the slowest part.
+            # os.listdir is faster, because it creates no Path for each of 2,000 programs.
             names = os.listdir(path)  # noqa: PTH208
         except OSError:
             return ()
@@ -56,14 +56,14 @@ class Source:
             return None
 
     def access(self, path: str) -> Access | None:
-        """Open a device node for reading and writing, without waiting for it.
+        """Return whether a device node can be opened to read and write.
 
-        Permission bits are not enough: a container's device controller acts only on ``open``.
+        The node is opened, because a container's device controller acts only on ``open``, not on permission bits.
 
         Returns:
-            None if the node is missing.
+            ``open`` or ``denied``, or None if the node is missing.
         """
-        # Windows has no such flag.
+        # Windows does not have this flag.
         nonblocking = getattr(os, "O_NONBLOCK", 0)
         try:
             os.close(os.open(path, os.O_RDWR | nonblocking))
@@ -72,7 +72,7 @@ class Source:
         except PermissionError:
             return "denied"
         except OSError:
-            # The node is accessible, but its GPU may be lost.
+            # This process may access the node, but the GPU may be lost.
             return "open"
         return "open"
 
@@ -81,19 +81,19 @@ class Source:
         return os.environ.get(name)
 
     def answer(self, name: str, ask: Callable[[], str]) -> str:
-        """Return the answer of a library or program.
+        """Return the result of querying a library or program.
 
         Args:
-            name: The name of the answer in a recorded machine.
-            ask: The query. A recorded machine does not call it.
+            name: The name of the result in a recorded machine.
+            ask: The function that runs the query. A recorded machine does not call it.
         """
         return ask()
 
     def run_children(self, commands: Mapping[str, Command]) -> Sequence[Finished]:
-        """Run children in parallel that query libraries of the driver.
+        """Run parallel child processes that query driver libraries.
 
         Args:
-            commands: The arguments and environment of each, by library.
+            commands: The arguments and environment of each child, by library.
         """
         message = f"waiting for {' and '.join(commands)}, up to {DRIVER_SECONDS:.0f} s"
         return run_children(

@@ -1,4 +1,4 @@
-"""Findings from known facts, by the rows of ``symptoms.toml``. Pure."""
+"""Findings from known facts, based on ``symptoms.toml``. Pure."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 SYMPTOMS = str(Path(__file__).with_name("symptoms.toml"))
 KnownFacts = Mapping[str, Any]
-"""Facts by name. A truthy fact is known, and its value fills messages."""
+"""Facts by name. A fact is known if its value, used in messages, is true."""
 
 
 class Symptom(Value):
-    """A row: a problem, and the facts that show it."""
+    """Row that describes a problem and the facts that show it."""
 
     code: str
     when: tuple[str, ...] = ()
     """Facts that must all be known."""
     either: tuple[str, ...] = ()
-    """Facts of which one must be known."""
+    """Facts, at least one of which must be known."""
     unless: tuple[str, ...] = ()
-    """Facts of which none may be known."""
+    """Facts that must all be unknown."""
     message: str | None = None
-    """The message, with facts in braces. The code's entry has defaults."""
+    """The message, with facts in braces. None selects the code's default."""
     why: str | None = None
     like: str | None = None
-    """The code of the entry with the fixes, unless it is ``code``."""
+    """The code of the entry with the fixes, if it differs from ``code``."""
     fix_keys: tuple[str, ...] = ()
-    """The keys of more specific fixes."""
+    """Keys that select more specific fixes."""
     gpus: str | None = None
-    """The fact with the indices of the GPUs concerned."""
+    """The fact that contains the indices of the affected GPUs."""
     blocking: bool = True
 
     def matches(self, known: set[str]) -> bool:
@@ -50,7 +50,7 @@ class Symptom(Value):
 
 @cache
 def load_symptoms() -> Mapping[str, tuple[Symptom, ...]]:
-    """Load the rows by subject, in their order."""
+    """Load the rows of each subject in their order."""
     table = authored.read_data(SYMPTOMS)
     rows: Mapping[str, tuple[Symptom, ...]]
     rows = read(dict[str, tuple[Symptom, ...]], table, "symptoms")
@@ -61,7 +61,7 @@ def symptoms(
     subject: str,
     circumstances: KnownFacts,
 ) -> Iterator[Symptom]:
-    """Yield the rows of a subject that match."""
+    """Yield the rows of a subject that match the known facts."""
     known = {name for name, fact in circumstances.items() if fact}
     for symptom in load_symptoms()[subject]:
         if symptom.matches(known):
@@ -80,9 +80,9 @@ def finding_of(
 
     Args:
         symptom: The row.
-        circumstances: The facts that fill its message.
-        context: The context of its fixes.
-        gpus: The GPUs concerned, unless a fact has them.
+        circumstances: The facts that fill in the message.
+        context: The context that fills in the commands of fixes.
+        gpus: The affected GPUs, unless a fact contains them.
         evidence: The evidence in one line.
     """
     # A healthy machine needs no table of failures.
@@ -92,7 +92,7 @@ def finding_of(
     if symptom.gpus:
         gpus = circumstances[symptom.gpus]
     kind = load_problems()[symptom.code]
-    # In a finding about the whole machine, the user replaces the placeholder.
+    # For the whole machine, the user replaces the placeholder with a GPU.
     numbers = ",".join(map(str, gpus)) or "<gpu>"
     words = {**circumstances, "gpu": numbers, "where": format_gpus(gpus)}
     message = symptom.message or kind.message
@@ -115,12 +115,12 @@ def findings_of(
     place: Callable[[], FixContext],
     evidence: str | None = None,
 ) -> tuple[Finding, ...]:
-    """Return the findings of all rows of a subject that match.
+    """Return the findings of all matching rows of a subject.
 
     Args:
-        subject: The subject: ``amd``, ``note``.
+        subject: The subject, such as ``amd`` or ``note``.
         circumstances: The known facts.
-        place: Returns the context of fixes. Most machines need none.
+        place: The function that returns the context of fixes. Most machines have no findings and need no context.
         evidence: The evidence of blocking findings.
     """
     return tuple(

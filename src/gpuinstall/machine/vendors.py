@@ -1,7 +1,7 @@
-"""The supported GPU vendors, and the vendor of each GPU.
+"""Supported GPU vendors, and the vendor of each GPU.
 
-``VENDORS`` has the rules that plan builds, and ``PROBERS`` in ``probe.py`` read the
-GPUs. No other module depends on a vendor.
+``VENDORS`` contains the rules that select builds, and ``PROBERS`` in ``probe.py``
+detect GPUs. No other module depends on a vendor.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     from gpuinstall.machine.protocol import Rules
 
 PCI_IDS = {"10de": "nvidia", "1002": "amd", "8086": "intel", "106b": "apple"}
-"""The vendors by the first half of a PCI ID."""
+"""Vendors by the first half of a PCI ID."""
 
 
 VENDORS: dict[str, type[Rules]] = {
     rules.vendor: rules for rules in (NvidiaRules, AmdRules, IntelRules, AppleRules)
 }
-"""The vendors by name. On a machine with several, the first counts."""
+"""Rules by vendor. The first is used on a machine with several vendors."""
 
 FIRST_VENDOR = next(iter(VENDORS))
-"""The vendor of GPUs without a PCI ID, such as a Jetson's."""
+"""The vendor of GPUs without a PCI ID, such as the GPU of a Jetson."""
 
 
 def served_backend(tag: str) -> Backend | None:
-    """Return the backend of a tag if it is for the CPU or a known vendor."""
+    """Return a tag's backend if it is for the CPU or a supported vendor."""
     backend = known_backend(tag)
     kinds = {CPU.kind, *(vendor.kind for vendor in VENDORS.values())}
     return backend if backend and backend.kind in kinds else None
 
 
 def vendor_of(gpu: Gpu, machine: Machine) -> str | None:
-    """Return a GPU's vendor, as recorded or by PCI ID, if known.
+    """Return a GPU's vendor, recorded or determined from its PCI ID, if known.
 
-    A GPU with a compute capability is NVIDIA's. So is a GPU without any fact on a machine with NVIDIA's driver.
+    Without both, a GPU is NVIDIA's if it has a compute capability or the machine has NVIDIA's driver.
     """
     if gpu.vendor is not None:
         return gpu.vendor
@@ -69,7 +69,7 @@ def rules_for(
 
     Args:
         machine: The machine.
-        catalog: The builds. The vendor's builds are read if they are missing.
+        catalog: The builds. The vendor's builds are loaded if they are missing.
         kinds: The kinds of the requested backends.
     """
     rules = vendor_for(machine, kinds)
@@ -80,9 +80,9 @@ def vendor_for(
     machine: Machine,
     kinds: Collection[str] = (),
 ) -> type[Rules]:
-    """Return the vendor of the requested kinds, else of the GPUs.
+    """Return the vendor of the requested kinds or of the machine's GPUs.
 
-    A request for the CPU build selects no vendor. The first vendor is the default.
+    The CPU is not a vendor. The first vendor is the default.
     """
     for vendor in VENDORS.values():
         if vendor.kind in kinds and vendor.kind != CPU.kind:
@@ -98,7 +98,7 @@ def vendor_for(
 def is_planned_for(gpu: Gpu, machine: Machine) -> bool:
     """Return whether builds can be selected for a GPU.
 
-    Its vendor must be supported, and its architecture known if the vendor requires that.
+    The GPU's vendor must be supported, and its architecture must be known if the vendor requires it.
     """
     vendor = VENDORS.get(vendor_of(gpu, machine) or "")
     if vendor is None:

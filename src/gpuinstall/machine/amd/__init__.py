@@ -1,1 +1,1 @@
-"""AMD: GPUs in the kernel's topology, and builds with code for exact chips."""
+"""AMD: detection of GPUs through KFD, and rules for ROCm builds."""

@@ -1,6 +1,6 @@
-"""The prober of AMD's GPUs.
+"""Prober for AMD GPUs.
 
-The kernel's compute driver (KFD) lists them in sysfs, and ROCm's variables do not
+The kernel's compute driver (KFD) lists them in sysfs, where ROCm's variables do not
 hide them. Format: drivers/gpu/drm/amd/amdkfd/kfd_topology.c. A
 ``gfx_target_version`` of 90010 is gfx90a, and 110501 is gfx1151.
 """
@@ -35,36 +35,36 @@ KFD = "/dev/kfd"
 KFD_NODES = "/sys/class/kfd/kfd/topology/nodes"
 MODULE_VERSION = "/sys/module/amdgpu/version"
 _VISIBLE_MEMORY = (1, 2)
-"""The heap types of a GPU's own memory, public and private."""
+"""The heap types of dedicated GPU memory, public and private."""
 
 
 class KfdNode(Value):
-    """A GPU in the topology."""
+    """GPU in KFD's topology."""
 
     architecture: str
     pci_id: str
     render_minor: int | None
-    """The number of its render node in /dev/dri."""
+    """The number of the render node in /dev/dri."""
     render: Access | None
-    """The access to the render node."""
+    """This process's access to the render node."""
     product: str | None
     memory_bytes: int
 
 
 class AmdEvidence(Value):
-    """The facts of the machine, and AMD's."""
+    """Machine facts and AMD-specific facts."""
 
     facts: MachineFacts
     nodes: tuple[KfdNode, ...]
     kfd: Access | None
     override: str | None
-    """HSA_OVERRIDE_GFX_VERSION."""
+    """The value of HSA_OVERRIDE_GFX_VERSION."""
 
 
 def _read_nodes(source: Source) -> tuple[KfdNode, ...]:
-    """Return AMD's GPUs in HIP's order.
+    """Return the AMD GPUs in HIP's order.
 
-    Nodes of other containers are unreadable.
+    Nodes that belong to other containers are unreadable and left out.
     """
     names = [name for name in source.names(KFD_NODES) if name.isdecimal()]
     names.sort(key=int)
@@ -75,7 +75,7 @@ def _read_nodes(source: Source) -> tuple[KfdNode, ...]:
 def _read_node(source: Source, folder: str) -> KfdNode | None:
     properties = _read_properties(source, folder)
     version = properties.get("gfx_target_version", 0)
-    # The topology also lists CPUs, without a version.
+    # The topology also lists CPUs, which have no version.
     if properties.get("vendor_id") != AMD_ON_PCI or version < 10000:
         return None
     major, rest = divmod(version, 10000)
@@ -102,7 +102,7 @@ def _read_memory(source: Source, folder: str) -> int:
 
 
 def _read_properties(source: Source, folder: str) -> dict[str, int]:
-    """Parse the lines with a name and a number."""
+    """Parse lines that have a name and a number."""
     text = source.text(f"{folder}/properties") or ""
     pairs = re.findall(r"^(\S+) +([0-9]+)$", text, re.MULTILINE)
     return {name: int(number) for name, number in pairs}
@@ -113,13 +113,13 @@ def _read_line(source: Source, path: str) -> str | None:
 
 
 class AmdProber(Prober):
-    """The prober of AMD's GPUs."""
+    """Prober for AMD GPUs."""
 
     vendor = "amd"
     job_variables = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
-        """Read the GPUs that the kernel lists, and on Windows the adapters."""
+        """Read GPUs from KFD on Linux, or from display adapters on Windows."""
         evidence = AmdEvidence(
             facts,
             nodes=_read_nodes(source),
@@ -131,7 +131,7 @@ class AmdProber(Prober):
         gpus += _windows_gpus(facts)
         own = {
             "kernel": facts.host.release,
-            # Only AMD's own module has a version, the kernel's has none.
+            # Only the module from AMD has a version. The kernel's built-in module has none.
             "amdgpu": _read_line(source, MODULE_VERSION),
         }
         return VendorFindings(
@@ -153,15 +153,15 @@ def _is_integrated(node: KfdNode) -> bool:
 
 @cache
 def _has_builds(architecture: str) -> bool:
-    """Return whether any build was ever made for a chip."""
+    """Return whether any ROCm build has ever supported a chip."""
     builds = authored.read_data("builds_rocm.toml")["builds"]
     return any(architecture in build["linux_x86_64"][0].split() for build in builds)
 
 
 def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
-    """Return the nodes of this process, none if no build supports any of them.
+    """Return this process's GPUs, or nothing if none is usable.
 
-    A discrete GPU counts without a build.
+    A GPU is usable if it is discrete or any build supports it.
     """
     nodes = evidence.nodes
     if evidence.facts.container.shares_the_bus:
@@ -170,7 +170,7 @@ def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
         nodes = tuple(node for node in nodes if node.render or not node.render_minor)
     for node in nodes:
         if _has_builds(node.architecture) or not _is_integrated(node):
-            # Keep the others, because indices are HIP's.
+            # Keep the unusable GPUs too, so that indices match HIP's.
             return nodes
     return ()
 
@@ -192,14 +192,14 @@ def _gpu(index: int, node: KfdNode) -> Gpu:
 
 
 def _windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
-    """Yield Windows' adapters whose product name is in the table of chips.
+    """Yield Windows display adapters with a known product name.
 
-    Windows reports no architecture.
+    The product name determines the architecture, which Windows does not report.
     """
     if facts.host.os != "windows":
         return
     for index, card in enumerate(facts.cards("amd")):
-        # "AMD Radeon(TM) RX 7900 XT".
+        # An example is "AMD Radeon(TM) RX 7900 XT".
         name = re.sub(r"\((R|TM)\)", "", card.name or "")
         product = " ".join(name.removeprefix("AMD ").split())
         for row in authored.read_chips("amd")["chips"]:
@@ -226,7 +226,7 @@ def _circumstances(
             closed[index] = f"/dev/dri/renderD{node.render_minor}"
         if _is_integrated(node):
             integrated[index] = node.architecture
-    # Programs that use integrated graphics and a discrete GPU crash.
+    # Programs crash if they use integrated graphics next to a discrete GPU.
     cards = tuple(index for index in range(len(given)) if index not in integrated)
     displays = [device for device in facts.devices if device.is_display]
     others = [device for device in displays if device.vendor != "amd"]
@@ -248,7 +248,7 @@ def _circumstances(
         "chips": ", ".join(integrated.values()),
         "cards": format_gpus(cards),
         "visible": ",".join(map(str, cards)),
-        # Without amdgpu, and without another vendor's GPU.
+        # GPUs without a kernel driver count only if no other vendor's GPU is present.
         "idle": _names(idle) if may_be_idle and is_whole_machine else "",
         "place": facts.container.place,
         "withheld": "" if is_whole_machine or given else _names(ours),

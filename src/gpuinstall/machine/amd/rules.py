@@ -1,4 +1,4 @@
-"""AMD's rules: a build runs only on the chips that it lists (``gfx1100``)."""
+"""Rules for AMD GPUs. A build runs only on the chips that it lists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     _Table = Mapping[str, Any]
 
 SPLIT = (7, 14)
-"""The first ROCm with separate library packages, one of them an sdist.
+"""The first ROCm version with separate library packages, including an sdist.
 
 See ``builds_rocm.toml``.
 """
@@ -25,7 +25,7 @@ ON_WINDOWS = "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/ins
 
 
 def is_integrated(table: _Table, architecture: str | None) -> bool:
-    """Return whether a chip is part of a CPU and shares its memory."""
+    """Return whether a chip is integrated in a CPU and shares its memory."""
     integrated = [
         row["architecture"] for row in table["chips"] if row.get("integrated")
     ]
@@ -33,7 +33,7 @@ def is_integrated(table: _Table, architecture: str | None) -> bool:
 
 
 class AmdRules(Rules):
-    """The rules for one machine, from the tables of ``gpus_amd.toml``."""
+    """AMD's rules for one machine, from the tables in ``gpus_amd.toml``."""
 
     vendor = "amd"
     name = "AMD"
@@ -47,12 +47,12 @@ class AmdRules(Rules):
     torch_device = "cuda"
     variables: ClassVar = {"HIP_VISIBLE_DEVICES": "{}"}
     no_device = "-1"
-    # The first hides GPUs before HIP numbers them. HIP also reads the others as its own variable.
+    # ROCR_VISIBLE_DEVICES hides GPUs before HIP numbers them. HIP treats the other two like HIP_VISIBLE_DEVICES.
     misleading = ("ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES")
 
     @property
     def driver(self) -> str:
-        """The release of the kernel, and of AMD's own module if installed."""
+        """The kernel release, and the release of AMD's module if installed."""
         kernel = f"Linux {self.machine_fact('kernel') or 'of unknown release'}"
         amdgpu = self.machine_fact("amdgpu")
         return f"amdgpu {amdgpu} on {kernel}" if amdgpu else kernel
@@ -73,7 +73,7 @@ class AmdRules(Rules):
         )
 
     def own_builds(self) -> Iterator[str]:
-        """Yield the command for AMD's own builds, if they support a GPU."""
+        """Yield the command for AMD's builds if they support a GPU."""
         table = self.chips["own_index"]
         for gpu in sorted(self.machine.gpus, key=self.rank, reverse=True):
             if gpu.architecture in table["architectures"]:
@@ -89,7 +89,7 @@ class AmdRules(Rules):
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """Rank discrete GPUs above integrated ones.
 
-        Chip numbers do not correspond to performance.
+        Chip numbers do not indicate performance.
         """
         return (0 if is_integrated(self.chips, gpu.architecture) else 1,)
 
@@ -108,7 +108,7 @@ class AmdRules(Rules):
         codes: Sequence[Code | Reason],
         gpus: Sequence[Gpu],
     ) -> Preference:
-        """Prefer few known problems, then a ROCm of the kernel's age."""
+        """Prefer builds with fewer known problems, then with close ROCm."""
         major, minor = toolkit or (0, 0)
         return (
             (
@@ -127,7 +127,7 @@ class AmdRules(Rules):
         build: Build,
         gpus: Sequence[Gpu],
     ) -> tuple[Reason, ...]:
-        """Return warnings about known problems and the kernel's age."""
+        """Return warnings about known problems and untested kernels."""
         reasons = list(super().warnings(build, gpus))
         reports = self._reports(build.toolkit, gpus)
         reasons += [
@@ -143,7 +143,7 @@ class AmdRules(Rules):
         toolkit: Toolkit,
         gpus: Sequence[Gpu],
     ) -> Iterator[str]:
-        """Yield known problems of these chips with this ROCm and kernel."""
+        """Yield known problems of these GPUs with a ROCm version."""
         chips = {gpu.architecture for gpu in gpus}
         rocm = toolkit or ()
         for row in self.chips["reports"]:
@@ -155,9 +155,9 @@ class AmdRules(Rules):
                 yield row["says"]
 
     def _distance(self, toolkit: Toolkit) -> str | None:
-        """Return a warning if AMD does not test a ROCm with the kernel.
+        """Return a warning if AMD does not test this ROCm with the kernel.
 
-        The table has some kernels. The newest one not above the machine's counts.
+        The table has the release dates of some kernels. The newest kernel that is not above the machine's is compared.
         """
         table = self.chips["distance"]
         rocm = ".".join(map(str, toolkit or ()))
@@ -189,8 +189,8 @@ def _is_within(
     """Return whether a version is in the range of a report.
 
     Args:
-        version: The numbers of the version. An unknown, empty version is only in an unlimited range.
-        row: A row of reports.
+        version: The numbers of the version. If it is empty (unknown), only a report without limits matches.
+        row: A row in the table of reports.
         name: The prefix of the range's keys: ``rocm`` or ``kernel``.
     """
     first = numbers(row.get(f"{name}_from", ""))

@@ -1,1 +1,1 @@
-"""Apple: the GPU of a Mac with Apple silicon, used through Metal (MPS)."""
+"""Apple: detection of Apple silicon GPUs, and rules for Metal (MPS) builds."""

@@ -1,4 +1,4 @@
-"""The prober of the GPU in a Mac's chip, from sysctl(8)."""
+"""Prober for Apple silicon GPUs, based on sysctl(8)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SYSCTL = (
 
 
 class AppleProber(Prober):
-    """The prober of Apple silicon."""
+    """Prober for Apple silicon GPUs."""
 
     vendor = "apple"
 
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
-        """Read the GPU, which Rosetta and virtual machines make unusable."""
+        """Read the GPU, which is unusable in Rosetta or virtual machines."""
         answers = {}
         if facts.host.os == "macos":
             text = source.answer(
@@ -33,7 +33,7 @@ class AppleProber(Prober):
                 key, _, value = line.partition(":")
                 answers[key] = value.strip()
         is_silicon = facts.host.os == "macos" and facts.host.arch == "arm64"
-        # Kernels on the simulated GPU of a virtual Mac may fail.
+        # Kernels may fail on the simulated GPU of a virtual Mac.
         is_virtual = answers.get("kern.hv_vmm_present") == "1"
         is_usable = is_silicon and not is_virtual
         gpu = Gpu(

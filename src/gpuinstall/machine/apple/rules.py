@@ -1,4 +1,4 @@
-"""Apple's rules: every macOS build runs, and macOS is the driver."""
+"""Rules for Macs, where every macOS build runs and macOS is the driver."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ METAL = (
     ("2.5", "13.0"),
     ("1.12", "12.3"),
 )
-"""The minimum macOS for Metal, by the first torch that requires it.
+"""The first torch versions that require a newer macOS for Metal.
 
-The wheel may install on an older macOS. Sources: pytorch/pytorch#162921 and #163515
+Their wheels may install on an older macOS. Sources: pytorch/pytorch#162921 and #163515
 (14), #133141 and #139425 (13), #76291 and torch's own message (12.3).
 """
 
 
 class AppleRules(Rules):
-    """The rules for one Mac."""
+    """Apple's rules for one machine."""
 
     vendor = "apple"
     name = "Apple"
@@ -40,7 +40,7 @@ class AppleRules(Rules):
     architecture_source = "macOS"
     untested = "MPS builds are not tested on hardware yet; run gpuinstall verify (and please send probe --json)"
     torch_device = "mps"
-    # Unsupported operations must fail, and not silently run on the CPU.
+    # Unsupported operations must fail instead of silently running on the CPU.
     variables: ClassVar = {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}
 
     @property
@@ -54,13 +54,13 @@ class AppleRules(Rules):
         return any(_has_code(build) for build in builds)
 
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:
-        """Return the code for Metal, which every Apple silicon build has."""
+        """Return the Metal code, which every Apple silicon build has."""
         if _has_code(build):
             return Code("mps", "sass")
         return Reason("no-code", "no code for Metal")
 
     def against_driver(self, build: Build) -> Reason | None:
-        """Reject a build that needs a newer macOS, by its tag or for Metal."""
+        """Reject a build whose wheel tag or Metal needs a newer macOS."""
         if self._macos is None or numbers(self._macos) >= numbers(_oldest_macos(build)):
             return None
         return Reason(
@@ -68,7 +68,7 @@ class AppleRules(Rules):
         )
 
     def driver_for(self, build: Build) -> str:
-        """Return the minimum macOS in messages."""
+        """Return the minimum macOS version for messages."""
         return f"macOS {_oldest_macos(build)} or newer"
 
     def driver_fix(
@@ -83,7 +83,7 @@ class AppleRules(Rules):
         return f"softwareupdate --list   # Update to {self.driver_for(build)}; also in System Settings > General"
 
     def floors(self, build: Build) -> Mapping[str, str]:
-        """Return the minimum macOS."""
+        """Return the minimum macOS version for lock files."""
         return {"macos": _oldest_macos(build)}
 
     @property

@@ -1,1 +1,1 @@
-"""Intel: GPUs by architecture version, and builds for XPU."""
+"""Intel: detection of GPUs on the PCI bus, and rules for XPU builds."""

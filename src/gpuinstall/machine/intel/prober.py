@@ -1,4 +1,4 @@
-"""The prober of Intel's GPUs: chips on the bus that torch has builds for."""
+"""Prober for Intel GPUs on the PCI bus that torch has builds for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuinstall.machine.source import Access, Source
 from gpuinstall.machine.symptoms import KnownFacts, findings_of
 
 LEVEL_ZERO = "libze_loader.so.1"
-"""The loader of Level Zero, which torch uses."""
+"""The Level Zero loader, which torch uses."""
 FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib64",
@@ -25,17 +25,17 @@ FOLDERS = (
 
 
 class XeCard(NamedTuple):
-    """A GPU on the bus that torch has builds for."""
+    """GPU on the PCI bus that torch has builds for."""
 
     device: PciDevice
     chip: Mapping[str, Any]
-    """Its row in ``gpus_intel.toml``."""
+    """The chip's row in ``gpus_intel.toml``."""
 
 
 def _cards_of(facts: MachineFacts) -> Iterator[XeCard]:
-    """Yield the GPUs on the bus.
+    """Yield supported GPUs on the PCI bus.
 
-    With another vendor's GPU, integrated graphics only drive the screen and do not count.
+    Integrated graphics next to another vendor's GPU are left out, because they only drive the display.
     """
     vendors = {device.vendor for device in facts.devices}
     has_others = not vendors <= {"intel", "other"}
@@ -59,30 +59,30 @@ def _read_nodes(
 
 
 def _has_loader(source: Source) -> bool:
-    # Loading it would start the driver in this process.
+    # Search for the file, because loading it would start the driver in this process.
     paths = (source.variable("LD_LIBRARY_PATH") or "").split(":")
     folders = [*filter(None, paths), *FOLDERS]
     return any(source.names(folder, LEVEL_ZERO) for folder in folders)
 
 
 class IntelProber(Prober):
-    """The prober of Intel's GPUs."""
+    """Prober for Intel GPUs."""
 
     vendor = "intel"
     job_variables = ("ZE_AFFINITY_MASK",)
 
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
-        """Read the GPUs on the bus, their device nodes, and Level Zero."""
+        """Read GPUs on the PCI bus, their device nodes, and Level Zero."""
         cards = list(_cards_of(facts))
         nodes = _read_nodes(source, cards)
         given = cards
-        # A container's own GPUs have visible nodes.
+        # A container or job has device nodes only for its own GPUs.
         if facts.container.shares_the_bus:
             given = [card for card in cards if nodes.get(card.device.address)]
         withheld = [card.device for card in cards if card not in given]
         addresses = [card.device.address for card in given]
         denied = [address for address in addresses if nodes.get(address) == "denied"]
-        # Windows' graphics driver includes Level Zero.
+        # On Windows, the graphics driver includes Level Zero.
         needs_loader = bool(given) and facts.host.os == "linux"
         lines = [
             f"{chip['chip']} ({device.id}) by {device.driver or 'no driver'}"

@@ -1,4 +1,4 @@
-"""Intel's rules: a build runs on the chips that torch lists."""
+"""Rules for Intel GPUs. A build runs on the chips that it lists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class IntelRules(Rules):
-    """The rules for one machine, from the table of ``gpus_intel.toml``."""
+    """Intel's rules for one machine, from ``gpus_intel.toml``."""
 
     vendor = "intel"
     name = "Intel"
@@ -36,16 +36,16 @@ class IntelRules(Rules):
     }
     prefix = "level_zero:"
     no_device = "*:cpu"
-    # It hides GPUs before the selector numbers them.
+    # ZE_AFFINITY_MASK hides GPUs before the selector numbers them.
     misleading = ("ZE_AFFINITY_MASK",)
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
-        """Return the compiler's names for a GPU's chip."""
+        """Return the names that the compiler uses for a GPU's chip."""
         chip = self._chip(gpu)
         return tuple(chip["names"].split()) if chip else ()
 
     def chip_name(self, gpu: Gpu) -> str:
-        """Return the name of the chip's family: ``Battlemage``."""
+        """Return the name of the chip family: ``Battlemage``."""
         chip = self._chip(gpu)
         return str(chip["chip"]) if chip else super().chip_name(gpu)
 
@@ -57,9 +57,9 @@ class IntelRules(Rules):
         return (1 if chip.get("integrated") else 2,)
 
     def _chip(self, gpu: Gpu) -> _Row | None:
-        """Return the row of a GPU's chip, unless torch does not support it.
+        """Return the row of a GPU's chip, if torch supports the chip.
 
-        A row has a prefix of the architecture's version.
+        The architecture in a row is a prefix of the GPU's architecture version.
         """
         version = numbers(gpu.architecture or "")
         rows: Sequence[_Row] = self.chips["chips"]

@@ -1,1 +1,1 @@
-"""NVIDIA's GPUs: their drivers, their code, CUDA."""
+"""NVIDIA: detection of GPUs and drivers, and rules for CUDA builds."""

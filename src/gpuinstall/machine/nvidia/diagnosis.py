@@ -1,4 +1,4 @@
-"""Faults of the driver and GPUs, from the rows of ``symptoms.toml``. Pure."""
+"""Faults of the driver and GPUs, based on ``symptoms.toml``. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 DRIVER_NOT_LOADED = 9
 LIBRARY_NOT_FOUND = 12
-"""NVML's numbers."""
+"""NVML's error numbers."""
 
 NO_FABRIC = 0
 FABRIC_IN_PROGRESS = 2
@@ -44,9 +44,9 @@ FABRIC_READY = 3
 """NVML's states of a GPU's NVLink fabric."""
 
 NO_DEVICE = 100
-"""CUDA's number."""
+"""The CUDA error number."""
 LOST_CARD_STOPS = (3, NO_DEVICE, 999)
-"""Results of cuInit if one GPU is lost."""
+"""Possible results of cuInit if one GPU is lost."""
 WITHOUT_GPUS = ("", "-1", "NoDevFiles")
 """Values of CUDA_VISIBLE_DEVICES in a job without GPUs."""
 
@@ -70,7 +70,7 @@ def diagnose_machine(evidence: NvidiaEvidence) -> Finding | None:
 
 
 def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
-    """Return the facts of the whole machine."""
+    """Return the facts about the whole machine."""
     nvml = evidence.nvml
     cuda = evidence.cuda
     cards = evidence.cards
@@ -88,15 +88,15 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
         "silent": _is_silent(evidence),
         "nvml-init": nvml.init,
         "nvml-gpus": nvml.gpus,
-        # NVML may fail at one GPU.
+        # NVML may fail when it queries one GPU.
         "at-card": "" if nvml.at is None else f" when asked about GPU {nvml.at}",
         "none-has-slices": nvml.gpus
         and all(gpu.mig and not gpu.slices for gpu in nvml.gpus),
-        # Only CUDA's own device node is closed.
+        # This is the case if only CUDA's own device node cannot be opened.
         "without-uvm": len(refused) == 1 and refused[0].startswith("/dev/nvidia-uvm"),
         "refused": "; ".join(refused),
         "libraries": evidence.has_libraries,
-        # A library of the module's release may still be another build.
+        # Leave out an equal release, because the library may still be another build.
         "of-libraries": f" ({libraries})"
         if "." in libraries and libraries != str(module)
         else "",
@@ -115,7 +115,7 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
 
 
 def _of_libraries(evidence: NvidiaEvidence) -> KnownFacts:
-    """Return the answers of the driver's libraries."""
+    """Return the facts that the driver's libraries report."""
     nvml = evidence.nvml
     cuda = evidence.cuda
     return {
@@ -136,7 +136,7 @@ def _is_silent(evidence: NvidiaEvidence) -> bool:
     """
     nvml = evidence.nvml
     cuda = evidence.cuda
-    # A Jetson's NVML reports little. Its L4T release decides.
+    # On a Jetson, NVML reports little, and the L4T release identifies the driver.
     is_tegra = evidence.jetson is not None and not evidence.cards
     if is_tegra or not evidence.shows_gpu:
         return False
@@ -150,7 +150,7 @@ def _is_silent(evidence: NvidiaEvidence) -> bool:
 
 
 class CudaFault(NamedTuple):
-    """A fault of CUDA, with its facts."""
+    """CUDA error with its symptom and facts."""
 
     symptom: Symptom
     circumstances: KnownFacts
@@ -164,18 +164,18 @@ def explain_refusal(
     chips: Sequence[ComputeCapability | None],
     place: KnownFacts,
 ) -> CudaFault:
-    """Return the best row for a CUDA error, else its entry among the failures.
+    """Explain a CUDA error by a matching row or the table of failures.
 
     Args:
-        status: The CUDA error.
-        library: The file of libcuda.
-        driver: The kernel module's release.
+        status: The CUDA error number.
+        library: The path of libcuda.
+        driver: The release of the kernel module.
         chips: The compute capabilities of the GPUs.
         place: Further facts, such as ``container`` and ``wsl``.
     """
     path = library or ""
     release = libcuda_release(library)
-    # These GPUs need the open kernel module.
+    # GPUs of this and later generations need the open kernel module.
     first = load_drivers().kernel_modules.open_only_from
     blackwells = [chip for chip in chips if chip and chip >= first]
     circumstances = {
@@ -183,7 +183,7 @@ def explain_refusal(
         f"cuda-{status}": True,
         "module": driver,
         "folder": PurePosixPath(path).parent if is_compat(path) else None,
-        # In WSL, any libcuda except the one from Windows.
+        # In WSL, this is any libcuda except the one from Windows.
         "foreign-library": "" if path.startswith("/usr/lib/wsl/") else path,
         "other-release": release if driver and release != driver else None,
         "several-blackwells": len(blackwells) > 1,
@@ -198,17 +198,17 @@ def explain_refusal(
 
 
 def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:
-    """Return whether a job or faults of GPUs explain a failed start."""
+    """Return whether a job or faulty GPUs explain that cuInit failed."""
     gpus = evidence.nvml.gpus
     lost = [gpu for gpu in gpus if gpu.error is not None]
-    # One lost GPU may prevent CUDA from starting. The preflight tests each other GPU separately.
+    # One lost GPU may make cuInit fail. The preflight tests each other GPU separately.
     if evidence.nvml.works and init in LOST_CARD_STOPS and 0 < len(lost) < len(gpus):
         return True
     if init != NO_DEVICE:
         return False
     if evidence.facts.container.job is not None and evidence.visible in WITHOUT_GPUS:
         return True
-    # Each GPU has its own fault, or the driver lists no GPU of the bus.
+    # Each GPU has its own fault, or the driver lists none of the GPUs on the bus.
     have_faults = all(gpu.error is not None for gpu in gpus)
     return evidence.nvml.works and bool(evidence.cards or gpus) and have_faults
 
@@ -217,9 +217,9 @@ def _with_driver(
     evidence: NvidiaEvidence,
     cards: Iterable[BusCard],
 ) -> FixContext:
-    """Return the place of a fix, with the driver branch for the GPUs.
+    """Return the context of fixes, with the driver branch for the GPUs.
 
-    If all are old, it is the last branch for the oldest.
+    If all GPUs are old, this is the last branch that supports the oldest.
     """
     tables = load_drivers()
     chips = [card.capability for card in cards if card.capability]
@@ -233,7 +233,7 @@ def _with_driver(
 
 
 def evidence_line(evidence: NvidiaEvidence) -> str:
-    """Return the facts of a diagnosis in one line."""
+    """Return the evidence of a diagnosis in one line."""
     nvml = evidence.nvml
     cuda = evidence.cuda
     module = evidence.module
@@ -276,8 +276,8 @@ def card_faults(
 
     Args:
         evidence: The evidence of the machine.
-        detected: Its GPUs.
-        driver_works: Whether the machine has no fault. Only then is a missing GPU a fault of its own.
+        detected: The detected GPUs.
+        driver_works: Whether the whole machine has no fault. Only then is a missing GPU a separate fault.
     """
     line = evidence_line(evidence)
     for gpu in evidence.nvml.gpus:
@@ -307,7 +307,7 @@ def card_faults(
 
 
 def _of_gpu(gpu: NvmlGpu) -> KnownFacts:
-    """Return the facts of a GPU that NVML lists."""
+    """Return the facts about a GPU that NVML lists."""
     return {
         "error": gpu.error and f"error {gpu.error}",
         f"error-{gpu.error}": True,
@@ -319,7 +319,7 @@ def _of_gpu(gpu: NvmlGpu) -> KnownFacts:
 
 
 def _of_card(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
-    """Return the facts of a GPU that the driver does not list."""
+    """Return the facts about a GPU that the driver does not list."""
     circumstances: dict[str, object] = {
         "card": card.name,
         "driver": evidence.driver,
@@ -350,13 +350,13 @@ def _of_card(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
 
 
 def driver_notes(evidence: NvidiaEvidence) -> tuple[Finding, ...]:
-    """Return notes, which block nothing."""
+    """Return non-blocking notes about the driver."""
     surroundings = _of_surroundings(evidence)
     return findings_of("note", surroundings, lambda: evidence.fix_context)
 
 
 def _of_surroundings(evidence: NvidiaEvidence) -> KnownFacts:
-    """Return the facts of notes."""
+    """Return the facts for notes."""
     cuda = evidence.cuda
     gpus = evidence.nvml.gpus
     job = evidence.facts.container.job
@@ -385,7 +385,7 @@ def _of_surroundings(evidence: NvidiaEvidence) -> KnownFacts:
 def _hides_all(visible: str, evidence: NvidiaEvidence) -> bool:
     """Return whether CUDA_VISIBLE_DEVICES hides all GPUs.
 
-    Its first entry matches none, or an entry is repeated.
+    It does if its first entry matches no GPU, or if a GPU is repeated.
     """
     gpus = evidence.nvml.gpus
     devices = evidence.cuda.devices
@@ -397,7 +397,7 @@ def _hides_all(visible: str, evidence: NvidiaEvidence) -> bool:
         matches = ordinals & {entry}
         if not entry.isdecimal():
             matches = {uuid for uuid in uuids if uuid and uuid.startswith(entry)}
-        # torch stops at an entry that is not exactly one device, and a repeated device hides all.
+        # torch stops at an entry that does not match exactly one device. A repeated device hides all devices.
         if len(matches) != 1:
             break
         named += matches

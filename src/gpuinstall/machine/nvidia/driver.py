@@ -1,7 +1,7 @@
-"""NVIDIA's driver: supported CUDA, supported GPUs, and runnable code.
+"""NVIDIA's driver: supported CUDA versions, GPUs, and code.
 
-A chip runs SASS of its own major version, PTX that its driver can compile, or
-nothing.
+A GPU runs SASS for its own major compute capability, or PTX that the driver can
+compile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Sass(NamedTuple):
     """Machine code for one architecture.
 
-    The suffix ``a`` means exactly that chip, and ``f`` means its family.
+    The suffix ``a`` restricts the code to exactly that chip, and ``f`` restricts it to the chip's family.
     """
 
     capability: ComputeCapability
@@ -66,13 +66,13 @@ def code_for(
     drivers: Drivers,
     cuda: CudaVersion | None,
 ) -> Code | Reason:
-    """Return the code of a build that a chip runs, or the reason for none.
+    """Return a build's code for a chip, or the reason why it has none.
 
     Args:
         build: The build.
         chip: The GPU's compute capability.
         drivers: The tables of chips, toolkits, and cuDNN.
-        cuda: The newest CUDA that the driver supports, if known. It compiles PTX.
+        cuda: The newest CUDA version that the driver supports, if known. It limits which PTX can be compiled.
     """
     sass, _ = split_code(build.code)
     runnable = [code for code in sass if _runs(code, chip, build.toolkit, drivers)]
@@ -95,7 +95,7 @@ def _runs(
         return True
     if code.capability.major != chip.major or code.capability > chip:
         return False
-    # It uses features of one chip.
+    # This code uses features that only one chip has.
     if code.suffix == "a":
         return False
     if code.suffix == "f":
@@ -138,7 +138,7 @@ def _cudnn_lacks(
     ceiling = drivers.cudnn_ceiling(cudnn, toolkit and toolkit[0])
     if floor and chip < floor:
         others = f"only for {floor.sm} and later"
-    # torch's PTX does not help if cuDNN does not support the chip.
+    # torch's PTX does not help if cuDNN does not support the newer chip.
     elif ceiling and chip > ceiling:
         others = f"only up to {ceiling.sm}"
     else:
@@ -149,7 +149,7 @@ def _cudnn_lacks(
 
 
 class MachineDriver(Value):
-    """A machine's driver, with the tables of the catalog."""
+    """Driver of a machine, with the catalog's tables of drivers."""
 
     machine: Machine
     tables: Drivers
@@ -162,23 +162,23 @@ class MachineDriver(Value):
 
     @cached_property
     def driver(self) -> Driver:
-        """The driver. All its fields are unknown if it is missing."""
+        """The driver. All fields are unknown if the driver is missing."""
         return self.machine.driver or Driver()
 
     @property
     def version(self) -> DriverVersion | None:
-        """The release, if known."""
+        """The driver release, if known."""
         return self.driver.version
 
     @cached_property
     def cuda(self) -> CudaVersion | None:
-        """The newest supported CUDA, as reported or by branch."""
+        """The newest supported CUDA, as reported or for the branch."""
         row = self.version and self.tables.branch(self.version)
         return self.driver.cuda or (row.cuda if row else None)
 
     @cached_property
     def branch(self) -> int | None:
-        """The branch, or the newest branch with this CUDA (0: none)."""
+        """The branch, or the newest with the supported CUDA (0: none)."""
         if self.version is not None:
             row = self.tables.branch(self.version)
             return row.branch if row else self.version.branch
@@ -208,7 +208,7 @@ class MachineDriver(Value):
         return {major: self._here(floor) for major, floor in self.tables.floors.items()}
 
     def _here(self, floor: Floor) -> DriverVersion:
-        """Return the minimum for this system. WSL uses the Windows driver."""
+        """Return the minimum on this system. WSL uses Windows drivers."""
         if self.machine.os == "windows" or self.machine.environment.wsl:
             return floor.windows
         return floor.linux
@@ -216,11 +216,11 @@ class MachineDriver(Value):
     def serves(self, toolkit: tuple[int, int]) -> bool:
         """Return whether the driver runs builds of a toolkit.
 
-        If only its CUDA is known, the CUDA major decides.
+        If only the driver's CUDA version is known, the major versions are compared.
         """
         floor = self.floors.get(toolkit[0])
         if floor is None:
-            # The tables lack this major. Only the driver's own CUDA can show support.
+            # The tables lack this CUDA major, so only the driver's own CUDA version can show support.
             return self.cuda is not None and self.cuda >= toolkit
         if self.version is None and self.cuda is not None:
             return self.cuda.major >= toolkit[0]
@@ -229,7 +229,7 @@ class MachineDriver(Value):
     def _reaches(self, floor: DriverVersion) -> bool:
         """Return whether the driver is at least ``floor``.
 
-        A branch without a release, or a CUDA, means the branch's newest release.
+        If only the branch or CUDA version is known, the branch's newest release is assumed.
         """
         version = self.version
         if version is None:
@@ -240,7 +240,7 @@ class MachineDriver(Value):
         return version.parts >= floor.parts
 
     def needed(self, toolkit: tuple[int, int]) -> str:
-        """Return the requirement of a toolkit: ``driver 580 or newer``."""
+        """Return the driver for a toolkit: ``driver 580 or newer``."""
         floor = self.floors.get(toolkit[0])
         if floor is None:
             return f"a driver for CUDA {CudaVersion(*toolkit)}"
@@ -252,14 +252,14 @@ class MachineDriver(Value):
         label: str,
         majors: Iterable[int] = (),
     ) -> Finding | None:
-        """Return the reason why the driver does not support a GPU.
+        """Return a finding if the driver does not support a GPU.
 
-        It is older than the chip, or no longer supports its generation.
+        The driver may be older than the chip, or may have dropped its generation.
 
         Args:
             chip: The GPU's compute capability.
             label: The GPU's name.
-            majors: The CUDA majors of the builds for the chip. A newer driver must support one.
+            majors: The CUDA majors of builds for the chip. The suggested driver supports at least one.
         """
         branch = self.branch
         if branch is None:
@@ -293,29 +293,29 @@ class MachineDriver(Value):
         )
 
     def update(self, newer: str, chips: Iterable[ComputeCapability]) -> str:
-        """Return the update instruction. A Jetson updates JetPack."""
+        """Return the instruction to update the driver, or JetPack."""
         jetsons = {row.capability for row in self.tables.jetsons.values()}
         if jetsons.isdisjoint(chips):
             return f"Update the NVIDIA driver to {newer}"
         return "Update to a newer JetPack: the driver is part of it"
 
     def first_for(self, chip: ComputeCapability) -> DriverVersion | None:
-        """Return the first driver that supports a chip, unless all do."""
+        """Return the first driver for a chip, or None if all support it."""
         floor = self.tables.first_drivers.get(chip)
         return self._here(floor) if floor else None
 
     def last_branch(self, chips: Sequence[ComputeCapability]) -> int | None:
-        """Return the last branch for the newest chip and compatible ones.
+        """Return the last branch for the newest chip and compatible chips.
 
         Returns:
-            None if current branches support them.
+            The branch, or None if current branches support the chips.
         """
         first = self._first_branch(chips)
         lasts = self._ended(chips).values()
         return min((last for last in lasts if last >= first), default=None)
 
     def branches_for(self, chips: Sequence[ComputeCapability]) -> str:
-        """Return the branches that support chips and their newest CUDA."""
+        """Describe the branches that support chips and builds for them."""
         last = self.last_branch(chips)
         if last is None:
             firsts = filter(None, map(self.first_for, chips))
@@ -326,7 +326,7 @@ class MachineDriver(Value):
         return f" of branch {last}, the last for {names}{self.dropped(chips)}"
 
     def dropped(self, chips: Sequence[ComputeCapability]) -> str:
-        """Return a note if no driver supports all chips, else empty text."""
+        """Return a note if no driver supports all chips."""
         first = self._first_branch(chips)
         ended = self._ended(chips).items()
         dropped = [f"{name} (last: {last})" for name, last in ended if last < first]
@@ -342,6 +342,6 @@ class MachineDriver(Value):
         return max((first.branch for first in firsts), default=0)
 
     def _ended(self, chips: Sequence[ComputeCapability]) -> dict[str, int]:
-        """Return the last branches of generations that newer ones dropped."""
+        """Return the last branch of each dropped generation of chips."""
         rows = filter(None, map(self.tables.generation, chips))
         return {row.name: row.last_branch for row in rows if row.last_branch}

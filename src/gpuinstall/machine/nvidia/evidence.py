@@ -29,7 +29,7 @@ JETSON_COMPATIBLE = "/proc/device-tree/compatible"
 
 
 class Jetson(Value):
-    """A Jetson. Its GPU is part of the Tegra chip, not on the bus."""
+    """Jetson, whose GPU is in the Tegra chip instead of on the PCI bus."""
 
     chip: JetsonChip | None
     l4t: str
@@ -37,15 +37,15 @@ class Jetson(Value):
 
 
 def read_jetson(source: Source, release: str) -> Jetson | None:
-    """Read the Jetson, if the machine is one.
+    """Detect a Jetson.
 
     Args:
         source: The machine.
-        release: The kernel's release. It determines L4T in a container without L4T's file.
+        release: The kernel release, which determines L4T in a container without L4T's release file.
     """
     chip = parse_compatible(source.text(JETSON_COMPATIBLE) or "")
     l4t = parse_l4t(source.text(JETSON_RELEASE) or "")
-    # A container may show only the kernel's name.
+    # In a container, the kernel release may be the only sign.
     if chip is None and l4t is None and not release.endswith("-tegra"):
         return None
     kernel = ".".join(release.split(".")[:2])
@@ -53,7 +53,7 @@ def read_jetson(source: Source, release: str) -> Jetson | None:
 
 
 def parse_compatible(text: str) -> JetsonChip | None:
-    """Return the chip in the device tree's NUL-separated list of names."""
+    """Return the chip from the device tree's NUL-separated names."""
     for name in text.split("\0"):
         chip = load_drivers().jetsons.get(name.removeprefix("nvidia,"))
         if chip:
@@ -70,40 +70,40 @@ def parse_l4t(text: str) -> str | None:
 
 
 class BusCard(Value):
-    """An NVIDIA GPU on the bus."""
+    """NVIDIA GPU on the PCI bus."""
 
     device: PciDevice
 
     @cached_property
     def chip(self) -> Product | None:
-        """Its chip, if the catalog has it."""
+        """The chip, if the catalog contains it."""
         from gpuinstall.catalog.gpus import product_of
 
         return product_of(self.device.model)
 
     @property
     def capability(self) -> ComputeCapability | None:
-        """The compute capability of its chip."""
+        """The compute capability of the chip, if known."""
         return self.chip.capability if self.chip else None
 
     @property
     def label(self) -> str:
-        """The name of its chip, or its PCI ID."""
+        """The chip's name, or the PCI ID."""
         return self.chip.name if self.chip else f"NVIDIA {self.device.id}"
 
     @property
     def address(self) -> str:
-        """Its address on the bus."""
+        """The PCI address."""
         return self.device.address
 
     @property
     def name(self) -> str:
-        """Its name and address."""
+        """The name and PCI address."""
         return f"{self.label} at {self.address}"
 
     @property
     def holder(self) -> str | None:
-        """The kernel driver; on Windows, NVIDIA's release or its error."""
+        """The kernel driver, or on Windows the release or an error."""
         driver = self.device.driver
         if driver and re.fullmatch(r"[0-9.]+", driver):
             return DriverVersion.of_windows(driver)
@@ -111,7 +111,7 @@ class BusCard(Value):
 
 
 class NvidiaEvidence(Value):
-    """The facts of the machine, and NVIDIA's."""
+    """Machine facts and NVIDIA-specific facts."""
 
     facts: MachineFacts
     nodes: tuple[str, ...]
@@ -120,27 +120,27 @@ class NvidiaEvidence(Value):
     windows_libraries: bool
     """Whether WSL has a driver library from Windows."""
     shadow: str | None
-    """In WSL, a libcuda that hides the one from Windows."""
+    """A Linux libcuda that shadows the one from Windows in WSL."""
     devices: str | None
-    """NVIDIA_VISIBLE_DEVICES, the devices requested for a container."""
+    """The value of NVIDIA_VISIBLE_DEVICES, a container's devices."""
     capabilities: str | None
-    """NVIDIA_DRIVER_CAPABILITIES, the driver's parts in a container."""
+    """The value of NVIDIA_DRIVER_CAPABILITIES, for a container's driver."""
     visible: str | None
-    """CUDA_VISIBLE_DEVICES."""
+    """The value of CUDA_VISIBLE_DEVICES."""
     nvml: NvmlFacts
-    """Without GPUs of other jobs and containers."""
+    """NVML's facts without the GPUs of other jobs and containers."""
     cuda: LibcudaFacts
     module: KernelModule | None
     """The loaded kernel module on Linux."""
     on_disk: bool
-    """Whether the module is installed."""
+    """Whether the kernel module is installed."""
     secure_boot: bool
     refused: tuple[str, ...]
     """The shared device nodes that this process cannot open."""
 
     @property
     def shows_gpu(self) -> bool:
-        """Whether any source lists a GPU of this process."""
+        """Whether any source lists a GPU for this process."""
         listed = self.nvml.gpus or self.cuda.devices or self.cards
         return bool(listed or self.nodes or self.jetson or self._is_shared_by_windows)
 
@@ -165,7 +165,7 @@ class NvidiaEvidence(Value):
 
     @property
     def has_other_libcuda(self) -> bool:
-        """Whether another libcuda, such as cuda-compat's, loads first."""
+        """Whether another libcuda, such as cuda-compat's, takes precedence."""
         release = libcuda_release(self.cuda.path)
         if release and self.driver:
             return release != self.driver
@@ -197,14 +197,14 @@ class NvidiaEvidence(Value):
         ]
         if not self.facts.container.shares_the_bus:
             return {*usable}
-        # With a node for every GPU, a container has all of them, including one that the driver lost.
+        # With a device node for every GPU, the container has all GPUs, even one that the driver has lost.
         if len(self.nodes) >= len(usable):
             return {*usable}
         listed: set[str | None] = {gpu.bus_id for gpu in self.nvml.gpus}
         listed |= {device.bus_id for device in self.cuda.devices}
         if listed:
             return listed
-        # No library lists them. The number of a node is the GPU's position on the bus.
+        # If no library lists the GPUs, use the device nodes, whose numbers are positions on the bus.
         given: set[str | None] = set()
         for number, address in enumerate(usable):
             if f"nvidia{number}" in self.nodes:
@@ -213,7 +213,7 @@ class NvidiaEvidence(Value):
 
     @property
     def fix_context(self) -> FixContext:
-        """The place of a fix."""
+        """The context that fills in the commands of fixes."""
         if self.driver:
             branch = self.driver.branch
         else:

@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs and driver, determined from evidence. Pure."""
+"""Detection of NVIDIA's GPUs and driver from evidence. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuinstall.machine.nvidia.libraries import CudaDevice, NvmlGpu, libcuda_rel
 
 
 class DetectedGpu(NamedTuple):
-    """A GPU and its address on the bus, if known."""
+    """GPU, and its PCI address if known."""
 
     gpu: Gpu
     address: str | None = None
@@ -34,9 +34,9 @@ def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
 
 
 def driver_of(evidence: NvidiaEvidence) -> Driver | None:
-    """Return the driver.
+    """Return the driver, if there is one.
 
-    A libcuda that loads before the driver's own counts as the driver if it starts.
+    If another libcuda takes precedence and can be initialized, it counts as the driver.
     """
     libcuda = evidence.cuda
     cuda = libcuda.driver_version or evidence.nvml.cuda
@@ -56,7 +56,8 @@ def driver_of(evidence: NvidiaEvidence) -> Driver | None:
 def _nvml_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
     gpus = evidence.nvml.gpus
     addresses = {gpu.index: gpu.bus_id for gpu in gpus}
-    # NVML reports no address for a lost GPU, and some drivers report none at all. Then CUDA must list as many GPUs.
+    # NVML reports no PCI address for a lost GPU. Some drivers report none for any GPU, and then CUDA must list equally
+    # many GPUs.
     has_twins = len(evidence.cuda.devices) == len(gpus)
     unplaced = [
         gpu.index
@@ -66,7 +67,7 @@ def _nvml_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
     cards = [card.address for card in evidence.cards]
     unlisted = [address for address in cards if address not in addresses.values()]
     if len(unplaced) == len(unlisted):
-        # They are the remaining GPUs, in the order of the bus.
+        # The unlisted addresses belong to these GPUs, in the order of the bus.
         addresses.update(zip(unplaced, unlisted, strict=True))
     detected = []
     for gpu in gpus:
@@ -95,23 +96,23 @@ def _gpu(
     address: str | None,
     found_via: str,
 ) -> DetectedGpu:
-    """Return a GPU, with each fact from NVML, CUDA, or the chip's row.
+    """Return a GPU with facts from NVML, CUDA, or the catalog.
 
     Args:
         evidence: The evidence of the machine.
-        listed: NVML's GPU, or only an index from another source.
-        device: CUDA's device, empty if CUDA does not list it.
-        address: The address on the bus, if known.
+        listed: NVML's GPU, or only an index if another source lists it.
+        device: CUDA's device, or an empty device if CUDA does not list it.
+        address: The PCI address, if known.
         found_via: The source that lists the GPU.
     """
     cards = {card.address: card for card in evidence.cards}
     card = cards.get(address or "")
     chip = card.chip if card else None
     tegra = evidence.jetson.chip if evidence.jetson else None
-    # With MIG, CUDA's device is a slice of the GPU.
+    # In MIG mode, CUDA's device is a slice of the GPU.
     whole = CudaDevice() if listed.mig else device
     uuid = listed.uuid or whole.uuid
-    # CUDA would read the UUID of a Jetson's NVML (54d0709b-…) as an ordinal: GPU 54.
+    # Drop the UUID from a Jetson's NVML, such as 54d0709b-…, which CUDA would parse as the ordinal 54.
     is_usable = (
         uuid and uuid.startswith("GPU-") and (listed.uuid or not evidence.jetson)
     )
@@ -123,7 +124,7 @@ def _gpu(
     elif tegra:
         name = name or tegra.name
         capability = capability or tegra.capability
-    # CUDA reports the memory of the whole machine.
+    # With unified memory, CUDA reports the memory of the whole machine.
     is_unified = device.compute_capability in load_drivers().unified_memory
     gpu = Gpu(
         index=listed.index,
@@ -144,16 +145,16 @@ def _device_of(
     listed: NvmlGpu,
     address: str | None,
 ) -> CudaDevice:
-    """Return the CUDA device of an NVML GPU, empty if CUDA does not list it.
+    """Return the CUDA device of an NVML GPU, or an empty device.
 
     Args:
         evidence: The evidence of the machine.
         listed: NVML's GPU.
-        address: The address on the bus, if known.
+        address: The PCI address, if known.
     """
     devices = evidence.cuda.devices
     gpus = evidence.nvml.gpus
-    # A Jetson's NVML reports no address, and a UUID without CUDA's prefix. Other drivers may report neither.
+    # On a Jetson, NVML reports no address, and a UUID without CUDA's prefix. Other drivers may report neither.
     has_uuid = listed.uuid is not None and listed.uuid.startswith("GPU-")
     are_alike = len(devices) == len(gpus) and not any(gpu.mig for gpu in gpus)
     if address is None and not has_uuid and are_alike:

@@ -1,12 +1,12 @@
-"""A child process that queries libcuda and prints one line of JSON.
+"""Child process that queries libcuda and prints one line of JSON.
 
-``devices`` lists what CUDA sees. ``preflight FILE`` runs the kernel of that PTX file on the first device::
+``devices`` lists the devices that CUDA sees. ``preflight FILE`` runs the kernel in a PTX file on the first device::
 
     {"path": "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05", "wrong": 0}
     {"path": "...", "call": "cuModuleLoadData", "status": 222}
 
-``wrong`` is the number of wrong words. ``call`` failed with the CUresult ``status``. Output of the library goes to stderr.
-Source of prototypes and numbers: NVIDIA's cuda.h. The suffixes are the versions for programs built with CUDA 3.2 to 13.
+``wrong`` is the number of wrong words. ``call`` failed with the CUresult ``status``. The library's output goes to stderr.
+The prototypes and numbers are from NVIDIA's cuda.h. Function suffixes select the versions for CUDA 3.2 to 13.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ COMPUTE_CAPABILITY_MAJOR = 75
 COMPUTE_CAPABILITY_MINOR = 76
 
 LACKING = -1
-"""The CUresult of a function that this driver lacks."""
+"""The result of calling a function that this driver lacks."""
 
 KERNEL = b"multiply_and_add_index"
-# One word more than whole blocks: most threads of the last block must not write.
+# The count is one more than a multiple of the block size, so most threads of the last block must not write.
 COUNT = 65_537
 BLOCK = 256
 BLOCKS = -(-COUNT // BLOCK)
@@ -54,7 +54,7 @@ PATTERN = 0x5AC35AC3
 
 
 class CudaError(Exception):
-    """A failed call, and its CUresult."""
+    """A call failed. The arguments are its name and CUresult."""
 
 
 class Cuda:
@@ -71,7 +71,7 @@ class Cuda:
         return int(function(*arguments))
 
     def __call__(self, call: str, *arguments: object) -> None:
-        """Call; raise CudaError on failure."""
+        """Call a function, and raise CudaError on failure."""
         status = self.status(call, *arguments)
         if status:
             raise CudaError(call, status)
@@ -82,26 +82,26 @@ class Cuda:
         *arguments: int,
         kind: Any = c_int,
     ) -> int | None:
-        """Return the number that a call writes, or None on failure."""
+        """Return the number that a function writes, or None on failure."""
         number = kind()
         refused = self.status(call, byref(number), *arguments)
         return None if refused else int(number.value)
 
     def text(self, call: str, handle: int) -> str | None:
-        """Return the text that a call writes, or None on failure."""
+        """Return the text that a function writes, or None on failure."""
         text = self.written(call, 256, 256, handle)
         return (
             None if text is None else text.partition(b"\0")[0].decode(errors="replace")
         )
 
     def written(self, call: str, size: int, *arguments: int) -> bytes | None:
-        """Return the bytes that a call writes, or None on failure."""
+        """Return the bytes that a function writes, or None on failure."""
         buffer = create_string_buffer(size)
         return None if self.status(call, buffer, *arguments) else buffer.raw
 
 
 def load() -> ctypes.CDLL:
-    """Load libcuda like CUDA programs, in WSL also from its own folder."""
+    """Load libcuda like a CUDA program, or from its folder in WSL."""
     try:
         return ctypes.CDLL(LIBRARY)
     except OSError:
@@ -111,7 +111,7 @@ def load() -> ctypes.CDLL:
 
 
 def main() -> None:
-    """Write the answer to the original stdout, and other output to stderr."""
+    """Write the result to stdout, and redirect other output to stderr."""
     stdout = os.dup(1)
     os.dup2(2, 1)
     with os.fdopen(stdout, "w", encoding="utf-8") as stream:
@@ -120,7 +120,7 @@ def main() -> None:
 
 
 def answer(words: list[str]) -> Answer:
-    """Return the answer to the command line, or the loader's error."""
+    """Run the query on the command line, or return the loader's error."""
     try:
         cuda = Cuda()
     except OSError as refusal:
@@ -134,7 +134,7 @@ def answer(words: list[str]) -> Answer:
 
 
 def mapped_file(library: str) -> str | None:
-    """Return the versioned file of a driver library."""
+    """Return the versioned file of a loaded driver library."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
             maps = file.read()
@@ -144,7 +144,7 @@ def mapped_file(library: str) -> str | None:
 
 
 def mapped(maps: str, library: str = "libcuda") -> str | None:
-    """Return a library among a process's mapped files."""
+    """Return the path of a library from a process's memory maps."""
     file = rf"(?m)^\S+ \S+ \S+ \S+ \d+ +(/.*/{library}\.so[^/\n]*)$"
     mapping = re.search(file, maps)
     return mapping and mapping[1]
@@ -156,7 +156,7 @@ def devices(cuda: Cuda) -> Answer:
     init = cuda.status("cuInit", 0)
     count = 0 if init else cuda.number("cuDeviceGetCount") or 0
     return {
-        # 13010 is 13.1.
+        # 13010 means 13.1.
         "driver_version": version and f"{version // 1000}.{version % 1000 // 10}",
         "init": init,
         "devices": [device(cuda, ordinal) for ordinal in range(count)],
@@ -164,7 +164,7 @@ def devices(cuda: Cuda) -> Answer:
 
 
 def device(cuda: Cuda, ordinal: int) -> Answer:
-    """Describe a device, with unknown facts as null."""
+    """Describe a device. Unknown facts are null."""
     handle = cuda.number("cuDeviceGet", ordinal)
     if handle is None:
         return {}
@@ -179,7 +179,7 @@ def device(cuda: Cuda, ordinal: int) -> Answer:
 
 
 def uuid(cuda: Cuda, handle: int) -> str | None:
-    """Return the UUID for CUDA_VISIBLE_DEVICES. MIG slices have their own."""
+    """Return the UUID for CUDA_VISIBLE_DEVICES. MIG slices have one too."""
     card = cuda.written("cuDeviceGetUuid", 16, handle)
     part = cuda.written("cuDeviceGetUuid_v2", 16, handle) or card
     if part is None:
@@ -206,7 +206,7 @@ def preflight(cuda: Cuda, ptx: bytes) -> Answer:
 
 
 def run_kernel(cuda: Cuda, ptx: bytes) -> int:
-    """Run a thread for each word; return the number of wrong words."""
+    """Run one thread per word, and return the number of wrong words."""
     open_device(cuda)
     function = compile_kernel(cuda, ptx)
     words = array("I", (index ^ PATTERN for index in range(COUNT)))

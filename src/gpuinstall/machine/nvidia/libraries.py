@@ -1,8 +1,8 @@
-"""Answers of the driver's libraries, libcuda and NVML.
+"""Queries of the driver's libraries, libcuda and NVML.
 
-Each runs in its own child process. ``libcuda_child`` writes one answer, and
-``nvml_child`` writes a line for each GPU. This module prepares the environment of
-both and parses their answers.
+Each library runs in its own child process. ``libcuda_child`` writes one line, and
+``nvml_child`` writes several lines per GPU. This module prepares the environment of
+both and parses their output.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 LOADER_CACHE = "/etc/ld.so.cache"
 
 _CHILD = "import sys; sys.path.append(sys.argv.pop(1)); import {0}; {0}.main()"
-"""The program of a child. Python compiles a module only once."""
+"""The program of a child. It imports a module, which Python compiles once."""
 
 _MISLEADING = {
     "LD_PRELOAD",
@@ -46,18 +46,18 @@ _MISLEADING = {
     "CUDA_FORCE_PTX_JIT",
     VISIBLE,
 }
-# CUDA's default order is fastest first. Its cache is in the user's ~/.nv.
+# By default, CUDA orders devices by speed, and writes a cache to the user's ~/.nv.
 _STEADY = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
 
 Address = Annotated[str, normal_address]
-"""An address on the bus, as in sysfs."""
+"""A PCI address in the format of sysfs."""
 
 NO_PERMISSION = 4
-"""NVML's number."""
+"""NVML's error number."""
 
 
 class CudaDevice(Value):
-    """A device as CUDA lists it, in PCI order, with unknown facts as None."""
+    """Device that CUDA lists, in PCI order. Unknown facts are None."""
 
     name: str | None = None
     uuid: str | None = None
@@ -67,23 +67,23 @@ class CudaDevice(Value):
 
 
 class LibcudaFacts(Value):
-    """The answer of libcuda."""
+    """Facts from libcuda."""
 
     path: str | None = None
-    """The loaded file."""
+    """The file of the loaded library."""
     init: int | None = None
     """The result of cuInit."""
     driver_version: CudaVersion | None = None
     devices: tuple[CudaDevice, ...] = ()
-    """With MIG, CUDA lists one slice and nothing else."""
+    """The devices. In MIG mode, CUDA lists only one slice."""
     fault: str | None = None
-    """The reason for no answer: missing, timeout, or unasked."""
+    """The reason for a failed query: missing, timeout, or unasked."""
     error: str | None = None
-    """The message of the loader or system."""
+    """The error message of the loader or system."""
 
 
 class NvmlGpu(Value):
-    """A GPU as NVML lists it."""
+    """GPU that NVML lists."""
 
     index: int
     name: str | None = None
@@ -95,50 +95,50 @@ class NvmlGpu(Value):
     mig: bool = False
     slices: tuple[MigDevice, ...] = ()
     error: int | None = None
-    """NVML's error. Other facts are then unknown."""
+    """NVML's error number, if any. Other facts are then unknown."""
     prohibited: bool = False
     remap_pending: bool = False
     remap_failed: bool = False
     fabric: int | None = None
-    """NVML's state of the NVLink fabric: 0 none, 2 in progress."""
+    """The state of the NVLink fabric: 0 (none) to 3 (ready)."""
 
 
 class NvmlFacts(Value):
-    """The answer of NVML."""
+    """Facts from NVML."""
 
     library: str | None = None
-    """The loaded file."""
+    """The file of the loaded library."""
     init: int | None = None
     """The result of nvmlInit, or None if it did not run."""
     driver: DriverVersion | None = None
     cuda: CudaVersion | None = None
     gpus: tuple[NvmlGpu, ...] = ()
-    """The GPUs with an answer."""
+    """The GPUs that were queried."""
     fault: str | None = None
-    """The reason for no or half an answer, as in ``LibcudaFacts``."""
+    """The reason for a failed or incomplete query, as in ``LibcudaFacts``."""
     error: str | None = None
-    """Its message."""
+    """The error message of the fault."""
     at: int | None = None
     """The index of the GPU that could not be queried."""
 
     @property
     def works(self) -> bool:
-        """Whether NVML started and answered completely."""
+        """Whether NVML was initialized and the query is complete."""
         return self.init == 0 and self.fault is None
 
 
 def may_load(source: Source, library: str) -> bool:
-    """Return whether Linux's loader may find a driver library."""
+    """Return whether the dynamic loader on Linux may find a driver library."""
     cache = source.text(LOADER_CACHE)
-    # musl, NixOS, and some containers have no cache.
+    # musl, NixOS, and some containers have no loader cache.
     return cache is None or library in cache or bool(source.variable("LD_LIBRARY_PATH"))
 
 
 def query_driver(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
     """Query both libraries in parallel.
 
-    Each starts the driver on every GPU without persistence mode. In a scheduler's
-    job, libcuda lists only the job's GPUs.
+    Each library initializes the driver on every GPU without persistence mode. In a
+    scheduler's job, libcuda lists only the job's GPUs.
     """
     commands = {
         "NVML": (nvml_command(), child_environment(os.environ)),
@@ -155,32 +155,32 @@ def _devices_command(environ: Mapping[str, str]) -> Command:
 
 
 def nvml_command() -> list[str]:
-    """Return the command that queries NVML, with only NVIDIA's binding."""
+    """Return the command that queries NVML through NVIDIA's binding."""
     return child_command("nvml_child", _nvml_binding())
 
 
 def child_command(module: str, *words: str) -> list[str]:
-    """Return the command of a child without Python variables and packages."""
+    """Return the command of an isolated child without site-packages."""
     folder = str(Path(__file__).parent)
     return [sys.executable, "-I", "-S", "-c", _CHILD.format(module), folder, *words]
 
 
 def _nvml_binding() -> str:
-    """Return the file of NVIDIA's binding; empty if it is not installed.
+    """Return the file of NVIDIA's binding, or empty text if not installed.
 
-    An import could find the folder of an older package with the same name.
+    An import could instead find an older package with the same module name.
     """
     for folder in map(Path, sys.path):
-        # Importing importlib.metadata takes longer than the whole query.
+        # Do not use importlib.metadata, because its import takes longer than the whole query.
         if next(folder.glob("nvidia_ml_py-*.dist-info"), None):
             return str(folder / "pynvml.py")
     return ""
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Remove variables that change CUDA's answer.
+    """Remove variables that change which devices CUDA lists, or how it runs.
 
-    Keep LD_LIBRARY_PATH: some systems have libcuda only there.
+    LD_LIBRARY_PATH is kept, because some systems have libcuda only there.
     """
     environment = {
         name: value
@@ -191,23 +191,23 @@ def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def libcuda_release(library: str | None) -> DriverVersion | None:
-    """Return the driver release in the name of a libcuda's file."""
-    # A branch has three digits. WSL's libcuda.so.1.1 has no release in its name.
+    """Return the driver release in the file name of libcuda."""
+    # A branch has three digits. The name of WSL's libcuda.so.1.1 has no release.
     match = re.search(r"/libcuda\.so\.([0-9]{3}(?:\.[0-9]{1,4}){1,3})$", library or "")
     return DriverVersion.parse(match[1]) if match else None
 
 
 def is_compat(library: str | None) -> bool:
-    """Return whether a libcuda is from NVIDIA's forward-compatibility package.
+    """Return whether libcuda is from NVIDIA's forward-compatibility package.
 
-    Its folder is ``/usr/local/cuda/compat``, ``cuda-compat``, or a Jetson's ``compat_orin``.
+    The package's folder is ``/usr/local/cuda/compat``, ``cuda-compat``, or a Jetson's ``compat_orin``.
     """
     folders = PurePosixPath(library or "").parent.parts
     return any(re.fullmatch(r"(.+-)?compat(_[a-z]+)?", folder) for folder in folders)
 
 
 def parse_libcuda(finished: Finished) -> LibcudaFacts:
-    """Parse the answer of the libcuda child."""
+    """Parse the output of the libcuda child."""
     answers = json_lines(finished)
     if answers:
         return read_object(LibcudaFacts, answers[-1])
@@ -216,7 +216,7 @@ def parse_libcuda(finished: Finished) -> LibcudaFacts:
 
 
 def parse_nvml(finished: Finished) -> NvmlFacts:
-    """Parse the possibly incomplete answer of the NVML child."""
+    """Parse the possibly incomplete output of the NVML child."""
     document: dict[str, Any] = {}
     gpus = []
     for answer in json_lines(finished):

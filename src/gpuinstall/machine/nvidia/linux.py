@@ -1,4 +1,4 @@
-"""NVIDIA's driver in Linux's files: module, device nodes, and WSL's files."""
+"""NVIDIA's driver files on Linux: module, device nodes, and WSL libraries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECURE_BOOT = (
     "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 )
 MODULES = ("/lib/modules", "/run/booted-system/kernel-modules/lib/modules")
-"""The folders of kernel modules. NixOS has only the second."""
+"""The folders of kernel modules. NixOS uses only the second."""
 
 SHARED = ("nvidiactl", "nvidia-uvm")
 
@@ -23,12 +23,12 @@ LINUX_LIBRARIES = (
     "/usr/lib64",
     "/usr/lib/aarch64-linux-gnu",
 )
-# Every kernel has nvidia-wmi-ec-backlight.ko, the backlight of a laptop.
+# The pattern excludes nvidia-wmi-ec-backlight.ko for laptops, which every kernel has.
 _NVIDIA_MODULE = r"/nvidia(-current(-open)?|-legacy-\d+xx|-tesla(-\d+)?)?\.ko"
 
 
 class KernelModule(Value):
-    """The loaded kernel module."""
+    """Kernel module that is loaded."""
 
     version: DriverVersion
     open: bool
@@ -56,23 +56,23 @@ def parse_proc_version(text: str) -> KernelModule | None:
 
 
 def lists_nvidia(modules: str) -> bool:
-    """Return whether a list of modules contains NVIDIA's."""
+    """Return whether a list of modules contains NVIDIA's module."""
     return re.search(_NVIDIA_MODULE, modules) is not None
 
 
 def parse_secure_boot(text: str | None) -> bool:
-    """Parse the EFI variable of Secure Boot: 4 bytes of attributes, then 1."""
+    """Return whether Secure Boot is on: 1, after 4 bytes of attributes."""
     return (text or "")[4:5] == "\x01"
 
 
 def card_nodes(source: Source) -> tuple[str, ...]:
-    """Return the device nodes of GPUs: ``nvidia0``, ``nvidia1``."""
+    """Return the names of GPU device nodes: ``nvidia0``, ``nvidia1``."""
     names = source.names("/dev", "nvidia")
     return tuple(name for name in names if re.fullmatch(r"nvidia[0-9]{1,4}", name))
 
 
 def refused_nodes(source: Source) -> tuple[str, ...]:
-    """Return the shared device nodes that this process cannot open."""
+    """Describe the shared device nodes that this process cannot open."""
     refused = []
     for name in SHARED:
         access = source.access(f"/dev/{name}")

@@ -1,7 +1,7 @@
-"""A child process that queries NVML through NVIDIA's binding.
+"""Child process that queries NVML through NVIDIA's binding.
 
-Its first argument is the file of ``pynvml``. It writes each line of JSON before the
-next query, so that a hang or crash leaves the previous answers and the GPU's index::
+The first argument is the file of ``pynvml``. Each line of JSON is written before the
+next query, so that a hang or crash leaves the previous facts and the GPU's index::
 
     {"library": "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05", "init": 0}
     {"driver": "580.95.05", "cuda": "13.0"}
@@ -11,8 +11,8 @@ next query, so that a hang or crash leaves the previous answers and the GPU's in
     {"index": 1, "error": 15}
     {"at": null, "end": true}
 
-An unknown fact is null. If NVML refuses a GPU, ``error`` is its number. Output of the
-library goes to stderr.
+An unknown fact is null. If NVML refuses a GPU, ``error`` is the error number. The
+library's output goes to stderr.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ if TYPE_CHECKING:
 
     Answer = dict[str, Any]
 
-# NVML's errors for an unreachable GPU: no permission, not found, lost, reset required, no resources, unknown. A single
-# fact may be forbidden or unknown on a working GPU. Lost and reset required concern the GPU itself.
+# NVML's errors for an unreachable GPU: no permission, not found, lost, reset required, no resources, unknown. On a
+# working GPU, a query for a single fact may return most of them, but not "lost" or "reset required" (GONE).
 UNREACHED = (4, 6, 15, 16, 23, 999)
 GONE = (15, 16)
 PROHIBITED = 2
-"""A compute mode."""
+"""The compute mode that prohibits CUDA."""
 
 nvml: Any = None
-"""NVIDIA's binding."""
+"""NVIDIA's binding for NVML."""
 STREAM = os.fdopen(os.dup(1), "w", encoding="utf-8")
 
 
 def main() -> None:
-    """Query NVML for all facts of a plan."""
+    """Query NVML for the facts that a plan needs."""
     os.dup2(2, 1)
     if load_binding() and initialize():
         cuda = ask(nvml.nvmlSystemGetCudaDriverVersion)
         write_line(
-            # A broken driver answers with an empty version.
+            # A broken driver reports an empty version.
             driver=ask(nvml.nvmlSystemGetDriverVersion) or None,
-            # 13010 is 13.1.
+            # 13010 means 13.1.
             cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
         )
         for index in range(ask(nvml.nvmlDeviceGetCount) or 0):
@@ -62,19 +62,20 @@ def main() -> None:
 
 
 def write_line(**facts: Any) -> None:
-    """Write one line immediately."""
+    """Write and flush one line."""
     STREAM.write(f"{json.dumps(facts)}\n")
     STREAM.flush()
 
 
 def load_binding() -> bool:
-    """Load only the binding, or write why it cannot be loaded."""
+    """Load the binding, or write the reason why it cannot be loaded."""
     global nvml  # noqa: PLW0603  all queries use it
     spec = spec_from_file_location("pynvml", sys.argv[1])
     if spec is None or spec.loader is None:
         write_line(fault="unasked", error="nvidia-ml-py is not installed")
         return False
-    # The binding's needless import loads subprocess and shutil, two fifths of this program's time.
+    # Replace ctypes.util, which the binding imports but does not need. It would load subprocess and shutil, two fifths of
+    # this program's time.
     unused: Any = ModuleType("ctypes.util")
     unused.find_library = lambda _name: None
     sys.modules[unused.__name__] = unused
@@ -94,7 +95,7 @@ def initialize() -> bool:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
         status = error.value
-    # Without /proc, as on Windows, only the binding shows that the library was loaded.
+    # Without /proc, such as on Windows, only the binding shows that the library was loaded.
     mapped_file = import_module("libcuda_child").mapped_file
     library = mapped_file("libnvidia-ml") or (nvml.nvmlLib and "nvml")
     if library:
@@ -107,7 +108,7 @@ def initialize() -> bool:
 def ask(
     question: Callable[..., Any], *arguments: Any, refusals: tuple[int, ...] = GONE
 ) -> Any:
-    """Return an answer or None; raise if the GPU is unreachable."""
+    """Return a query's result or None, or raise if the GPU is unreachable."""
     try:
         return question(*arguments)
     except nvml.NVMLError as error:
@@ -125,7 +126,7 @@ def facts_of(index: int) -> Answer:
 
 
 def describe_card(handle: Any) -> Answer:
-    """Query a GPU for all facts of a plan or diagnosis."""
+    """Query a GPU for the facts that a plan or diagnosis needs."""
     # The first query shows whether the GPU is reachable.
     name = ask(nvml.nvmlDeviceGetName, handle, refusals=UNREACHED)
     pci = ask(nvml.nvmlDeviceGetPciInfo, handle)
@@ -138,7 +139,7 @@ def describe_card(handle: Any) -> Answer:
         "name": name,
         "uuid": ask(nvml.nvmlDeviceGetUUID, handle),
         "bus_id": pci and pci.busId,
-        # The device above the vendor: 0x268410DE.
+        # The upper half is the device, and the lower half is the vendor, as in 0x268410DE.
         "pci_id": pci and f"{pci.pciDeviceId & 0xFFFF:04x}:{pci.pciDeviceId >> 16:04x}",
         "compute_capability": capability and "{}.{}".format(*capability),
         "memory_mib": memory_mib(handle),
@@ -152,7 +153,7 @@ def describe_card(handle: Any) -> Answer:
 
 
 def fabric(handle: Any) -> int | None:
-    """Return the state of a GPU's NVLink fabric: 0 none to 3 ready."""
+    """Return the state of a GPU's NVLink fabric, 0 (none) to 3 (ready)."""
     info = nvml.c_nvmlGpuFabricInfo_v2_t()
     info.version = nvml.nvmlGpuFabricInfo_v2
     if ask(nvml.nvmlDeviceGetGpuFabricInfoV, handle, byref(info)) is None:
@@ -167,7 +168,7 @@ def list_slices(handle: Any) -> list[Answer]:
         part = ask(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
         uuid = part and ask(nvml.nvmlDeviceGetUUID, part)
         if uuid:
-            # "NVIDIA A100-SXM4-80GB MIG 1g.10gb".
+            # An example is "NVIDIA A100-SXM4-80GB MIG 1g.10gb".
             name = ask(nvml.nvmlDeviceGetName, part) or ""
             profile = name.partition("MIG ")[2] or None
             slices.append(

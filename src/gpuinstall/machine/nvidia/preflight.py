@@ -1,7 +1,7 @@
-"""NVIDIA's preflight: run a small kernel on every GPU and check its result.
+"""NVIDIA's preflight, which runs a small kernel on every GPU.
 
 Each GPU or MIG slice has its own child process, ``libcuda_child``, which sees no
-other. The driver compiles the kernel's PTX, without a toolkit or torch.
+other GPU. The driver compiles the kernel's PTX, so no toolkit or torch is needed.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ KERNEL = Path(__file__).with_name("kernel.ptx")
 
 
 class GpuTrial(NamedTuple):
-    """The result of one child."""
+    """Result of one child process."""
 
     gpu: int
     """The GPU's index."""
     cause: CudaFault | None = None
     """The reason why the GPU was not verified."""
     at_start: bool = False
-    """Whether it failed before the first call about its GPU."""
+    """Whether the child failed before the first call about its GPU."""
 
     @property
     def outcome(self) -> PreflightOutcome:
-        """The outcome. A non-blocking cause leaves the GPU unproven."""
+        """The outcome. After a non-blocking cause, the GPU is unproven."""
         if self.cause is None:
             return "proven"
         return "failed" if self.cause.symptom.blocking else "unproven"
@@ -86,9 +86,9 @@ def classify_trial(
     """Classify the result of one child.
 
     Args:
-        gpu: The GPU of the child, or of its slice.
-        machine: The machine. Its driver and other GPUs explain an error.
-        finished: The exit and output of the child.
+        gpu: The GPU that the child used, as a whole or a slice.
+        machine: The machine, whose driver and other GPUs explain an error.
+        finished: The exit status and output of the child.
     """
     answers = json_lines(finished)
     if not answers:
@@ -119,7 +119,7 @@ def classify_trial(
         [other.compute_capability for other in machine.gpus],
         place,
     )
-    # cuInit concerns no single GPU, so its failure has none of the harmless causes.
+    # If cuInit fails, none of the harmless causes applies, because they are about a single GPU.
     if answer["call"] == "cuInit":
         return GpuTrial(gpu.index, cause, at_start=True)
     harmless = next(symptoms("preflight", cause.circumstances), cause.symptom)
@@ -127,7 +127,7 @@ def classify_trial(
 
 
 def outcomes_of(tried: Sequence[GpuTrial]) -> dict[int, PreflightOutcome]:
-    """Return each GPU's worst outcome of its slices."""
+    """Return the outcome of each GPU, which is the worst of its slices."""
     outcomes: dict[int, PreflightOutcome] = {trial.gpu: "proven" for trial in tried}
     for trial in sorted(tried, key=lambda trial: OUTCOMES.index(trial.outcome)):
         outcomes[trial.gpu] = trial.outcome
@@ -137,7 +137,7 @@ def outcomes_of(tried: Sequence[GpuTrial]) -> dict[int, PreflightOutcome]:
 def problems_of(
     tried: Sequence[GpuTrial], fix_context: FixContext
 ) -> tuple[Finding, ...]:
-    """Return a problem for each cause, of its GPUs or of the machine."""
+    """Return one problem per cause, about its GPUs or the whole machine."""
     alike: dict[Symptom, dict[int, CudaFault]] = {}
     for trial in tried:
         if trial.cause:

@@ -1,4 +1,4 @@
-"""NVIDIA's part of the probe."""
+"""Prober for NVIDIA GPUs and drivers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class NvidiaProber(Prober):
-    """The prober of NVIDIA's GPUs and driver."""
+    """Prober for NVIDIA GPUs and the driver."""
 
     vendor = "nvidia"
     job_variables = ("CUDA_VISIBLE_DEVICES",)
@@ -75,13 +75,13 @@ def _read(source: Source, facts: MachineFacts) -> NvidiaEvidence:
     else:
         nvml, cuda = NvmlFacts(fault="missing"), LibcudaFacts(fault="missing")
     if facts.container.shares_the_bus:
-        # NVML lists GPUs of other jobs and containers without access to them.
+        # NVML also lists the GPUs of other jobs and containers, with the error "no permission".
         gpus = [gpu for gpu in nvml.gpus if gpu.error != NO_PERMISSION]
         nvml = replace(nvml, gpus=tuple(gpus))
-    # A query of Windows takes seconds, and NVML has the same facts.
+    # Query Windows only if NVML does not work, because this takes seconds.
     if facts.host.os == "windows" and not nvml.works:
         facts = replace(facts, devices=read_adapters(source))
-    # A job sees the device nodes of the whole host, but NVML lists its own GPUs.
+    # A job sees the device nodes of the whole host, but NVML lists only the job's GPUs.
     is_bare_job = facts.container.engine is None and facts.container.job is not None
     return NvidiaEvidence(
         facts=facts,
@@ -102,9 +102,9 @@ def _read(source: Source, facts: MachineFacts) -> NvidiaEvidence:
 
 
 def _may_have_driver(source: Source, facts: MachineFacts) -> bool:
-    """Return whether anything shows an NVIDIA driver or GPU.
+    """Return whether the machine may have an NVIDIA driver or GPU.
 
-    Two children that find nothing take longer than the rest of the probe.
+    Without this test, two children that find nothing would take longer than the rest of the probe.
     """
     return (
         facts.host.os != "linux"

@@ -1,4 +1,4 @@
-"""NVIDIA's rules: builds that a driver and GPU run, and their order."""
+"""NVIDIA's rules for the selection and order of CUDA builds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _JETSON_WHEELS = (
 
 
 class NvidiaRules(Rules):
-    """The rules for one machine, from the tables of ``drivers.toml``."""
+    """NVIDIA's rules for one machine, from the tables in ``drivers.toml``."""
 
     vendor = "nvidia"
     name = "NVIDIA"
@@ -38,12 +38,12 @@ class NvidiaRules(Rules):
         "CUDA_VISIBLE_DEVICES": "{}",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
-    # It overrides torch's settings, and verification sets exact float32 products.
+    # This variable overrides torch's settings, but verification needs exact float32 products.
     misleading = ("NVIDIA_TF32_OVERRIDE",)
 
     @property
     def driver(self) -> str:
-        """The driver in messages."""
+        """The driver's name in messages."""
         return str(self._driver)
 
     @cached_property
@@ -51,7 +51,7 @@ class NvidiaRules(Rules):
         return MachineDriver(self.machine, self.catalog.drivers)
 
     def platform_fault(self) -> Finding | None:
-        """Refuse a Jetson before JetPack 7, which needs NVIDIA's wheels."""
+        """Refuse a Jetson with an older JetPack, which needs other wheels."""
         l4t = self.machine.environment.l4t
         release = numbers(l4t or "")
         if not release or release >= numbers(self.catalog.drivers.jetson):
@@ -63,7 +63,7 @@ class NvidiaRules(Rules):
         )
 
     def driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
-        """Return the finding of a missing driver."""
+        """Return a finding if the driver is missing."""
         driver = self._driver.driver
         if driver.version or driver.cuda:
             return None
@@ -76,14 +76,14 @@ class NvidiaRules(Rules):
         )
 
     def gpu_fault(self, gpu: Gpu) -> Finding | None:
-        """Return the finding of an unknown or unsupported chip."""
+        """Return a finding if a GPU's chip is unknown or unsupported."""
         chip = _chip(gpu)
         if chip is None:
             return super().gpu_fault(gpu)
         return self._driver.fault(chip, gpu.label, self._majors(chip))
 
     def architecture(self, gpu: Gpu) -> str | None:
-        """Return the name of a GPU's SASS, ``sm_89``."""
+        """Return the name of a GPU's SASS architecture, such as ``sm_89``."""
         chip = _chip(gpu)
         return chip and chip.sm
 
@@ -97,9 +97,9 @@ class NvidiaRules(Rules):
         return chip is None or any(self._majors(chip))
 
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:
-        """Return the SASS or PTX that a GPU runs. Bundled libraries count.
+        """Return the SASS or PTX of a build that a GPU can run.
 
-        A forced build without known code is assumed to support the GPU.
+        The code in bundled libraries is considered too. A forced build without known code is assumed to support the GPU.
         """
         chip = _chip(gpu)
         if chip is None:
@@ -111,7 +111,7 @@ class NvidiaRules(Rules):
         return code_for(build, chip, self.catalog.drivers, self._driver.cuda)
 
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
-        """Return the lowest SASS of a build if a GPU is older."""
+        """Return the lowest SASS of a build if a GPU is below it."""
         sass, _ = split_code(build.code)
         lowest = min(sass, default=None)
         if lowest and any(chip < lowest.capability for _, chip in _known_chips(gpus)):
@@ -119,13 +119,13 @@ class NvidiaRules(Rules):
         return "has none"
 
     def no_code_cause(self, code: Sequence[str], gpu: Gpu) -> str:
-        """Return the failure of a GPU newer or older than a build's code."""
+        """Return the failure of a GPU that is newer or older than code."""
         sass, _ = split_code(tuple(code))
         newest = max(sass).capability if sass else (0, 0)
         return "F38" if self.rank(gpu) > newest else self.no_code
 
     def against_driver(self, build: Build) -> Reason | None:
-        """Reject a build if its CUDA major needs a newer driver."""
+        """Reject a build if its CUDA major requires a newer driver."""
         driver = self._driver
         toolkit = build.toolkit
         if toolkit is None or driver.serves(toolkit):
@@ -137,7 +137,7 @@ class NvidiaRules(Rules):
         return Reason("driver-too-old", text)
 
     def driver_for(self, build: Build) -> str:
-        """Return the minimum driver of a build's CUDA major."""
+        """Return the minimum driver for a build's CUDA major."""
         return self._driver.needed(build.toolkit or (0, 0))
 
     def driver_fix(
@@ -146,13 +146,13 @@ class NvidiaRules(Rules):
         code: str,
         gpus: Sequence[Gpu],
     ) -> str | None:
-        """Return how to get a driver that runs a build."""
+        """Return instructions to install a driver that can run a build."""
         toolkit = build.toolkit
         if toolkit is None or code not in self.driver_reasons:
             return None
         last = None
         floor: object = self._driver.floors.get(toolkit[0])
-        # A driver compiles no PTX that is newer than its own CUDA.
+        # A driver cannot compile PTX from a newer CUDA version than its own.
         if code == "driver-too-old-for-ptx":
             branches = self.catalog.drivers.branches
             floor = next((branch for branch, cuda in branches if cuda >= toolkit), None)
@@ -182,14 +182,14 @@ class NvidiaRules(Rules):
         floor: str,
         last: int | None,
     ) -> tuple[str, ...]:
-        """Return commands for this system, and a request to its administrator.
+        """Return update commands and a request to the administrator.
 
-        A machine from ``--gpu`` has no known distribution.
+        There are none for a machine from ``--gpu``, whose distribution is unknown.
         """
         environment = self.machine.environment
         if not (self.machine.distribution or environment.container or environment.wsl):
             return ()
-        # A chip without support in newer drivers gets the last branch that supports it.
+        # If newer drivers dropped a chip, use the last branch that supports it.
         branch = str(last) if last else floor.partition(".")[0]
         commands = self.catalog.driver_commands(self.machine, branch, last is not None)
         if environment.container or environment.wsl or environment.l4t:
@@ -199,7 +199,7 @@ class NvidiaRules(Rules):
         return (*commands, f"Without root, ask the administrator: {sentence}")
 
     def floors(self, build: Build) -> Mapping[str, str]:
-        """Return the minimum driver of a build on its operating system."""
+        """Return the minimum driver for a build on its operating system."""
         major, _ = build.toolkit or (0, 0)
         floor = self.catalog.drivers.floors.get(major)
         if floor is None:
@@ -213,10 +213,10 @@ class NvidiaRules(Rules):
         codes: Sequence[Code | Reason],
         gpus: Sequence[Gpu],
     ) -> Preference:
-        """Return the preference of a toolkit and its code for GPUs.
+        """Prefer listed code, SASS, supported compilers, and newer toolkits.
 
-        Preferred are listed code, SASS, and runtime compilers that support the GPUs.
-        The preferred toolkit is the newest not above the driver's CUDA, else the lowest above it.
+        Runtime compilers should support the GPUs. The newest toolkit that is not above the driver's CUDA is preferred.
+        If all are above it, the lowest is preferred.
         """
         major, minor = toolkit or (0, 0)
         is_above = self._driver.cuda is not None and (major, minor) > self._driver.cuda
@@ -244,7 +244,7 @@ class NvidiaRules(Rules):
         build: Build,
         gpus: Sequence[Gpu],
     ) -> tuple[Reason, ...]:
-        """Return warnings about partial drivers and old runtime compilers."""
+        """Return warnings about builds with only partial support."""
         reasons = (
             self._partially_supported(build),
             self._not_unified(build.toolkit, gpus),
@@ -318,7 +318,7 @@ def _known_chips(gpus: Sequence[Gpu]) -> Iterator[tuple[Gpu, ComputeCapability]]
 
 
 def _chip(gpu: Gpu) -> ComputeCapability | None:
-    """Return a GPU's compute capability, as reported or by architecture."""
+    """Return a GPU's compute capability, reported or from its architecture."""
     if gpu.compute_capability is not None:
         return gpu.compute_capability
     architecture = re.fullmatch(r"sm_([0-9]{2,3})[af]?", gpu.architecture or "")

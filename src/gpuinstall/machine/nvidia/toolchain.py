@@ -1,4 +1,4 @@
-"""nvcc, searched like torch's ``cpp_extension`` does."""
+"""Search for nvcc in the same order as torch's ``cpp_extension``."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from gpuinstall.catalog.failures.problems import FixContext, fix
 from gpuinstall.machine.children import output_of
 
 COMPILED_FOR = "TORCH_CUDA_ARCH_LIST"
-"""The variable with the compute capabilities for torch's builder."""
+"""The variable that selects compute capabilities for torch's extensions."""
 
 _USUAL = "/usr/local/cuda"
 _SECONDS = 10.0
 
 
 class Compiler(NamedTuple):
-    """A compiler."""
+    """CUDA compiler."""
 
     path: str
     version: str
-    """The version of its toolkit, ``12.6``; empty if unknown."""
+    """The toolkit's version, such as ``12.6``, or empty if unknown."""
 
     def serves(self, toolkit: str) -> bool:
-        """Return whether the CUDA majors match. torch refuses others."""
+        """Return whether the CUDA majors match, as torch requires."""
         return self.version.partition(".")[0] == toolkit.partition(".")[0]
 
 
 def find_compiler(environ: Mapping[str, str]) -> Compiler | None:
-    """Return nvcc of CUDA_HOME or CUDA_PATH, on PATH, or at its usual path."""
+    """Return nvcc from CUDA_HOME, CUDA_PATH, PATH, or its usual folder."""
     home = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
-    # With one of them set, torch searches nowhere else.
+    # If one of these variables is set, torch searches nowhere else.
     if home:
         path = _nvcc_below(home)
     else:

@@ -1,4 +1,4 @@
-"""Random requests end in an answer or a rejection within seconds."""
+"""Random requests are resolved or rejected within seconds."""
 
 import os
 import random

@@ -56,7 +56,7 @@ def _short(body):
 
 
 def altered(change=None, headers=None, **fields):
-    """Return a function that changes an answer's body, headers, and fields."""
+    """Return a function that changes the body and headers of a response."""
 
     def alter(answer):
         if change:
@@ -125,7 +125,7 @@ ODD: dict[str, Callable[[Answer], Answer]] = {
 
 
 def spoil(index, place, manner):
-    """Let the index answer in this manner; return the affected host."""
+    """Make the index respond in this manner; return the affected host."""
     change = (MANNERS | ODD)[manner]
     name, path = PLACES[place]
     host = next(host for host in index.hosts if host.name == name)

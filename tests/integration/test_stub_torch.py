@@ -63,7 +63,7 @@ for name, variables in json.loads(sys.argv[1]).items():
 
 
 def asked(python, driver, cases):
-    """Return the answers of a torch in each case."""
+    """Return the results of a torch in each case."""
     words = [str(python), "-c", QUESTIONS, json.dumps(cases)]
     done = succeed(words, env=driver)
     return dict(map(json.loads, done.out.splitlines()))

@@ -1,18 +1,20 @@
-"""The small torch of the stand-in wheels: it imports, has a version, and answers verify's protocol from a file.
+"""The fake torch wheel, with results of verification from a file.
 
-The file named by LAB_VERDICT is a JSON object: a GPU's UUID (or what else CUDA_VISIBLE_DEVICES shows, "cpu" where it
-shows nothing, "*" for every device) -> what its kernels come to. A key that is missing: everything passes. With the
-build before it, "2.15.0+cu130/*" or "cu130/GPU-0…1", a key speaks of that build alone, and before the others.
+The file named by LAB_VERDICT is a JSON object. Its keys are GPU UUIDs (or other values
+of CUDA_VISIBLE_DEVICES), "cpu" if that variable shows no GPU, or "*" for every device.
+Its values are kernel results. A device without a key passes. A key with a build prefix,
+"2.15.0+cu130/*" or "cu130/GPU-0…1", applies only to that build and has precedence.
 
     {"GPU-0…1": {"failed": {"matmul-float32": "CUDA error: no kernel image is available"},
                  "unproven": "CUDA error: all CUDA-capable devices are busy or unavailable",
                  "refused": {"matmul-fp8": "CUDA error: architecture mismatch"},
                  "crash": 11, "exit": 3, "hang": true, "at": "convolution", "architecture": "sm_89"}}
 
-``refused`` is what a library says of a product that it does not have, which the check itself judges.
-``crash``, ``exit`` and ``hang`` happen in the check named by ``at`` (default: the first). The answers are given while
-a kernels' child imports torch, through the channel that is waiting for the import to end; the child then ends. A
-program beside torch is really imported, with all that comes of it; its operation is played.
+``refused`` is a library's error for an unsupported operation, which the check itself
+evaluates. ``crash``, ``exit``, and ``hang`` occur in the check named by ``at``, by
+default the first one. The kernel process receives the results while it imports torch,
+through the channel that waits for the import, and then exits. Programs that use torch
+are really imported, but their operations are simulated.
 """
 
 from functools import cache

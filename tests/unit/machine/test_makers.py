@@ -54,7 +54,7 @@ def arc(number, device, driver="xe", node="open"):
 
 
 def mac(chip, macos, machine="arm64", virtual=0, translated="0"):
-    """Return a Mac's answers, as documented by Apple."""
+    """Return the output of a Mac's programs, as documented by Apple."""
     return {
         "platform.json": platform("Darwin", machine, "24.5.0", translated),
         "sysctl.txt": f"kern.osproductversion: {macos}\nmachdep.cpu.brand_string: {chip}\n"

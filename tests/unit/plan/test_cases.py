@@ -130,7 +130,7 @@ def test_plan_matches_case(paragraph):
 
 
 def answer(case):
-    """Yield the lines of the answer to a case."""
+    """Yield the expected lines of a case."""
     on, _, words = case.partition(": ")
     words, _, change = words.partition(" given ")
     there, catalog = read_machine(on), read_catalog(change)

@@ -130,7 +130,7 @@ def test_hostile_library_is_rejected_quickly(name):
     started = time.process_time()
 
     assert read_elf(HOSTILE[name], whole=True) is None
-    # Sections say nothing about the beginning.
+    # Section headers are outside the beginning.
     beginning = read_elf(HOSTILE[name], whole=False)
     assert beginning is None or beginning.undefined() == {b"name"}
 

@@ -268,20 +268,12 @@ def test_requirements_are_parsed_only_at_edges():
 
 
 TESTS = Path(__file__).parents[1]
-NOT_YET_SHORT = (
-    "unit/install/",
-    "unit/environments/",
-    "unit/diagnose/",
-    "unit/catalog/failures/",
-)
-"""Folders whose tests still have longer names."""
 
 
 def test_test_names_have_at_most_eight_words():
     long = [
-        f"{name}: {node.name}"
+        f"{path.relative_to(TESTS).as_posix()}: {node.name}"
         for path in sorted(TESTS.rglob("test_*.py"))
-        if not (name := path.relative_to(TESTS).as_posix()).startswith(NOT_YET_SHORT)
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.FunctionDef)
         and node.name.startswith("test_")

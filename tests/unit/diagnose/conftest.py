@@ -1,4 +1,4 @@
-"""uv on PATH, as people have it whom the advice tells to run it."""
+"""Put uv on PATH, because fixes use it."""
 
 import os
 

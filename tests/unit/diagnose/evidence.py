@@ -1,4 +1,4 @@
-"""Evidence in which nothing is wrong but what a test puts in."""
+"""Evidence without problems except for those that a test adds."""
 
 from pathlib import Path
 
@@ -14,17 +14,17 @@ NOWHERE = Path("absent")
 
 
 def installed_in(venv):
-    """The packages of an environment."""
+    """Return the packages of an environment."""
     return read_packages(packages_folders(venv))
 
 
 def holding(*packages):
-    """Packages of which nothing is known but their names and versions."""
+    """Return packages with only names and versions."""
     return tuple(InstalledPackage(name, version, NOWHERE) for name, version in packages)
 
 
 def doctor_evidence(machine=None, torch=None, **parts):
-    """A machine, an environment of torch alone or with ``packages``, a shell and a project."""
+    """Return evidence of a machine, an environment, a shell, and a project."""
     evidence = {
         "packages": holding(("torch", torch)) if torch else (),
         "catalog": frozen_catalog(),
@@ -38,13 +38,13 @@ def doctor_evidence(machine=None, torch=None, **parts):
 
 
 def found(machine=None, torch=None, **parts):
-    """Make every check."""
+    """Run all checks."""
     evidence = doctor_evidence(machine, torch, **parts)
     return [finding for check in CHECKS for finding in check(evidence)]
 
 
 class Site:
-    """An environment on a disk that a test fills."""
+    """An environment on disk that a test fills."""
 
     def __init__(self, venv):
         self.venv = venv
@@ -53,7 +53,7 @@ class Site:
         (venv / "pyvenv.cfg").write_text("home = /usr/bin\nversion_info = 3.12.4\n")
 
     def add(self, name, version, *requires):
-        """Put a package of one file with its record there."""
+        """Add a package with one file and its RECORD."""
         module = f"{name}/__init__.py"
         info = f"{name}-{version}.dist-info"
         demands = "".join(f"Requires-Dist: {each}\n" for each in requires)
@@ -68,9 +68,9 @@ class Site:
 
     @property
     def evidence(self):
-        """What the doctor is given of it."""
+        """Return the environment's evidence for ``doctor``."""
         return doctor_evidence(venv=self.venv, packages=installed_in(self.venv))
 
     def findings(self):
-        """What the doctor says of it."""
+        """Return the findings of ``doctor``."""
         return [finding for check in CHECKS for finding in check(self.evidence)]

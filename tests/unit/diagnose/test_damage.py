@@ -1,4 +1,4 @@
-"""What the files of an environment show, read from real records and real folders; nothing is run."""
+"""Findings from an environment's files, without starting its interpreter."""
 
 from pathlib import Path
 
@@ -31,11 +31,11 @@ def site(tmp_path):
     return made
 
 
-def test_a_whole_environment_has_no_findings(site):
+def test_intact_environment_has_no_findings(site):
     assert site.findings() == []
 
 
-def test_a_file_that_is_gone_is_named_with_the_command_that_brings_it_back(site):
+def test_missing_file_is_reported_with_a_reinstall_command(site):
     (site.folder / "torch" / "__init__.py").unlink()
     (finding,) = site.findings()
     assert (finding.code, finding.blocking) == ("files-lost", True)
@@ -50,12 +50,12 @@ def test_a_file_that_is_gone_is_named_with_the_command_that_brings_it_back(site)
     )
 
 
-def test_a_file_that_was_cut_is_found(site):
+def test_truncated_file_is_found(site):
     (site.folder / "triton" / "__init__.py").write_bytes(b"x")
     assert [finding.message.split()[0] for finding in site.findings()] == ["triton"]
 
 
-def test_what_torch_does_not_need_is_named_and_blocks_nothing(site):
+def test_damage_outside_torch_is_not_blocking(site):
     site.add("rich", "14.0", "pygments")
     (site.folder / "rich" / "__init__.py").unlink()
     (finding,) = site.findings()
@@ -65,7 +65,7 @@ def test_what_torch_does_not_need_is_named_and_blocks_nothing(site):
     ]
 
 
-def test_what_a_power_cut_leaves_empty_is_named_and_the_cache_cleaned_first(site):
+def test_truncated_packages_clean_the_cache_first(site):
     record = site.folder / "torch-2.14.1+cu126.dist-info" / "RECORD"
     record.write_text("")
     (site.folder / "triton" / "__init__.py").write_text("")
@@ -82,7 +82,7 @@ def test_what_a_power_cut_leaves_empty_is_named_and_the_cache_cleaned_first(site
     assert str(triton.fixes[0]) == "uv cache clean triton"
 
 
-def test_an_edited_file_is_named_and_blocks_nothing(site):
+def test_edited_file_is_not_blocking(site):
     (site.folder / "triton" / "__init__.py").write_text("y = 2  # mine")
     (finding,) = site.findings()
     assert (finding.code, finding.blocking) == ("files-edited", False)
@@ -93,7 +93,7 @@ def test_an_edited_file_is_named_and_blocks_nothing(site):
     assert str(finding.fixes[-1]).endswith("   # overwrites your edits")
 
 
-def test_a_repair_keeps_what_only_the_user_has(site):
+def test_rebuild_omits_packages_without_an_index(site):
     (site.venv / "bin").mkdir(exist_ok=True)
     (site.venv / "bin" / "activate").write_text("VIRTUAL_ENV=/elsewhere/.venv\n")
     site.add("pandas", "2.3.0", "numpy", 'xlrd ; extra == "excel"')
@@ -108,7 +108,7 @@ def test_a_repair_keeps_what_only_the_user_has(site):
     ]
 
 
-def test_an_environment_of_condas_is_not_replaced(tmp_path):
+def test_conda_environment_is_not_replaced(tmp_path):
     (tmp_path / "conda-meta").mkdir()
     packages = holding(("torch", "2.11.0+cu126"), ("torch", "2.9.1"))
 
@@ -117,9 +117,7 @@ def test_an_environment_of_condas_is_not_replaced(tmp_path):
     assert str(finding.fix) == "gpuinstall install"
 
 
-def test_an_environment_of_ours_is_repaired_from_its_own_lock(
-    site, tmp_path, monkeypatch
-):
+def test_managed_environment_is_repaired_from_its_lock(site, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     Marker(
         "1", "pylock.cu126.toml", "0" * 64, "3.12", "2.14.1", "cu126", "f", {}

@@ -48,7 +48,7 @@ def read(*cards, torch=None, environ=None, venv=Path("absent"), **facts):
         (CPU_BUILD, read("A100", torch="2.13.0+cpu"), ["F33"], []),
         (UNABLE, read("A100", torch="2.13.0+cpu"), ["F33"], []),
         (UNABLE, read("A100", torch="2.13.0+cu130"), ["F103"], []),
-        # The text names another GPU, torch, or system.
+        # The text mentions another GPU, torch, or system.
         (f"{NO_KERNEL} GTX 1080", read("A100", torch="2.13.0+cu130"), ["F37"], []),
         (
             f"torch-2.9.0+cu130 {TOO_OLD}",
@@ -59,20 +59,20 @@ def read(*cards, torch=None, environ=None, venv=Path("absent"), **facts):
         (f"docker run x\n{TOO_OLD}", read("A100", torch="2.13.0+cu130"), ["F02"], []),
     ],
 )
-def test_a_machine_decides_between_causes(text, reading, causes, refuted):
+def test_machine_selects_between_causes(text, reading, causes, refuted):
     explanation = explain_text(text, reading)
     assert [cause.id for cause in explanation.causes] == causes
     assert [one.id for one in explanation.refuted] == refuted
 
 
-def test_a_fact_names_torch_and_gpu():
+def test_facts_mention_torch_and_the_gpu():
     reading = read("RTX 5090", torch="2.13.0+cu130")
     assert {one.fact for one in explain_text(NO_KERNEL, reading).refuted} == {
         "torch 2.13.0+cu130 here has code for this RTX 5090: the error comes from an extension, or from another environment"
     }
 
 
-def test_every_predicate_of_the_table_exists():
+def test_predicates_in_the_table_exist():
     names = {failure.here for failure in load_failures().values()} - {None}
     assert names == PREDICATES.keys()
 
@@ -85,7 +85,7 @@ def test_every_predicate_of_the_table_exists():
         {"driver": "470.82.01", "cuda": "11.4"},
     ],
 )
-def test_another_fault_makes_no_wrong_cause_certain(facts):
+def test_unrelated_failure_makes_no_cause_certain(facts):
     reading = read("RTX 4090", **{"torch": "2.9.1+cu128", **facts})
     wrong = []
     for answer in answers()[::3]:
@@ -102,7 +102,7 @@ OLD_AMD = Gpu(1, "AMD Radeon HD 8570", vendor="amd")
 ARC = Gpu(1, "Intel Arc A770", vendor="intel", architecture="acm-g10")
 
 
-def test_a_gpu_is_idle_if_torch_uses_none():
+def test_gpu_is_idle_if_torch_uses_none():
     cases = [
         ("its own GPU next to another vendor's", "cu126", (NVIDIA, AMD), []),
         ("its own GPU next to an Arc", "cu126", (NVIDIA, ARC), []),

@@ -38,7 +38,7 @@ def exit_code(findings, machine):
     ).exit_code
 
 
-def test_what_blocks_comes_first_and_the_machine_before_what_it_carries():
+def test_blocking_findings_and_the_machine_are_first():
     assert by_urgency([PROJECT, NOTE, ENVIRONMENT, MACHINE]) == (
         MACHINE,
         ENVIRONMENT,
@@ -47,11 +47,11 @@ def test_what_blocks_comes_first_and_the_machine_before_what_it_carries():
     )
 
 
-def test_a_finding_is_said_once():
+def test_finding_is_reported_once():
     assert by_urgency([NOTE, replace(NOTE), PROJECT]) == (NOTE, PROJECT)
 
 
-def test_the_document_has_the_reason_else_the_evidence():
+def test_document_has_the_reason_or_the_evidence():
     findings = (replace(NOTE, why="a job"), replace(NOTE, evidence="SLURM_JOB_ID"))
     document = Examination(
         Machine("linux", "x86_64"), Preflight(), doctor_evidence(), findings
@@ -59,21 +59,21 @@ def test_the_document_has_the_reason_else_the_evidence():
     assert [row["why"] for row in document["findings"]] == ["a job", "SLURM_JOB_ID"]
 
 
-def test_the_exit_status_is_the_machines_before_the_environments():
+def test_machine_exit_status_precedes_the_environments():
     sound = Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(1)))
     assert exit_code([NOTE, PROJECT, POISON], sound) == 0
     assert exit_code([ENVIRONMENT, NOTE], sound) == 5
     assert exit_code([ENVIRONMENT, MACHINE], sound) == 8
 
 
-def test_a_failed_check_is_said_by_what_explains_it():
+def test_failed_check_is_merged_into_its_explanation():
     assert merge_failures([POISON], [ENVIRONMENT]) == [replace(POISON, blocking=True)]
     assert merge_failures([POISON], []) == [POISON]
     other = replace(ENVIRONMENT, id="F37")
     assert merge_failures([POISON], [other]) == [POISON, other]
 
 
-def test_only_damage_that_blocks_explains_every_failed_check():
+def test_only_blocking_damage_explains_failed_checks():
     unmet = replace(POISON, code="requirement-unmet", id=None)
 
     assert merge_failures([unmet], [ENVIRONMENT]) == [unmet, ENVIRONMENT]
@@ -100,18 +100,18 @@ LOST = Finding("gpu-lost", "GPU 0 is lost")
         (machine("H100"), TORCH, None),
         (machine(driver=None), TORCH, None),
         (machine("GTX 1080", driver="430.40"), FOR_CPU, None),
-        # What the machine's problems say.
+        # The messages of machine problems.
         (machine("H100").with_problems([LOST]), TORCH, None),
     ],
 )
-def test_a_request_that_install_refuses_is_a_finding(on, request_, refusal):
+def test_request_that_install_rejects_is_a_finding(on, request_, refusal):
     found = [*refused_request(on, request_, frozen_catalog())]
 
     assert [(one.where, one.code) for one in found] == ([refusal] if refusal else [])
     assert all(one.blocking == (one.where == "machine") for one in found)
 
 
-def test_with_an_old_driver_the_cpu_build_is_left():
+def test_old_driver_suggests_the_cpu_build():
     old = machine("GTX 1080", driver="430.40")
     (finding,) = refused_request(old, TORCH, frozen_catalog())
     assert "gpuinstall install --backend cpu   # the CPU build instead" in finding.fixes

@@ -1,4 +1,4 @@
-"""A uv project that undoes the right build, and one that lies elsewhere than its lock says."""
+"""uv projects that replace the build or were installed from another folder."""
 
 import hashlib
 
@@ -37,7 +37,7 @@ def uv_codes(folder, text, torch):
     ]
 
 
-def test_a_uv_project_without_a_source_undoes_a_cuda_build(tmp_path):
+def test_uv_project_without_a_source_is_reported(tmp_path):
     assert uv_codes(tmp_path, UV, "2.11.0+cu126") == [("uv-undoes-build", "F44")]
 
 
@@ -61,11 +61,11 @@ def test_a_uv_project_without_a_source_undoes_a_cuda_build(tmp_path):
         ("[project]\ndependencies = 5\n", "2.11.0+cu126"),
     ],
 )
-def test_a_project_that_does_not_undo_it_is_left_alone(tmp_path, text, torch):
+def test_project_that_keeps_the_build_is_not_reported(tmp_path, text, torch):
     assert uv_codes(tmp_path, text, torch) == []
 
 
-def test_a_project_of_another_folder_is_named(tmp_path):
+def test_project_from_another_folder_is_reported(tmp_path):
     venv = tmp_path / "venv"
     record = venv / "lib" / "python3.12" / "site-packages" / "lb-1.0.dist-info"
     record.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What is known only once the Python of an environment runs."""
+"""Findings that require the environment's interpreter."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_unmet_requirements_of_torch_have_one_fix(site):
     }
 
 
-def test_what_is_required_of_another_python_or_system_is_not_missed(site):
+def test_requirements_for_other_platforms_are_ignored(site):
     site.add(
         "app",
         "1.0",
@@ -43,7 +43,7 @@ def test_what_is_required_of_another_python_or_system_is_not_missed(site):
     ]
 
 
-def test_a_companion_has_its_entry_and_what_others_require_is_a_note(site):
+def test_only_companion_mismatches_are_blocking(site):
     site.add("torch", "2.14.1")
     site.add("torchaudio", "2.10.0", "torch==2.10.0")
     site.add("app", "1.0", "torch<2.14", "absent")

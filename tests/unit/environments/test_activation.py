@@ -1,4 +1,4 @@
-"""An environment is activated in every shell, whatever its folder is called, also after the folder was moved."""
+"""Activation in all shells, with unusual folder names and after a move."""
 
 import os
 import shutil
@@ -66,7 +66,7 @@ def environment_in(folder, built):
 
 
 def activated(name, venv):
-    """What a shell says of itself with an environment in it, and where the Python lies that it starts."""
+    """Return a shell's VIRTUAL_ENV and prefix after activation."""
     words = program_of(name)
     line = activation(str(venv), "sh", windows=False)
     python = "import sys; print(sys.prefix)"
@@ -77,9 +77,7 @@ def activated(name, venv):
 
 
 @pytest.mark.parametrize("name", SHELLS)
-def test_the_line_that_is_shown_activates_an_environment_of_any_name(
-    name, built, tmp_path
-):
+def test_printed_command_activates_an_environment_of_any_name(name, built, tmp_path):
     wrong = {}
     for folder in NAMES:
         venv = environment_in(tmp_path / folder, built)
@@ -90,7 +88,7 @@ def test_the_line_that_is_shown_activates_an_environment_of_any_name(
 
 
 @pytest.mark.parametrize("name", SHELLS)
-def test_a_word_stands_for_its_text_shown_and_written(name):
+def test_shell_words_expand_to_their_text(name):
     words = program_of(name)
     for text in NAMES:
         for word in (literal(text, "sh"), quoted(text, "sh")):
@@ -98,7 +96,7 @@ def test_a_word_stands_for_its_text_shown_and_written(name):
             assert (word, said) == (word, f"[{text}]")
 
 
-def test_a_word_that_is_shown_has_no_mark_that_moves_or_hides_text():
+def test_printed_words_have_no_control_characters():
     shells: list[ShellName] = ["sh", "powershell"]
     words = [quoted(text, shell) for text in NAMES for shell in shells]
     marks = {mark for word in words for mark in word}
@@ -106,23 +104,23 @@ def test_a_word_that_is_shown_has_no_mark_that_moves_or_hides_text():
 
 
 @pytest.mark.parametrize("name", SHELLS)
-def test_a_moved_environment_activates_where_it_is(name, built, tmp_path):
+def test_moved_environment_activates_at_its_new_path(name, built, tmp_path):
     environment_in(tmp_path / "before", built)
     moved = (tmp_path / "before").rename(tmp_path / "after it") / ".venv"
-    if name != "sh":  # it does not tell a script its place
+    if name != "sh":  # does not report the path of a script
         assert activated(name, moved) == f"[{moved}]{moved}\n"
     relocate_activation(moved, moved)
     assert activated(name, moved) == f"[{moved}]{moved}\n"
 
 
-def test_activate_is_right_when_it_is_named_relative_to_another_folder(built, tmp_path):
+def test_activate_works_with_a_relative_path(built, tmp_path):
     venv = environment_in(tmp_path / "the project", built)
     script = '. "./the project/.venv/bin/activate"; cd /; command -v python'
     done = process.run(["sh", "-c", script], cwd=tmp_path)
     assert done.out.strip() == str(venv / "bin" / "python")
 
 
-def test_a_script_that_the_user_has_written_stays(built, tmp_path):
+def test_users_activation_script_is_kept(built, tmp_path):
     venv = shutil.copytree(built, tmp_path / ".venv", symlinks=True)
     with (venv / "bin" / "activate").open("a") as file:
         file.write("export MINE=1\n")
@@ -130,7 +128,7 @@ def test_a_script_that_the_user_has_written_stays(built, tmp_path):
     assert (venv / "bin" / "activate").read_text().endswith("export MINE=1\n")
 
 
-def test_a_script_that_is_a_link_or_no_text_is_the_users(built, tmp_path):
+def test_linked_and_binary_scripts_are_not_changed(built, tmp_path):
     venv = shutil.copytree(built, tmp_path / ".venv", symlinks=True)
     mine = "mine\ndeactivate nondestructive\n\nVIRTUAL_ENV='café'\nif (["
     own = {tmp_path / name: mine.encode() for name in ("activate",)}
@@ -149,7 +147,7 @@ def test_a_script_that_is_a_link_or_no_text_is_the_users(built, tmp_path):
 
 
 @pytest.mark.parametrize("before", ["plain", "a blank"])
-def test_the_scripts_of_pip_start_the_python_beside_them(built, tmp_path, before):
+def test_relocated_pip_scripts_start_their_own_interpreter(built, tmp_path, before):
     venv = environment_in(tmp_path / before, built)
     wheel = make_wheel(tmp_path, "tool", "1.0", modules=TOOL)
     python = venv / "bin" / "python"

@@ -1,4 +1,4 @@
-"""Applications with an environment of their own, known by what lies in their folder."""
+"""Detection of applications with their own environment."""
 
 import pytest
 
@@ -13,11 +13,11 @@ LAYOUTS = {
     "./.venv": "main.py comfy/ custom_nodes/ .venv/",
     "./venv": "modules/launch_utils.py venv/",
 }
-"""What lies in the folder of an application, by where its environment does."""
+"""Files in an application's folder, by the path of its environment."""
 
 
 @pytest.mark.parametrize("environment", LAYOUTS)
-def test_an_application_is_known_by_its_folder(tmp_path, environment):
+def test_application_is_found_by_its_files(tmp_path, environment):
     write_files(tmp_path, *LAYOUTS[environment].split())
 
     found = find_application(tmp_path)
@@ -28,7 +28,7 @@ def test_an_application_is_known_by_its_folder(tmp_path, environment):
         assert find_application(folder) == found
 
 
-def test_what_is_no_application_or_has_no_environment_is_none(tmp_path):
+def test_application_without_an_environment_is_not_found(tmp_path):
     write_files(tmp_path, "custom_nodes/", "comfy/", "main.py")
     assert find_application(tmp_path) is None
 

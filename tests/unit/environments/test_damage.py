@@ -1,4 +1,4 @@
-"""Damaged and edited files, in environments that uv has linked to one cache; the advice repairs both."""
+"""Detection and repair of damaged files that are linked to uv's cache."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ MODULES: dict[str, str | bytes] = {"tool/__init__.py": "", "tool/core.so": b"cod
 
 
 class Projects:
-    """Environments with the same package, by one cache."""
+    """Environments that link the same package from one cache."""
 
     def __init__(self, folder):
         make_wheel(folder, "tool", "1.0", modules=MODULES)
@@ -64,7 +64,7 @@ CUT = "is damaged: 1 of 5 files is missing or truncated: tool/core.so"
 CASES = {b"CODE": EDITED, b"my code": EDITED, b"": CUT, b"co": CUT}
 
 
-def test_a_file_of_the_cache_is_named_everywhere_and_both_are_repaired(projects):
+def test_damaged_cache_is_found_and_repaired_everywhere(projects):
     first = projects.environment("first")
     for number, (content, message) in enumerate(CASES.items()):
         assert damage(first) == []
@@ -82,7 +82,7 @@ def test_a_file_of_the_cache_is_named_everywhere_and_both_are_repaired(projects)
     assert library(projects.environment("fourth")).read_bytes() == b"code"
 
 
-def test_a_file_that_was_replaced_is_this_environments_alone(projects):
+def test_replaced_file_damages_only_its_environment(projects):
     first, second = projects.environment("first"), projects.environment("second")
     file = library(first)
     file.unlink()
@@ -92,7 +92,7 @@ def test_a_file_that_was_replaced_is_this_environments_alone(projects):
     assert damage(second) == []
 
 
-def test_an_environment_that_was_copied_is_not_edited(projects, tmp_path):
+def test_copied_environment_is_not_reported_as_edited(projects, tmp_path):
     first = projects.environment("first")
     copy = shutil.copytree(
         first, tmp_path / "copy", symlinks=True, copy_function=shutil.copyfile
@@ -100,7 +100,7 @@ def test_an_environment_that_was_copied_is_not_edited(projects, tmp_path):
     assert damage(copy) == []
 
 
-def test_an_appended_authority_is_no_edit(projects):
+def test_appended_certificate_authority_is_not_an_edit(projects):
     make_wheel(projects.folder, "tool", "1.0", modules={"tool/cacert.pem": "list"})
     venv = projects.environment("one")
     (authorities,) = venv.glob("lib/python*/site-packages/tool/cacert.pem")
@@ -109,7 +109,7 @@ def test_an_appended_authority_is_no_edit(projects):
     assert damage(venv) == []
 
 
-def test_a_file_that_two_packages_write_is_not_edited(projects):
+def test_file_of_two_packages_is_not_damaged(projects):
     make_wheel(projects.folder, "other", "1.0", modules={"tool/core.so": b"longer"})
     venv = projects.environment("first")
     for words in (["other"], ["--reinstall-package", "tool", "tool"]):

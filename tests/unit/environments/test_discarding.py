@@ -70,7 +70,7 @@ def test_modified_scripts_are_listed(paths, name):
     assert name in users_files(paths.venv)
 
 
-def test_of_a_link_only_the_link_goes(paths, tmp_path):
+def test_removal_of_a_link_keeps_its_target(paths, tmp_path):
     write_files(tmp_path, "elsewhere/thesis")
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "elsewhere")
@@ -80,7 +80,7 @@ def test_of_a_link_only_the_link_goes(paths, tmp_path):
 
 
 @pytest.mark.root
-def test_nothing_goes_while_something_is_mounted_in_it(paths, tmp_path):
+def test_environment_with_a_mount_is_not_removed(paths, tmp_path):
     source = write_files(tmp_path / "source", "thesis.tex")
     folder = paths.venv / "share" / "my data"
     folder.mkdir(parents=True)
@@ -96,7 +96,7 @@ def test_nothing_goes_while_something_is_mounted_in_it(paths, tmp_path):
 
 @pytest.fixture
 def installed(paths, tmp_path):
-    """Install a package with uv, whose files are those of uv's cache; return its folder."""
+    """Install a package linked to uv's cache; return its folder."""
     wheel = make_wheel(
         tmp_path, "tool", "1.0", modules={"tool/__init__.py": "", "tool/page": "a page"}
     )
@@ -133,9 +133,7 @@ def test_modified_file_of_a_package_is_listed(paths, installed, edit):
     assert users_files(paths.venv) == [path]
 
 
-def test_a_checkout_that_is_linked_into_the_packages_is_left_alone(
-    paths, installed, tmp_path
-):
+def test_linked_checkout_is_not_removed(paths, installed, tmp_path):
     checkout = installed.rename(tmp_path / "checkout")
     edit_in_place(checkout / "page")
     before = files(checkout)
@@ -144,7 +142,7 @@ def test_a_checkout_that_is_linked_into_the_packages_is_left_alone(
     assert files(checkout) == before
 
 
-def test_what_a_killed_run_has_left_is_removed_by_the_next(paths, monkeypatch):
+def test_next_command_completes_an_interrupted_removal(paths, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(discarding, "remove_path", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -154,7 +152,7 @@ def test_what_a_killed_run_has_left_is_removed_by_the_next(paths, monkeypatch):
     assert [*paths.work.iterdir()] == []
 
 
-def test_of_a_package_with_an_empty_record_goes_what_has_another_name(paths, tmp_path):
+def test_empty_record_keeps_only_unlinked_files_as_users(paths, tmp_path):
     site = paths.venv / "lib/python3.12/site-packages"
     write_files(site, "cut-1.0.dist-info/RECORD", text="")
     write_files(site, "cut/mine.py")

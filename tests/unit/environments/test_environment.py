@@ -14,7 +14,7 @@ from gpuinstall.environments.environment import (
 from tests.unit.install.environments import MARKER, make_environment, write_files
 
 
-def test_a_marker_is_read_as_it_was_written_and_any_other_file_is_none(tmp_path):
+def test_marker_round_trips_and_malformed_ones_are_ignored(tmp_path):
     assert read_marker(tmp_path) is None
     MARKER.write(tmp_path)
     assert read_marker(tmp_path) == MARKER
@@ -24,7 +24,7 @@ def test_a_marker_is_read_as_it_was_written_and_any_other_file_is_none(tmp_path)
         assert read_marker(tmp_path) is None
 
 
-def test_what_a_link_in_a_folder_leads_to_outside_is_not_the_folders(tmp_path):
+def test_linked_environment_outside_a_project_is_unmanaged(tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     MARKER.write(elsewhere)
@@ -35,7 +35,7 @@ def test_what_a_link_in_a_folder_leads_to_outside_is_not_the_folders(tmp_path):
     assert read_marker(tmp_path / "beside") == MARKER
 
 
-def test_added_packages_are_those_in_no_lock_whatever_their_spelling(tmp_path):
+def test_added_packages_are_found_by_canonical_name(tmp_path):
     site = make_environment(tmp_path / ".venv", "ours") / "lib/python3.12/site-packages"
     for name in (
         "typing_extensions-4.15.0.dist-info",
@@ -51,8 +51,8 @@ def test_added_packages_are_those_in_no_lock_whatever_their_spelling(tmp_path):
     )
 
 
-def test_only_the_systems_python_is_advised_an_environment_of_its_own(tmp_path):
-    """And only a virtual one to be made again."""
+def test_fixes_select_the_kind_of_environment(tmp_path):
+    """Only virtual environments can be rebuilt."""
     ours = write_files(tmp_path / "ours", "pyvenv.cfg", "bin/python")
     MARKER.write(ours)
     venv = write_files(tmp_path / "venv", "pyvenv.cfg", "bin/python")
@@ -100,16 +100,16 @@ CASES = {
     ),
     "another machine": (("cu126", False, NONE, (1,)), TWO, Origin()),
 }
-"""What an environment was made of: backend, whether the CPU was requested, machine, proven devices; where it is now."""
+"""Marker fields, the current machine, and the expected origin."""
 
 
-def test_a_proof_is_of_the_chip_and_the_driver_of_every_maker():
+def test_fingerprint_covers_chip_and_driver_of_every_vendor():
     chip = replace(RADEON, gpus=(Gpu(0, vendor="amd", architecture="gfx1100"),))
     driver = replace(RADEON, makers={"amd": {"kernel": "6.12.1", "driver": "6.16"}})
     assert len({*map(fingerprint, (RADEON, chip, driver))}) == 3
 
 
-def test_the_marker_says_what_an_environment_was_made_for(tmp_path):
+def test_marker_determines_the_original_devices(tmp_path):
     assert read_origin(tmp_path, TWO) == Origin()
     wrong = {}
     for name, ((backend, is_for_cpu, machine, devices), here, origin) in CASES.items():

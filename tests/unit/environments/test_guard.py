@@ -14,7 +14,7 @@ VERSIONS = {"torch": "2.14.1+cu126", "triton": "3.8.0"}
 WHEEL = "https://index.example/whl/cu126/torchvision-0.29.2%2Bcu126-cp311-cp311-manylinux_2_28_x86_64.whl"
 
 
-def test_every_member_of_the_family_is_kept_to_the_build():
+def test_family_members_are_constrained_to_the_build():
     beside = (
         FamilyMember("torchvision", address=WHEEL, sha256="ab" * 32),
         FamilyMember("torchaudio", version="2.11.0"),
@@ -39,12 +39,12 @@ def test_every_member_of_the_family_is_kept_to_the_build():
     ("backend", "label"),
     [("rocm7.2", "rocm7.2"), ("jp6-cu126", "jp6.cu126"), ("cpu", "cpu")],
 )
-def test_the_version_of_what_a_build_lacks_is_a_version(backend, label):
+def test_placeholder_version_is_a_valid_version(backend, label):
     (_, line) = constraint_lines({}, [FamilyMember("torchaudio")], backend)
     assert str(Requirement(line).specifier) == f"==0+none.for.{label}"
 
 
-def test_a_section_of_pip_names_every_file_by_one_word():
+def test_pip_section_lists_constraints_and_links():
     assert pip_section(
         ("/srv/mine.txt", "file:///a%20b/c.txt"), ("https://index.example/torch/",)
     ) == [
@@ -55,7 +55,7 @@ def test_a_section_of_pip_names_every_file_by_one_word():
     ]
 
 
-def test_an_environment_being_built_is_configured_for_the_place_it_goes_to(tmp_path):
+def test_staged_guard_contains_the_final_path(tmp_path):
     final = tmp_path / "a b" / ".venv"
     lines = ["torch==2.14.1+cu126"]
     write_guard(tmp_path, final, "pylock.cu126.toml", lines, ("/srv/mine.txt",))
@@ -73,7 +73,7 @@ def test_an_environment_being_built_is_configured_for_the_place_it_goes_to(tmp_p
 @pytest.mark.parametrize(
     ("address", "mode"), [("me:token@index.example", 0o600), ("index.example", 0o644)]
 )
-def test_a_login_in_the_users_constraints_stays_private(tmp_path, address, mode):
+def test_guard_with_a_login_is_private(tmp_path, address, mode):
     usual = os.umask(0o022)
     try:
         address = f"https://{address}/constraints.txt"

@@ -1,4 +1,4 @@
-"""Whose the files of an environment are, with environments that venv and uv make; what wheels write where they may not."""
+"""Owners of files in environments by venv and uv, and forbidden paths."""
 
 import shutil
 import sys
@@ -22,7 +22,7 @@ VENV = [sys.executable, "-m", "venv", "--without-pip"]
 
 @pytest.fixture(scope="module", params=[VENV, UV_VENV], ids=["venv", "uv venv"])
 def installed(request, tmp_path_factory):
-    """An environment with two packages that are compiled, one of which has commands and data."""
+    """An environment with two compiled packages, one with scripts and data."""
     folder = tmp_path_factory.mktemp("made")
     venv = folder / "env"
     assert process.run([*request.param, venv]).ok
@@ -54,7 +54,7 @@ def site(venv):
     return next(venv.glob("lib/python*/site-packages"))
 
 
-def test_nothing_that_an_installer_python_or_we_wrote_is_the_users(venv):
+def test_generated_files_do_not_belong_to_the_user(venv):
     assert user_paths(venv) == ()
     write_files(
         site(venv),
@@ -66,7 +66,7 @@ def test_nothing_that_an_installer_python_or_we_wrote_is_the_users(venv):
     assert user_paths(venv) == ()
 
 
-def test_everything_else_in_an_environment_is_the_users(venv):
+def test_unrecorded_files_belong_to_the_user(venv):
     packages = site(venv).relative_to(venv).as_posix()
     files = [
         "train.py",
@@ -87,7 +87,7 @@ def test_everything_else_in_an_environment_is_the_users(venv):
     assert set(user_paths(venv)) == expected
 
 
-def test_a_record_gives_away_no_file_outside_its_packages(venv):
+def test_record_cannot_claim_the_users_files(venv):
     write_files(venv, "thesis.txt", "train.py")
     rows = "../../../thesis.txt,sha256=x,9999\n../../../thesis.txt,,\n../../../../env/train.py,,\n"
     record = next(site(venv).glob("other-*.dist-info/RECORD"))
@@ -95,14 +95,14 @@ def test_a_record_gives_away_no_file_outside_its_packages(venv):
     assert user_paths(venv) == ("thesis.txt", "train.py")
 
 
-def test_in_a_folder_that_is_no_environment_everything_is_the_users(tmp_path):
+def test_all_files_outside_an_environment_are_the_users(tmp_path):
     write_files(tmp_path, "thesis/chapter", "bin/activate")
     assert user_paths(tmp_path) == ("bin", "thesis")
 
 
-def test_what_gpuinstall_writes_is_the_users_after_an_edit(tmp_path):
+def test_edited_guard_files_belong_to_the_user(tmp_path):
     venv = make_environment(tmp_path / ".venv", "ours")
-    # It is like one of ours.
+    # This file resembles gpuinstall's own.
     (venv / "pip.conf").write_text("[install]\nconstraint = file:///srv/team.txt\n")
     assert user_paths(venv) == ("pip.conf",)
     final = tmp_path / "a b" / ".venv"
@@ -120,7 +120,7 @@ SITE = "lib/python3.12/site-packages"
 
 
 def add_package(root, name, files):
-    """Lay out the record of a package as uv does; a text stands for its digest."""
+    """Write the RECORD of a package as uv does, with texts as digests."""
     rows = [f"{path},sha256={text},{len(text)}" for path, text in files.items()]
     record = root / SITE / f"{name}-1.0.dist-info" / "RECORD"
     record.parent.mkdir(parents=True)
@@ -158,7 +158,7 @@ TAKEN = (
 )
 
 
-def test_a_package_writes_its_own_files_scripts_and_data_alone(tmp_path):
+def test_files_at_forbidden_paths_are_rejected(tmp_path):
     wrong = {}
     expected = {**REFUSED, **dict.fromkeys(TAKEN)}
     for number, (path, message) in enumerate(expected.items()):
@@ -171,7 +171,7 @@ def test_a_package_writes_its_own_files_scripts_and_data_alone(tmp_path):
     assert wrong == {}
 
 
-def test_packages_that_write_the_same_files_with_other_contents_are_named(tmp_path):
+def test_packages_that_overwrite_each_other_are_found(tmp_path):
     packages = {
         "nvidia_nccl": {"nvidia/__init__.py": "a"},
         "other": {"nvidia/__init__.py": "a", "other.py": "b"},

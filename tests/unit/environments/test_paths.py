@@ -10,7 +10,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.project import Settings, open_project
 
 
-def test_a_link_stays_and_what_it_leads_to_is_the_place(tmp_path):
+def test_environment_path_follows_a_link(tmp_path):
     (tmp_path / ".venv").symlink_to("real")
     assert EnvironmentPaths.at(tmp_path / ".venv").venv == tmp_path / "real"
 
@@ -34,12 +34,12 @@ def test_venv_file_names_the_environment(tmp_path):
         (os.fsdecode(b"\xff"), "requires a path in UTF-8"),
     ],
 )
-def test_a_name_that_no_environment_can_have_is_refused(tmp_path, name, reason):
+def test_invalid_environment_name_is_rejected(tmp_path, name, reason):
     with pytest.raises(UsageError, match=reason):
         EnvironmentPaths.at(tmp_path / name)
 
 
-def test_who_only_looks_may_do_so_where_no_environment_can_lie(tmp_path):
+def test_read_only_project_accepts_any_folder(tmp_path):
     (tmp_path / ".venv").symlink_to("/elsewhere")
     for folder in (tmp_path, tmp_path / os.fsdecode(b"\xff")):
         with open_project(folder, Settings(only_looks=True)) as project:
@@ -48,7 +48,7 @@ def test_who_only_looks_may_do_so_where_no_environment_can_lie(tmp_path):
             project.paths.folder.stat()
 
 
-def test_a_file_where_transactions_go_is_refused(tmp_path):
+def test_file_at_the_journal_path_is_rejected(tmp_path):
     (tmp_path / ".venv.gpuinstall").touch()
     with pytest.raises(UsageError, match="is not a folder"):
         EnvironmentPaths.at(tmp_path / ".venv")
@@ -58,7 +58,7 @@ def test_a_file_where_transactions_go_is_refused(tmp_path):
     sys.version_info >= (3, 13),
     reason="this Python follows such a link without complaint",
 )
-def test_a_link_that_leads_to_itself_is_refused(tmp_path):
+def test_circular_link_is_rejected(tmp_path):
     (tmp_path / ".venv").symlink_to(".venv")
     with pytest.raises(UsageError, match="cannot be used for an environment"):
         EnvironmentPaths.at(tmp_path / ".venv")

@@ -21,7 +21,7 @@ def state(tmp_path, monkeypatch):
     return tmp_path / "state"
 
 
-def test_environments_are_remembered_as_long_as_they_are_there(tmp_path):
+def test_existing_environments_are_remembered(tmp_path):
     made = [make_environment(tmp_path / name, name) for name in ("a b", "ü")]
     for venv in (*made, *made):
         remember(venv, "one")
@@ -33,7 +33,7 @@ def test_environments_are_remembered_as_long_as_they_are_there(tmp_path):
     assert remembered() == []
 
 
-def test_an_environment_that_came_with_a_folder_passes_for_none_of_ours(tmp_path):
+def test_copied_environment_is_not_trusted(tmp_path):
     made = make_environment(tmp_path / ".venv", "ours")
     assert not was_made_here(made)
     remember(made, "ours")
@@ -42,21 +42,21 @@ def test_an_environment_that_came_with_a_folder_passes_for_none_of_ours(tmp_path
     assert not was_made_here(copied)
     for number in range(20):
         remember(made, f"proof {number}")
-    # It may be the previous one, which was replaced that many proofs ago.
+    # This may be the identity of the previous environment, many verifications ago.
     assert was_made_here(made)
     for number in range(100):
         remember(made, f"another {number}")
     assert not was_made_here(made)
 
 
-def test_a_folder_that_cannot_be_written_is_no_fault(tmp_path, state):
+def test_unwritable_state_folder_is_ignored(tmp_path, state):
     state.touch()
     remember(make_environment(tmp_path / ".venv", "ours"), "ours")
     forget(tmp_path / ".venv")
     assert remembered() == []
 
 
-def test_with_an_environment_the_journals_of_its_changes_are_forgotten(tmp_path, state):
+def test_forgetting_an_environment_removes_its_journal_records(tmp_path, state):
     venv = make_environment(tmp_path / ".venv", "ours")
     remember(venv, "ours")
     vouch(EnvironmentPaths(venv).work, "a digest")
@@ -64,11 +64,11 @@ def test_with_an_environment_the_journals_of_its_changes_are_forgotten(tmp_path,
     assert list((state / "gpuinstall" / "environments").iterdir()) == []
 
 
-def test_a_change_that_is_not_finished_is_named_with_what_ends_it(tmp_path):
+def test_unfinished_change_is_reported_with_the_rollback_command(tmp_path):
     ours, theirs = make_environment(tmp_path / "a", "ours"), tmp_path / "b"
     work = theirs / "lib/python3.12/site-packages/.gpuinstall"
     assert unfinished_change(ours) == unfinished_change(theirs) == ""
-    # Between two environments of ours there is none at its place.
+    # While an environment is being replaced, its path does not exist.
     shutil.rmtree(ours)
     for folder in (EnvironmentPaths(ours).work, work):
         (folder / "changing").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What a user may not change is known before a download, and whose it is."""
+"""Permission checks report the owner before a download."""
 
 import os
 from contextlib import suppress
@@ -37,7 +37,7 @@ def make_for_nobody(venv):
     return EnvironmentPaths(venv)
 
 
-def test_what_can_be_written_is_let_through(folder):
+def test_writable_environment_passes_the_check(folder):
     for paths in (
         make_for_nobody(folder / ".venv"),
         EnvironmentPaths(folder / "new" / ".venv"),
@@ -45,9 +45,7 @@ def test_what_can_be_written_is_let_through(folder):
         assert said_to_nobody(partial(check_rights, paths)) == "None"
 
 
-def test_another_users_environment_is_neither_removed_nor_rolled_back(
-    folder, monkeypatch
-):
+def test_another_users_environment_is_not_removed_or_undone(folder, monkeypatch):
     monkeypatch.setattr("gpuinstall.base.owners.in_container", lambda: False)
     paths = make_for_nobody(folder / ".venv")
     message = f"{paths.venv} cannot be changed: it belongs to nobody"
@@ -101,7 +99,7 @@ def test_verify_prints_the_owner_of_a_named_interpreter(folder, monkeypatch):
 
 
 class Notices(Reporter):
-    """Keep the notices."""
+    """Record notices."""
 
     def __init__(self):
         self.notices = []
@@ -110,7 +108,7 @@ class Notices(Reporter):
         self.notices.append((label, text))
 
 
-def test_the_owner_of_a_folder_that_cannot_be_written_is_named(folder):
+def test_owner_of_an_unwritable_folder_is_reported(folder):
     paths = make_for_nobody(folder / ".venv")
     packages = paths.venv / "lib" / "python3.12" / "site-packages"
     for closed in (packages, paths.venv, folder):
@@ -127,7 +125,7 @@ def test_the_owner_of_a_folder_that_cannot_be_written_is_named(folder):
     assert said_to_nobody(partial(check_rights, new)).startswith(f"{folder} cannot be")
 
 
-def test_a_python_below_a_folder_of_roots_is_named_with_the_folder(folder):
+def test_inaccessible_interpreter_is_reported_with_its_folder(folder):
     paths = make_for_nobody(folder / ".venv")
     hidden = folder / "root"
     (hidden / "python").mkdir(parents=True)
@@ -140,7 +138,7 @@ def test_a_python_below_a_folder_of_roots_is_named_with_the_folder(folder):
     )
 
 
-def test_a_read_only_disk_is_named(folder):
+def test_read_only_file_system_is_reported(folder):
     with mounted(folder, "-t", "tmpfs", "none"):
         paths = EnvironmentPaths(make_environment(folder / ".venv", "made"))
         with (
@@ -150,7 +148,7 @@ def test_a_read_only_disk_is_named(folder):
             check_rights(paths)
 
 
-def test_a_state_folder_that_takes_no_file_is_named(folder, monkeypatch):
+def test_full_state_folder_is_reported(folder, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     records = folder / "gpuinstall" / "environments"
     with mounted(folder, "-t", "tmpfs", "-o", "size=16k", "none"):
@@ -163,9 +161,7 @@ def test_a_state_folder_that_takes_no_file_is_named(folder, monkeypatch):
         assert [*records.iterdir()] == []
 
 
-def test_a_state_folder_that_cannot_be_made_is_answered_by_the_variable_of_another(
-    folder, monkeypatch
-):
+def test_unusable_state_folder_suggests_xdg_state_home(folder, monkeypatch):
     (folder / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / "file"))
     with pytest.raises(InstallationError) as refused:

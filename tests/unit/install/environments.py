@@ -1,4 +1,4 @@
-"""Small environments, as an installation leaves them, for the tests of this room."""
+"""Small environments in the state after an installation."""
 
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import Marker
@@ -36,7 +36,7 @@ def lock_text(version="2.14.1"):
 
 
 def make_environment(folder, name, version="2.14.1", lock="pylock.cu126.toml"):
-    """An environment of ours whose marker is ``name``."""
+    """Create a managed environment with the marker ID ``name``."""
     packages = folder / "lib" / "python3.12" / "site-packages"
     put_package(packages, "torch", {}, version=version)
     (folder / "bin").mkdir()
@@ -55,7 +55,7 @@ def make_environment(folder, name, version="2.14.1", lock="pylock.cu126.toml"):
 
 
 def write_files(folder, *names, text="mine"):
-    """Write files into a folder; a name that ends with a slash is a folder's."""
+    """Write files into a folder. A name with a final slash is a folder."""
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from gpuinstall.install import install
 
 
 def test_unmanaged_environment_uses_the_folder_next_to_it(monkeypatch):
-    """``verify`` searches libraries there too."""
+    """``verify`` also searches for libraries there."""
     folders = []
     monkeypatch.setattr(
         install, "install", lambda project, _: folders.append(project.paths.folder)

@@ -17,7 +17,7 @@ def place(tmp_path):
     return EnvironmentPaths.at(tmp_path / "a" / ".venv")
 
 
-def test_a_run_leaves_nothing_behind(place, tmp_path):
+def test_command_removes_its_lock_and_folder(place, tmp_path):
     with environment_lock(place, Reporter(), wait=0):
         assert (place.work / "lock").exists()
     assert list(tmp_path.iterdir()) == []
@@ -33,7 +33,7 @@ def test_a_run_leaves_nothing_behind(place, tmp_path):
         (folder_lock, {"changing"}),
     ],
 )
-def test_git_sees_neither_a_run_nor_what_stays_after_it(place, run, left):
+def test_git_ignores_the_working_folder(place, run, left):
     with run(place, Reporter(), wait=0):
         for name in left:
             (place.work / name).mkdir()
@@ -42,7 +42,7 @@ def test_git_sees_neither_a_run_nor_what_stays_after_it(place, run, left):
     assert {entry.name for entry in place.work.glob("*")} == stays
 
 
-def test_what_runs_that_died_have_left_goes_and_other_files_stay(place):
+def test_leftovers_are_removed_and_other_files_kept(place):
     others = {
         ".my.notes",
         ".mine.0123abcd",
@@ -59,21 +59,21 @@ def test_what_runs_that_died_have_left_goes_and_other_files_stay(place):
 
 
 @pytest.mark.parametrize("name", ["lock", ".gitignore", "owner"])
-def test_a_folder_in_the_place_of_a_file_of_ours_is_not_removed(place, name):
+def test_folder_with_a_reserved_name_is_kept(place, name):
     write_files(place.work, f"{name}/mine")
     with suppress(InstallationError), environment_lock(place, Reporter(), wait=0):
         pass
     assert (place.work / name / "mine").exists()
 
 
-def test_what_a_run_has_begun_is_cleared_away_however_it_ends(place, tmp_path):
+def test_interrupted_command_removes_its_staging_folder(place, tmp_path):
     with suppress(KeyboardInterrupt), environment_lock(place, Reporter(), wait=0):
         (place.work / "staging-0123abcd").mkdir()
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_second_run_says_for_whom_it_waits_and_gives_up(place):
+def test_second_command_reports_its_wait_and_times_out(place):
     listener = Listener()
     with (
         environment_lock(place, Reporter(), wait=0),
@@ -99,9 +99,7 @@ def test_the_second_run_says_for_whom_it_waits_and_gives_up(place):
         ),
     ],
 )
-def test_a_place_that_takes_no_folder_is_a_fault_and_no_reason_to_wait(
-    tmp_path, folder
-):
+def test_unwritable_folder_fails_without_a_wait(tmp_path, folder):
     (tmp_path / "file").touch()
     listener = Listener()
     place = EnvironmentPaths(Path(folder.replace("FILE", f"{tmp_path}/file/.venv")))
@@ -114,7 +112,7 @@ def test_a_place_that_takes_no_folder_is_a_fault_and_no_reason_to_wait(
     assert listener.waits == []
 
 
-def test_a_lock_that_is_another_name_of_a_file_leaves_it_alone(place, tmp_path):
+def test_linked_lock_leaves_its_target_unchanged(place, tmp_path):
     mine = tmp_path / "mine"
     mine.write_text("mine")
     lock = place.work / "lock"
@@ -127,19 +125,19 @@ def test_a_lock_that_is_another_name_of_a_file_leaves_it_alone(place, tmp_path):
         pass
     assert mine.read_text() == "mine"
     lock.unlink()
-    # An older filelock would empty it.
+    # Old versions of filelock truncate the file.
     lock.hardlink_to(mine)
     with folder_lock(place, Reporter(), wait=0):
         assert not lock.samefile(mine)
     assert mine.read_text() == "mine"
 
 
-def test_folder_removed_while_it_is_created_is_created_again(place, monkeypatch):
+def test_folder_removed_by_another_command_is_recreated(place, monkeypatch):
     real = Path.mkdir
     failures = [FileExistsError(17, "File exists")]
 
     def mkdir(path, *arguments, **options):
-        # Another command had the folder during the first call.
+        # Another command used the folder during the first call.
         if path == place.work and failures:
             raise failures.pop()
         real(path, *arguments, **options)

@@ -35,7 +35,7 @@ def paths(tmp_path):
 SITE = "lib/python3.12/site-packages"
 
 
-def test_nothing_an_empty_folder_and_our_own_environment_may_be_replaced(
+def test_missing_empty_and_managed_environments_can_be_replaced(
     paths,
 ):
     inspect_environment(paths).check_ownership()
@@ -45,7 +45,7 @@ def test_nothing_an_empty_folder_and_our_own_environment_may_be_replaced(
     inspect_environment(paths).check_ownership()
 
 
-def test_what_others_put_there_stops_nothing_and_what_they_moved_is_named(paths):
+def test_packages_changed_by_other_tools_are_reported(paths):
     site = make_environment(paths.venv, "ours") / SITE
     write_files(site / "cowsay-6.1.dist-info", "METADATA")
     existing = inspect_environment(paths)
@@ -164,7 +164,7 @@ def test_third_previous_environment_needs_an_option(paths):
     assert str(paths.previous[1]) in refused.value.message
 
 
-def test_missing_pip_is_restored_only_if_it_was_installed(paths):
+def test_pip_is_missing_only_if_it_was_installed(paths):
     make_environment(paths.venv, "ours")
     assert not inspect_environment(paths).lacks_pip
     marker = read_marker(paths.venv)
@@ -175,7 +175,7 @@ def test_missing_pip_is_restored_only_if_it_was_installed(paths):
     assert not inspect_environment(paths).lacks_pip
 
 
-def test_a_project_is_built_again_when_torch_moves(paths, tmp_path):
+def test_project_is_rebuilt_if_torch_changes(paths, tmp_path):
     make_environment(paths.venv, "ours")
     site = paths.venv / SITE
     directory = {"url": tmp_path.as_uri(), "dir_info": {"editable": True}}
@@ -193,7 +193,7 @@ def test_a_project_is_built_again_when_torch_moves(paths, tmp_path):
     assert package_change(existing, fit).comes == {"torch", "lb"}
 
 
-def test_nothing_starts_by_a_lock_that_an_environment_was_not_made_from(
+def test_changed_or_missing_environment_lock_is_rejected(
     paths,
 ):
     make_environment(paths.venv, "ours")
@@ -205,7 +205,7 @@ def test_nothing_starts_by_a_lock_that_an_environment_was_not_made_from(
             inspect_environment(paths).check_unchanged()
 
 
-def test_a_folder_that_is_not_ours_is_left_alone_and_the_users_files_are_named(paths):
+def test_unmanaged_folder_is_rejected_with_the_users_files(paths):
     paths.venv.mkdir()
     whys = []
     for name in ("thesis.txt", "pyvenv.cfg", ".git"):
@@ -218,16 +218,16 @@ def test_a_folder_that_is_not_ours_is_left_alone_and_the_users_files_are_named(p
     assert whys == [f"{own}thesis.txt", f"{own}thesis.txt", f"{own}.git, thesis.txt"]
 
 
-def test_a_file_in_the_place_of_the_environment_is_never_replaced(paths):
+def test_file_at_the_environments_path_is_rejected(paths):
     paths.venv.touch()
     with pytest.raises(UsageError, match="is a file") as refused:
         check_folder(paths.venv)
-    # With what was typed.
+    # The hint repeats the typed command.
     assert str(refused.value.hint).startswith("Run it again with --venv ")
 
 
 @pytest.mark.parametrize("folder", [".", "below/it"])
-def test_the_working_folder_and_those_above_it_are_never_replaced(
+def test_environment_around_the_working_folder_is_not_replaced(
     paths, folder, monkeypatch
 ):
     inside = paths.venv / folder
@@ -242,7 +242,7 @@ def test_the_working_folder_and_those_above_it_are_never_replaced(
         check_movable(paths)
 
 
-def test_nothing_moves_when_it_is_asked_whether_it_can(paths):
+def test_checking_movability_changes_no_files(paths):
     make_environment(paths.venv, "ours")
     before = sorted(paths.venv.rglob("*"))
     check_movable(paths)

@@ -1,4 +1,4 @@
-"""What follows from what is there, as a table: no file is read, no uv is run."""
+"""Actions for environment states, as a table without files or uv."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def lock(torch="2.14.1+cpu", name="pylock.cpu.toml"):
 
 
 def environment(held, *locks, is_proven=True, status="passed"):
-    """An environment made of ``held``, beside ``locks``."""
+    """Return an environment created from ``held``, next to ``locks``."""
     facts = {"lock": held.name, "lock_sha256": held.sha256, "packages": held.versions}
     stamp = Stamp("", {}, {"torch": {}}, {"status": status})
     return ExistingEnvironment(
@@ -132,13 +132,13 @@ EXAMPLES = {
 }
 
 
-def test_where_the_lock_comes_from_and_what_there_is_to_do():
+def test_state_selects_a_lock_and_an_action():
     found = {name: outcome(there) for name, (there, _) in EXAMPLES.items()}
     assert found == {name: expected for name, (_, expected) in EXAMPLES.items()}
 
 
 def outcome(there):
-    """What becomes of an environment, or where the lock for another comes from."""
+    """Return the action for a state, and the source of the lock."""
     if there.action is not Action.BUILD:
         return f"is {there.action.value}"
     if there.fit:
@@ -150,7 +150,7 @@ def outcome(there):
     return "a new one"
 
 
-def test_a_new_lock_that_changes_nothing_leaves_a_proven_environment_alone():
+def test_unchanged_new_lock_requires_no_action():
     upgraded = state(ALONE, UPGRADE)
     fit = state(PROVEN).fit
     assert (upgraded.action, upgraded.action_for(fit)) == (Action.BUILD, Action.NOTHING)
@@ -164,12 +164,12 @@ def test_a_new_lock_that_changes_nothing_leaves_a_proven_environment_alone():
         environment(CUDA),
     ],
 )
-def test_a_lock_that_does_not_fit_is_named_wherever_it_lies(existing):
+def test_incompatible_lock_is_reported_from_any_folder(existing):
     assert [misfit.candidate for misfit in state(existing).misfits] == [CUDA]
 
 
 @pytest.mark.parametrize("locked", [False, True])
-def test_a_machine_that_must_be_repaired_is_the_fault_and_not_its_locks(locked):
+def test_broken_machine_is_reported_instead_of_its_locks(locked):
     there = state(
         OTHERS,
         InstallOptions(locked=locked),

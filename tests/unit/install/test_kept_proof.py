@@ -1,4 +1,4 @@
-"""When the proof of an environment holds for a changed one: never where anything that it covers has moved."""
+"""A verification is valid only while the covered files are unchanged."""
 
 import os
 import shutil
@@ -40,7 +40,7 @@ STARTER = {"starter.pth": "import starter\n"}
 
 @pytest.fixture
 def venv(tmp_path, monkeypatch):
-    """An environment with torch, what it requires, torchvision, and a package that torch knows nothing of."""
+    """An environment with torch, its requirements, and two other packages."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     venv = tmp_path / "old"
     (venv / "bin").mkdir(parents=True)
@@ -55,13 +55,13 @@ def venv(tmp_path, monkeypatch):
 
 
 def put(venv, name, *, version="1.0", requires=(), files=MappingProxyType({})):
-    """Put a package there as an installer does."""
+    """Write a package as an installer does."""
     files = {f"{name}/__init__.py": "", **files}
     put_package(venv / SITE, name, files, version=version, requires=requires)
 
 
 def proven(venv):
-    """What is proven of an environment, and kept for this machine."""
+    """Verify an environment, and write its stamp for this machine."""
     stamp = replace(take_stamp(venv), verdict=PASSED, driver=MACHINE.driver)
     stamp.write(stamp_file(MARKER.id, MACHINE))
     return stamp
@@ -71,7 +71,7 @@ def is_proven(venv, machine=MACHINE):
     return standing_stamp(venv, MARKER, machine) is not None
 
 
-def test_a_proof_holds_on_the_same_machine_alone(venv):
+def test_verification_is_valid_only_on_its_machine(venv):
     proven(venv)
     others = {
         "another GPU": replace(MACHINE, gpus=(replace(GPU, uuid="GPU-2"),)),
@@ -94,7 +94,7 @@ def appended(path):
 
 
 def rewritten(path):
-    """Another file of the same size and time, as ``pip install --force-reinstall`` leaves one."""
+    """Return a function that replaces a file by an identical copy."""
 
     def change(venv):
         file = venv / path
@@ -146,7 +146,7 @@ CHANGES = {
 }
 
 
-def test_no_changed_file_of_what_was_proven_keeps_the_proof(venv):
+def test_changed_files_invalidate_the_verification(venv):
     kept = []
     for name, change in CHANGES.items():
         copy = shutil.copytree(venv, venv.with_name(name), symlinks=True)
@@ -160,7 +160,7 @@ def test_no_changed_file_of_what_was_proven_keeps_the_proof(venv):
 
 
 @pytest.mark.parametrize("name", ["LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH"])
-def test_a_variable_that_changes_what_is_loaded_ends_the_proof(venv, monkeypatch, name):
+def test_loading_variable_invalidates_the_verification(venv, monkeypatch, name):
     proven(venv)
 
     monkeypatch.setenv(name, "/opt/other")
@@ -168,18 +168,18 @@ def test_a_variable_that_changes_what_is_loaded_ends_the_proof(venv, monkeypatch
     assert not is_proven(venv)
 
 
-def test_what_no_proof_covers_may_change(venv):
+def test_other_files_do_not_affect_the_verification(venv):
     proven(venv)
 
     appended(f"{SITE}/einops-1.0.dist-info/RECORD")(venv)
-    # Behind its RECORD: verify compares the files themselves.
+    # The RECORD is unchanged. Only verify compares file contents.
     appended(f"{SITE}/torch/__init__.py")(venv)
     (venv / "notes.txt").write_text("mine")
 
     assert is_proven(venv)
 
 
-def test_a_record_that_is_none_of_ours_proves_nothing(venv):
+def test_malformed_stamp_is_ignored(venv):
     file = stamp_file(MARKER.id, MACHINE)
     believed = []
     for text in ("", "{}", "[]", '{"python": ""}', "[" * 100_000):
@@ -194,7 +194,7 @@ def test_a_record_that_is_none_of_ours_proves_nothing(venv):
     assert not is_proven(venv)
 
 
-def test_a_proof_of_one_gpu_is_none_of_two(venv):
+def test_verification_covers_only_its_gpus(venv):
     passed = {"status": "passed", "devices": [{"index": 0, "name": "NVIDIA L4"}]}
     record = replace(take_stamp(venv), verdict=passed)
     unproven = replace(record, verdict={**passed, "status": "unproven"})
@@ -227,10 +227,10 @@ OTHERS: dict[str, tuple[str, dict[str, Any], object]] = {
         None,
     ),
 }
-"""What goes, what comes, and which programs are tested then; None if the proof is not kept."""
+"""Removed and added packages, and modules to verify; None: everything."""
 
 
-def test_the_proof_is_kept_while_torch_and_all_that_it_loads_stays(venv):
+def test_unchanged_torch_keeps_its_verification(venv):
     record = proven(venv)
     wrong = {}
     for name, (goes, comes, expected) in OTHERS.items():
@@ -251,7 +251,7 @@ def test_the_proof_is_kept_while_torch_and_all_that_it_loads_stays(venv):
     assert wrong == {}
 
 
-def test_a_proof_is_kept_where_a_group_shares_new_files(venv):
+def test_group_writable_files_keep_the_verification(venv):
     usual = os.umask(0o002)
     try:
         proven(venv)
@@ -273,7 +273,7 @@ def test_packages_on_another_disk_are_covered(venv, linked):
     assert not is_proven(venv)
 
 
-def test_a_verdict_has_the_checks_of_the_programs_that_are_there():
+def test_verdict_keeps_only_checks_of_installed_packages():
     names = (
         "matmul",
         "torchvision-nms",

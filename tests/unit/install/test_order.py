@@ -1,4 +1,4 @@
-"""The order of the steps of a change, and a kill between every two of them."""
+"""The order of steps in a change, with a kill after each step."""
 
 import os
 import shutil
@@ -29,11 +29,11 @@ NEW = {"small/__init__.py": "2", "small/new.py": "2"}
 
 
 class Killed(BaseException):
-    """The end of a process."""
+    """A simulated kill of the process."""
 
 
 class Steps:
-    """The calls that change the file system, and the last before a kill."""
+    """Recorded file system calls, with a kill after a given number."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -122,7 +122,7 @@ def make_stamp(place):
     replace(marker, lock_sha256=digest).write(place.venv, place.work)
     part = place.work / ".part"
     part.write_text("stamp")
-    os.replace(part, place.folder / "stamp.json")  # noqa: PTH105  is recorded
+    os.replace(part, place.folder / "stamp.json")  # noqa: PTH105  the test records os.replace
 
 
 def contents(place):
@@ -161,7 +161,7 @@ def test_steps_of_a_change_have_one_order(place):
     assert len(files) == 3
 
 
-def test_a_kill_between_two_steps_leaves_one_state(place, tmp_path_factory):
+def test_kill_between_steps_leaves_a_consistent_state(place, tmp_path_factory):
     copy = tmp_path_factory.mktemp("copy") / "project"
     shutil.copytree(place.folder, copy, symlinks=True)
     before = contents(place)

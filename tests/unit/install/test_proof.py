@@ -29,7 +29,7 @@ def failing(cause, status="failed"):
 
 
 def left(cause, build=CU130):
-    """The builds that are left after one of them has failed."""
+    """Return the remaining builds after a build failed."""
     rest = catalog_without(CATALOG, build, failing(cause))
     assert rest is not None
     return [build for build in rest.builds if not build.absent]
@@ -39,19 +39,19 @@ def majors(builds):
     return {build.toolkit[0] for build in builds if build.toolkit}
 
 
-def test_a_missing_kernel_rules_out_the_builds_with_the_same_code():
+def test_missing_kernel_excludes_builds_with_the_same_code():
     builds = left("F37")
     assert CU130.code not in {build.code for build in builds}
     assert majors(builds) >= {12, 13}
 
 
-def test_a_driver_that_does_not_serve_the_cuda_rules_out_its_major():
+def test_unsupported_cuda_excludes_its_major_version():
     builds = left("F19")
     assert 13 not in majors(builds)
     assert "cu126" in {build.backend.tag for build in builds}
 
 
-def test_a_build_that_this_run_alone_has_learned_is_ruled_out_too():
+def test_failed_build_missing_from_the_catalog_is_excluded():
     learned = replace(CU130, torch=Version("99.0"), learned="2026-11-20")
     rest = catalog_without(CATALOG, learned, failing("F37"))
     assert rest is not None
@@ -61,16 +61,16 @@ def test_a_build_that_this_run_alone_has_learned_is_ruled_out_too():
 
 
 @pytest.mark.parametrize("cause", ["F59", "F70", None])
-def test_what_another_build_would_not_repair_is_not_tried_again(cause):
+def test_unrelated_failure_selects_no_other_build(cause):
     assert catalog_without(CATALOG, CU130, failing(cause)) is None
 
 
-def test_only_what_failed_counts():
+def test_passed_checks_exclude_no_build():
     assert catalog_without(CATALOG, CU130, failing("F37", "passed")) is None
 
 
 def linked(site, *named):
-    """Return the warnings of an environment with these requested packages."""
+    """Check an environment with these requested packages; return warnings."""
     choice = SimpleNamespace(requirements=required(*named))
     fit: Any = SimpleNamespace(choice=choice)
     warnings = Listener()
@@ -78,7 +78,7 @@ def linked(site, *named):
     return warnings.warnings
 
 
-def test_a_library_that_is_nowhere_is_refused_with_the_command_that_brings_it(tmp_path):
+def test_missing_library_is_reported_with_its_package(tmp_path):
     path = "ctranslate2.libs/libctranslate2-a7a60d30.so.4.8.5"
     place(tmp_path, "ctranslate2", path, strings=["libcublas.so.12"])
     with pytest.raises(InstallationError) as refused:
@@ -88,11 +88,11 @@ def test_a_library_that_is_nowhere_is_refused_with_the_command_that_brings_it(tm
     )
     assert need in refused.value.message
     assert refused.value.hint == "Request nvidia-cublas-cu12 too"
-    # Of what was not requested it is a warning.
+    # A package that was not requested only causes a warning.
     assert len(linked(tmp_path, "faster-whisper")) == 1
 
 
-def test_a_library_of_another_major_does_not_pass_and_that_of_another_folder_does(
+def test_library_must_have_the_same_major_version(
     tmp_path,
 ):
     place(
@@ -108,7 +108,7 @@ def test_a_library_of_another_major_does_not_pass_and_that_of_another_folder_doe
         linked(tmp_path, "old")
 
 
-def test_a_library_that_only_a_variable_brings_is_left_to_it(tmp_path, monkeypatch):
+def test_library_in_ld_library_path_is_found(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "libcublas.so.12").touch()
     place(tmp_path, "some", "some/_C.so", needs=["libcublas.so.12"])

@@ -22,7 +22,7 @@ def cache(tmp_path):
 
 @pytest.fixture
 def priced(tmp_path, cache):
-    """What it costs to install files of these sizes, and what is warned of."""
+    """Return a function that computes sizes and warnings for given files."""
 
     def price(sizes, wheels=None, **environment):
         listener = Listener()
@@ -43,7 +43,7 @@ def priced(tmp_path, cache):
 BOTH = {TORCH: 1000, NUMPY: 100}
 
 
-def test_everything_new_is_fetched_and_unpacked_once(priced, tmp_path, cache):
+def test_price_includes_all_new_packages(priced, tmp_path, cache):
     price, _ = priced(BOTH)
     assert price.fetch == 1100
     assert price.folders == {cache: int(UNPACKED * 1100)}, "the environment has links"
@@ -52,7 +52,7 @@ def test_everything_new_is_fetched_and_unpacked_once(priced, tmp_path, cache):
     assert price.folders == {tmp_path / ".venv": both}, "uv copies all of it"
 
 
-def test_what_a_folder_of_wheels_lacks_is_named(priced, tmp_path, cache):
+def test_missing_wheels_of_a_folder_are_reported(priced, tmp_path, cache):
     (tmp_path / TORCH.name).write_bytes(b"12")
     price, [warning] = priced(BOTH, tmp_path)
     assert price.missing == {NUMPY: 100}
@@ -62,7 +62,7 @@ def test_what_a_folder_of_wheels_lacks_is_named(priced, tmp_path, cache):
     )
 
 
-def test_nothing_is_to_download_of_what_lies_here_or_only_goes(priced, tmp_path):
+def test_local_files_and_removals_need_no_download(priced, tmp_path):
     local = LockedFile("torch", (tmp_path / "torch-1-py3-none-any.whl").as_uri(), "1")
     for sizes in ({local: 1000}, {}):
         price, _ = priced(sizes)
@@ -71,7 +71,7 @@ def test_nothing_is_to_download_of_what_lies_here_or_only_goes(priced, tmp_path)
 
 @pytest.fixture
 def scarce(tmp_path):
-    """A size that fits on the disk only as it is, not unpacked."""
+    """A size that fits on the disk, but not after unpacking."""
     return shutil.disk_usage(tmp_path).free * 2 // 3
 
 
@@ -82,7 +82,7 @@ def make_sparse(file, size):
 
 
 @pytest.mark.parametrize("is_near", [False, True])
-def test_a_shortage_is_a_warning_if_files_may_be_cached(
+def test_shortage_only_warns_if_files_may_be_cached(
     is_near, priced, tmp_path, cache, scarce
 ):
     make_sparse(cache / "archive", scarce)
@@ -98,7 +98,7 @@ def test_a_shortage_is_a_warning_if_files_may_be_cached(
 
 
 @pytest.mark.parametrize(("cached", "mode"), [(0, ""), (1, ""), (10**18, "copy")])
-def test_a_certain_shortage_stops_with_the_numbers(cached, mode, priced, cache, scarce):
+def test_certain_shortage_is_an_error_with_sizes(cached, mode, priced, cache, scarce):
     if cached:
         make_sparse(cache / "archive", min(cached, scarce))
     price, _ = priced({TORCH: scarce}, UV_LINK_MODE=mode)

@@ -1,4 +1,4 @@
-"""The environment that a command starts in, if a folder has one for each lock."""
+"""Selection of the environment for ``run --any``."""
 
 import shutil
 
@@ -18,7 +18,7 @@ from tests.unit.install.environments import make_environment
 
 
 def refusal(folder, cards, driver):
-    """Why nothing is started in a folder on a machine."""
+    """Return the error of a start in a folder on a simulated machine."""
     machine = machine_from_options((cards,), driver, glibc="2.36")
     settings = Settings(only=True, anew=True, machine=machine, venv=folder / ".venv")
     with (
@@ -29,7 +29,7 @@ def refusal(folder, cards, driver):
     return refused.value
 
 
-def test_a_machine_on_which_no_lock_runs_is_named_with_the_command_that_makes_one(
+def test_incompatible_locks_are_reported_with_a_fix(
     tmp_path,
 ):
     torch = wheel("torch", "2.14.1+cu126", "cp312-cp312-manylinux_2_28_x86_64")
@@ -46,14 +46,12 @@ def test_a_machine_on_which_no_lock_runs_is_named_with_the_command_that_makes_on
     )
 
 
-def test_what_a_killed_run_has_begun_is_put_back_before_it_is_looked_at(
-    tmp_path, monkeypatch
-):
+def test_interrupted_change_is_rolled_back_before_selection(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     new = cuda_lock()
     venv = make_environment(tmp_path / ".venv-cu126", "old", "2.13.0+cu126", new.name)
     remember(venv, "old")
-    # The marker and the lock of the new packages were written, and the run was killed before it had proven them.
+    # The command was killed after writing the new marker and lock, before verification.
     place = EnvironmentPaths(venv)
     shutil.copytree(venv, before(place.current_change))
     dead = replace(Owner.this_run(), process=1, start="never")

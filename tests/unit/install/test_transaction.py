@@ -1,4 +1,4 @@
-"""An environment is changed where it lies: what a change does not name is not touched, whatever happens meanwhile."""
+"""Changes in place modify only their own files, even if interrupted."""
 
 import json
 import os
@@ -42,7 +42,7 @@ ALPHA_2 |= {"alpha/data/x.json": "x", "alpha/data/y/z.py": "z", "alpha/more": "m
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """An environment with alpha 1 and beta 1, a file of the user's, and what Python has compiled."""
+    """An environment with two packages, a user file, and compiled modules."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     place = EnvironmentPaths(tmp_path / ".venv")
     put(place.root, "alpha-1", ALPHA_1)
@@ -65,7 +65,7 @@ def write(path, text):
 
 
 def put(root, package, files):
-    """Put a package there as an installer does."""
+    """Write a package as an installer does."""
     for name, text in files.items():
         write(root / SITE / name, text)
     name = f"{package}.dist-info/RECORD"
@@ -74,7 +74,7 @@ def put(root, package, files):
 
 
 def tree(place):
-    """What lies in the environment, but for what Python compiles."""
+    """Return the files of an environment except compiled modules."""
     found = {}
     for path in sorted(place.root.rglob("*")):
         if not path.is_dir() and path.suffix != ".pyc":
@@ -101,7 +101,7 @@ def planned(place, comes=("alpha-2", ALPHA_2), goes=("alpha",)):
 
 
 def change(place, *arguments):
-    """Make a change, and commit it; return what was said."""
+    """Apply and commit a change; return the reports."""
     listener = Listener()
     with changing(planned(place, *arguments), listener):
         pass
@@ -109,16 +109,16 @@ def change(place, *arguments):
 
 
 def begun(place):
-    """Make a change, and die before it is committed."""
+    """Apply a change, and simulate a kill before the commit."""
     change = planned(place)
     transaction._begin(change)
     transaction._apply(change)
-    # Of a process that is no more.
+    # The process no longer exists.
     begun_by(place, process=1, start="never")
 
 
 def begun_by(place, **facts):
-    """Have the change that is under way be another run's."""
+    """Assign the current change to another process."""
     journal = read_journal(place.current_change, place)
     assert journal
     owner = replace(Owner.this_run(), **facts)
@@ -126,14 +126,14 @@ def begun_by(place, **facts):
 
 
 def back(place, *, takes_over=False):
-    """Take the last change back; return what was said."""
+    """Roll back the last change; return the reports."""
     listener = Listener()
     undo(place, listener, takes_over=takes_over)
     return listener
 
 
 def heal_now(place):
-    """Hold the environment for a moment; return what was said."""
+    """Lock the environment to recover a change; return the reports."""
     listener = Listener()
     with environment_lock(place, listener):
         pass
@@ -152,7 +152,7 @@ def contents(place):
     }
 
 
-def test_a_change_touches_what_it_names_alone(place):
+def test_change_modifies_only_its_files(place):
     notes = (place.root / "notes.txt").stat().st_ino
     change(place)
     assert contents(place) == {
@@ -170,13 +170,13 @@ def test_a_change_touches_what_it_names_alone(place):
         assert not (place.root / emptied).exists()
 
 
-def test_a_package_goes_with_its_empty_folders(place, site):
+def test_removed_package_leaves_no_empty_folders(place, site):
     change(place, None)
     assert contents(place) == {"notes.txt": "mine", f"{SITE}/beta.py": "b"}
     assert not (site / "alpha").exists()
 
 
-def test_a_change_that_fails_is_put_back(place):
+def test_failed_change_is_rolled_back(place):
     before = tree(place)
     with pytest.raises(ZeroDivisionError), changing(planned(place), Reporter()):
         raise ZeroDivisionError
@@ -186,9 +186,9 @@ def test_a_change_that_fails_is_put_back(place):
 
 
 @pytest.mark.parametrize("has_links", [True, False])
-def test_the_last_change_goes_back_and_forth(place, monkeypatch, has_links):
+def test_last_change_can_be_undone_and_redone(place, monkeypatch, has_links):
     if not has_links:
-        # Files are copied then.
+        # In this case, files are copied.
         refused = Mock(side_effect=PermissionError(1, "Operation not permitted"))
         monkeypatch.setattr(os, "link", refused)
     first = tree(place)
@@ -202,7 +202,7 @@ def test_the_last_change_goes_back_and_forth(place, monkeypatch, has_links):
     assert all((place.root / f"new-{number}").exists() for number in range(3))
 
 
-def test_a_file_becomes_a_folder_and_a_folder_a_file_and_back(place, site):
+def test_file_and_folder_replace_each_other(place, site):
     write(site / "alpha/more/__pycache__/x.cpython-312.pyc", "compiled")
     assert change(place).notices == []
     assert (site / "alpha/more").read_text() == "m"
@@ -264,7 +264,7 @@ def test_write_error_includes_the_path_of_the_file(place, monkeypatch):
         ("alpha/more", ["alpha/more", "alpha/more/x.py"]),
     ],
 )
-def test_files_written_after_a_kill_stay_and_are_reported(place, site, name, stays):
+def test_files_written_after_a_kill_are_kept(place, site, name, stays):
     begun(place)
     write(site / name, "mine, since")
     [notice] = heal_now(place).notices
@@ -275,7 +275,7 @@ def test_files_written_after_a_kill_stay_and_are_reported(place, site, name, sta
     assert not place.current_change.exists()
 
 
-def test_files_beside_the_compiled_ones_stay(place, site):
+def test_users_files_in_pycache_are_kept(place, site):
     mine = {"notes.txt", "mine.cpython-312.pyc"}
     for name in mine:
         write(site / "alpha" / "__pycache__" / name, "mine")
@@ -283,9 +283,9 @@ def test_files_beside_the_compiled_ones_stay(place, site):
     assert {path.name for path in (site / "alpha").rglob("*.*")} == mine
 
 
-def test_a_file_of_two_packages_stays_with_the_other(place, site):
+def test_file_shared_with_another_package_is_kept(place, site):
     put(place.root, "gamma-1", {"alpha/old.py": "old"})
-    # What helps to pass over a large package may be no text.
+    # top_level.txt may not be valid UTF-8.
     (site / "gamma-1.dist-info/top_level.txt").write_bytes(b"caf\xe9\n")
     (site / "alpha/old.py").write_text("edited")
     assert change(place, None).notices == []
@@ -336,7 +336,7 @@ def test_unmodified_files_are_not_reported(place):
     assert back(place).notices == []
 
 
-def test_edit_after_an_edit_that_a_killed_change_removed(place, site):
+def test_recovery_keeps_a_second_edit_of_a_file(place, site):
     file = site / "alpha/old.py"
     file.write_text("first edit")
     begun(place)
@@ -352,7 +352,7 @@ def test_edit_after_an_edit_that_a_killed_change_removed(place, site):
 
 @pytest.mark.parametrize("link", [f"{SITE}/alpha", "share", "bin"])
 @pytest.mark.parametrize("comes", [("alpha-2", ALPHA_2), None])
-def test_nothing_behind_a_link_is_written_or_removed(place, tmp_path, link, comes):
+def test_files_behind_a_link_are_not_changed(place, tmp_path, link, comes):
     checkout = tmp_path / "checkout"
     if (place.root / link).exists():
         (place.root / link).rename(checkout)
@@ -381,14 +381,14 @@ def test_link_of_the_user_is_replaced_and_restored(place, site, tmp_path):
     assert path.is_symlink()
 
 
-def test_a_record_that_names_a_file_outside_removes_nothing_there(place, tmp_path):
+def test_file_outside_the_environment_is_not_removed(place, tmp_path):
     put(place.root, "evil-1", {"evil.py": "e", "../../../../thesis.txt": "theirs"})
     change(place, None, ("evil",))
     assert (tmp_path / "thesis.txt").read_text() == "theirs"
     assert f"{SITE}/evil.py" not in tree(place)
 
 
-def test_files_that_other_folders_share_are_not_written_into(place, site, tmp_path):
+def test_hard_linked_files_are_not_overwritten(place, site, tmp_path):
     other = tmp_path / "other.py"
     os.link(site / "alpha" / "__init__.py", other)
     change(place)
@@ -396,7 +396,7 @@ def test_files_that_other_folders_share_are_not_written_into(place, site, tmp_pa
 
 
 def newcomer(place, text="newer"):
-    """A whole environment that is to take the place."""
+    """Create a complete environment to replace the current one."""
     staging = place.work / "staging-89abcdef"
     shutil.rmtree(staging, ignore_errors=True)
     put(staging, "alpha-3", {"alpha/__init__.py": text})
@@ -404,7 +404,7 @@ def newcomer(place, text="newer"):
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_an_empty_place_takes_an_environment(place, is_there):
+def test_new_environment_replaces_an_empty_folder(place, is_there):
     shutil.rmtree(place.root)
     if is_there:
         place.root.mkdir()
@@ -428,7 +428,7 @@ def test_rebuild_keeps_the_previous_environment(place):
     assert tree(place) == first
     back(place)
     assert tree(place)["since.txt"] == "mine"
-    # A later change ends the rollback, and keeps the environment.
+    # A later change removes the rollback data and keeps the environment.
     change(place)
     assert (latest / "notes.txt").read_text() == "mine"
     rebuilt(place)
@@ -503,7 +503,7 @@ def test_rollback_after_a_move_keeps_this_paths_marker(place):
 
 @contextmanager
 def dying(moment):
-    """Let what is done die at one of the calls that change a file system; yield the counter of them."""
+    """Simulate a kill at one of the file system calls; yield their counter."""
     calls = [0]
 
     def counted(real):
@@ -512,7 +512,7 @@ def dying(moment):
             if calls[0] == moment:
                 raise KeyboardInterrupt
             if calls[0] > moment:
-                # What is dead cleans nothing up either.
+                # A killed process runs no cleanup.
                 raise SystemExit
             return real(*arguments, **options)
 
@@ -536,10 +536,10 @@ PARTS = {"change": change, "heal": heal_now, "back": back, "rebuild": rebuild}
 
 
 @pytest.mark.parametrize("part", mostly_heavy(PARTS, {"change", "rebuild"}))
-def test_a_run_that_dies_at_any_call_leaves_the_old_state_or_the_new(
+def test_killed_change_leaves_the_previous_or_new_state(
     place, tmp_path, tmp_path_factory, part
 ):
-    """And the next one dies at another call; nothing of the user's is missing after the third."""
+    """The recovery is also killed, and a third command completes it."""
     first = tree(place)
     if part == "back":
         change(place)
@@ -581,7 +581,7 @@ def test_a_run_that_dies_at_any_call_leaves_the_old_state_or_the_new(
     assert states <= allowed
 
 
-def test_files_written_during_a_killed_change_stay(place, site):
+def test_files_written_during_a_killed_change_are_kept(place, site):
     begun(place)
     (site / "alpha" / "new" / "x.py").write_text("mine, since")
     (site / "alpha" / "old.py").write_text("mine too")
@@ -595,7 +595,7 @@ def test_files_written_during_a_killed_change_stay(place, site):
     assert "alpha/old.py" in stays
 
 
-def test_package_changed_by_another_tool_is_not_rolled_back(place, site):
+def test_recovery_keeps_packages_changed_by_another_tool(place, site):
     change_of_two = planned(place, ("alpha-2", ALPHA_2), ("alpha", "beta"))
     transaction._begin(change_of_two)
     transaction._apply(change_of_two)
@@ -610,9 +610,7 @@ def test_package_changed_by_another_tool_is_not_rolled_back(place, site):
     assert not (site / "alpha-1.dist-info").exists()
 
 
-def test_the_way_back_leaves_alone_what_another_installer_has_changed_since(
-    place, site
-):
+def test_rollback_keeps_packages_changed_by_another_tool(place, site):
     change(place, ("alpha-2", ALPHA_2), ("alpha", "beta"))
     shutil.rmtree(site / "alpha-2.dist-info")
     put(place.root, "alpha-3", {"alpha/__init__.py": "three"})
@@ -624,22 +622,20 @@ def test_the_way_back_leaves_alone_what_another_installer_has_changed_since(
 
 
 @pytest.mark.parametrize("text", ["", "t"])
-def test_files_that_a_power_failure_left_incomplete_are_restored(
-    place, monkeypatch, text
-):
+def test_incomplete_files_are_restored_after_a_power_failure(place, monkeypatch, text):
     before = tree(place)
     begun(place)
     begun_by(place, process=1, start="never", boot="an earlier one")
     for name in ("share/a", f"{SITE}/alpha/__init__.py", f"{SITE}/alpha/new/x.py"):
         (place.root / name).write_text(text)
-    # Since these files were written, the host has restarted.
+    # The host restarted after these files were written.
     restart = time.time_ns() + 10**9
     monkeypatch.setattr(Owner, "read_restart", lambda _owner: restart)
     heal_now(place)
     assert tree(place) == before
 
 
-def test_edit_after_a_restart_stays(place, site):
+def test_edit_after_a_restart_is_kept(place, site):
     begun(place)
     begun_by(place, process=1, start="never", boot="an earlier one")
     (site / "alpha/__init__.py").write_text("mine")
@@ -648,7 +644,7 @@ def test_edit_after_a_restart_stays(place, site):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no pipes with a path")
-def test_a_pipe_that_took_the_place_of_a_file_has_no_bytes_and_stays(place):
+def test_pipe_that_replaced_a_file_is_kept(place):
     begun(place)
     pipe = place.root / "share/a"
     pipe.unlink()
@@ -657,9 +653,7 @@ def test_a_pipe_that_took_the_place_of_a_file_has_no_bytes_and_stays(place):
     assert pipe.is_fifo()
 
 
-def test_a_change_of_another_host_is_named_and_put_back_only_if_told(
-    place, monkeypatch
-):
+def test_change_of_another_host_requires_takeover(place, monkeypatch):
     before = tree(place)
     begun(place)
     changed = tree(place)
@@ -674,7 +668,7 @@ def test_a_change_of_another_host_is_named_and_put_back_only_if_told(
     assert tree(place) == before
 
 
-def test_nobody_puts_back_what_a_living_run_changes(place):
+def test_change_of_a_running_command_is_kept(place):
     begun(place)
     parent = os.getppid()
     begun_by(place, process=parent, start=journals._start(parent))
@@ -684,7 +678,7 @@ def test_nobody_puts_back_what_a_living_run_changes(place):
     assert tree(place) == before
 
 
-def test_a_journal_that_this_user_did_not_write_undoes_nothing(place):
+def test_another_users_journal_is_rejected(place):
     begun(place)
     file = place.current_change / "journal.json"
     file.write_text(file.read_text().replace("alpha", "notes"))
@@ -693,7 +687,7 @@ def test_a_journal_that_this_user_did_not_write_undoes_nothing(place):
     assert tree(place) == before
 
 
-def test_nothing_is_changed_that_nobody_could_vouch_for(place, tmp_path, monkeypatch):
+def test_change_requires_a_writable_state_folder(place, tmp_path, monkeypatch):
     (tmp_path / "full").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "full"))
     before = tree(place)
@@ -703,7 +697,7 @@ def test_nothing_is_changed_that_nobody_could_vouch_for(place, tmp_path, monkeyp
     assert not place.current_change.exists()
 
 
-def test_signal_while_the_journal_is_written_leaves_no_change(place, monkeypatch):
+def test_signal_during_the_journal_leaves_no_change(place, monkeypatch):
     before = tree(place)
     real = journals.sync_folder
 
@@ -718,11 +712,11 @@ def test_signal_while_the_journal_is_written_leaves_no_change(place, monkeypatch
     assert tree(place) == before
 
 
-def test_without_a_change_there_is_nothing_to_take_back(place):
+def test_rollback_without_a_change_is_an_error(place):
     assert refusal(back, place).code == "no-previous"
 
 
-def test_the_change_of_a_run_that_was_waited_for_is_taken_back(place):
+def test_undo_waits_and_rolls_back_the_finished_change(place):
     before = tree(place)
     with ExitStack() as other:
         other.enter_context(environment_lock(place, Reporter()))
@@ -738,7 +732,7 @@ def test_the_change_of_a_run_that_was_waited_for_is_taken_back(place):
     assert tree(place) == before
 
 
-def test_a_journal_is_on_the_disk_before_the_first_file_moves(place, monkeypatch):
+def test_journal_is_synced_before_any_file_moves(place, monkeypatch):
     seen = []
 
     def sync(number):
@@ -793,7 +787,7 @@ print((source / "d" if source.is_dir() else source).read_text())
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts as Linux has them")
 @pytest.mark.parametrize("name", ["alpha/data", "alpha/__init__.py"])
-def test_nothing_mounted_is_written_or_removed(tmp_path, name):
+def test_mounted_files_are_not_changed(tmp_path, name):
     namespace = ["unshare", "--user", "--map-root-user", "--mount"]
     if shutil.which("unshare") is None or not process.run([*namespace, "true"]).ok:
         pytest.skip("no namespaces here")

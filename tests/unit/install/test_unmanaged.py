@@ -1,4 +1,4 @@
-"""An environment of others is what its interpreter reports, whatever else starts with that and prints."""
+"""Inspection of unmanaged environments with noisy or broken interpreters."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from gpuinstall.install.unmanaged import inspect_unmanaged
 
 @pytest.fixture
 def starting(tmp_path):
-    """Have the Python of an environment run a line at its start; return the Python."""
+    """Return a function that adds a startup line to an interpreter."""
     venv = tmp_path / "venv"
     command = [sys.executable, "-m", "venv", "--without-pip", venv]
     subprocess.run(command, check=True)
@@ -24,11 +24,11 @@ def starting(tmp_path):
     return start
 
 
-def test_what_a_startup_file_prints_is_not_its_answer(starting, tmp_path):
+def test_output_of_a_startup_file_is_ignored(starting, tmp_path):
     assert inspect_unmanaged(starting("print('{}')")).venv == tmp_path / "venv"
 
 
-def test_one_that_does_not_start_is_named_with_why(starting, monkeypatch):
+def test_interpreter_that_fails_is_reported_with_the_reason(starting, monkeypatch):
     monkeypatch.setattr("gpuinstall.base.patience.Patience.look", 0.5)
     for line, why in (
         (

@@ -1,4 +1,4 @@
-"""Texts made from a pattern that lead a careless one to try in vain, for ever, and how long each takes it."""
+"""Texts that cause backtracking in careless patterns, with times."""
 
 import importlib
 import re
@@ -21,7 +21,7 @@ _CATEGORIES = {"CATEGORY_DIGIT": "1", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "a
 
 
 def patterns():
-    """Every pattern of the table."""
+    """Yield all patterns of the table."""
     return {
         *(
             sign.says or sign.runs
@@ -35,7 +35,7 @@ def patterns():
 
 
 def worst_seconds(pattern, enough):
-    """How long a pattern takes for the worst of its own texts; the best of three where that is over ``enough``."""
+    """Return the worst time of a pattern for its texts, in seconds."""
     return max(
         _fastest_of_three(pattern.regex, re.sub(r"(\s)\s+", r"\1", text), enough)
         for text in attacks(pattern.regex.pattern, TEXT)
@@ -59,7 +59,7 @@ def _seconds(regex, text):
 
 
 def attacks(regex, length):
-    """Repeat each beginning of what the pattern matches, and each part that it lets repeat; complete none."""
+    """Yield repeated prefixes and parts that never match completely."""
     nodes = list(_parser.parse(regex))
     for count in range(1, len(nodes) + 1):
         if beginning := _sample(nodes[:count], 0):

@@ -1,4 +1,4 @@
-"""Texts of public threads that no pattern was written from, and how often the first answer to them is right."""
+"""Texts from public threads that no pattern was derived from."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +11,7 @@ HELD_OUT = Path(__file__).resolve().parents[3] / "data" / "logs" / "held-out.tom
 
 
 class Answer(NamedTuple):
-    """First answer to a text, with the entries that are right."""
+    """The first cause for a text, with the correct entries."""
 
     right: tuple[str, ...]
     named: str
@@ -20,12 +20,12 @@ class Answer(NamedTuple):
 
     @property
     def is_right(self):
-        """Whether the named entry is right."""
+        """Whether the reported entry is correct."""
         return self.named in self.right
 
 
 def answers():
-    """Return the first answer to each text that has one."""
+    """Return the first cause for each text that has one."""
     texts = tomli.loads(HELD_OUT.read_text("utf-8"))["text"]
     found = ((each, classify(each["says"])[:1]) for each in texts)
     return [

@@ -1,4 +1,4 @@
-"""What a fix may be about, beside the place where it is applied."""
+"""Subjects of fixes, in addition to the platform."""
 
 from gpuinstall.catalog.failures.classify import (
     ORIGINS,
@@ -16,7 +16,7 @@ from gpuinstall.catalog.failures.table import (
 
 
 def subjects():
-    """The circumstances and the observations that are keys of a fix, those of a place left aside."""
+    """Return circumstances and observations that are keys of fixes."""
     tables = (load_failures(), load_lookalikes(), load_problems())
     fixes = [row.fix for rows in tables for row in rows.values() if row.fix]
     keys = {key for fix in fixes for key in fix.commands}

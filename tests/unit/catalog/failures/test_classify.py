@@ -1,4 +1,4 @@
-"""Every failure is recognised from its message and in a log; nothing is recognised in what is healthy."""
+"""Classification of failure messages and logs, and of healthy output."""
 
 import re
 import time
@@ -31,7 +31,7 @@ NOT_SUPPORTED = "CUDA error: operation not supported"
 NO_DRIVER = "Found no NVIDIA driver on your system."
 NO_DEVICES = "No devices were found"
 IN_DOCKER = Environment(container="docker")
-# nvidia-smi's words for three faults: the kernel's log tells them apart.
+# nvidia-smi prints this for three failures. The kernel log distinguishes them.
 SHARED = {NO_DEVICES: {"F06", "F07", "F31"}}
 
 
@@ -41,12 +41,12 @@ def first(text, machine=None):
 
 @cache
 def causes_of(known):
-    """Return what a known text is recognised as; two tests look at each."""
+    """Return the causes of a text, cached for two tests."""
     return classify(known)
 
 
 def between_words(text, width):
-    # A path is one word, and what a colon announces stands beside it.
+    # Do not break a path, or a line after a colon.
     return re.sub(rf"([^\n\\]{{{width},}}?[^:]) (?=\S)", r"\1\n", text)
 
 
@@ -75,7 +75,7 @@ BREAKS: dict[str, Callable[[str], str]] = {
 
 
 def rows_of(name):
-    """Each text of a file of tables with its entry; ``none`` stands for nothing."""
+    """Return each text of a table file with its entry; ``none``: no entry."""
     table = tomli.loads((LOGS / f"{name}.toml").read_text("utf-8"))
     for entry, texts in table.items():
         for text in [texts] if isinstance(texts, str) else texts:
@@ -83,7 +83,7 @@ def rows_of(name):
 
 
 def nothing_in(*texts):
-    """These texts with no entry."""
+    """Return texts without an entry."""
     return [(None, text) for text in texts]
 
 
@@ -107,7 +107,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_each_text_is_recognised_and_nothing_in_what_is_healthy(kind):
+def test_texts_are_classified_as_expected(kind):
     causes = {(entry, text): causes_of(text) for entry, text in TEXTS[kind]}
 
     assert {
@@ -117,14 +117,14 @@ def test_each_text_is_recognised_and_nothing_in_what_is_healthy(kind):
     } == {}
 
 
-def test_words_of_several_failures_name_them_all():
+def test_ambiguous_message_returns_all_causes():
     assert {text: {cause.id for cause in causes_of(text)} for text in SHARED} == SHARED
     assert all(
         entry in SHARED[message] for entry, message in MESSAGES if message in SHARED
     )
 
 
-def test_there_is_a_log_for_each_failure():
+def test_each_failure_has_a_log():
     sources = tomli.loads((LOGS / "sources.toml").read_text("utf-8"))
     assert {path.stem for path in FAILING} == load_failures().keys()
     assert sources.keys() <= load_failures().keys()
@@ -132,12 +132,12 @@ def test_there_is_a_log_for_each_failure():
     assert len(HEALTHY) >= 30
 
 
-def test_each_log_shows_its_failure_first_with_a_line_of_its_own_as_evidence():
+def test_failure_logs_are_classified_with_quoted_evidence():
     wrong = {}
     for log in FAILING:
         text = log.read_text("utf-8")
         cause = causes_of(text)[0]
-        # An address is read without its escapes.
+        # URLs are decoded.
         is_quoted = cause.evidence in text.replace("%2B", "+")
         if not (cause.id == log.stem and is_quoted and cause.fix):
             wrong[log.stem] = cause
@@ -145,7 +145,7 @@ def test_each_log_shows_its_failure_first_with_a_line_of_its_own_as_evidence():
     assert wrong == {}
 
 
-def test_the_cause_and_its_fix_are_those_of_the_place():
+def test_cause_and_fix_depend_on_the_platform():
     here = Machine("linux", "x86_64", distribution="Ubuntu 22.04")
     wrong = {}
     for row in KINDS:
@@ -164,7 +164,7 @@ def test_the_cause_and_its_fix_are_those_of_the_place():
 
 
 @pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.heavy)])
-def test_each_log_is_understood_however_it_is_broken(every):
+def test_logs_are_classified_with_any_line_breaks(every):
     found = {}
     for number, (name, broken) in enumerate(BREAKS.items()):
         for log in FAILING[number % every :: every]:
@@ -173,7 +173,7 @@ def test_each_log_is_understood_however_it_is_broken(every):
     assert {place: cause for place, cause in found.items() if cause != place[1]} == {}
 
 
-def test_a_fix_is_made_of_the_library_and_of_who_asks_for_it():
+def test_fix_depends_on_library_and_dependent_package():
     onnx = classify("onnxruntime: libcublasLt.so.12: cannot open shared object file")[
         0
     ].fix
@@ -200,11 +200,11 @@ def test_a_fix_is_made_of_the_library_and_of_who_asks_for_it():
         (NO_DRIVER, machine(driver=None, environment=Environment(wsl=True)), "F23"),
     ],
 )
-def test_the_machine_decides_between_causes(text, known, cause):
+def test_machine_determines_the_cause(text, known, cause):
     assert first(text, known) == cause
 
 
-def test_where_it_is_read_decides_over_the_fix_and_not_over_the_cause():
+def test_machine_changes_the_fix_but_not_the_cause():
     here = machine(driver=None, environment=IN_DOCKER)
     (cause, *_), (plain, *_) = classify(NO_DRIVER, here=here), classify(NO_DRIVER)
     assert cause.id == plain.id == "F01"
@@ -216,33 +216,33 @@ def test_where_it_is_read_decides_over_the_fix_and_not_over_the_cause():
     ("distribution", "tool"),
     [("Ubuntu 22.04", "apt"), ("Rocky Linux 9", "dnf"), ("Arch Linux", "pacman")],
 )
-def test_the_fix_is_for_the_distribution(distribution, tool):
+def test_fix_is_specific_to_the_distribution(distribution, tool):
     here = Machine("linux", "x86_64", distribution=distribution)
     fix = classify("fatal error: Python.h: No such file or directory", here=here)[0].fix
     assert f"sudo {tool} " in fix[0]
 
 
-def test_a_command_for_an_environment_that_is_not_known_can_be_pasted():
+def test_fix_for_an_unknown_environment_can_be_pasted():
     fix = classify(
         "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.1.2 as it may crash"
     )[0].fix
     assert fix[0] == "uv pip install --python python 'numpy<2'"
 
 
-def test_a_path_of_wsl_does_not_silence_another_driver():
+def test_wsl_path_does_not_hide_a_missing_driver():
     path = "LD_LIBRARY_PATH=/usr/lib/wsl:/usr/local/cuda/lib64"
     assert first(f"{path}\n{NO_DRIVER}") == "F01"
 
 
-def test_what_follows_from_a_cause_counts_less_than_it():
+def test_consequence_of_a_cause_is_not_reported():
     causes = classify(
         "Error 802: system not yet initialized\nRuntimeError: No CUDA GPUs are available"
     )
-    # The consequence has less than one part in ten.
+    # The consequence has less than a tenth of the score.
     assert [cause.id for cause in causes] == ["F10"]
 
 
-def test_explained_causes_and_a_fourth_are_left_out():
+def test_explained_causes_and_a_fourth_are_omitted():
     failures = load_failures()
     explained = [failures[name].messages[0] for name in ("F25", "F01")]
     many = [failure.messages[0] for failure in failures.values()][:14]
@@ -255,12 +255,12 @@ def test_explained_causes_and_a_fourth_are_left_out():
 @pytest.mark.parametrize(
     "name", ["out-of-memory", "device-assert", "killed-for-memory", "file-watches"]
 )
-def test_what_only_looks_like_a_gpu_fault_is_named_apart(name):
+def test_lookalikes_of_gpu_failures_are_reported_separately(name):
     text = (LOGS / f"healthy-{name}.txt").read_text("utf-8")
     assert [other.id for other in lookalikes(text)] == [name]
 
 
-def test_a_full_memory_is_no_reason_to_end_ones_own_program():
+def test_out_of_memory_fix_keeps_the_own_process():
     own = "CUDA out of memory. Process 76 has 53.16 GiB memory in use. 40.69 GiB is reserved by PyTorch but unallocated"
     others = "CUDA out of memory. Process 76 has 53.16 GiB memory in use."
     (first, *rest), other = (lookalikes(text)[0].fix for text in (own, others))
@@ -272,18 +272,18 @@ def test_a_full_memory_is_no_reason_to_end_ones_own_program():
 
 
 @given(st.text())
-def test_no_text_raises(text):
+def test_arbitrary_text_does_not_raise(text):
     classify(text)
 
 
 @settings(max_examples=50)
 @given(st.sampled_from(FAILING), st.integers(0, 3000), st.integers(0, 3000))
-def test_no_piece_of_a_log_raises(log, start, length):
+def test_partial_logs_do_not_raise(log, start, length):
     classify(log.read_text("utf-8")[start : start + length])
 
 
 @pytest.mark.heavy
-def test_fifty_megabytes_are_read_in_seconds():
+def test_fifty_megabytes_are_classified_in_seconds():
     lines = "".join(
         f"2026-11-20 10:00:{n % 60:02} epoch {n // 100} cuda:0 error {n} driver\n"
         for n in range(1_000_000)

@@ -1,4 +1,4 @@
-"""Certain and possible causes: a wrong cause is worse than none."""
+"""Certain and possible causes. A wrong cause is worse than none."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.unit.catalog.failures.held_out import answers
 
 
 @pytest.mark.parametrize("number", ["line 493", "line 593", "590 steps", "525 steps"])
-def test_a_number_in_a_traceback_is_no_driver(number):
+def test_number_in_a_traceback_is_not_a_driver(number):
     text = "{}\nNo devices were found"
     said = classify(text.format(f'  File "train.py", {number}, in main'))
     assert said == classify(text.format('  File "train.py", line 7, in main'))
@@ -43,7 +43,7 @@ def test_a_number_in_a_traceback_is_no_driver(number):
         ),
     ],
 )
-def test_what_looks_alike_is_not_answered_with_the_wrong_cause(text, right, wrong):
+def test_similar_failures_have_different_causes(text, right, wrong):
     causes = [cause.id for cause in classify(text)]
     assert causes[0] == right
     assert wrong not in causes
@@ -69,9 +69,7 @@ def test_what_looks_alike_is_not_answered_with_the_wrong_cause(text, right, wron
         ),
     ],
 )
-def test_a_symptom_is_an_answer_only_where_nothing_names_the_cause(
-    text, symptom, cause
-):
+def test_symptom_is_reported_only_without_a_cause(text, symptom, cause):
     (alone,) = classify(text)
     assert alone.id == symptom
     assert any("gpuinstall doctor" in line for line in alone.fix)
@@ -80,7 +78,7 @@ def test_a_symptom_is_an_answer_only_where_nothing_names_the_cause(
 
 
 def test_certain_causes_are_right():
-    """At most two first answers to unseen texts are certain and wrong."""
+    """At most two first causes for unseen texts are certain and wrong."""
     certain = [answer for answer in answers() if answer.is_certain]
     assert len(certain) >= 100
     assert sum(not answer.is_right for answer in certain) <= 2

@@ -1,4 +1,4 @@
-"""The catalogue is whole: every entry is there, sourced, compiled, and mends something on every platform."""
+"""Entries of the failure table have sources, valid patterns, and fixes."""
 
 import re
 import shutil
@@ -24,7 +24,7 @@ from gpuinstall.catalog.failures.table import (
 FAILURES = tuple(load_failures().values())
 HERE = Machine("linux", "x86_64", distribution="Ubuntu 24.04")
 OF_LINUX = ("F10", "F11", "F13", "F20", "F49", "F110", "F166")
-"""What its loader, its device nodes and its kernel modules alone can cause."""
+"""Failures that only Linux's loader, device nodes, or kernel modules cause."""
 PLATFORMS = ("wsl", "windows", "macos", "container", "conda", "linux")
 NAMES = {
     *load_circumstances(),
@@ -38,7 +38,7 @@ NAMES = {
 }
 
 
-def test_each_entry_has_a_number_of_its_own():
+def test_entries_have_unique_ids():
     ids = list(load_failures())
 
     assert [name for name in ids if not re.fullmatch(r"F\d{2,3}", name)] == []
@@ -46,7 +46,7 @@ def test_each_entry_has_a_number_of_its_own():
 
 
 def says_what_why_and_where_from(failure):
-    """Whether an entry has its words and its date."""
+    """Return whether an entry has its texts and date."""
     return (
         bool(failure.title and failure.messages)
         and failure.title[-1] != "."
@@ -57,7 +57,7 @@ def says_what_why_and_where_from(failure):
 
 
 def names_its_threads(failure):
-    """Whether an entry has sources, all of which can be looked up."""
+    """Return whether an entry has sources that can be looked up."""
     sources = [
         re.fullmatch(r"[\w.-]+/[\w.-]+(#\d+)?|https://\S+", source)
         for source in failure.sources
@@ -66,12 +66,12 @@ def names_its_threads(failure):
 
 
 def has_signs_that_can_be_looked_for(failure):
-    """Whether an entry has signs, all of which compile."""
+    """Return whether an entry has signs, all of which compile."""
     return bool(failure.signs) and all(map(is_sign, failure.signs))
 
 
 def is_sign(sign):
-    """Whether a sign is one thing to look for, and holds among circumstances that there are."""
+    """Return whether a sign has one pattern and valid circumstances."""
     patterns = [pattern for pattern in (sign.says, sign.runs) if pattern]
     is_one = len(patterns) + (sign.sees is not None) == 1
     return (
@@ -83,18 +83,18 @@ def is_sign(sign):
 
 
 def can_be_looked_for(pattern):
-    """Whether a pattern compiles and is in small letters."""
+    """Return whether a pattern compiles and is lowercase."""
     return not re.search(r"(?<!\\)[A-Z]", pattern.says) and bool(pattern.regex.pattern)
 
 
 def refers_to_what_exists(failure):
-    """Whether the entries that an entry refers to are there."""
+    """Return whether the entries that an entry refers to exist."""
     others = load_failures().keys() - {failure.id}
     return {*failure.consequences, *failure.narrows} <= others
 
 
 def says_what_to_do_on_every_platform(failure):
-    """Whether an entry has a fix wherever it occurs."""
+    """Return whether an entry has a fix on all its platforms."""
     return all(
         fix(failure.id, FixContext((platform,)))
         for platform in PLATFORMS
@@ -111,7 +111,7 @@ RULES = (
 )
 
 
-def test_every_entry_keeps_every_rule():
+def test_entries_follow_all_rules():
     wrong = [
         (failure.id, rule.__name__)
         for failure in FAILURES
@@ -122,7 +122,7 @@ def test_every_entry_keeps_every_rule():
     assert wrong == []
 
 
-def test_every_circumstance_compiles_and_what_rules_an_entry_out_is_one():
+def test_circumstances_compile_and_exclusions_are_circumstances():
     patterns = chain(*load_circumstances().values())
     assert all(pattern.regex.pattern for pattern in patterns)
     assert {*chain(*(failure.unless for failure in FAILURES))} <= NAMES
@@ -167,7 +167,7 @@ def _forget():
 
 
 @pytest.mark.usefixtures("with_a_new_entry")
-def test_a_new_failure_is_one_entry():
+def test_new_failure_requires_only_one_entry():
     (cause,) = classify("WidgetError: the frobnicator has lost its spindle", here=HERE)
     reported = finding_for("spindle-missing", "no spindle", FixContext.of_machine(HERE))
     assert (cause.id, reported.id) == ("F999", "F999")
@@ -176,7 +176,7 @@ def test_a_new_failure_is_one_entry():
 
 
 @pytest.mark.parametrize("file", [*table.GROUPS, "problems", "lookalikes", "readings"])
-def test_every_key_of_the_table_is_a_field(file):
+def test_table_keys_are_fields(file):
     kinds = {
         "failure": Failure,
         "problem": ProblemKind,

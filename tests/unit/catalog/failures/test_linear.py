@@ -1,4 +1,4 @@
-"""No text keeps explain busy: each pattern on texts made from itself, and logs of any length."""
+"""Pattern matching takes limited time for adversarial texts and long logs."""
 
 import base64
 import random
@@ -11,14 +11,14 @@ from gpuinstall.catalog.failures.table import Pattern
 from gpuinstall.catalog.failures.transcript import Transcript
 from tests.unit.catalog.failures.attacks import patterns, worst_seconds
 
-SECONDS = 0.2  # for a text of that length; the slowest take 0.03, or on a machine a third as fast 0.09
+SECONDS = 0.2  # for a text of that length; the slowest take 0.03 s, or 0.09 s on a machine a third as fast
 LINE = (
     "RuntimeError: CUDA error: no kernel image is available for execution on the device"
 )
 
 
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.heavy)])
-def test_no_pattern_is_slow_on_a_text_made_from_itself(every):
+def test_patterns_match_repetitive_text_in_time(every):
     worst = {
         pattern.says: worst_seconds(pattern, SECONDS)
         for pattern in [*patterns()][::every]
@@ -27,7 +27,7 @@ def test_no_pattern_is_slow_on_a_text_made_from_itself(every):
     assert slow == {}
 
 
-def test_an_error_is_found_in_megabytes():
+def test_error_is_found_in_a_large_log():
     noise = base64.encodebytes(random.Random(1).randbytes(6_000_000)).decode()
     texts = {
         "one line": noise.replace("\n", "") + LINE,
@@ -45,5 +45,5 @@ def test_an_error_is_found_in_megabytes():
     assert wrong == {}
 
 
-def test_a_number_without_end_is_no_character():
+def test_huge_character_reference_is_ignored():
     assert classify("&#" + "9" * 10_000 + ";") == ()

@@ -1,4 +1,4 @@
-"""What a line states is read whoever wrote it: each class of observation in many wordings, made by a rule."""
+"""Recognition of each observation in many generated wordings."""
 
 from itertools import product
 from pathlib import Path
@@ -27,17 +27,17 @@ def families():
 
 
 def names_in(text):
-    """The names of what a text states."""
+    """Return the names of a text's observations."""
     return {observation.name for observation in Circumstances(text).observations}
 
 
-def test_no_wording_of_a_family_is_lost():
+def test_all_wordings_of_observations_are_recognized():
     lost = [(name, text) for name, text in families() if name not in names_in(text)]
 
     assert lost == []
 
 
-def test_a_full_memory_is_one_whoever_says_it():
+def test_out_of_memory_is_recognized_in_any_wording():
     others = [
         text
         for text in SAID["memory"]["texts"]
@@ -53,7 +53,7 @@ XFORMERS = (
 )
 
 
-def test_xformers_warning_is_a_fault_unless_the_text_says_otherwise():
+def test_harmless_xformers_warnings_are_ignored():
     of_cuda = XFORMERS.replace("$kind", "cu124")
     of_the_cpu = XFORMERS.replace("$kind", "cpu")
     sound = [f"{of_cuda}\n{line}" for line in SAID["xformers"]["harmless"]]
@@ -83,13 +83,11 @@ NEWER = (
         (NEWER, "8.0) - (12.0", "F30"),
     ],
 )
-def test_the_list_of_a_build_tells_whether_its_warning_about_gb10_is_true(
-    message, builds, entry
-):
+def test_architecture_list_decides_about_the_gb10_warning(message, builds, entry):
     assert classify(message.replace("$list", builds))[0].id == entry
 
 
-def test_another_makers_gpu_is_not_looked_for_in_nvidias_container():
+def test_other_vendors_gpu_is_no_nvidia_container_failure():
     makers = (
         "ggml_cuda_init: failed to initialize MUSA: unsupported display driver / musa driver",
         "Default Runtime: mthreads",
@@ -107,7 +105,7 @@ def test_another_makers_gpu_is_not_looked_for_in_nvidias_container():
     ] == []
 
 
-def test_what_only_a_place_suggests_is_a_possibility():
+def test_cause_suggested_by_a_platform_is_only_possible():
     texts = (
         "Failed to initialize NVML: Unknown Error",
         "it works on the host\ndocker: No CUDA GPUs are available",
@@ -116,13 +114,13 @@ def test_what_only_a_place_suggests_is_a_possibility():
     assert [text for text in texts if classify(text)[0].is_certain] == []
 
 
-def test_torchs_warning_about_numpy_is_none_of_a_build():
+def test_numpy_warning_in_a_build_is_ignored():
     warning = "UserWarning: Failed to initialize NumPy: No module named 'numpy' (Triggered internally)"
 
     assert classify(f"pip-build-env-x/overlay/torch/nn/modules.py:20: {warning}") == ()
 
 
-def test_a_line_that_states_nothing_is_no_observation():
+def test_neutral_line_is_not_an_observation():
     texts = (
         "libcudart.so.12 => /opt/env/lib/libcudart.so.12",
         "NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",
@@ -134,10 +132,10 @@ def test_a_line_that_states_nothing_is_no_observation():
     assert {text: names for text, names in named.items() if names} == {}
 
 
-def test_every_sign_sees_what_can_be_observed():
+def test_signs_refer_to_existing_observations():
     names = {f"{kind.name} {family}" for kind in load_kinds() for family in kind.of}
     names |= {kind.name for kind in load_kinds()}
-    # What no family covers is named by itself: a code, a signal.
+    # Observations without a family are codes or signals.
     names |= {"winerror 5", "winerror 32", "winerror 206", "no wheel torch"}
     names |= {
         "cpu build xgboost",

@@ -1,4 +1,4 @@
-"""What installs the driver on each system: no command that its packages do not have, and a page where none is known."""
+"""Driver packages on each system, or a web page if none is known."""
 
 import pytest
 
@@ -27,7 +27,7 @@ SYSTEMS = (
     "Void",
 )
 ARCHIVES = {
-    # Of non-free and non-free-firmware, with what the commands add of main, by apt-cache on 2026-11-25.
+    # Packages in non-free and non-free-firmware, and those used from main, by apt-cache on 2026-11-25.
     "debian-12": {
         "linux-headers-$(dpkg": "",
         "nvidia-driver": "535.261.03-1",
@@ -81,11 +81,11 @@ def last_install(what, system, **known):
         ("Void", "Install NVIDIA driver 580 or newer: https://www.nvidia.com/drivers"),
     ],
 )
-def test_a_driver_for_cuda_13_is_one_that_the_system_has(system, command):
+def test_cuda_13_driver_package_exists_on_the_system(system, command):
     assert command in last_install("driver-missing", system)
 
 
-def test_debian_itself_serves_what_its_branch_does():
+def test_debian_driver_follows_the_requested_branch():
     branches = {535: "nvidia-driver", 550: "nvidia-open", 580: "nvidia-open"}
     found = {
         branch: last_install("driver-missing", "Debian 12", branch=branch)
@@ -98,7 +98,7 @@ def test_debian_itself_serves_what_its_branch_does():
     assert "/repos/debian13/$(uname -m" in first_line("F01", "Debian 13")
 
 
-def test_a_repository_is_added_before_what_it_has():
+def test_repository_is_added_before_its_packages():
     firsts = {
         ("F25", "Ubuntu 24.04"): "libnvidia-container/gpgkey",
         ("F25", "Fedora Linux 44"): "nvidia-container-toolkit.repo",
@@ -119,7 +119,7 @@ def test_a_repository_is_added_before_what_it_has():
     assert wrong == {}
 
 
-def test_every_system_can_do_everything():
+def test_package_table_has_all_actions():
     actions = {row.action for row in load_packages()}
     assert actions == {
         "install",
@@ -147,7 +147,7 @@ def test_every_system_can_do_everything():
     assert empty == []
 
 
-def test_what_debian_is_told_to_install_is_in_its_archive():
+def test_debian_fixes_install_packages_from_its_archive():
     wrong = []
     for row in load_packages():
         if row.checked != "archive":
@@ -164,7 +164,7 @@ def test_what_debian_is_told_to_install_is_in_its_archive():
     assert wrong == []
 
 
-def test_another_places_driver_is_not_installed_here():
+def test_driver_of_another_platform_is_not_installed():
     for key in ("container", "wsl", "jetson"):
         lines = fix("F01", FixContext((key, "ubuntu", "apt", "linux")))
         assert [line for line in lines if line.startswith("sudo apt")] == [], key

@@ -1,4 +1,4 @@
-"""One fix for a failure, whoever says it: the table's, for the machine on which it will be applied."""
+"""All commands report the table's fix for the affected machine."""
 
 import re
 from itertools import chain
@@ -34,7 +34,7 @@ FAILURES, KINDS = tuple(load_failures().values()), tuple(load_problems().values(
 PYTHON = Path("/data/envs/it/bin/python")
 CONTAINERS = ("docker", "podman", "kubernetes", "apptainer", "lxc")
 TOLD = {name for row in load_readings() for name in row.fills}
-"""What a text may tell; without it a line is left out."""
+"""Values from a text. Lines that need a missing value are omitted."""
 KEYS = {
     *TOLD,
     *(key for known in load_distributions() for key in (known.key, known.manager)),
@@ -49,7 +49,7 @@ KEYS = {
         "macos",
         "any",
     ),
-    "several-blackwells",  # what only one check knows
+    "several-blackwells",  # known to only one check
     "fabric-in-progress",
     *subjects(),
     "debian-12",
@@ -81,7 +81,7 @@ PLACES = {name: FixContext.of_machine(machine) for name, machine in MACHINES.ite
 
 
 @pytest.mark.parametrize("place", MACHINES)
-def test_verify_gives_the_fix_of_its_place_with_every_word(place):
+def test_verification_fixes_have_all_placeholders_filled(place):
     context = PLACES[place].knowing(**advice_words(PYTHON))
     proof = VerificationContext(
         MACHINES[place], PYTHON, FoundTorch("3.12.1", venv=True)
@@ -93,7 +93,7 @@ def test_verify_gives_the_fix_of_its_place_with_every_word(place):
     }
 
     assert verified == fixes
-    # Linux's own have no meaning in Windows.
+    # Linux-only failures have no fix on Windows.
     assert all(fixes.values()) or place == "windows"
     assert not re.search(r"\{\w+\}", "\n".join(chain(*fixes.values())))
 
@@ -106,11 +106,11 @@ def test_verify_gives_the_fix_of_its_place_with_every_word(place):
         ("jetson", "driver-too-old", "A newer JetPack: the driver comes with it"),
     ],
 )
-def test_a_place_that_cannot_do_what_linux_does_has_its_own_fix(place, code, first):
+def test_other_platforms_have_their_own_fix(place, code, first):
     assert fix(code, PLACES[place])[0].startswith(first)
 
 
-def test_no_code_stands_twice():
+def test_codes_are_unique():
     assert len(KINDS) == len({kind.code for kind in KINDS})
     listed = sum(len(failure.problems) for failure in FAILURES) + sum(
         kind.id is None for kind in KINDS
@@ -118,7 +118,7 @@ def test_no_code_stands_twice():
     assert len(KINDS) == listed
 
 
-def test_every_problem_and_every_fix_is_well_formed():
+def test_problems_and_fixes_are_well_formed():
     fixes = {failure.id: failure.fix for failure in FAILURES}
     fixes |= {kind.code: kind.fix for kind in KINDS if kind.fix}
 
@@ -127,12 +127,12 @@ def test_every_problem_and_every_fix_is_well_formed():
 
 
 def is_well_formed(kind):
-    """Whether a problem's code and message are written as all are."""
+    """Return whether a problem's code and message follow the conventions."""
     return kind.code == kind.code.lower() and not kind.message.endswith(".")
 
 
 def can_be_filled_in(table):
-    """Whether a fix is for kinds of machines that exist, and has lines whose words have a default or come of a text."""
+    """Return whether a fix has valid platforms and only known placeholders."""
     lines = [str(step) for steps in table.commands.values() for step in steps]
     words = {word for line in lines for word in re.findall(r"\{(.*?)\}", line)}
     return (
@@ -143,19 +143,19 @@ def can_be_filled_in(table):
     )
 
 
-def test_a_number_of_cuda_means_one_code():
+def test_cuda_error_numbers_have_unique_codes():
     numbers = [int(number) for kind in KINDS for number in kind.cuda_errors or ()]
     assert sorted(numbers) == sorted(load_cuda_errors())
 
 
-def test_a_code_or_an_id_that_is_not_in_the_table_is_refused():
+def test_unknown_code_or_id_is_rejected():
     with pytest.raises(KeyError):
         finding_for("no-such-problem", "x", FixContext())
     with pytest.raises(KeyError):
         fix("F00", FixContext())
 
 
-def test_every_code_of_the_table_is_reported_somewhere():
+def test_all_codes_of_the_table_are_reported():
     package = Path(__file__).resolve().parents[4] / "src" / "gpuinstall"
     files = [*package.rglob("*.py"), *package.rglob("symptoms.toml")]
     source = "".join(path.read_text("utf-8") for path in files)
@@ -183,7 +183,7 @@ def test_every_code_of_the_table_is_reported_somewhere():
         ),
     ],
 )
-def test_a_driver_is_installed_by_the_commands_of_the_place(keys, legacy, start):
+def test_driver_is_installed_with_the_platforms_commands(keys, legacy, start):
     found = fix("driver-missing", FixContext(keys, is_legacy=legacy))
     assert found[0].startswith(start)
 
@@ -195,15 +195,15 @@ def test_a_driver_is_installed_by_the_commands_of_the_place(keys, legacy, start)
         ("F06", {"branch": 470}, "nvidia-driver-470 &&"),
         ("closed-module-on-new-gpu", {}, "580-open"),
         ("compute-mode-prohibited", {"gpu": 3}, "-i 3 "),
-        # What is not known stays visible.
+        # Unknown placeholders remain visible.
         ("compute-mode-prohibited", {}, "-i <gpu> "),
     ],
 )
-def test_a_fix_has_its_driver_and_its_words_filled_in(what, words, command):
+def test_fix_contains_the_driver_and_other_values(what, words, command):
     assert command in fix(what, PLACES["ubuntu"].knowing(**words))[0]
 
 
-def test_what_only_one_check_knows_goes_before_the_platform():
+def test_subject_of_a_check_precedes_the_platform():
     general = PLACES["ubuntu"]
     (first, *_), (other, *_) = (
         fix("cuda-not-initialized", context)
@@ -227,11 +227,11 @@ def test_what_only_one_check_knows_goes_before_the_platform():
         ("", None),
     ],
 )
-def test_a_distribution_is_known_by_its_name(name, keys):
+def test_distribution_is_detected_by_its_name(name, keys):
     assert own_keys("linux", name) == ((*keys, "linux") if keys else ("linux", "apt"))
 
 
-def test_the_words_of_our_own_checks_lead_to_the_fix_that_was_tried():
+def test_message_of_a_check_determines_its_code():
     assert (
         code_told("ImportError: x; it passes without LD_PRELOAD=/x.so")
         == "library-preloaded"
@@ -239,7 +239,7 @@ def test_the_words_of_our_own_checks_lead_to_the_fix_that_was_tried():
     assert code_told("the numbers differ") is None
 
 
-def test_the_full_stop_of_a_sentence_is_no_part_of_a_file():
+def test_file_name_excludes_the_final_period():
     commands = classify("Could not load library libcudnn_cnn_infer.so.8.")[0].fix
     assert commands[0].startswith(
         "find <the environment> -name 'libcudnn_cnn_infer.so.8'"

@@ -1,4 +1,4 @@
-"""The table, entry by entry: fixes for their places, which name their environment."""
+"""Fixes in the table match their platform and select their environment."""
 
 import re
 from itertools import chain, product
@@ -23,18 +23,18 @@ ELSEWHERE = (
     "--python .venv",
     "with the Python outside",
 )
-"""What says itself that it makes another environment."""
+"""Texts of commands that create another environment."""
 
 
 @pytest.fixture
 def known(tmp_path):
-    """The words of an environment that somebody made."""
+    """Placeholder values for an unmanaged environment."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "pyvenv.cfg").touch()
     return advice_words(tmp_path / "bin" / "python")
 
 
-def test_each_failure_that_an_entry_speaks_of_is_in_the_table():
+def test_referenced_failures_exist_in_the_table():
     texts = [
         text
         for failure in load_failures().values()
@@ -48,7 +48,7 @@ def test_each_failure_that_an_entry_speaks_of_is_in_the_table():
     assert named - load_failures().keys() == set()
 
 
-def test_each_fix_names_its_environment(known):
+def test_fixes_select_their_environment(known):
     contexts = [FixContext(("windows",)), FixContext(("kubernetes", "container"))]
     for system in ("Ubuntu 24.04", "Fedora Linux 42", "Arch Linux", "Rocky Linux 9.4"):
         context = of_distribution(system)
@@ -69,7 +69,7 @@ def test_each_fix_names_its_environment(known):
     assert wrong == set()
 
 
-def test_the_table_stays_small():
+def test_table_size_is_limited():
     failures = load_failures().values()
     assert len(failures) < 110
     assert sum(len(failure.signs) for failure in failures) < 800
@@ -95,7 +95,7 @@ DISTRIBUTIONS = {
 
 
 def of_distribution(name):
-    """The context of a Linux machine."""
+    """Return the context of a Linux machine."""
     return FixContext.of_machine(Machine("linux", "x86_64", distribution=name))
 
 
@@ -103,7 +103,7 @@ OF_WINDOWS = "^Remove-Item"
 
 
 def of_others(name):
-    """What finds a command of another distribution's package manager; in WSL is another one."""
+    """Return a pattern for other distributions' package managers."""
     patterns = dict(MANAGERS)
     del patterns[DISTRIBUTIONS[name]]
     command = rf"^(?i:(?!.*in wsl))((?!{NOTE}).)*"
@@ -131,7 +131,7 @@ def of_others(name):
         *((of_distribution(name), of_others(name)) for name in DISTRIBUTIONS),
     ],
 )
-def test_a_fix_is_for_its_place(context, never):
+def test_fixes_match_their_platform(context, never):
     lines = {code: fix(code, context) for code in (*load_failures(), *load_problems())}
     commands = {
         code: [line.partition(NOTE)[0] for line in fixes]
@@ -144,13 +144,13 @@ def test_a_fix_is_for_its_place(context, never):
         if any(re.search(never, line) for line in fixes)
     } == {}
     assert [code for code, own in commands.items() if len(own) > len(set(own))] == []
-    # The first is no alternative to others.
+    # The first fix is not an alternative to others.
     assert [
         fixes[0] for fixes in lines.values() if fixes and ALTERNATIVE.match(fixes[0])
     ] == []
 
 
-def test_what_only_the_host_can_do_is_said_to_be_the_hosts():
+def test_host_only_fixes_mention_the_host():
     context = FixContext(("kubernetes", "container", "debian", "apt", "linux"))
     lines = list[str]()
     for identity, subject in product(load_failures(), subjects()):
@@ -161,7 +161,7 @@ def test_what_only_the_host_can_do_is_said_to_be_the_hosts():
 
     assert [line for line in reboots if "host" not in line and "node" not in line] == []
     assert [line for line in restarts if "kubectl" not in line] == []
-    # Pasted inside the container, it would succeed there, and put a driver's libraries beside the host's.
+    # In the container, the command would succeed and install driver libraries next to the host's.
     managers = "|".join(MANAGERS.values())
     assert [line for line in on_host if re.search(managers, line)] == []
 
@@ -177,7 +177,7 @@ def test_what_only_the_host_can_do_is_said_to_be_the_hosts():
         (Step.from_document("sudo ldconfig", "x"), "None"),
     ],
 )
-def test_a_fix_for_windows_is_in_powershells_words(step, said):
+def test_windows_fixes_use_powershell(step, said):
     assert str(place(step, ("windows",))) == said
 
 
@@ -192,6 +192,6 @@ def test_a_fix_for_windows_is_in_powershells_words(step, said):
         ("linux", ("windows",), "None"),
     ],
 )
-def test_a_step_is_placed(where, keys, said):
+def test_step_mentions_where_it_runs(where, keys, said):
     step = Step("x", "why", root=True, place=where)
     assert str(place(step, keys)) == said

@@ -1,4 +1,4 @@
-"""A message is found whatever its line endings and escape sequences."""
+"""Messages are found despite line endings and escape sequences."""
 
 import re
 
@@ -29,15 +29,15 @@ def quotation(text, pattern=SAYS):
         "progress 10%\rprogress 90%\rFound no NVIDIA driver on your system",
     ],
 )
-def test_a_broken_message_is_found(text):
+def test_wrapped_message_is_found(text):
     assert Transcript(text).find(SAYS) is not None
 
 
-def test_the_evidence_is_the_line_itself():
+def test_evidence_is_the_original_line():
     assert quotation(f"one\n  {LINE}\ntwo") == LINE
 
 
-def test_the_evidence_of_a_wrapped_message_is_its_lines():
+def test_evidence_of_a_wrapped_message_has_all_lines():
     assert quotation("one\nFound no NVIDIA\ndriver on your system\ntwo") == (
         "Found no NVIDIA\ndriver on your system"
     )
@@ -58,7 +58,7 @@ def test_the_evidence_of_a_wrapped_message_is_its_lines():
         ("conda install pytorch installs the CPU version", True),
     ],
 )
-def test_what_was_started_is_no_message(line, is_message):
+def test_commands_are_not_messages(line, is_message):
     assert bool(Transcript(line).messages.find(Pattern("\\S"))) == is_message
 
 
@@ -68,7 +68,7 @@ def test_an_ellipsis_does_not_cross_lines():
     assert Transcript("libcudnn.so.9 is here\nfile not found").find(pattern) is None
 
 
-def test_of_a_long_text_each_line_of_a_failure_is_read():
+def test_failure_line_is_found_in_a_long_text():
     noise = "step 1 loss 0.1\n" * (LONGEST // 10)
     for text in (
         f"{LINE}\n{noise}",
@@ -94,11 +94,11 @@ def test_of_a_long_text_each_line_of_a_failure_is_read():
         (r"errno 2\][^\n]{0,60}[a-z]:\\[^\n]{220}", "errno"),
     ],
 )
-def test_a_needle_is_in_every_match(says, needle):
+def test_all_matches_contain_the_needle(says, needle):
     assert Pattern(says).needle == needle
 
 
-def test_alternatives_of_the_table_stand_in_parentheses():
+def test_pattern_alternatives_are_in_parentheses():
     groups = re.compile(r"\[(?:\\.|[^\]\\])+\]|\((?:\\.|[^()\\])*\)")
     wrong = []
     for pattern in patterns():
@@ -122,5 +122,5 @@ def test_alternatives_of_the_table_stand_in_parentheses():
         (r"torch[ =-]+2", "torch - 2"),
     ],
 )
-def test_a_class_of_signs_keeps_all_its_signs(says, text):
+def test_character_class_keeps_all_characters(says, text):
     assert quotation(text, Pattern(says)) == text

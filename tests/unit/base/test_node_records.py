@@ -30,16 +30,16 @@ def record(folder, node, machine, document=PASSED, command="sync"):
     write_record(folder, node, command, machine, document)
 
 
-def test_report_groups_equal_nodes_and_lists_missing(tmp_path):
+def test_report_lists_largest_groups_and_missing_nodes(tmp_path):
     record(tmp_path, "n3", H100)
-    record(tmp_path, "n2", V100)
-    record(tmp_path, "n1", H100)
+    record(tmp_path, "n1", V100)
+    record(tmp_path, "n2", H100)
     lock, passed = "pylock.cu130.toml", "passed"
 
     report = read_report(tmp_path, node_names("n0,n1,n2,n4"))
     assert [tuple(group) for group in report.groups] == [
-        ("8 × H100 SXM (sm_90)", "580.95.05", lock, passed, ("n1", "n3")),
-        ("1 × V100 (sm_70)", "470.256.02", lock, passed, ("n2",)),
+        ("8 × H100 SXM (sm_90)", "580.95.05", lock, passed, ("n2", "n3")),
+        ("1 × V100 (sm_70)", "470.256.02", lock, passed, ("n1",)),
     ]
     assert report.missing == ("n0", "n4")
     document = report.to_dict()

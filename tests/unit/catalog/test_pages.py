@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -172,6 +173,21 @@ _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | _NAMES,
     lambda inner: st.lists(inner) | st.dictionaries(_KEYS, inner),
 )
+
+
+@pytest.mark.parametrize("is_html", [True, False])
+def test_number_of_links_is_limited(monkeypatch, is_html):
+    files = [{"filename": name, "url": name, "hashes": {}} for name in (OLD, NEW)]
+    parse = (
+        partial(_html, f"{PACKAGE_PAGE} ")
+        if is_html
+        else partial(_json, {"files": files})
+    )
+    monkeypatch.setattr(pages, "_MOST_LINKS", 1)
+    with pytest.raises(InstallationError):
+        parse()
+    monkeypatch.setattr(pages, "_MOST_LINKS", 2)
+    assert len(parse()) == 2
 
 
 @given(st.lists(_NAMES | st.text()), st.text())

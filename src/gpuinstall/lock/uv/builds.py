@@ -1,7 +1,7 @@
 """Report and check source builds before anything is downloaded.
 
 Packages whose setup imports torch are built in the environment itself, after all
-other packages. uv does so in one ``uv pip sync`` for the packages in its setting
+other packages. A single ``uv pip sync`` does this for the packages in uv's setting
 ``[pip] no-build-isolation-package``.
 """
 
@@ -29,7 +29,7 @@ from gpuinstall.catalog import authored
 from gpuinstall.machine.nvidia.toolchain import COMPILED_FOR, find_compiler, toolkit_fix
 
 Packages = Sequence[Mapping[str, Any]]
-"""The package tables of uv's lock, or of gpuinstall's."""
+"""The package tables of uv's or gpuinstall's lock."""
 
 SDIST = "its sdist"
 NO_WHEEL = "has no wheel for this machine, and only-binary allows nothing else"
@@ -41,7 +41,7 @@ CXX_20_SINCE = Version("2.14")
 
 
 class KnownBuild(Value):
-    """A row of ``source_builds.toml``, which documents the fields."""
+    """A row of ``source_builds.toml``; that file documents the fields."""
 
     imports_torch: bool = False
     compiles: str = ""
@@ -64,12 +64,12 @@ def known_builds() -> Mapping[str, KnownBuild]:
 
 
 def needs_older_torch(known: KnownBuild, torch: Version | str) -> bool:
-    """Return whether a package needs older C++ than the torch headers."""
+    """Return whether a package uses C++17 but torch's headers need C++20."""
     return known.cxx == 17 and Version(str(torch)) >= CXX_20_SINCE
 
 
 class SourceBuild(NamedTuple):
-    """A package without a wheel for this machine."""
+    """A package to build from source."""
 
     package: str
     version: str
@@ -90,7 +90,7 @@ class BuildSite(NamedTuple):
     machine: Machine
     environ: Mapping[str, str]
     passed: tuple[str, ...] = ()
-    """The variables that the user passes to every build."""
+    """The user's environment variables for every build."""
 
     @property
     def torch(self) -> str:
@@ -114,7 +114,7 @@ class BuildSite(NamedTuple):
 
 
 def source_builds(packages: Packages) -> tuple[SourceBuild, ...]:
-    """Return the packages without a wheel."""
+    """Return the packages to build because they have no wheel."""
     builds = []
     for package in packages:
         origin = _origin(package)
@@ -150,7 +150,7 @@ def _origin(package: Mapping[str, Any]) -> str:
 def build_tools(packages: Packages) -> tuple[str, ...]:
     """Return missing build dependencies of packages that import torch.
 
-    Their builds are not isolated, so the lock must have these dependencies.
+    The builds are not isolated, so the lock must contain these dependencies.
     """
     tools = dict[str, None]()
     for build in source_builds(packages):
@@ -161,14 +161,14 @@ def build_tools(packages: Packages) -> tuple[str, ...]:
 
 
 def without_wheel(package: object) -> NoBuildError:
-    """Return the error for a source build although only wheels are allowed."""
+    """Return the error for a source build if only wheels are allowed."""
     return NoBuildError("only-binary", f"{package} {NO_WHEEL}", hint=WITH_SOURCES)
 
 
 def check_wheels(
     builds: Iterable[SourceBuild], introduced: Collection[str] = ()
 ) -> None:
-    """Raise NoBuildError for an sdist of an index or an introduced package."""
+    """Raise NoBuildError for an index's sdist or an introduced package."""
     for build in builds:
         if build.origin == SDIST or build.package in introduced:
             raise without_wheel(build)
@@ -186,7 +186,7 @@ def report_builds(
         builds: The packages without a wheel.
         site: The machine and environment of the builds.
         reporter: The reporter.
-        introduced: The packages that no requirement names, only a lock.
+        introduced: The packages that are in a lock, but in no requirement.
     """
     for build in builds:
         needs = [*build_needs(build.known, site.backend)]
@@ -209,11 +209,11 @@ def check_builds(builds: Iterable[SourceBuild], site: BuildSite, *, here: bool) 
     Args:
         builds: The packages without a wheel.
         site: The machine and environment of the builds.
-        here: Whether the builds run on this machine, which needs the compilers.
+        here: Whether the builds run on this machine, which then needs the compilers.
 
     Raises:
-        NoBuildError: A compiler is missing or for another CUDA, or a package has
-            only GPU code and torch has none.
+        NoBuildError: A compiler is missing or is for another CUDA version, or a package
+            has only GPU code and torch has none.
     """
     for build in builds:
         if build.known.compiles == "gpu" and not site.is_for_cuda:
@@ -288,22 +288,22 @@ def sync_settings(
 ) -> str:
     """Return uv's settings for an installation with source builds.
 
-    uv's cache key of a build contains the build variables in the settings, but not
-    torch. Therefore a variable contains torch and the GPU architectures. Without
-    it, uv reused a build for another torch.
+    uv's cache key for a build includes the build variables in the settings, but not
+    torch. Therefore, a variable contains torch and the GPU architectures. Otherwise uv
+    would reuse a build for another torch.
 
     Args:
         builds: The packages to build.
         site: The machine and environment of the builds.
-        index: The index of torch, if it is used.
-        default_index: The default index with its login. A variable would reveal
-            the login to package code.
+        index: The index of torch, if used.
+        default_index: The default index with its login. An environment variable would
+            reveal the login to package code.
         extra: The user's build variables by package.
-        logins: Index entries that give uv the logins of servers.
+        logins: Index entries with the logins of servers.
     """
     settings: dict[str, Any] = {"index": [*logins]}
     if index:
-        # uv also looks for build dependencies there; some indexes answer 403 then.
+        # uv also searches this index for build dependencies; some return 403.
         settings["index"].append({"url": index, "ignore-error-codes": [403]})
     if default_index:
         settings["index"].append({"url": default_index, "default": True})
@@ -325,8 +325,8 @@ def sync_variables(
 ) -> dict[str, str]:
     """Return the environment variables for builds.
 
-    They list the GPU architectures: a build in a container may not see the GPUs,
-    and would omit their code.
+    They list the GPU architectures, because a build in a container may not detect the
+    GPUs and would omit their code.
     """
     if not site.is_for_cuda:
         return {}

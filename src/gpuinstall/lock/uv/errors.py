@@ -1,7 +1,7 @@
 """Explain uv's error messages.
 
-uv has no structured errors, so this module has all texts of uv that decide
-anything. ``tests/unit/lock/test_uv_texts.py`` prints each with the pinned uv.
+uv has no structured errors, so this module contains every uv message that affects
+behavior. ``tests/unit/lock/test_uv_texts.py`` makes the pinned uv print each.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from gpuinstall.sources.web import LOGIN_HINT, OFFLINE, ways_to_network
 
 BUILD_FAILED = "build-failed"
 FAMILY_UNLISTED = "family-unlisted"
-"""The code of a PyTorch package that none of its sources has."""
+"""The error code if no source of a PyTorch package has it."""
 
 _LONGEST = 1200
-"""The most characters of uv's message, so that an error has at most 1,500."""
+"""The most characters of uv's message, to limit an error to 1,500."""
 
 _LINES = 15
 """The most lines of a build's output."""
@@ -48,8 +48,8 @@ _ERROR = re.compile(r"^ *(?:error:|×)", re.MULTILINE)
 _NO_CAUSE = re.compile(r"warning:|hint:(?!.* was filtered by `exclude-newer`)|\d* ?\|")
 """The start of lines that do not explain an error.
 
-A hint about ``exclude-newer`` explains one. Quoted lines of a file are dropped,
-because a link in a repository may lead to a secret of the user.
+A hint about ``exclude-newer`` does explain an error. Quoted lines of files are dropped,
+because a symbolic link in a repository may point to the user's secrets.
 """
 _FRAME = ("[stdout]", "[stderr]", "hint:", "note:", "warning:")
 
@@ -61,21 +61,21 @@ UPDATE_LOCK = "Run it again with --upgrade to rebuild the lock\ngpuinstall lock 
 
 
 class FailedBuildError(InstallationError):
-    """A package whose build failed."""
+    """The build of a package failed."""
 
     package = ""
     """The name of the package, in lowercase."""
 
 
 class _Row(NamedTuple):
-    """A pattern of uv's messages and its error; texts have named groups."""
+    """A pattern of uv messages, and its error, formatted with named groups."""
 
     pattern: str
     code: str
     message: str
     hint: str | None = None
     why: str | None = None
-    """None: uv's own message."""
+    """The reason; None for uv's own message."""
 
     id: str | None = None
     error: type[GpuInstallError] = InstallationError
@@ -161,7 +161,7 @@ _REQUEST_ERRORS = (
         error=NoBuildError,
     ),
     _Row(
-        # uv does not try further indexes then.
+        # In this case, uv tries no further indexes.
         r"(?s)was not found in the.*An index URL \((?P<index>\S+)\) could not be queried"
         r".*credentials \((?P<status>\d+)",
         "http-status",
@@ -198,13 +198,13 @@ class Conflict(NamedTuple):
     def why(self) -> str:
         """The conflicting requirements."""
         if isinstance(self.error, InstallationError):
-            # The output of a build does not mention its package.
+            # Build output does not include the package name.
             return self.error.message
         return self.error.why or self.error.message
 
 
 def names_in(message: str, names: Collection[str]) -> set[str]:
-    """Return the packages that a message of uv mentions."""
+    """Return the packages that a uv message mentions."""
     return set(names).intersection(_NAME.findall(message))
 
 
@@ -220,12 +220,12 @@ def unbuilt_package(message: str) -> str | None:
 
 
 def missing_extras(message: str) -> list[tuple[str, str, str]]:
-    """Return package, version, and name of each extra that does not exist."""
+    """Return the package, version, and name of each nonexistent extra."""
     return _MISSING_EXTRA.findall(_unwrapped(message))
 
 
 def _unwrapped(message: str) -> str:
-    """Join the lines of a message, which may break within a name."""
+    """Join the lines of a wrapped message."""
     return " ".join(message.split())
 
 
@@ -233,14 +233,14 @@ def explain_failure(
     message: str,
     unlisted: Collection[str] = (),
 ) -> GpuInstallError | Conflict:
-    """Convert uv's message about a resolution.
+    """Convert uv's message about a resolution to a conflict or an error.
 
     Args:
         message: uv's message.
         unlisted: Packages that none of PyTorch's sources has.
 
     Returns:
-        A conflict if another request may succeed, or an error.
+        A conflict if another request may succeed, otherwise an error.
     """
     error = (
         _error_of(message, _UNDECLARED_TORCH)
@@ -253,7 +253,7 @@ def explain_failure(
     if unlisted_package:
         return Conflict(_unlisted(unlisted_package, _sentences(message)))
     error = _error_of(message, *_REQUEST_ERRORS)
-    # If an index does not answer, another request would fail, too.
+    # If an index does not respond, other requests would also fail.
     if error and error.code != "http-status":
         return Conflict(error)
     return error or InstallationError(
@@ -264,7 +264,7 @@ def explain_failure(
 
 
 def explain_installation(message: str) -> GpuInstallError:
-    """Convert uv's message about the installation of a lock."""
+    """Convert uv's message about the installation of a lock to an error."""
     rows = (*_INSTALLATION_ERRORS, *_SYSTEM_ERRORS)
     known = build_failure(message) or _error_of(message, *rows)
     return known or InstallationError(
@@ -299,7 +299,7 @@ def _error_of(message: str, *rows: _Row) -> GpuInstallError | None:
         found = re.search(row.pattern, message)
         if not found:
             continue
-        # uv does not always report the file.
+        # uv does not always report the file name.
         names = {name: text or "a file" for name, text in found.groupdict().items()}
         names["uv"] = quoted(uv_program())
         names["place"] = quoted(found.groupdict().get("place") or ".")
@@ -308,7 +308,7 @@ def _error_of(message: str, *rows: _Row) -> GpuInstallError | None:
             hint = ways_to_network()
         why = row.why
         if why is None:
-            # Git's own message, without its long command line.
+            # Use Git's own message, without its long command line.
             why = _sentences(message).rpartition(" --- stderr ")[2]
         error = row.error(
             row.code,
@@ -319,14 +319,14 @@ def _error_of(message: str, *rows: _Row) -> GpuInstallError | None:
         )
         if isinstance(error, FailedBuildError):
             error.package = names["package"].lower()
-        # The command is then repeated with the certificates of the system.
+        # If set, the command is repeated with the system's certificates.
         error.untrusted = "UnknownIssuer" in message
         return error
     return None
 
 
 def build_failure(message: str) -> InstallationError | None:
-    """Explain a failed build, or return None for another message."""
+    """Return the error of a failed build, or None for another message."""
     from gpuinstall.catalog.failures.classify import classify
 
     package = unbuilt_package(message)
@@ -356,7 +356,7 @@ def build_failure(message: str) -> InstallationError | None:
         BUILD_FAILED,
         f"{package} has no wheel for this machine, and building it failed",
         why=known.title if known else lines[-1],
-        # Output of a build must not look like gpuinstall's.
+        # Build output must not look like gpuinstall's output.
         evidence="\n".join(f"| {line}" for line in lines),
         hint=hint,
         id=known.id if known else None,
@@ -366,12 +366,12 @@ def build_failure(message: str) -> InstallationError | None:
 
 
 def failed_package(failed: InstallationError) -> str:
-    """Return the package of a failed build; empty: uv does not report it."""
+    """Return the package of a failed build, or "" if uv does not report it."""
     return failed.package if isinstance(failed, FailedBuildError) else ""
 
 
 def _unlisted(package: str, cause: str) -> GpuInstallError:
-    """Return the error of a package that its only sources lack."""
+    """Return the error for a package that PyTorch's sources lack."""
     extensions = load_extensions()
     if package in extensions.unclaimed:
         sources = ", ".join(source.id for source in extensions.rows[package].sources)
@@ -388,7 +388,7 @@ def _unlisted(package: str, cause: str) -> GpuInstallError:
             why=cause,
             hint=f"Request {package} too, to install it from the default index",
         )
-    # A hint to another index would be unsafe: anybody can register the name there.
+    # Suggesting another index would be unsafe: anyone can register the name there.
     return InstallationError(
         "package-unlisted",
         f"the only configured source of {package} does not list it",

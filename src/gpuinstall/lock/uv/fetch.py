@@ -58,17 +58,17 @@ CHUNK = 1 << 20
 
 
 class Hashes(NamedTuple):
-    """Known and missing hashes."""
+    """Known hashes, and files without one."""
 
     known: Mapping[str, str]
-    """The sha256 of a file by its address."""
+    """The sha256 of each file by its URL."""
 
     missing: Mapping[LockedFile, Head]
-    """The files to download for their hashes, with their response headers."""
+    """The files to download and hash, with their response headers."""
 
 
 def known_hashes(files: Sequence[LockedFile], session: Session) -> Hashes:
-    """Return the hashes that need no download, and the files without one."""
+    """Return the hashes known without a download, and the other files."""
     known = {}
     missing = {}
     answers = side_by_side(partial(_known_hash, session), files)
@@ -81,7 +81,7 @@ def known_hashes(files: Sequence[LockedFile], session: Session) -> Hashes:
 
 
 def _known_hash(session: Session, file: LockedFile) -> str | Head:
-    """Return the hash of a file, or its response headers."""
+    """Return the known hash of a file, or its response headers."""
     if file.sha256:
         return file.sha256
     if is_of_pytorch(file.url) and file.name in _published_hashes():
@@ -99,7 +99,7 @@ def _known_hash(session: Session, file: LockedFile) -> str | Head:
         return known.sha256
     if path is None:
         return head
-    # One command may resolve several times, and a torch wheel has a gigabyte.
+    # Cache the hash: a command may resolve several times, and a torch wheel has 1 GB.
     sha256 = sha256_of(path)
     session.cache.put(file.url, FileHash(sha256, head.etag))
     return sha256
@@ -116,7 +116,7 @@ def fetch_missing(
     heads: Mapping[LockedFile, Head],
     session: Session,
 ) -> dict[str, str]:
-    """Download files without storing them, and return their hashes by address.
+    """Download files without storing them, and return their hashes by URL.
 
     Args:
         heads: The files with their response headers.
@@ -145,7 +145,7 @@ def download(
 ) -> list[str]:
     """Download and verify every file of some locks, except existing files.
 
-    Two indexes may have different files with one name. The second is saved in a
+    Two indexes may have different files with the same name. The second is saved in a
     folder named after its hash.
 
     Returns:
@@ -200,8 +200,7 @@ def _transfer(
 ) -> None:
     """Download files concurrently, and report the progress.
 
-    If a download fails or the user interrupts, the others stop at their next
-    chunk.
+    If a download fails or the user interrupts it, the others stop at their next chunk.
 
     Args:
         fetch: Downloads one item, and reports its bytes.
@@ -228,7 +227,7 @@ def _transfer(
 
 
 def local_path(url: str) -> Path | None:
-    """Return the path of a ``file:`` address, or None for another."""
+    """Return the path of a ``file:`` URL, or None for another URL."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         return Path(file_path(parts.path))
@@ -240,7 +239,7 @@ def local_file(file: LockedFile, wheels: Path | None) -> Path | None:
 
     Args:
         file: The file.
-        wheels: A folder made by ``download``, which is searched first.
+        wheels: A folder created by ``download``, which is searched first.
     """
     if wheels:
         for folder in (wheels / (file.sha256 or ""), wheels):
@@ -265,7 +264,7 @@ def _hash(
     meter: Meter,
     copy: IO[bytes] | None = None,
 ) -> str:
-    """Return the sha256 of bytes, count them, and write them to ``copy``."""
+    """Hash chunks of bytes, count them, and write them to ``copy``."""
     digest = hashlib.sha256()
     for chunk in chunks:
         if copy:
@@ -276,7 +275,7 @@ def _hash(
 
 
 class Transfer(Value):
-    """An installation of locked files with uv."""
+    """Installs locked files with uv."""
 
     lock: Lock
     folder: Path
@@ -284,11 +283,11 @@ class Transfer(Value):
     packages: Collection[str]
     """The packages to install."""
     torch_index: str | None
-    """The index of PyTorch packages, part of the key in uv's cache."""
+    """The index of PyTorch packages, which is part of uv's cache key."""
     private_lock: Path
     """The lock file for uv."""
     given: uv.BuildVariables = uv.BuildVariables()
-    """The variables for builds."""
+    """The environment variables for builds."""
     built: Collection[str] = ()
     """The packages to build from source."""
     missing: Mapping[LockedFile, int] = {}
@@ -296,7 +295,7 @@ class Transfer(Value):
     heads: Mapping[LockedFile, Head] = {}
     """The response headers of files without a known hash."""
     wheels: Path | None = None
-    """A folder made by ``download``, which is searched first."""
+    """A folder created by ``download``, which is searched first."""
 
     def run(
         self,
@@ -336,7 +335,7 @@ class Transfer(Value):
                     file.url, file.name, sizes.get(file.name), hashed=is_hashed
                 )
 
-            # With several indexes, uv caches wheels by address instead.
+            # With several indexes, uv caches wheels by URL instead.
             default = session.default_index
             if session.sources.has_further_indexes:
                 default = None
@@ -369,19 +368,19 @@ class Transfer(Value):
         """Return the lock file for uv.
 
         Args:
-            address: Returns the download address of a wheel.
-            default: The index of other packages, part of the key in uv's cache.
-                None: packages may be from several indexes.
+            address: Returns the download URL of a wheel.
+            default: The index of other packages, which is part of uv's cache key. None
+                if packages may be from several indexes.
         """
         document = parse_toml(self.lock.text)
-        # uv would compare it with another interpreter than the environment's.
+        # uv would compare it with an interpreter other than the environment's.
         document.pop("requires-python", None)
         packages = [one for one in document["packages"] if one["name"] in self.packages]
         document["packages"] = packages
         family = load_catalog().family if self.torch_index else ()
         for package in packages:
             name = package["name"]
-            # The key in uv's cache has the index that uv itself would have used.
+            # uv's cache key contains the index that uv itself would have used.
             package.pop("index", None)
             index = self.torch_index if name in family else default
             if is_served(index) and "version" in package:
@@ -400,7 +399,7 @@ class Transfer(Value):
             for entry in package.get("wheels", ()):
                 self._place(entry, name, address)
             if package.get("wheels") and name not in self.built:
-                # Otherwise uv could build it although no build was announced.
+                # Otherwise, uv could build it without an announcement.
                 package.pop("sdist", None)
             for kind in {"sdist", "archive"} & package.keys():
                 self._place(package[kind], name, lambda file: file.url)
@@ -412,7 +411,7 @@ class Transfer(Value):
         package: str,
         address: Callable[[LockedFile], str],
     ) -> None:
-        """Replace the path or address of a file with the one for uv."""
+        """Replace the path or URL of a file with the one for uv."""
         if "path" in entry:
             entry["path"] = str(self.folder / entry["path"])
             return
@@ -431,19 +430,19 @@ class Transfer(Value):
 
 
 def build_index(choice: Choice, session: Session) -> str | None:
-    """Return the index or folder of a build, as in the key of uv's cache."""
+    """Return the index or folder of a build, as in uv's cache key."""
     if is_served(choice.index):
         return f"{session.sources.torch_index}/{choice.build.backend.tag}"
     return choice.index
 
 
 def is_served(index: str | None) -> bool:
-    """Return whether an address is an HTTP or HTTPS URL."""
+    """Return whether an index or file has an HTTP or HTTPS URL."""
     return (index or "").startswith(("http://", "https://"))
 
 
 def run_uv(command: list[str], session: Session) -> None:
-    """Run uv and report its builds.
+    """Run uv, and report its builds.
 
     Raises:
         InstallationError: uv fails.

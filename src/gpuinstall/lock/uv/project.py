@@ -1,17 +1,17 @@
 """Resolve a private project with uv.
 
 The project's pages are the index with the highest priority. A package with a page is
-available only there, and every other package on the default index.
+available only there, and every other package only on the default index.
 
 The build code of a package is announced before it runs, or refused. uv first runs
-with a Python that cannot start, so it stops before it would run build code, and
-reports the package. This package is announced and built alone, with a working
-Python. uv caches its metadata and resolves again. A package requested by address
-may have no name before it is built (setup.py), so these are built first.
+with a Python that cannot start, so it stops before running build code and reports the
+package. This package is then announced and built separately, with a working Python.
+uv caches its metadata and resolves again. Packages requested by URL or path are built
+first, because their names may be unknown until then (setup.py).
 
-Reading the pages of every package of PyTorch's index takes seconds. A package whose
-page is unread is a placeholder that satisfies every requirement, so it excludes no
-version of another package. If an answer needs it, the caller reads its page.
+Reading the pages of all packages on PyTorch's index takes seconds. A package with an
+unread page is a placeholder that satisfies every requirement, so it excludes no
+version of another package. If a resolution needs it, the caller reads its page.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from gpuinstall.sources.repository import check_subdirectory
 from gpuinstall.sources.session import Session
 
 Pages = Mapping[str, tuple[Wheel | PageFile, ...]]
-"""The files on the page of each package that has one."""
+"""The files on each package's page."""
 
 OWN_PACKAGES = "gpuinstall-"
 """Prefix of packages that add requirements missing from METADATA."""
 
 PREFERRED = "pylock.preferred.toml"
-"""uv's output file; uv prefers the versions in an existing one."""
+"""uv's output file. uv prefers versions in an existing file."""
 
 REQUEST_FILE = "request.in"
 OVERRIDES = "overrides.txt"
@@ -72,15 +72,15 @@ _INPUTS = (REQUEST_FILE, "--override", OVERRIDES, "--output-file", PREFERRED)
 _CACHE_CONTROL = {"api": "max-age=600", "files": "max-age=600"}
 """How long uv caches pages and files: as long as the public index declares.
 
-Many mirrors declare nothing. uv runs several times for one lock, and would request
-every page each time.
+Many mirrors declare no cache duration. uv runs several times for one lock, and would
+request every page each time.
 """
 
 _ONLY_WHEELS = ("--only-binary", ":all:")
 _NO_CODE = {"PYTHONHOME": os.devnull}
 """Prevents Python from starting, except for uv's isolated version query."""
 _MEMORY = 3_000_000_000
-"""uv's memory limit in bytes; resolving 500 packages needs a tenth of it."""
+"""uv's memory limit in bytes. Resolving 500 packages needs a tenth of it."""
 _PLACEHOLDER = re.compile(rf"{PLACEHOLDER}[0-9a-f]{{32}}")
 
 
@@ -95,7 +95,7 @@ class ResolverProject(Value):
     pages: Pages
     constraints: tuple[Constraint, ...]
     preferred: Mapping[str, Sequence[str]]
-    """The preferred versions of each package, the highest first."""
+    """The preferred versions of each package, highest first."""
 
     metadata: tuple[Mapping[str, Any], ...]
     """Rows that replace the METADATA of packages."""
@@ -110,7 +110,7 @@ class ResolverProject(Value):
     """The sources of packages without a page."""
 
     unread: frozenset[str] = frozenset()
-    """The packages that have a page, which is not read yet."""
+    """The packages with an unread page."""
 
     def write(
         self,
@@ -122,7 +122,7 @@ class ResolverProject(Value):
 
         Args:
             folder: The folder.
-            default_index: The default index; None if uv has it in a variable.
+            default_index: The default index; None if an environment variable sets it.
             projects: Metadata of requested projects.
         """
         for requirement in (*self.requirements, *self.constraints):
@@ -168,7 +168,7 @@ class ResolverProject(Value):
         # An editable project must not configure another index for torch, even if
         # torch is from the default index.
         without_sources = load_catalog().family.union(self.pages, self.unread)
-        # A requirement with an address needs no other source. An unnamed one may be
+        # A requirement with a URL or path needs no other source. An unnamed one may be
         # a workspace member, which uv does not find with this setting.
         without_sources |= {one.name for one in self.requirements if one.has_name}
         without_sources |= self.sources.no_sources - {":all:"}
@@ -189,7 +189,7 @@ class ResolverProject(Value):
         *,
         has_placeholders: bool = True,
     ) -> None:
-        """Write the pages; downloads need pages without placeholder hashes."""
+        """Write the pages. Downloads need pages without placeholder hashes."""
         placeholders = {name: (placeholder_wheel(name, 0),) for name in self.unread}
         for package, wheels in {**placeholders, **self.pages}.items():
             page = folder / "family" / package / "index.html"
@@ -199,7 +199,7 @@ class ResolverProject(Value):
 
     @property
     def preferences(self) -> str:
-        """The lock with the preferred versions."""
+        """The text of a lock with the preferred versions."""
         packages = []
         for name, versions in sorted(self.preferred.items()):
             # Normalize versions: uv rejects a file with an invalid one.
@@ -210,7 +210,7 @@ class ResolverProject(Value):
 
     @property
     def overrides(self) -> list[str]:
-        """The overrides except PyTorch's, and one per unread package."""
+        """The overrides except PyTorch's, plus one per unread package."""
         family = load_catalog().family
         overrides = self.sources.overrides
         texts = [one.text for one in overrides if one.name not in family]
@@ -228,7 +228,7 @@ class Unread(NamedTuple):
 
 
 class _UnreadError(Exception):
-    """A build needs files, and may require any package."""
+    """A build may require any package, but some pages are unread."""
 
 
 def resolve_project(
@@ -238,8 +238,8 @@ def resolve_project(
     """Resolve a project, and return uv's lock or a conflict.
 
     Raises:
-        InstallationError: uv failed for another reason, such as the network or a
-            failed build.
+        InstallationError: uv failed for a reason other than a conflict, such as the
+            network or a failed build.
     """
     with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
         try:
@@ -277,7 +277,7 @@ def resolve_project(
 
 
 def placeholder_wheel(name: str, version: int) -> Wheel:
-    """Return a file that is never downloaded; a row replaces its METADATA."""
+    """Return a file that uv never downloads; a row replaces its METADATA."""
     filename = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
     return Wheel(
         name,
@@ -295,7 +295,7 @@ def metadata_row(name: str, version: str, requires: Iterable[str]) -> dict[str, 
 
 
 def versions_in(packages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the versions in a lock; a package from a folder may have none."""
+    """Return the versions in a lock; packages from folders may have none."""
     return {
         package["name"]: package["version"]
         for package in packages
@@ -308,12 +308,12 @@ def simple_page(
     *,
     has_placeholders: bool = True,
 ) -> str:
-    """Return a page of the simple API with absolute addresses.
+    """Return a page of the simple API with absolute URLs.
 
     Args:
-        wheels: Its files.
-        has_placeholders: Whether unknown hashes have a placeholder, with which uv
-            resolves without a download of the file.
+        wheels: The files on the page.
+        has_placeholders: Whether to use placeholders for unknown hashes, so that uv
+            resolves without downloading the files.
     """
     links = ""
     for wheel in wheels:
@@ -352,10 +352,10 @@ class _Resolver:
         )
         requirements = project.requirements
         self.dynamic = [*dynamic_projects(requirements, project.folder)]
-        """The metadata of requested projects that are not built."""
-        # Write a login into a private file: METADATA can refer to a variable.
+        """The metadata of requested projects that need no build."""
+        # Write a login into a private file, because METADATA can refer to variables.
         project.write(folder, self.default_index, self.dynamic)
-        # The Python for builds.
+        # Select the Python for builds.
         python = session.python
         if project.python != RUNNING_PYTHON:
             python = find_python(project.python) or python
@@ -371,16 +371,16 @@ class _Resolver:
             self.variables["MACOSX_DEPLOYMENT_TARGET"] = target.macos
         self.has_placeholders = True
         self.only_wheels = session.sourcing.only_binary
-        """Whether only packages requested by address may be built."""
+        """Whether only packages requested by URL or path may be built."""
         self.addresses = [one for one in requirements if one.url]
-        """Requirements with an address whose metadata uv does not know."""
+        """Requirements with a URL or path whose metadata uv has not cached."""
         self.exceptions = set[str]()
         """The packages that may be built although only wheels are allowed."""
         everything = (*requirements, *project.constraints)
         remote = [one for one in everything if one.is_remote]
-        # Before their build code runs, uv would already download its dependencies.
+        # uv would download build dependencies before running the build code.
         self.unannounced = {one.name for one in remote}
-        # uv has no option to prevent the build of an unnamed package, except a wheel.
+        # uv has no option to prevent the build of an unnamed package.
         self.are_named = all(
             one.has_name or one.text.endswith(".whl") for one in remote
         )
@@ -407,12 +407,12 @@ class _Resolver:
                 if not self.needs_version():
                     return done
                 self.addresses = [one for one in self.project.requirements if one.url]
-            # uv may not report the package if it was requested by address.
+            # uv may not report a package requested by URL or path.
             elif self.addresses:
                 failed = self.build_addresses()
             elif package is None:
                 return done
-            # uv did not cache the metadata of this build.
+            # uv did not cache the metadata from this build.
             elif package in tried:
                 return self.run(*self.options, *_INPUTS)
             else:
@@ -423,8 +423,8 @@ class _Resolver:
     def needs_version(self) -> bool:
         """Return whether a package requires a version of a dynamic project.
 
-        uv succeeds then without the bounds on these projects, which are built to
-        read their versions.
+        If so, uv succeeds without the bounds on these projects. They are then built to
+        determine their versions.
         """
         names = {row["name"] for row in self.dynamic}
         if not names:
@@ -454,30 +454,30 @@ class _Resolver:
         """Announce and build a package so that uv caches its metadata.
 
         Returns:
-            The build if it failed.
+            The failed build, or None.
 
         Raises:
             NoBuildError: The package must not be built.
         """
         name = re.split(r"[ =]", package)[0]
-        # uv may stop at a constraint with an address despite ``--only-binary``.
+        # uv may stop at a constraint with a URL despite ``--only-binary``.
         if self.only_wheels and name not in self.exceptions:
             raise without_wheel(package)
         self.session.sources.check_build(package, name, self.session.default_index)
         self.check_repository(package.partition(" @ ")[2])
         self.announce(package, name)
-        # Its dependencies must be wheels.
+        # Require wheels for its dependencies.
         done = self.run_alone(package, *_ONLY_WHEELS, _built(name))
         return done if unbuilt_package(done.err) == package else None
 
     def build_addresses(self) -> Finished | None:
-        """Build requirements with an address, so uv caches their metadata.
+        """Build requirements with a URL or path, so uv caches their metadata.
 
         Returns:
-            The first build that failed.
+            The first failed build, or None.
 
         Raises:
-            NoBuildError: A file of the folder requires a build, but only wheels
+            NoBuildError: A file in the folder requires a build, but only wheels
                 are allowed.
         """
         requirements, self.addresses = self.addresses, []
@@ -502,7 +502,7 @@ class _Resolver:
         return None
 
     def check_repository(self, address: str) -> None:
-        """Check that the subdirectory in an address is in its repository."""
+        """Check that the subdirectory in a URL is inside its repository."""
         if address.startswith("git+"):
             place, _, fragment = address.removeprefix("git+").partition("#")
             reference = re.search(r"@([^/@]+)\Z", place)
@@ -512,7 +512,7 @@ class _Resolver:
             check_subdirectory(self.session, repository, revision, inside)
 
     def announce(self, package: str, name: str) -> None:
-        """Report that the code of a package runs."""
+        """Report that the build code of a package runs."""
         self.unannounced.discard(name)
         if package in self.session.announced:
             return
@@ -522,7 +522,7 @@ class _Resolver:
         self.session.reporter.notice("Code", f"{shown} {text}")
 
     def run(self, *words: str, code: bool = True) -> Finished:
-        """Run uv; without ``code`` it stops before package code would run."""
+        """Run uv; without ``code``, it stops before running package code."""
         if code and self.project.unread:
             raise _UnreadError
         passed = self.session.sources.policy.pass_build_variables
@@ -541,7 +541,7 @@ class _Resolver:
         )
 
     def run_alone(self, requirement: str, *words: str, code: bool = True) -> Finished:
-        """Run uv on one requirement, without placeholders for its build."""
+        """Run uv on one requirement, without placeholders."""
         (self.folder / "alone.in").write_text(requirement, encoding="utf-8")
         self.project.write_index(self.folder, has_placeholders=False)
         done = self.run(*words, "alone.in", code=code)

@@ -33,14 +33,14 @@ from gpuinstall.sources.session import Session
 from gpuinstall.sources.sources import links_url
 
 _SOURCE_FILES = ("sdist", "archive")
-"""The keys of files other than wheels."""
+"""The keys for files other than wheels."""
 _FILES = {"wheels", *_SOURCE_FILES}
 _TREES = {"vcs", "directory", "archive"}
-"""The keys of sources other than an index."""
+"""The keys for sources other than an index."""
 
 
 class Resolution(Value):
-    """The resolution of a lock request, with its plan."""
+    """The resolution of a lock request and its plan."""
 
     request: LockRequest
     plan: Plan
@@ -53,7 +53,7 @@ class Resolution(Value):
     """The wheels of each extension."""
 
     apart: frozenset[str] = frozenset()
-    """The packages that need different versions on different targets."""
+    """The packages whose versions differ between targets."""
 
     relaxed: Mapping[str, Requirement] = {}
     """The requirements that ``--relax`` replaced, by package."""
@@ -74,7 +74,7 @@ class Resolution(Value):
 
     @property
     def unhashed_wheels(self) -> list[LockedFile]:
-        """Wheels without a hash on their index, hashed while installing."""
+        """Wheels without a hash on their index, to hash while installing."""
         with_wheels = {one["name"] for one in self.packages if one.get("wheels")}
         return [file for file in self.hashes.missing if file.package in with_wheels]
 
@@ -115,15 +115,15 @@ def checked(
     Args:
         packages: The packages of uv's lock, without gpuinstall's own.
         request: The request.
-        plan: The plan that the resolution is for.
+        plan: The plan of the resolution.
         family: The packages that only PyTorch's sources may provide.
         pages: The files of packages that have their own page.
         prebuilt: The wheels of each extension.
-        locked: The sha256 of previously locked files, by address.
+        locked: The sha256 of previously locked files, by URL.
         session: The clients of the run.
 
     Raises:
-        InstallationError: A file is from a source that is not its own.
+        InstallationError: A file is from a source other than its package's own.
         UsageError: A project file requires another source or hash of a package.
     """
     sources = session.sources
@@ -167,7 +167,7 @@ def locked_files(packages: Packages) -> tuple[LockedFile, ...]:
 
 
 def packages_of_indexes(packages: Packages) -> dict[str, list[str]]:
-    """Return the packages from indexes, with the addresses of their wheels."""
+    """Return the packages from indexes, with the URLs of their wheels."""
     addresses = {}
     for package in packages:
         if package.keys().isdisjoint(_TREES):
@@ -180,11 +180,11 @@ def check_addresses(
     served: Mapping[str, Collection[str]],
     sources: Sources,
 ) -> None:
-    """Raise UsageError if a package with a required address is from an index.
+    """Raise UsageError if a package with a required URL is from an index.
 
     Args:
-        served: The packages from indexes, with the addresses of their files.
-        sources: The sources with the required addresses.
+        served: The packages from indexes, with the URLs of their files.
+        sources: The sources with the required URLs.
     """
     for name, setting in sorted(sources.required_addresses.items()):
         if name in served and setting.value not in served[name]:
@@ -197,11 +197,11 @@ def check_addresses(
 
 
 def report_addresses(packages: Packages, session: Session) -> None:
-    """Report the addresses that only the METADATA of another package contains.
+    """Report the URLs that are only in another package's METADATA.
 
     Raises:
-        InstallationError: An address contains a variable.
-        UsageError: The user trusts no folder, and does not list the address.
+        InstallationError: A URL contains a variable.
+        UsageError: The user does not trust the folder and does not list the URL.
     """
     for package in packages:
         place = package.get("archive") or package.get("vcs") or {}
@@ -221,7 +221,7 @@ def report_addresses(packages: Packages, session: Session) -> None:
 def with_files_of_pages(packages: Packages, pages: Pages) -> Packages:
     """Replace wheels with the wheels for the selected build.
 
-    For each version, uv's page has only the wheel for the best build.
+    For each version, the page for uv has only the wheel for the best build.
 
     Args:
         packages: The packages of uv's lock.
@@ -245,8 +245,8 @@ def with_files_of_pages(packages: Packages, pages: Pages) -> Packages:
 def check_provenance(files: Iterable[LockedFile], pages: Pages) -> None:
     """Raise InstallationError for a file that is not on its package's page.
 
-    A package without a page is from the default index. Its files must not be on a
-    page of another package.
+    A package without a page is from the default index. Its files must not be on
+    another package's page.
 
     Args:
         files: The files of a resolution.
@@ -277,11 +277,11 @@ def check_indexes(
 ) -> None:
     """Raise InstallationError for a file that no configured index lists.
 
-    uv obeys the sources in a tree that it downloads, and does not report which
-    index a package is from.
+    uv applies the sources in downloaded source trees, and does not report the index
+    of a package.
 
     Args:
-        packages: The packages of uv's lock.
+        packages: The packages in uv's lock.
         pages: The packages that have their own page.
         backend: The tag of torch's backend.
         session: The clients of the run.
@@ -292,7 +292,7 @@ def check_indexes(
     served = packages_of_indexes(packages).keys() - set(pages)
     files = [file for file in locked_files(packages) if file.package in served]
     for host, strange in strange_hosts(files, backend, session).items():
-        # If the index is unreachable, uv has used its page in the cache.
+        # If the index is unreachable, uv used the cached page.
         if session.client.unreachable(session.default_index or ""):
             return
         raise InstallationError(
@@ -304,9 +304,9 @@ def check_indexes(
 
 
 def check_subdirectories(packages: Packages) -> None:
-    """Raise InstallationError if a subdirectory is outside its tree.
+    """Raise InstallationError if a subdirectory is outside its source tree.
 
-    uv locks a path in the pyproject.toml of a repository as a subdirectory.
+    uv locks path sources in a repository's pyproject.toml as subdirectories.
     """
     for package in packages:
         for tree in filter(None, map(package.get, sorted(_TREES))):
@@ -335,10 +335,10 @@ def with_own_indexes(
     others: Collection[str],
     session: Session,
 ) -> Packages:
-    """Record the index of packages that only the user's configuration has.
+    """Record the indexes that only the user's configuration has, by package.
 
-    Without it, another user who updates the lock would use a package of that name
-    on the default index. uv does not report the index of a package.
+    Otherwise, if another user updates the lock, a package of that name on the default
+    index would be selected. uv does not report the index of a package.
 
     Args:
         packages: The packages of uv's lock.
@@ -346,13 +346,13 @@ def with_own_indexes(
         session: The clients of the run.
     """
     sources = session.sources
-    # Such indexes are rare, and each package would cost a request.
+    # Skip the check without such indexes, because it sends a request per package.
     if not sources.own_indexes:
         return packages
 
     def first_index(package: str) -> str | None:
         for index in sources.indexes_for(package, None):
-            with suppress(InstallationError):  # uv resolved without this index
+            with suppress(InstallationError):  # uv did not use this index
                 if session.client.page(f"{index}/{package}/"):
                     return index
         return links.get(package)
@@ -380,7 +380,7 @@ def requested_hashes(
     packages: Packages,
     sources: Sources,
 ) -> dict[str, frozenset[str]]:
-    """Return the allowed SHA-256 hashes of each package that has any.
+    """Return the allowed SHA-256 hashes of packages with a required hash.
 
     Args:
         requirements: The requirements, whose URLs may contain a hash.
@@ -411,7 +411,7 @@ def with_requested_files(
 ) -> Packages:
     """Keep files with an allowed hash, and download files without a hash.
 
-    uv does not check hashes while resolving, not even the hash in a URL.
+    While resolving, uv does not check hashes, not even one in a URL.
 
     Args:
         packages: The packages of uv's lock.
@@ -441,7 +441,7 @@ def _with_hashes(
     allowed: Collection[str],
     known: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return a package with only its files that have an allowed hash."""
+    """Return a package with only the files that have an allowed hash."""
     kept = {key: value for key, value in package.items() if key not in _FILES}
     entries = [("wheels", wheel) for wheel in package.get("wheels", ())]
     entries += [(kind, package[kind]) for kind in _SOURCE_FILES if kind in package]
@@ -471,7 +471,7 @@ def _no_allowed_file(package: Mapping[str, Any], sources: Sources) -> UsageError
 
 
 def _address(entry: Mapping[str, Any]) -> str:
-    """Return the address of a file in uv's lock, also for a local path."""
+    """Return the URL of a file in uv's lock, also for a local path."""
     if "url" in entry:
         return str(entry["url"])
     return Path(entry["path"]).as_uri()

@@ -1,12 +1,14 @@
-/* libcuda as the lab's file tells it to be (lab.h). It keeps the rules of the real one that matter here:
- * CUDA_VISIBLE_DEVICES by the digits that an entry begins with and by the beginning of one UUID alone, cut at the first
- * entry that names no device, and empty where one is repeated (torch/cuda/__init__.py retells it); one MIG slice and
- * nothing beside it; errors of a kernel that come with the synchronization and stay; PTX loaded by text.
- * Device memory is this process's memory. The kernel does what src/gpuinstall/machine/nvidia/kernel.ptx says.
+/* A fake libcuda, controlled by the lab's file (lab.h). It follows these rules of the real one:
+ * - An entry of CUDA_VISIBLE_DEVICES is its leading digits, or the beginning of exactly one UUID. The list ends at the
+ *   first unknown entry, and is empty if an entry is repeated (see torch/cuda/__init__.py).
+ * - A process uses one MIG slice and no other device.
+ * - Kernel errors occur at synchronization and persist.
+ * - PTX is loaded as text.
+ * Device memory is this process's memory. The kernel computes the same as src/gpuinstall/machine/nvidia/kernel.ptx.
  *
- * Machine: cuda, cu_init, cu_hang_s, cu_crash, start_ms (what each card takes to start, for whoever comes first).
- * Card: cu_init (for every process that it is visible to), hidden_from_cuda, cuda_error, cuda_hang_s, cuda_crash,
- * compute_mode (3: one process at a time), context_mib (what a context takes), free_mib, ptx_error, launch_error,
+ * Machine: cuda, cu_init, cu_hang_s, cu_crash, start_ms (start time of each GPU for the first process).
+ * GPU: cu_init (for every process that it is visible to), hidden_from_cuda, cuda_error, cuda_hang_s, cuda_crash,
+ * compute_mode (3: one process at a time), context_mib (memory of a context), free_mib, ptx_error, launch_error,
  * wrong_result.
  */
 #define _GNU_SOURCE
@@ -54,7 +56,7 @@ static lab_record own_slice(int gpu) {
     return NULL;
 }
 
-/* A card in MIG mode is its first slice, or nothing. */
+/* A GPU in MIG mode is its first slice, or absent. */
 static int add_card(int gpu) {
     int mig = (int)lab_number(lab_gpu(gpu), "mig", 0);
     if (lab_number(lab_gpu(gpu), "hidden_from_cuda", 0) || (mig && !own_slice(gpu))) return 0;
@@ -76,10 +78,10 @@ static int ordinal_of(int ordinal) {
     return -1;
 }
 
-/* The digits that an entry begins with are its ordinal; -1 where it begins with none. */
+/* Return the ordinal in an entry's leading digits, or -1. */
 static long ordinal_in(const char *name) { return *name >= '0' && *name <= '9' ? strtol(name, NULL, 10) : -1; }
 
-/* The cards, or else the slices, whose UUID begins so: two of them are none, for the entry names neither. */
+/* Find the only GPU or slice whose UUID has this prefix; an ambiguous prefix matches none. */
 static int add_by_uuid(const char *name) {
     lab_record card = NULL, slice = NULL;
     int found = 0;
@@ -211,7 +213,7 @@ int cuDeviceTotalMem_v2(size_t *bytes, int device) {
     return 0;
 }
 
-/* Hold a card as long as this process lives; 0 where another process does. */
+/* Lock a GPU until this process ends; 0 if another process has locked it. */
 static int alone(int device) {
     char path[4096], uuid[128];
     lab_text(devices[device].card, "uuid", "", uuid, sizeof uuid);
@@ -220,7 +222,7 @@ static int alone(int device) {
     return file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0;
 }
 
-/* A context is the device it was opened on. */
+/* A context is represented by its device. */
 int cuDevicePrimaryCtxRetain(void **context, int device) {
     if (!valid(device)) return INVALID_DEVICE;
     hang_or_crash(devices[device].card, "cuda_hang_s", "cuda_crash");
@@ -261,7 +263,7 @@ int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) {
     return pending;
 }
 
-/* A module is a copy of its text. */
+/* A module is represented by a copy of its text. */
 int cuModuleLoadData(void **module, const void *image) {
     if (current < 0) return INVALID_CONTEXT;
     if (fact_of_card("ptx_error")) return fact_of_card("ptx_error");
@@ -289,8 +291,8 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
     return 0;
 }
 
-/* As the CUDA runtime asks for every function: by the name alone, which is that of the newest version. The tables that it
- * asks for beside them have no names, and nobody's words: it gets none, and goes no further than cuInit. */
+/* The CUDA runtime requests every function by its unversioned name, which is the newest version. It also requests
+ * undocumented tables, which are missing here, so it only calls cuInit. */
 int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *found) {
     char newest[256];
     Dl_info own;

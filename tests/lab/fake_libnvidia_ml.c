@@ -1,12 +1,12 @@
-/* A libnvidia-ml.so.1 that answers from the lab's file (lab.h). Numbers: NVIDIA's nvml.h.
+/* A fake libnvidia-ml.so.1, controlled by the lab's file (lab.h). Numbers are from NVIDIA's nvml.h.
  *
- * Machine: driver, cuda, nvml_init, nvml_hang_s, nvml_crash (1: in nvmlInit), nvml_crash_at, nvml_hang_at (a card).
- * start_ms (what each card takes to start, for whoever comes first),
- * driver_bytes (what the driver's version needs, where a buffer may be too small).
- * Card: name, uuid, cc, memory_mib (0: not supported, as on unified memory), pci, bus, mig, nvml_error (the answer to
- * every question), nvml_handle, nvml_name, nvml_uuid, nvml_pci, nvml_memory, nvml_capability, nvml_mode, nvml_mig_mode
- * (the answer to one), fabric (absent: the function is not supported), compute_mode, remap_pending, remap_failed, nvml_hidden (1: on the bus only).
- * Slice: nvml_error (where its files were not given to this process).
+ * Machine: driver, cuda, nvml_init, nvml_hang_s, nvml_crash (1: in nvmlInit), nvml_crash_at, nvml_hang_at (a GPU),
+ * start_ms (start time of each GPU for the first process), driver_bytes (the buffer size that the version requires).
+ * GPU: name, uuid, cc, memory_mib (0: not supported, as for unified memory), pci, bus, mig, nvml_error (the result of
+ * every query), nvml_handle, nvml_name, nvml_uuid, nvml_pci, nvml_memory, nvml_capability, nvml_mode, nvml_mig_mode
+ * (the result of one query), fabric (absent: not supported), compute_mode, remap_pending, remap_failed, nvml_hidden
+ * (1: on the bus only).
+ * Slice: nvml_error (if this process cannot open its files).
  */
 #include <signal.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@
 enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
 
 typedef int nvmlReturn_t;
-typedef const struct handle { int gpu, slice; } *nvmlDevice_t; /* slice -1: the card itself */
+typedef const struct handle { int gpu, slice; } *nvmlDevice_t; /* slice -1: the whole GPU */
 
 typedef struct { unsigned long long total, free, used; } nvmlMemory_t;
 
@@ -36,14 +36,14 @@ static nvmlDevice_t handle(int gpu, int slice) {
     return made;
 }
 
-/* The record of the n-th card that NVML lists. */
+/* Return the record of the n-th GPU that NVML lists. */
 static int listed(unsigned index) {
     for (int gpu = 0; gpu < lab_gpus(); gpu++)
         if (!lab_number(lab_gpu(gpu), "nvml_hidden", 0) && index-- == 0) return gpu;
     return -1;
 }
 
-/* What a question about a card comes to: its own number, else the card's for every question. */
+/* Return the result of a query: its own number, or the GPU's default. */
 static nvmlReturn_t refused(nvmlDevice_t device, const char *question) {
     char key[64];
     snprintf(key, sizeof key, "nvml_%s", question);

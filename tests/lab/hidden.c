@@ -1,6 +1,7 @@
-/* Hides from a process and its children, by LD_PRELOAD, that this machine has GPUs or is a container.
+/* Hide this machine's GPUs and container from a process and its children with LD_PRELOAD.
  *
- * The tests play other machines. A path of HIDDEN does not exist, NODES are in no listing, and a driver's library is found only in a folder of LD_LIBRARY_PATH.
+ * Tests simulate other machines. Paths in HIDDEN do not exist, NODES are not listed, and driver libraries are found
+ * only in LD_LIBRARY_PATH.
  */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -23,7 +24,7 @@ static __thread char message[128];
 static void *(*real_dlopen)(const char *, int);
 static char *(*real_dlerror)(void);
 
-/* Found before an error is: to look for a symbol forgets the last one. */
+/* Resolved early, because a symbol lookup clears the last error. */
 __attribute__((constructor)) static void find(void) {
     real_dlopen = dlsym(RTLD_NEXT, "dlopen");
     real_dlerror = dlsym(RTLD_NEXT, "dlerror");
@@ -100,7 +101,7 @@ void *dlopen(const char *library, int flags) {
             snprintf(message, sizeof message, "%s: cannot open shared object file: No such file or directory", library);
             return NULL;
         }
-    /* A tail call: the loader searches where the caller's own library says. */
+    /* A tail call, because the loader uses the search path of the calling library. */
     return real_dlopen(library, flags);
 }
 

@@ -1,12 +1,12 @@
-/* The lab's machine, as the fake NVIDIA libraries see it.
+/* The simulated machine of the fake NVIDIA libraries.
  *
- * The file named by LAB_GPUS describes it, one record a line:
+ * The file in LAB_GPUS describes it, with one record per line:
  *
  *     driver=580.95.05                                  a fact of the machine
- *     gpu<TAB>name=NVIDIA H200<TAB>cc=9.0               a card, in PCI order
- *     slice<TAB>uuid=MIG-...<TAB>profile=1g.18gb        a MIG slice of the card above it
+ *     gpu<TAB>name=NVIDIA H200<TAB>cc=9.0               a GPU, in PCI order
+ *     slice<TAB>uuid=MIG-...<TAB>profile=1g.18gb        a MIG slice of the previous GPU
  *
- * A record is read by key: lab_number(lab_gpu(0), "nvml_error", 0). The machine's own record is lab_machine().
+ * lab_number(lab_gpu(0), "nvml_error", 0) reads a key of a record. lab_machine() is the machine's record.
  */
 #ifndef LAB_H
 #define LAB_H
@@ -22,10 +22,10 @@
 #define LAB_TEXT 1024
 #define LAB_FACTS 8192
 
-typedef const char *lab_record; /* key=value, separated by tabs; NULL where there is no such record */
+typedef const char *lab_record; /* key=value, separated by tabs; NULL if there is no such record */
 
 static char lab_facts[LAB_FACTS];               /* of the machine */
-static char lab_devices[LAB_RECORDS][LAB_TEXT]; /* cards and slices, in the file's order */
+static char lab_devices[LAB_RECORDS][LAB_TEXT]; /* GPUs and slices, in file order */
 static int lab_count = -1;
 
 static int lab_is(const char *line, const char *kind) {
@@ -85,7 +85,7 @@ static lab_record lab_slice(int gpu, int slice) {
     return slice < 0 || slice >= lab_slices(gpu) ? NULL : lab_devices[lab_position(gpu) + 1 + slice];
 }
 
-/* The value of a key into `out`; 0 where the record does not say. A repeated key counts as its last. */
+/* Copy the value of a key to `out`; return 0 if it is missing. The last of repeated keys counts. */
 static int lab_read(lab_record record, const char *key, char *out, size_t size) {
     size_t length = strlen(key);
     int found = 0;
@@ -103,12 +103,12 @@ static long lab_number(lab_record record, const char *key, long otherwise) {
     return lab_read(record, key, text, sizeof text) ? strtol(text, NULL, 0) : otherwise;
 }
 
-/* The text of a key, always ended, cut to `size`. */
+/* Copy the text of a key, truncated to `size` and terminated. */
 static void lab_text(lab_record record, const char *key, const char *otherwise, char *out, size_t size) {
     if (!lab_read(record, key, out, size)) snprintf(out, size, "%s", otherwise);
 }
 
-/* cc=8.9 into its two numbers. */
+/* Parse cc=8.9 into two numbers. */
 static void lab_capability(lab_record record, int *major, int *minor) {
     char text[LAB_TEXT];
     lab_text(record, "cc", "0.0", text, sizeof text);
@@ -116,8 +116,8 @@ static void lab_capability(lab_record record, int *major, int *minor) {
     sscanf(text, "%d.%d", major, minor);
 }
 
-/* Without persistence a driver starts its cards one after another when the first process comes, and takes them down
- * with the last: who comes while another is there waits only until they have started. */
+/* Without persistence, a driver starts its GPUs one after another for the first process and stops them after the last.
+ * A process that starts while another one runs waits only for their start. */
 static void lab_start(void) {
     char path[4096];
     long each = lab_number(lab_machine(), "start_ms", 0);

@@ -1,4 +1,4 @@
-// Validate JSON documents by JSON Schema, as far as docs/schemas use it: node validate.mjs < [{"schema": …, "document": …}, …]
+// Validate JSON documents with the JSON Schema features that docs/schemas use: node validate.mjs < [{"schema": …, "document": …}, …]
 const kind = (value) => (value === null ? "null" : Array.isArray(value) ? "array" : typeof value);
 
 function* errors(schema, value, path) {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# base.sh DIR: make DIR/base.tar, a layer with Slurm's packages, in a mount namespace of its own.
+# base.sh DIR: create DIR/base.tar, a layer with Slurm's packages, in a separate mount namespace.
 set -e
 here=$(cd "$(dirname "$0")" && pwd)
 if [ "$2" != inside ]; then

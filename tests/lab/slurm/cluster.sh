@@ -1,5 +1,5 @@
 #!/bin/bash
-# cluster.sh DIR NODES SCRIPT: a cluster below DIR; everything vanishes when SCRIPT, which n0 runs, has ended.
+# cluster.sh DIR NODES SCRIPT: create a cluster in DIR, run SCRIPT on n0, and remove everything when it ends.
 here=$(cd "$(dirname "$0")" && pwd)
 if [ "$4" != inside ]; then
     mkdir -p "$1/overlay" "$1/share"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# node.sh DIR I NODES SCRIPT: become the node n<I>: its own network, name, processes, mounts and root.
+# node.sh DIR I NODES SCRIPT: become node n<I> with its own network, name, processes, mounts, and root.
 lab=$1 i=$2 count=$3 script=$4
 here=$(cd "$(dirname "$0")" && pwd)
 hostname "n$i"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# role.sh I NODES SCRIPT: n0 is the controller and runs SCRIPT, with its output in /mnt/out; a node without cards is down.
+# role.sh I NODES SCRIPT: n0 is the controller and runs SCRIPT, with output in /mnt/out. A node without GPUs is down.
 i=$1 count=$2 script=$3
 seq 0 "$count" | while read -r j; do echo "10.77.0.$((j + 1)) n$j"; done >> /etc/hosts
 mkdir -p /etc/slurm /etc/lab /run/munge /run/slurm /var/spool/slurmd /var/spool/slurmctld /var/log/slurm

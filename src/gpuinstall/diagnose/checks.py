@@ -72,7 +72,7 @@ def _is_undone(folder: Path) -> bool:
 
 
 def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
-    """Report lock files that are unreadable or do not match."""
+    """Report unreadable lock files, and if no lock file fits this machine."""
     misfits = []
     locks = locks_in(evidence.folder) if evidence.folder else []
     for path in locks:

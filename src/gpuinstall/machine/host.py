@@ -49,7 +49,7 @@ def read_host(source: Source) -> Host:
     system = answers.get("system", "Linux")
     processor = source.text("/proc/cpuinfo", PROCESSOR_BYTES) or ""
     translated = answers.get("translated", "")
-    # "glibc 2.36" on Linux with glibc, else empty.
+    # The text is "glibc 2.36" on Linux with glibc, and otherwise empty.
     libc, _, version = answers.get("libc", "").partition(" ")
     if libc != "glibc":
         libc = _libc_of_loaders(source) if system == "Linux" else None

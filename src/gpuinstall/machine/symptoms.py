@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SYMPTOMS = str(Path(__file__).with_name("symptoms.toml"))
 KnownFacts = Mapping[str, Any]
-"""Facts by name. A fact is known if its value, used in messages, is true."""
+"""Facts by name. Facts with true values are known and fill in messages."""
 
 
 class Symptom(Value):

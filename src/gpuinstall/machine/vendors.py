@@ -28,7 +28,7 @@ PCI_IDS = {"10de": "nvidia", "1002": "amd", "8086": "intel", "106b": "apple"}
 VENDORS: dict[str, type[Rules]] = {
     rules.vendor: rules for rules in (NvidiaRules, AmdRules, IntelRules, AppleRules)
 }
-"""Rules by vendor. The first is used on a machine with several vendors."""
+"""Rules by vendor. If a machine has several vendors, the first is used."""
 
 FIRST_VENDOR = next(iter(VENDORS))
 """The vendor of GPUs without a PCI ID, such as the GPU of a Jetson."""

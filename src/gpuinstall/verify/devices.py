@@ -134,7 +134,7 @@ def _target(part: GpuPart, vendor: str) -> DeviceTarget:
 
 
 def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:
-    """Return one target for all GPUs without MIG devices."""
+    """Return one target for all GPUs that are not in MIG mode."""
     whole = [
         target
         for target in targets

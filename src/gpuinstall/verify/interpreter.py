@@ -143,7 +143,7 @@ def _unusable(python: Path, reason: str) -> UsageError:
 def interference(interpreter: Interpreter) -> Finding | None:
     """Return a finding if programs in this folder import another torch.
 
-    The evidence is the path of that torch.
+    The evidence is the path of that torch. An interpreter that starts only with ``-I`` is also a finding.
     """
     reason = interpreter.start_error
     if reason:

@@ -108,7 +108,7 @@ class AmdRules(Rules):
         codes: Sequence[Code | Reason],
         gpus: Sequence[Gpu],
     ) -> Preference:
-        """Prefer builds with fewer known problems, then with close ROCm."""
+        """Prefer fewer known problems, then a ROCm close to the kernel."""
         major, minor = toolkit or (0, 0)
         return (
             (

@@ -183,7 +183,7 @@ class CheckContext(NamedTuple):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether any vendor's GPU is out of memory."""
+    """Return whether an error means that a GPU is out of memory."""
     text = str(error).lower().replace("_", " ")
     return type(error).__name__ == "OutOfMemoryError" or any(
         sign in text for sign in OUT_OF_MEMORY

@@ -22,11 +22,11 @@ from gpuinstall.cli.terminal import Terminal
 
 @contextmanager
 def project_folder(terminal: Terminal, *, installs: bool = False) -> Iterator[Path]:
-    """Change to the nearest folder with a request, and report it.
+    """Change to the nearest folder with a request, and report the folder.
 
     Args:
         terminal: The terminal of the command.
-        installs: Whether the command creates a missing environment.
+        installs: Whether the command creates the environment if it is missing.
 
     Yields:
         The previous working folder, relative to the new one.
@@ -61,11 +61,11 @@ def project_folder(terminal: Terminal, *, installs: bool = False) -> Iterator[Pa
 
 
 def environment_to_read(options: CommandOptions) -> Path:
-    """Return the environment that a reading command examines.
+    """Return the environment for a command that only reads one.
 
-    In this order: the environment that the user named, ``.venv`` unless the folder
-    starts its program in another environment, the active environment, and the
-    program's environment.
+    The candidates are, in this order: the environment that the user named, ``.venv``
+    unless the folder starts its program in another environment, the active
+    environment, and the program's environment.
     """
     from gpuinstall.environments.application import started_environment
 
@@ -79,14 +79,14 @@ def environment_to_read(options: CommandOptions) -> Path:
 
 
 def check_started(venv: Path, reporter: Reporter) -> None:
-    """Report that the folder's program starts in another environment.
+    """Report if the folder's program starts in another environment.
 
     Args:
         venv: The default environment of an installation.
         reporter: Receives the report.
 
     Raises:
-        UsageError: The folder has a known application, which would not use ``venv``.
+        UsageError: The folder has a known application that would not use ``venv``.
     """
     from gpuinstall.environments.application import (
         find_application,
@@ -96,7 +96,7 @@ def check_started(venv: Path, reporter: Reporter) -> None:
     own = started_environment(venv.parent)
     if own is None or own == venv:
         return
-    # display_path would write ~, which no shell expands within quotes.
+    # display_path would write ~, which shells do not expand within quotes.
     place = os.path.relpath(own)
     if find_application(venv.parent):
         raise UsageError(
@@ -115,8 +115,8 @@ def check_startable(venv: Path, reporter: Reporter) -> None:
     """Check that the Python of an environment may be started.
 
     Raises:
-        UsageError: The user did not name the environment, and it belongs to another
-            user or came with a folder that is not trusted.
+        UsageError: The user did not name the environment, and another user owns it
+            or an untrusted folder contained it.
     """
     from gpuinstall.environments.records import check_start
     from gpuinstall.sources.configuration import read_policy
@@ -134,7 +134,7 @@ def check_startable(venv: Path, reporter: Reporter) -> None:
 
 
 def report_owner(venv: Path, reporter: Reporter) -> None:
-    """Print the owner of a selected environment of another user."""
+    """Print the owner of the selected environment, if it is another user."""
     if _is_of_another_user(venv):
         reporter.notice("Owner", f"{venv} belongs to {owner_of(venv)}")
 
@@ -144,7 +144,7 @@ def _is_of_another_user(venv: Path) -> bool:
 
 
 def report_active(words: Sequence[str], venv: Path, reporter: Reporter) -> None:
-    """Report that a command ignores the active environment.
+    """Report an active environment that the command ignores.
 
     Args:
         words: The command, with the packages to remove.
@@ -157,7 +157,7 @@ def report_active(words: Sequence[str], venv: Path, reporter: Reporter) -> None:
     from gpuinstall.environments.environment import read_marker
 
     advice = for_environment(active, *words)
-    # gpuinstall changes packages of an unmanaged environment, and never replaces it.
+    # gpuinstall changes packages in an unmanaged environment, but never replaces it.
     if read_marker(active) is None and words[0] == "install":
         advice = for_environment(active, *words, "--into")
     elif read_marker(active) is None and words[0] == "remove":
@@ -177,7 +177,7 @@ def active_environment(venv: Path, environ: Mapping[str, str]) -> Path | None:
         environ: The variables of the shell.
 
     Returns:
-        The folder. None if no environment is active, or only ``venv`` or
+        The folder. None if no environment is active, or if it is ``venv`` or
         gpuinstall's own.
     """
     # A virtual environment can be activated within a conda environment.

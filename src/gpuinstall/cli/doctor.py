@@ -36,7 +36,7 @@ def command(options: CommandOptions) -> Outcome:
 
     folder = environment_to_read(options)
     if is_on_command_line("venv") or isfile(folder):
-        # A mistyped path is an error here, not a missing environment.
+        # Treat a mistyped path as an error, not as a missing environment.
         existing_interpreter("", options.venv)
     report_active(["doctor"], folder, options.terminal)
     with options.open(venv=folder, only_looks=True) as project:
@@ -54,7 +54,7 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def _examine(project: Project) -> Examination:
-    """Examine a project, also with malformed settings."""
+    """Examine a project, even with malformed settings."""
     from gpuinstall.diagnose.examination import examine
     from gpuinstall.install.state import inspect_environment
     from gpuinstall.project.request import read_request

@@ -37,7 +37,7 @@ def _list(_options: CommandOptions) -> Outcome:
     from gpuinstall.install.journal import journal_entry
     from gpuinstall.install.state import inspect_environment
 
-    # env remove also accepts an environment that came with the folder.
+    # env remove also accepts an environment that was copied with the folder.
     venvs = set(remembered())
     here = real_path(".venv")
     if read_marker(here):
@@ -138,7 +138,7 @@ def _rollback(options: CommandOptions) -> Outcome:
 
 
 def _versions(place: EnvironmentPaths) -> dict[str, str]:
-    """Return the versions of an environment's packages."""
+    """Return the versions of the packages in an environment."""
     from gpuinstall.environments.packages import read_packages
 
     packages = read_packages(place.packages_folders)
@@ -176,11 +176,11 @@ def _prune(options: CommandOptions) -> Outcome:
 
 
 def _confirm(folders: Mapping[Path, int], packages: Sequence[str] = ()) -> None:
-    """Ask whether to remove folders; raise UsageError if not.
+    """Ask whether to remove folders. Raise UsageError if the user declines.
 
     Args:
         folders: The folders and their sizes in bytes.
-        packages: The packages in them that no lock file has.
+        packages: The packages in the folders that are in no lock file.
     """
     places = [
         f"{display_path(folder)} ({readable(size)})" for folder, size in folders.items()

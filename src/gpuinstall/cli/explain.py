@@ -31,11 +31,11 @@ from gpuinstall.machine.probe import read_machine
 
 LABEL = len("one of")
 LIKELIEST = 5
-# A single word that is a path, or has a suffix of a log.
+# A single word that is a path or has the suffix of a log.
 _PATH = r"(?!\S*://)[\w.~:-]*[/\\]\S*[^:\s]|\S+\.(log|txt|out|err|json|md)"
 _NUMBER = r"[Ff]?\d{1,4}"
 MOST_BYTES = 64 << 20
-"""The bytes read from the start of a log, and from its end."""
+"""The maximum number of bytes to read from each end of a log."""
 _BLOCK = 1 << 20
 
 
@@ -93,7 +93,7 @@ def _show_cause(terminal: Terminal, cause: RecognizedCause, fact: str | None) ->
     if failure is None:
         terminal.line(": not caused by the driver or the build", head=cause.title)
     else:
-        # The user requested a failure without evidence by its number.
+        # The user requested the failure by its number, so there is no evidence.
         degree = "certain: " if cause.is_certain else "possible: "
         head = f"{degree if cause.evidence else ''}{cause.title}"
         terminal.line(f"   [{cause.id}]", head=head)
@@ -106,7 +106,7 @@ def _show_cause(terminal: Terminal, cause: RecognizedCause, fact: str | None) ->
 
 
 def _show_refuted(terminal: Terminal, explanation: Explanation) -> None:
-    """Print the causes that this machine refutes, with the facts."""
+    """Print the causes that facts of this machine rule out."""
     refuted = explanation.refuted
     if not refuted:
         return
@@ -126,13 +126,13 @@ def _show_refuted(terminal: Terminal, explanation: Explanation) -> None:
 
 
 def _show_here(terminal: Terminal, explanation: Explanation) -> None:
-    """Print this machine, its torch, and the libraries of the text."""
+    """Print the machine, its torch, and the libraries in the text."""
     reading = explanation.reading
     torch = f"torch {reading.torch.version}" if reading.torch else "no torch"
     here = f"{torch} in {reading.venv.name} · {machine_line(reading.machine)}"
     rows: list[tuple[str, str | None]] = [("here", here)]
     for name, path in reading.libraries.items():
-        # The loader missed a library outside its search path.
+        # The loader did not find a library outside its search path.
         if path or reading.torch:
             missing = f"no {name} in {reading.venv.name} or on the system"
             rows.append(("found", path or missing))
@@ -143,7 +143,7 @@ def _show_here(terminal: Terminal, explanation: Explanation) -> None:
 
 
 def _words(venv: Path) -> dict[str, str]:
-    """Return the words for an environment in the commands of a fix."""
+    """Return the values for placeholders in the commands of a fix."""
     words = {"uv": quoted(uv_program())}
     if exists(interpreter(venv)) or is_virtual(venv):
         words = advice_words(interpreter(venv))
@@ -155,7 +155,7 @@ def _words(venv: Path) -> dict[str, str]:
 
 
 def _read_text(text: str) -> str:
-    """Return the text to explain: stdin, a file, or ``text`` itself.
+    """Return the text to explain, from stdin, a file, or ``text`` itself.
 
     Raises:
         UsageError: The file cannot be read, or the number is not in the catalog.
@@ -182,7 +182,7 @@ def _read_text(text: str) -> str:
     number = re.fullmatch(_NUMBER, text)
     if number and f"F{text.lstrip('Ff'):0>2}" not in load_failures():
         if text.isdigit():
-            # It may be an error number of CUDA.
+            # The number may be a CUDA error code.
             return f"CUDA error {text}"
         last = [*load_failures()][-1]
         message = f"failure {text} is not in the catalog, which has F01 to {last}"
@@ -191,10 +191,10 @@ def _read_text(text: str) -> str:
 
 
 def _read(file: IO[bytes]) -> str:
-    """Read a log, or the start and the end of a very long one."""
+    """Read a log, or only the start and end of a very long one."""
     start = file.read(MOST_BYTES)
     end: deque[bytes] = deque(maxlen=MOST_BYTES // _BLOCK)
-    # A terminal would wait for input again after its end.
+    # After the end of its input, a terminal would wait for input again.
     if len(start) == MOST_BYTES:
         end.extend(iter(lambda: file.read(_BLOCK), b""))
     return decoded(b"".join((start, *end)), "replace")

@@ -29,19 +29,19 @@ _BEGINNING = (
     r"|# syntax=docker\S+\n# (torch|One image;) "
     r"|pylock\.\S+: torch "
 )
-"""The first lines of exports. Other files are not overwritten."""
+"""The first lines of exported files. Other files are not overwritten."""
 
 command = click.Group("export", help=COMMANDS["export"])
 _define_command = partial(define_command, group=command)
 
 
 def _add(name: str, text: str, write: Callable[[Lock], str]) -> None:
-    """Add the command of a format for one lock file."""
+    """Add the command for a format with one lock file."""
 
     @_define_command(name, *_LOCKS, text=text)
     def export(options: CommandOptions) -> Outcome:
         (lock,) = _read_locks(options, takes_several=False)
-        # Constraints select no source and no file.
+        # Constraints do not select sources or files.
         if write is not constraints:
             _warn_of_packages(lock, options.terminal)
         return _outcome(name, write(lock), options.output)
@@ -76,7 +76,7 @@ def _dockerfile(options: CommandOptions) -> Outcome:
     )
 
     extras = options.with_servers
-    # An image is for Linux, and often built on a machine without a GPU.
+    # An image is for Linux, and is often built on a machine without a GPU.
     lock_command = "gpuinstall lock --target cpu   # or cu126, for NVIDIA GPUs"
     locks = _read_locks(
         options, takes_several=options.any_lock, lock_command=lock_command
@@ -138,16 +138,16 @@ def _read_locks(
     takes_several: bool,
     lock_command: str = "gpuinstall lock",
 ) -> list[Lock]:
-    """Read the lock files of ``--lock``, or of this folder.
+    """Read the lock files given by ``--lock``, or in the working folder.
 
     Args:
         options: The options of the command.
-        takes_several: Whether the format can have several lock files.
+        takes_several: Whether the format supports several lock files.
         lock_command: The command that creates a lock file.
 
     Raises:
         LockError: No lock file exists, or one cannot be read.
-        UsageError: Several lock files exist, and the format can have one.
+        UsageError: Several lock files exist, but the format supports only one.
     """
     from gpuinstall.base.config import read_config
     from gpuinstall.lock.file.entries import LockGate
@@ -199,12 +199,12 @@ def _outcome(format_: str, text: str, output: Path | None, **more: Any) -> Outco
     Args:
         format_: The name of the format.
         text: The export.
-        output: The file; None is stdout.
-        more: Further keys of the JSON document.
+        output: The file. None: stdout.
+        more: Additional keys of the JSON document.
 
     Raises:
-        UsageError: The file exists, and gpuinstall did not write it, or it is
-            a link out of its folder.
+        UsageError: The file exists but was not written by gpuinstall, or it is
+            a link that leaves its folder.
     """
     document = {"format": format_, "path": output and str(output), "text": text, **more}
     if output is None:

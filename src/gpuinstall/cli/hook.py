@@ -1,4 +1,4 @@
-"""``gpuinstall hook``: make pip and uv install builds that run here."""
+"""``gpuinstall hook``: configure pip and uv to install compatible builds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gpuinstall.project import Project
 
 BOUND = "gpuinstall-constraints.txt"
-"""Constraints next to pip.conf: pip reads them only from files."""
+"""Constraints file next to pip.conf. pip reads constraints only from files."""
 _UV_TAGS = """
 cpu cu80 cu90 cu91 cu92 cu100 cu101 cu102 cu110 cu111 cu112 cu113 cu114 cu115 cu116 cu117
 cu118 cu120 cu121 cu122 cu123 cu124 cu125 cu126 cu128 cu129 cu130 cu132
@@ -50,7 +50,7 @@ cu118 cu120 cu121 cu122 cu123 cu124 cu125 cu126 cu128 cu129 cu130 cu132
 UV_TAGS = frozenset(_UV_TAGS.split())
 """The CUDA and CPU tags that uv 0.13.8 accepts for ``--torch-backend``."""
 _HOOKED = ("torch", "torchvision", "torchaudio", "torchcodec")
-"""The packages that get a source, with triton: users request these."""
+"""The packages, besides triton, that receive a source. Users request these."""
 _BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
 
 
@@ -63,14 +63,14 @@ _BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
 @click.argument("tool", type=click.Choice(["pip", "uv"]))
 def command(options: CommandOptions, tool: str) -> Outcome:
     """Write or remove the hook."""
-    # Write through a link, as pip and uv read.
+    # Follow a link, as pip and uv do when they read the file.
     file = real_path(own_file(tool, os.environ))
     before = _text(file)
     plain = _without_hook(file, before)
     after = plain
     bound = ""
     if not options.remove:
-        # The hook counts for all projects: ignore the settings of this one.
+        # The hook applies to all projects, so ignore the settings of this project.
         with options.open(folder=Path.home(), only_looks=True) as project:
             after, bound = _with_hook(tool, file, plain, project)
         for setting in ("FIND_LINKS", "CONSTRAINT", "NO_CONFIG", "CONFIG_FILE"):
@@ -79,7 +79,7 @@ def command(options: CommandOptions, tool: str) -> Outcome:
             if value and real_path(value) != file:
                 options.terminal.warn(f"{name} is set: {tool} uses that instead")
     if tool == "pip" and bound:
-        # Write it before pip.conf: pip fails if a constraints file is missing.
+        # Write the file before pip.conf, because pip fails if it is missing.
         _write_bound(file.with_name(BOUND), bound)
     status = "unchanged"
     if after != before:
@@ -88,7 +88,7 @@ def command(options: CommandOptions, tool: str) -> Outcome:
     if options.remove:
         if tool == "pip" and _is_bound(file.with_name(BOUND)):
             file.with_name(BOUND).unlink()
-        with suppress(OSError):  # the folder has other files
+        with suppress(OSError):  # the folder contains other files
             file.parent.rmdir()
     data = {
         "tool": tool,
@@ -111,13 +111,13 @@ def _with_hook(
     Args:
         tool: ``pip`` or ``uv``.
         file: The configuration file of the tool.
-        plain: Its text without the hook.
+        plain: The text of the file without the hook.
         project: The project of the home folder.
 
     Raises:
         NoBuildError: No build runs on this machine.
         MachineError: The GPU or driver cannot be used.
-        UsageError: The tool could not parse the result.
+        UsageError: The tool would be unable to parse the result.
     """
     from gpuinstall.lock.request.lock_request import LockRequest
 
@@ -131,7 +131,7 @@ def _with_hook(
         links = pip_words(os.environ, file, plain, "find-links")
         own = file.with_name(BOUND).as_uri()
         lines = "\n".join(pip_section((*constraints, own), (*links, *pages)))
-        # pip's configparser rejects a repeated section.
+        # pip's configparser rejects duplicate sections.
         places = {r"^\[install\].*\n": lines.partition("\n")[2], "": lines}
         hooked = _with_block_in(plain, places)
     else:
@@ -161,7 +161,7 @@ def _with_hook(
 
 
 def _with_values(text: str, key: str, values: Sequence[str]) -> str:
-    """Return a uv.toml with values at the start of one of its lists."""
+    """Insert values at the start of a list in a uv.toml."""
     table, _, name = key.rpartition(".")
     words = json.dumps(values)
     places = {
@@ -173,11 +173,11 @@ def _with_values(text: str, key: str, values: Sequence[str]) -> str:
 
 
 def _with_block_in(text: str, places: Mapping[str, str]) -> str:
-    """Insert a block at the first of some places that a text has.
+    """Insert a block at the first matching position in a text.
 
     Args:
         text: The text.
-        places: The lines of the block, by a pattern for the text before it.
+        places: The lines of the block, by a pattern for the preceding text.
     """
     for opening, lines in places.items():
         found = re.search(opening, text, re.MULTILINE)
@@ -187,7 +187,7 @@ def _with_block_in(text: str, places: Mapping[str, str]) -> str:
 
 
 def torch_constraint(plan: Plan, project: Project) -> str:
-    """Return torch, limited to the backend's runnable versions."""
+    """Return a constraint on torch to the backend's compatible versions."""
     backend = plan.choice.build.backend
     running = {build.torch for build in plan.runnable if build.backend == backend}
     machine = project.machine
@@ -206,19 +206,19 @@ def torch_constraint(plan: Plan, project: Project) -> str:
 
 
 def pages_of(backend: Backend, torch_index: str) -> list[str]:
-    """Return the index pages of the hooked packages for a backend.
+    """Return the backend's index pages of the hooked packages.
 
     A page lists one package, so no other package can be installed from it.
     """
     kind = backend.kind
     tritons = {"cpu": [], "cuda": ["triton"]}
-    # ROCm and XPU have their own triton, under the longer name in older releases.
+    # ROCm and XPU have their own triton, which has a longer name in older releases.
     names = [*_HOOKED, *tritons.get(kind, [f"triton-{kind}", f"pytorch-triton-{kind}"])]
     return [f"{torch_index}/{backend.tag}/{name}/" for name in names]
 
 
 def _write_bound(file: Path, bound: str) -> None:
-    """Write the constraints file; raise UsageError."""
+    """Write the constraints file. Raise UsageError if it is the user's own."""
     if exists(file) and not _is_bound(file):
         raise UsageError(
             "hook-taken",
@@ -241,11 +241,11 @@ def _write(
 
     Args:
         file: The file.
-        after: The new text; empty removes the file.
+        after: The new text. Empty: remove the file.
         before: The text when it was read.
 
     Raises:
-        UsageError: Another program has changed the file since.
+        UsageError: Another program changed the file in the meantime.
     """
     if _text(file) != before:
         raise UsageError(
@@ -256,13 +256,13 @@ def _write(
     if not after:
         file.unlink()
         return
-    # The new text can include a login from another file.
+    # The new text can contain a login from another file.
     is_private = has_login(after) and not has_login(before)
     write_atomically(file, after, is_private=is_private)
 
 
 def _text(file: Path) -> str:
-    """Read the exact text of a file; "" if it does not exist."""
+    """Read the exact text of a file, or "" if it does not exist."""
     try:
         return read_raw(file).decode()
     except FileNotFoundError:

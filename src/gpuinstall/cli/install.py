@@ -85,7 +85,7 @@ def command(options: CommandOptions) -> Outcome:
         if named and python_version(named):
             named = None  # GPUINSTALL_PYTHON; _check_combination refuses the option
         python = existing_interpreter(named, options.venv)
-        # With --into, --python selects the environment and requests no version.
+        # With --into, --python selects the environment instead of a version.
         request = replace(options.settings.request, python=None)
         with options.open(request=request) as project:
             project.reporter.step("Machine", machine_line(project.machine))
@@ -101,7 +101,7 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def _check_combination(options: CommandOptions) -> None:
-    """Raise UsageError if an option would be ignored because of --into."""
+    """Raise UsageError for an option that ``--into`` would ignore."""
     excluded = [name for name in _EXCLUDED_BY_INTO if getattr(options, name)]
     if excluded and options.into:
         others = ", ".join(map(words_of, excluded))
@@ -126,9 +126,9 @@ def existing_interpreter(python: str | None, venv: Path) -> Path:
     """Return the interpreter of ``--python`` or of ``--venv``.
 
     Args:
-        python: The value of ``--python``; empty or None if it was not given.
+        python: The value of ``--python``. Empty or None: not given.
         venv: The value of ``--venv``. If it does not exist, the environment of the
-            folder's application counts.
+            folder's application is used.
 
     Raises:
         UsageError: The interpreter does not exist.
@@ -142,7 +142,7 @@ def existing_interpreter(python: str | None, venv: Path) -> Path:
     if application and not isdir(folder):
         folder = application.environment
     own = interpreter(folder)
-    # verify explains an environment whose Python is missing.
+    # verify reports an environment whose Python is missing.
     if isfile(own) or is_virtual(folder):
         return own
     raise UsageError(
@@ -182,7 +182,7 @@ def _change_request(project: Project, options: CommandOptions, *words: str) -> O
 def _install(
     project: Project, options: CommandOptions, selected: InstallOptions
 ) -> Outcome:
-    """Install, or with ``--dry-run`` report the changes."""
+    """Install the request, or report the changes with ``--dry-run``."""
     from gpuinstall.install.install import dry_run, install
     from gpuinstall.install.state import THIRD_PREVIOUS
     from gpuinstall.lock.file.fit import misfit_rows
@@ -233,11 +233,11 @@ def _dry_run(priced: PricedLock) -> Outcome:
 
 
 def _installed_rows(result: InstallResult) -> Iterator[Row]:
-    """Yield the verdict, lock file, undo command, and activation."""
+    """Yield rows with the verdict, lock file, undo command, and activation."""
     from gpuinstall.install.state import Action
 
     lock, venv = result.fit.lock, result.paths.venv
-    # A verification of this run has already reported its verdict.
+    # The verification in this run has already reported its verdict.
     if result.is_proof_kept:
         yield "Verdict", "still valid: nothing that it covers has changed"
     elif result.action is Action.NOTHING:
@@ -264,7 +264,7 @@ def _cost(result: InstallResult) -> str:
 
 
 def activation_command(venv: Path) -> str:
-    """Return the line that activates an environment in the current shell."""
+    """Return the command that activates an environment in this shell."""
     path = str(venv)
     if venv.is_relative_to(Path.cwd()):
         path = os.path.relpath(venv)
@@ -350,7 +350,7 @@ def _warn_of_other_request(lock: Lock, project: Project) -> None:
 
 
 def _check_inputs(project: Project, target: Target | None) -> None:
-    """Raise LockError if a requirements file of a lock has changed."""
+    """Raise LockError if a recorded requirements file has changed."""
     from gpuinstall.lock.file.fit import read_locks
     from gpuinstall.lock.request.project import changed_files
 

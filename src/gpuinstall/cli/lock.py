@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class LockCommands(click.Group):
     """The ``lock`` command, which takes packages or a subcommand."""
 
-    # click would end a group's options at the first argument: here, a package.
+    # click would end a group's options at the first argument, which is a package.
     allow_interspersed_args = True
 
     def make_context(
@@ -45,7 +45,7 @@ class LockCommands(click.Group):
         """Parse the arguments of ``lock`` or of a subcommand.
 
         Raises:
-            UsageError: A subcommand follows an option. A package of that name can
+            UsageError: A subcommand follows an option. A package with that name can
                 follow ``--``.
         """
         if args and args[0] in self.commands:

@@ -1,4 +1,4 @@
-"""Format a machine as one line, or a row for each fact."""
+"""Format a machine as one line or as a row for each fact."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNKNOWN_RELEASE = "of unknown release"
 
 
 def machine_line(machine: Machine) -> str:
-    """Return the GPUs, driver, and system in one line."""
+    """Format the GPUs, driver, and system as one line."""
     kinds = [
         f"{count} × {kind}" if count > 1 else kind
         for kind, count in Counter(map(_kind, machine.gpus)).items()

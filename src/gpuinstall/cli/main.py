@@ -1,6 +1,6 @@
-"""Run a command line, import its command lazily, and report every error.
+"""Run a command line, import its command lazily, and report all errors.
 
-``bootstrap.py`` passes on its own arguments: a command line, or packages to install.
+``bootstrap.py`` passes its own arguments, which are a command line or packages.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ _MODULES = {
     "sync": "install",
     "report": "probe",
 }
-"""The modules of commands that share one with another command."""
+"""Modules that contain several commands."""
 ALIASES = {"add": "install", "uninstall": "remove"}
-"""Commands of pip and uv."""
+"""Command names in pip and uv."""
 FROM_BOOTSTRAP = "bootstrap"
 """The first argument of a command line from bootstrap.py."""
 _MACHINE_ERRORS = """
 EACCES EDQUOT EFBIG EISDIR ELOOP EMFILE ENAMETOOLONG ENOMEM ENOSPC ENOTDIR EPERM EROFS
 """
-"""Errors of files, disks, and limits. Any other OSError is a bug."""
+"""Error codes of files, disks, and limits. Any other OSError is a bug."""
 _EXHAUSTED = "can't start new thread|No usable temporary directory"
 _RESOURCES = (
     "df -h; df -i; ulimit -a   # shows which is exhausted\n"
     "Set TMPDIR to a folder on another disk"
 )
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
-"""Settings of every click context: click creates a help option only once."""
+"""Settings of every click context, so that click adds one help option."""
 
 
 def load_command(name: str) -> click.Command:
@@ -68,7 +68,7 @@ def load_command(name: str) -> click.Command:
 
 
 class Commands(click.Group):
-    """Commands whose modules are imported on use."""
+    """Command group that imports the modules of commands on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names of the commands, in the order of the help."""
@@ -106,14 +106,14 @@ def run_command_line(arguments: list[str]) -> int:
     """Run a command line and return the exit status."""
     close_umask()
     keep_temporary_files_apart()
-    # The command's terminal must not serve another command of this process.
+    # Another command in this process must not use the command's terminal.
     return copy_context().run(_run_and_show_path, arguments)
 
 
 def _run_and_show_path(arguments: list[str]) -> int:
     status = _run_and_report(arguments)
     if arguments[:1] == [FROM_BOOTSTRAP]:
-        # Also after an error: the commands of its hint need PATH.
+        # Print it after an error too, because the commands in the hint need PATH.
         _show_path(arguments)
     return status
 
@@ -124,7 +124,7 @@ def _run_and_report(arguments: list[str]) -> int:
     try:
         if arguments[:1] == [FROM_BOOTSTRAP]:
             arguments = bootstrap_command(arguments[1:])
-            # Hints repeat these words, not bootstrap.py's.
+            # Hints repeat these words instead of bootstrap.py's arguments.
             sys.argv[1:] = arguments
         return _run(arguments)
     except GpuInstallError as error:
@@ -140,7 +140,7 @@ def _run_and_report(arguments: list[str]) -> int:
             fault.hint = "Run it again"
     except Exception as error:
         known: GpuInstallError | None = _missing_folder(error) or _known(error)
-        # An import that is interrupted can raise another exception.
+        # An interrupted import can raise another exception.
         if interrupted():
             known = InterruptedByUserError("interrupted", "interrupted")
         if known is None and _terminal(arguments).verbose:
@@ -152,7 +152,7 @@ def _run_and_report(arguments: list[str]) -> int:
 
 
 def _terminal(arguments: list[str]) -> Terminal:
-    """Return the command's terminal, or one for a malformed line."""
+    """Return the command's terminal, or a new one for a malformed line."""
     return CURRENT.get() or Terminal(
         as_json="--json" in arguments,
         as_events="--json-events" in arguments,
@@ -189,12 +189,12 @@ def _run(arguments: list[str]) -> int:
         return request.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help())
-        # "gpuinstall" alone requests help, but "gpuinstall export" lacks a command.
+        # "gpuinstall" without arguments prints help; "gpuinstall export" lacks a command.
         return 0 if error.ctx.parent is None else UsageError.exit_code
 
 
 def _command_first(arguments: list[str]) -> list[str]:
-    """Move options before the command after it, as uv and pip allow."""
+    """Move options before the command behind it. uv and pip allow both."""
     options = list(takewhile(lambda word: word.startswith("-"), arguments))
     word, *words = arguments[len(options) :] or [""]
     command = ALIASES.get(word, word)
@@ -206,18 +206,18 @@ def _command_first(arguments: list[str]) -> list[str]:
 
 
 def bootstrap_command(arguments: list[str]) -> list[str]:
-    """Return the command line for the arguments of bootstrap.py.
+    """Convert bootstrap.py's arguments to a command line.
 
     Raises:
-        UsageError: A command is in the wrong place, where it would be a package.
+        UsageError: A command is misplaced, so it would be read as a package.
     """
-    # --help lists all commands, instead of the options of install.
+    # --help lists all commands instead of the options of install.
     of_program = {"help", "-h", "--help", "-V", "--version"}
     if {*COMMANDS, *ALIASES, *of_program}.intersection(arguments[:1]):
         return arguments
     for word in arguments:
         command = _nearest_command(word)
-        # After the first, a similar word can be an option's value or another package.
+        # After the first word, a similar one can be an option's value or another package.
         if command and (word == arguments[0] or word.lower() == command):
             from gpuinstall.cli.self import program_name
 
@@ -234,20 +234,21 @@ def bootstrap_command(arguments: list[str]) -> list[str]:
 
 
 def _nearest_command(word: str) -> str:
-    """Return the command that a word names or misspells, or ""."""
+    """Return the command that a word spells or misspells, or ""."""
     from difflib import get_close_matches
 
     word = word.lower()
     commands = [
         name
         for name in COMMANDS
-        if name[0] == word[:1] and abs(len(name) - len(word)) < 2  # no reportlab
+        if name[0] == word[:1]
+        and abs(len(name) - len(word)) < 2  # excludes the package reportlab
     ]
     return next(iter(get_close_matches(word, commands, cutoff=0.75)), "")
 
 
 def _show_path(arguments: list[str]) -> None:
-    """Print how to add the command to PATH, unless it is there."""
+    """Print how to add the command to PATH if it is missing there."""
     from gpuinstall.cli.self import path_line
 
     terminal, line = _terminal(arguments), path_line()
@@ -256,7 +257,7 @@ def _show_path(arguments: list[str]) -> None:
 
 
 def _missing_folder(error: Exception) -> UsageError | None:
-    """Return the error for a missing working or home folder, or None."""
+    """Return an error for a missing working or home folder, or None."""
     try:
         Path.cwd()
         Path.home()
@@ -271,7 +272,7 @@ def _missing_folder(error: Exception) -> UsageError | None:
 
 
 def _known(error: Exception) -> InstallationError | None:
-    """Return the error for a fault of the machine; None for a bug."""
+    """Return an error for a fault of the machine, or None for a bug."""
     if isinstance(error, ModuleNotFoundError):
         message = f"gpuinstall's own environment is incomplete, without {error.name}"
         hint = "python3 bootstrap.py --help   # recreates it; with pip or pipx, reinstall gpuinstall"
@@ -288,11 +289,11 @@ def _known(error: Exception) -> InstallationError | None:
         return InstallationError("limit", message, hint=_RESOURCES)
     path = Path(os.fsdecode(error.filename))
     message = f"{path} cannot be used: {message}"
-    # An environment's Python can be a link into another user's folder.
+    # An environment's Python can be a link to a file in another user's folder.
     return InstallationError("file-unusable", message, hint=look_at(real_path(path)))
 
 
 def _command_of(arguments: list[str]) -> str:
-    """Return the name of the command in a line, or ""."""
+    """Return the name of the command in a command line, or ""."""
     names = (ALIASES.get(word, word) for word in arguments)
     return next((name for name in names if name in COMMANDS), "")

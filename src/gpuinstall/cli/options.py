@@ -1,7 +1,7 @@
-"""Options of all commands, and the requests that they select.
+"""Options of all commands, and the requests that they specify.
 
-``define_command`` lists the options of a command, which receives ``CommandOptions``. A new
-option is a row here, a name there, and the code that uses it.
+``define_command`` lists the options of a command, which receives ``CommandOptions``.
+A new option needs a row in this module, its name in the list, and code that uses it.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
 STDOUT = "-"
 PATH = click.Path(path_type=Path)
 _REQUIREMENT_FILES = (".txt", ".in")
-"""Suffixes of arguments that are read as ``-r FILE``: no package has them."""
+"""Suffixes of arguments to read as ``-r FILE``. No package name has one."""
 
 
 class _Row(Value):
-    """An option or argument."""
+    """Option or argument."""
 
     words: list[str]
     settings: dict[str, Any]
     """Further arguments of click's option."""
 
     empty: object
-    """Its value in commands without this option."""
+    """The value in commands without this option."""
     place: Callable[[str, Path], str] | None = None
-    """Returns a value with its paths relative to the project folder.
+    """A function that makes a value's paths relative to the project folder.
 
-    The second argument is the folder of the command line, relative to the project.
+    Its second argument is the folder of the command line, relative to the project.
     """
 
 
@@ -78,7 +78,7 @@ def _requirement_from(value: str, folder: Path) -> str:
         requirement = parse_requirement(value)
         place = requirement.path
         if place and not place.startswith("~"):
-            # Without "./", a bare word would be a package.
+            # Without "./", a bare word would be a package name.
             moved = f"./{os.path.normpath(folder / place)}"
             return requirement.with_url(moved).text
     return value
@@ -97,11 +97,11 @@ def _row(
     """Return the row of an option.
 
     Args:
-        usage: Its spellings and its metavar, which a flag lacks:
-            ``-r --requirement FILE``.
-        text: Its help.
+        usage: The spellings and the metavar, such as ``-r --requirement FILE``. A flag
+            has no metavar.
+        text: The help text.
         place: The ``place`` of the row.
-        settings: Further arguments of click's option.
+        settings: Additional arguments of click's option.
     """
     words = [word for word in usage.split() if word.startswith("-")]
     metavar = " ".join(word for word in usage.split() if word not in words) or None
@@ -114,9 +114,9 @@ def _row(
 _list = partial(_row, multiple=True)
 
 
-# Not a Value: its class attributes are rows.
+# This is not a Value, because its class attributes are rows.
 class CommandOptions:
-    """Values of a command's options. Every other option is empty."""
+    """Values of a command's options. All other options are empty."""
 
     def __init__(
         self, terminal: Terminal, typed_in: Path | None = None, **values: Any
@@ -257,7 +257,7 @@ class CommandOptions:
     )
     glibc: str | None = _row("--glibc X.Y", "glibc of that machine (default: 2.28).")
     all_builds: bool = _row("--all", "Show all rejected builds, with the reasons.")
-    # Another --python: these commands examine an environment and create none.
+    # This --python is for commands that examine an environment and create none.
     interpreter: str | None = _row(
         "--python PATH",
         "Interpreter of the environment, instead of --venv.",
@@ -323,7 +323,7 @@ class CommandOptions:
 
     @property
     def sourcing(self) -> Sourcing:
-        """The sources of packages that the options select."""
+        """The package sources that the options specify."""
         return Sourcing(
             torch_index=split_torch_index(self.torch_index or "")[0] or None,
             wheels=self.wheels,
@@ -336,7 +336,7 @@ class CommandOptions:
         """Return the machine of ``--machine`` or ``--gpu``, if any.
 
         Args:
-            newest_driver: Returns the latest driver for GPUs without ``--driver``.
+            newest_driver: Returns the latest driver for GPUs if ``--driver`` is not given.
 
         Raises:
             UsageError: The file or an option is malformed.
@@ -359,7 +359,7 @@ class CommandOptions:
 
     @cached_property
     def settings(self) -> Settings:
-        """The request and settings of the options. Its files are read once.
+        """The request and settings from the options. Files are read once.
 
         Raises:
             UsageError: A file or an option is malformed.
@@ -420,7 +420,7 @@ class CommandOptions:
         )
 
     def names_to_upgrade(self) -> list[str]:
-        """Return the packages of ``--upgrade-package``.
+        """Return the packages given by ``--upgrade-package``.
 
         Raises:
             UsageError: A package has a version or an extra.
@@ -436,7 +436,7 @@ class CommandOptions:
         return [one.name for one in requirements]
 
     def _read_files(self, more: Sequence[str]) -> dict[str, RequirementsFile]:
-        """Read requirements files and ``more``, groups, constraints."""
+        """Read requirements files, ``more``, groups, and constraints."""
         from gpuinstall.lock.request.declaration import read_inputs, read_limits
         from gpuinstall.sources.requirements_file import extra_path, group_path
 
@@ -455,8 +455,8 @@ class CommandOptions:
         """Open a project with the settings of the options.
 
         Args:
-            folder: Its folder; None is the working folder.
-            changes: Further fields of the settings.
+            folder: Its folder. None: the working folder.
+            changes: Additional fields of the settings.
         """
         from gpuinstall.project import open_project
 
@@ -471,7 +471,7 @@ def names_environment() -> bool:
 
 
 def is_on_command_line(name: str) -> bool:
-    """Return whether an option is on the command line, not in a variable."""
+    """Return whether the command line, not a variable, sets an option."""
     return _source_of(name) is ParameterSource.COMMANDLINE
 
 
@@ -480,7 +480,7 @@ def _source_of(name: str) -> ParameterSource | None:
 
 
 OUTPUT_OPTIONS = ("as_json", "as_events", "quiet", "verbose")
-"""The options of every command. They configure its Terminal."""
+"""The options of all commands, which configure the Terminal."""
 SOURCING = ("torch_index", "offline")
 REQUEST = (
     "requirements",
@@ -500,11 +500,11 @@ _ROWS = {
     name: row for name, row in vars(CommandOptions).items() if isinstance(row, _Row)
 }
 VARIABLES = tuple(name for name in REQUEST if "envvar" in _ROWS[name].settings)
-"""The options of a request that environment variables can set."""
+"""The request options that environment variables can set."""
 
 
 def parameter(name: str, *, is_hidden: bool = False) -> click.Parameter:
-    """Return click's parameter; hidden, it only reads a variable."""
+    """Return click's parameter. A hidden one only reads a variable."""
     row = _ROWS[name]
     if not row.words:
         settings = {key: row.settings.get(key) for key in ("metavar", "type")}
@@ -537,7 +537,7 @@ def read_machine_file(name: str) -> Machine:
     """Read a Machine document from a file or stdin (``-``).
 
     Raises:
-        UsageError: It cannot be read.
+        UsageError: The document cannot be read.
     """
     try:
         machine = Machine.from_dict(parse_json(_read_document(name)))
@@ -559,16 +559,16 @@ def read_machine_file(name: str) -> Machine:
 def _read_document(name: str) -> bytes:
     if name == "-":
         return sys.stdin.buffer.read(DOCUMENT_BYTES) if sys.stdin else b""
-    # Blocks on a pipe: --machine <(ssh other gpuinstall probe --json)
+    # Reading blocks on a pipe: --machine <(ssh other gpuinstall probe --json)
     with Path(name).open("rb") as file:
         return file.read(DOCUMENT_BYTES)
 
 
 def _read_stream(name: str) -> RequirementsFile | None:
-    """Read requirements from stdin (``-``) or a pipe; None for any other name.
+    """Read requirements from stdin (``-``) or a pipe, or return None.
 
     Raises:
-        UsageError: They are malformed.
+        UsageError: A requirement is malformed.
     """
     from gpuinstall.sources.requirements_file import parse_requirements, reading
 

@@ -1,4 +1,4 @@
-"""Outcome of a command, and the wrapper that prints it and its errors."""
+"""Outcome of a command, and a wrapper that prints the outcome or error."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ COMMAND_GROUPS: dict[str, dict[str, str]] = {
         "self": "Remove gpuinstall itself.",
     },
 }
-"""The help of each command, as ``gpuinstall --help`` lists them."""
+"""The help of each command, in the groups and order of the help."""
 COMMANDS: dict[str, str] = {}
 for _commands in COMMAND_GROUPS.values():
     COMMANDS.update(_commands)
@@ -56,15 +56,15 @@ class Outcome(Value):
     """Result of a command."""
 
     data: dict[str, Any] | None
-    """The ``data`` of the JSON document; None for an early error."""
+    """The ``data`` of the JSON document. None: an early error."""
     show: Callable[[Terminal], None] | Sequence[Row]
-    """The same for people: rows, or a function that prints it."""
+    """The rows for people, or a function that prints the outcome."""
     exit_code: int = 0
     errors: tuple[Finding, ...] = ()
     is_partial: bool = False
     """Whether only some GPUs work, or problems were found."""
     is_news: bool = False
-    """Whether ``--quiet`` prints it too, as an answer."""
+    """Whether to print the outcome even with ``--quiet``."""
 
 
 def define_command(
@@ -76,21 +76,21 @@ def define_command(
     uses_project: bool = True,
     **settings: Any,
 ) -> Callable[[Callable[..., Outcome]], Any]:
-    """Return a decorator that makes a click command of a function.
+    """Return a decorator that converts a function to a click command.
 
-    The function receives its options, and by keyword the parameters of click's own
-    decorators below this one. It returns an Outcome or raises a GpuInstallError. The
+    The function receives its options, and the parameters of click's own decorators
+    below this one as keywords. It returns an Outcome or raises a GpuInstallError. The
     command prints the outcome and returns the exit status.
 
     Args:
         name: The name of the command.
         rows: Its options, by name in ``CommandOptions``.
-        text: Its help; None is the text in ``COMMANDS``.
+        text: Its help. None: the text in ``COMMANDS``.
         hidden: Options that only their environment variables set.
-        group: The click group of the command, whose name its JSON document has.
-        uses_project: Whether the command runs in the nearest folder with a request,
-            not in the working folder.
-        settings: Further arguments of ``click.command``.
+        group: The click group of the command. Its name is in the JSON document.
+        uses_project: Whether the command runs in the nearest folder with a request
+            instead of the working folder.
+        settings: Additional arguments of ``click.command``.
     """
     names = (*rows, *hidden, *OUTPUT_OPTIONS)
     top = group.name if group else name
@@ -117,7 +117,7 @@ def define_command(
                 work = functools.partial(function, options, **kwargs)
                 return present(terminal, top, _recorded(options, top, work))
 
-        # click adds the parameters of the function's own decorators.
+        # click adds the parameters from the function's own decorators.
         params = [parameter(row, is_hidden=row in hidden) for row in names]
         command = (group or click).command
         return command(name, help=text, params=params, **settings)(call)
@@ -128,8 +128,8 @@ def define_command(
 def _with_certificates(work: Callable[[], Outcome], terminal: Terminal) -> Outcome:
     """Retry with the system's certificates if an issuer is unknown.
 
-    uv's own certificates lack a company's. Such an error occurs before ``work``
-    changes anything.
+    uv's own certificates do not include a company's certificates. Such an error occurs
+    before ``work`` changes anything.
     """
     try:
         return work()
@@ -145,7 +145,7 @@ def _with_certificates(work: Callable[[], Outcome], terminal: Terminal) -> Outco
 
 
 def failure(error: GpuInstallError) -> Outcome:
-    """Return the outcome of a failed command, with the error's data."""
+    """Return the outcome for an error, with its data."""
     return Outcome(
         error.data,
         lambda screen: screen.fault(error),
@@ -169,7 +169,7 @@ def document_of(name: str, outcome: Outcome) -> dict[str, Any]:
 
 
 def _entry(finding: Finding) -> dict[str, Any]:
-    """Return a finding as an entry of ``errors``."""
+    """Convert a finding to an entry of ``errors``."""
     entry = {"code": finding.code, "message": finding.message, "hint": finding.fix}
     return entry | {"id": finding.id} if finding.id else entry
 
@@ -179,7 +179,7 @@ def _recorded(
     name: str,
     work: Callable[[], Outcome],
 ) -> Outcome:
-    """Run a command, and with ``--record`` write its record.
+    """Run a command, and write its record with ``--record``.
 
     Args:
         options: The options; ``read_machine`` is set once the command has read it.
@@ -191,7 +191,7 @@ def _recorded(
         if folder:
             from gpuinstall.base.node_records import UNENDED, this_node, write_record
 
-            # Fails early if the folder is read-only. It remains if this process is killed.
+            # This fails early if the folder is read-only, and remains if the process is killed.
             write_record(folder, this_node(), name, None, UNENDED)
         outcome = _with_certificates(work, options.terminal)
     except GpuInstallError as error:
@@ -229,8 +229,8 @@ def confirm(question: str, unchanged: str) -> None:
     """Ask a yes-or-no question.
 
     Raises:
-        UsageError: The answer is no, or stdin is not a terminal. ``unchanged`` is the
-            message.
+        UsageError: The user answers no, or stdin is not a terminal. ``unchanged`` is
+            the message.
     """
     has_terminal = sys.stdin is not None and sys.stdin.isatty()
     if not (has_terminal and click.confirm(visible(question), err=True)):

@@ -1,4 +1,4 @@
-"""``gpuinstall plan``: select the build, and explain why."""
+"""``gpuinstall plan``: select a build, and explain the selection."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def command(options: CommandOptions) -> Outcome:
         from gpuinstall.plan.alternatives import newest_branch
 
         newest = partial(newest_branch, catalog=load_catalog())
-        # A machine given by --gpu has no Python of its own.
+        # A machine given by --gpu has no Python.
         request = replace(request, preferred_pythons=(RUNNING_PYTHON,))
     selected = options.other_machine(newest)
     with options.open(request=request, machine=selected, only_looks=True) as project:
@@ -85,7 +85,7 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None:
-    """Return the locked torch that ``install`` keeps, if any."""
+    """Return a note about the locked torch that ``install`` keeps, or None."""
     folder = project.paths.folder
     # install uses the lock files only on this machine.
     if project.settings.machine or not locks_in(folder):
@@ -96,7 +96,7 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
 
     request = environment_request(project, request, quiet=True)
     wanted = project.machine, request, project.catalog
-    # The commands that install report a lock file with merge conflicts.
+    # The commands that install packages report a lock file with merge conflicts.
     locks = filter(None, map(readable_lock, locks_in(folder)))
     gate = project.lock_gate
     kept = best([fit(lock, *wanted, gate=gate, exact=True) for lock in locks], *wanted)
@@ -109,7 +109,7 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
 
 
 def _with_dry_run(fix: str) -> str:
-    """Return a fix whose ``--relax`` line runs ``lock --dry-run``."""
+    """Replace the ``--relax`` line in a fix with ``lock --dry-run``."""
     words = [word for word in sys.argv[2:] if word not in {"--all", "--json"}]
     line = joined(["gpuinstall", "lock", "--dry-run", "--relax", *words])
     return re.sub(rf"(?m)^{RELAX}: ", lambda _: f"{line}{NOTE}", fix)
@@ -121,7 +121,7 @@ def _show(
     everything: bool,
     terminal: Terminal,
 ) -> None:
-    """Print a plan or a refusal, with ``everything`` all rejections."""
+    """Print a plan or a refusal. ``everything`` adds all rejections."""
     if isinstance(plan, Plan):
         if everything:
             count = len(plan.rejected)
@@ -136,7 +136,7 @@ def _show(
 
 
 def _show_rejected(plan: Plan | Rejected, terminal: Terminal) -> None:
-    """Print each reason once, with its builds, a torch on each line."""
+    """Print each reason once, with its builds on one line for each torch."""
     groups: dict[str, dict[str, list[str]]] = {}
     for rejection in plan.rejected:
         build = rejection.candidate
@@ -173,7 +173,7 @@ def _with_warnings(plan: Plan, project: Project) -> Plan:
     """Add warnings about facts that were not checked."""
 
     def read_default() -> str | None:
-        # Slow to import, and few folders need it.
+        # The module is slow to import, and few folders need it.
         from gpuinstall.sources.session import original_index
 
         return original_index(project.sources)

@@ -41,11 +41,11 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def refusals(machine: Machine) -> tuple[Finding, ...]:
-    """Return why no build of torch runs on the GPUs of a machine.
+    """Return why no build of torch runs on a machine's GPUs.
 
     Returns:
-        The reason; empty if a build runs, if the machine has no GPU, or if its own
-        problems already explain it.
+        The reason. Empty if a build runs, if the machine has no GPU, or if the
+        machine's problems already explain the failure.
     """
     from gpuinstall.plan import Plan, choose
     from gpuinstall.wheels.learned.store import known_catalog

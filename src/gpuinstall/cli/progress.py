@@ -9,18 +9,18 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-# No other process draws these bars, and no monitor thread has to redraw them.
+# Only this process draws these bars, and they need no monitor thread.
 tqdm.set_lock(RLock())
 tqdm.monitor_interval = 0
 
 DRAWN_EVERY_S = 0.1
-"""Seconds between two drawings of a bar."""
+"""Seconds between two updates of a bar."""
 _TEXT = "{n_fmt}B of {total_fmt}B · {rate_fmt}, {remaining} left"
 _UNKNOWN_SIZE = "{n_fmt}B · {rate_fmt}"
 
 
 class WorkMeter(tqdm):  # type: ignore[type-arg]
-    """Progress of a transfer: a bar that disappears at the end, or reports."""
+    """Progress of a transfer, as a temporary bar or as reports."""
 
     def __init__(
         self,
@@ -34,10 +34,10 @@ class WorkMeter(tqdm):  # type: ignore[type-arg]
 
         Args:
             label: The name of the transfer.
-            parts: The bytes of each file; None if unknown.
-            stream: The terminal to draw the bar on; None to call ``report`` instead.
-            report: Receives the meter. As text, it is its numbers.
-            seconds: The minimum time before the first report and between two.
+            parts: The size of each file in bytes. None: unknown.
+            stream: The terminal for the bar. None: call ``report`` instead.
+            report: Receives the meter, whose text form has its numbers.
+            seconds: The minimum time before the first report and between reports.
         """
         sizes = list(parts.values())
         total = None if None in sizes else sum(filter(None, sizes))
@@ -54,7 +54,7 @@ class WorkMeter(tqdm):  # type: ignore[type-arg]
             leave=False,
             dynamic_ncols=stream is not None,
             mininterval=DRAWN_EVERY_S if stream else seconds,
-            # Draw no bar for files from uv's cache.
+            # Do not draw a bar for files from uv's cache.
             delay=DRAWN_EVERY_S if stream else seconds,
         )
 

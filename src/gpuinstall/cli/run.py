@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 )
 @click.argument("words", nargs=-1, required=True, metavar="CMD [ARG]...")
 def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
-    """Check the environment, then replace this process with the command."""
+    """Check the environment, and replace this process with the command."""
     command_words = list(words)
     if words[0].endswith(".py") and isfile(words[0]):
-        # Python would parse a name that starts with a dash as an option.
+        # Python would parse a file name that starts with a dash as an option.
         file = f"./{words[0]}" if words[0].startswith("-") else words[0]
         command_words = ["python", file, *words[1:]]
         if not options.any_lock and _has_metadata(Path(file)):
@@ -95,7 +95,7 @@ def _has_metadata(script: Path) -> bool:
 def _inline_metadata(
     script: str, arguments: Sequence[str], options: CommandOptions
 ) -> UsageError:
-    """Return the error for inline metadata, with other commands."""
+    """Return an error for inline metadata, with alternative commands."""
     from gpuinstall.plan import choose
 
     note = ""
@@ -116,7 +116,7 @@ def _inline_metadata(
 
 
 def _source_lines(index: str, tag: str) -> list[str]:
-    """Return the inline metadata that selects a build of torch."""
+    """Return inline metadata that selects a build of torch."""
     names = ("torch", "torchvision", "torchaudio")
     return [
         "# [tool.uv.sources]",
@@ -129,9 +129,9 @@ def _source_lines(index: str, tag: str) -> list[str]:
 
 
 def _recover(project: Project) -> None:
-    """Repair an environment that was interrupted or moved.
+    """Repair an environment that was moved or whose change was interrupted.
 
-    A change that is still running is waited for.
+    If a change is still running, wait for it.
     """
     from gpuinstall.install.moved import previous_path, relocate_environment
 
@@ -183,7 +183,7 @@ def _check_environment(
     if marker is None or not existing.has_python:
         raise _nothing_to_start(existing)
     existing.check_unchanged()
-    # Without a GPU, every build runs on the CPU: a warning, unless --require-gpu.
+    # Without a GPU, every build runs on the CPU. Warn unless --require-gpu is given.
     if existing.lock and machine.gpus:
         request = Request(backend=marker.backend, python=marker.python)
         verdict = fit(existing.lock, machine, request, known_catalog())
@@ -207,7 +207,7 @@ def _check_environment(
 
 
 def _nothing_to_start(existing: ExistingEnvironment) -> UsageError:
-    """Return the error for an unmanaged or broken environment."""
+    """Return an error for an unmanaged or broken environment."""
     venv = existing.paths.venv
     message = f"there is no environment at {venv}"
     hint = f"gpuinstall install{venv_option(venv)}"
@@ -220,7 +220,7 @@ def _nothing_to_start(existing: ExistingEnvironment) -> UsageError:
 
 
 def _execute(words: list[str], paths: EnvironmentPaths) -> NoReturn:
-    """Replace this process with a command; on Windows, exit with its status.
+    """Replace this process with a command. On Windows, exit with its status.
 
     Raises:
         UsageError: The command cannot be started.
@@ -236,7 +236,7 @@ def _execute(words: list[str], paths: EnvironmentPaths) -> NoReturn:
         word = words[0]
         reason = error.strerror
         hint = "Install the package that provides it"
-        # A folder on PATH that this user cannot read is another error.
+        # A folder on PATH that this user cannot read causes another error.
         is_missing = "/" not in word and not shutil.which(word, path=variables["PATH"])
         if error.errno == ENOENT or is_missing:
             reason = "no such program in the environment or on PATH"
@@ -262,10 +262,10 @@ def _activated(venv: Path) -> dict[str, str]:
 
 
 def _windows_program(word: str, path: str) -> str:
-    """Find a program, first in the environment, the first folder of ``path``.
+    """Find a program in ``path``, which starts with the environment's folder.
 
-    Windows itself would search the folder of gpuinstall's Python and the working
-    folder first.
+    Windows itself would first search the folder of gpuinstall's Python and the working
+    folder.
     """
     is_name = Path(word).name == word
     folder = path.partition(os.pathsep)[0] if is_name else ""

@@ -22,7 +22,7 @@ from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import COMMANDS, Outcome, confirm, define_command
 
 _TOOL = r"\d[\w.]*-[0-9a-f]{12}"
-"""The names of bootstrap.py's environments."""
+"""The names of environments that bootstrap.py created."""
 _LEFTOVER = r"\.new-\w{8}"
 """The names of folders that an interrupted run of bootstrap.py left."""
 
@@ -30,14 +30,14 @@ command = click.Group("self", help=COMMANDS["self"])
 
 
 def command_file() -> Path:
-    """Return the path of the command, which is the same after an update."""
+    """Return the path of the command, which updates do not change."""
     home = tool_home()
     name = "gpuinstall.cmd" if os.name == "nt" else "gpuinstall"
     return home / "bin" / name if home else Path(sys.executable).with_name("gpuinstall")
 
 
 def tool_home() -> Path | None:
-    """Return bootstrap.py's folder; None if it did not install us."""
+    """Return bootstrap.py's folder, or None for other installation methods."""
     environment = Path(sys.prefix)
     is_of_bootstrap = environment.name.startswith(f"{__version__}-")
     home = environment.parent
@@ -45,7 +45,7 @@ def tool_home() -> Path | None:
 
 
 def path_line() -> str | None:
-    """Return the line that adds the command to PATH, if needed."""
+    """Return the command that adds gpuinstall to PATH, if it is not there."""
     folder = str(command_file().parent)
     if folder in os.environ.get("PATH", "").split(os.pathsep):
         return None
@@ -53,7 +53,7 @@ def path_line() -> str | None:
 
 
 def program_name() -> str:
-    """Return the word that starts gpuinstall in this shell."""
+    """Return the program name that runs gpuinstall in this shell."""
     return quoted(command_file()) if path_line() else "gpuinstall"
 
 
@@ -84,7 +84,7 @@ def _uninstall(options: CommandOptions) -> Outcome:
         removed += f", {display_path(cache)}"
     if not options.yes:
         confirm(f"Remove {removed}?", "nothing was removed")
-    # Import everything before the tool's own modules are removed.
+    # Import all modules before removing the tool's own files.
     kept = sorted(map(display_path, remembered()))
     leftovers = remove_cache()
     remove_tool(home, options.terminal)
@@ -109,7 +109,7 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
 
     Args:
         home: The folder.
-        reporter: Receives the user's own files that the environments contained.
+        reporter: Receives the names of the user's own files in the environments.
 
     Raises:
         InstallationError: A file cannot be removed.
@@ -140,5 +140,5 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
             hint=look_at(home),
         )
     for folder in (home / "bin", home):
-        with suppress(OSError):  # the folder has other files
+        with suppress(OSError):  # the folder contains other files
             folder.rmdir()

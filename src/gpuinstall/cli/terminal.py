@@ -1,7 +1,7 @@
 """Output of commands: colors and live bars on a terminal, or JSON.
 
-All text is printed with its control characters escaped, so that a file or server
-cannot move the cursor, start a line, or choose colors.
+Control characters in all text are escaped, so that a file or server cannot move the
+cursor, start a line, or set colors.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.reporter import Progress
 
 SCREEN = 80
-"""Columns of lines that end with a time. No line is wrapped."""
+"""Width of lines that end with a time. Lines are not wrapped."""
 
 LINE_EVERY_S = 10.0
 """Seconds between two lines of progress in a log."""
@@ -48,11 +48,11 @@ class OutputError(InternalError):
 
 
 class Terminal(Reporter, Value):
-    """Reporter that prints results to ``out``, the rest to ``err``."""
+    """Reporter that prints results to ``out`` and other lines to ``err``."""
 
     as_json: bool = False
     as_events: bool = False
-    """Whether all output is lines of JSON on ``out``."""
+    """Whether to write all output as lines of JSON to ``out``."""
 
     quiet: bool = False
     verbose: bool = False
@@ -61,7 +61,7 @@ class Terminal(Reporter, Value):
     bars: list[tqdm[Any]] = field(default_factory=list)
     """The bars at the bottom of the terminal."""
     warned: set[str] = field(default_factory=set)
-    """The printed warnings."""
+    """The warnings that were printed."""
 
     @property
     def is_for_programs(self) -> bool:
@@ -69,7 +69,7 @@ class Terminal(Reporter, Value):
         return self.as_json or self.as_events
 
     def colored(self, stream: TextIO) -> bool:
-        """Return whether a stream gets colors (NO_COLOR, FORCE_COLOR)."""
+        """Return whether to color a stream (NO_COLOR, FORCE_COLOR)."""
         if os.environ.get("NO_COLOR"):
             return False
         return bool(os.environ.get("FORCE_COLOR")) or _moves_cursor(stream)
@@ -98,14 +98,14 @@ class Terminal(Reporter, Value):
         self.block(self._styled(head, self.out, style) + visible(text))
 
     def block(self, text: str) -> None:
-        """Print text for another program, unescaped, with one line end."""
+        """Print unescaped text for another program, with one line break."""
         text = text.removesuffix("\n")
         try:
-            # One call for text and line end: other threads print too.
+            # Write the text and line break in one call, because other threads print too.
             self.out.write(f"{text}\n")
             self.out.flush()
         except BrokenPipeError:
-            pass  # the reader, such as head, has finished
+            pass  # the reading program, such as head, has exited
         except OSError as error:
             raise OutputError(
                 "output", f"the output cannot be written: {error.strerror}"
@@ -116,11 +116,11 @@ class Terminal(Reporter, Value):
         self.line(f" {text}", head=f"{label:<11}")
 
     def rows(self, rows: Iterable[tuple[str, str | None]], width: int = 5) -> None:
-        """Print indented rows below a line (why, seen, do); None is skipped.
+        """Print indented rows (why, seen, do). Rows with None are skipped.
 
         Args:
             rows: The labels and texts.
-            width: The columns of the labels.
+            width: The width of the labels in columns.
         """
         for label, text in rows:
             if text:
@@ -153,7 +153,7 @@ class Terminal(Reporter, Value):
             self.notice(label, text, seconds)
 
     def detail(self, label: str, text: str) -> None:
-        """Print a step only with ``--verbose``."""
+        """Print a step if ``--verbose`` is given."""
         if self.verbose:
             self.step(label, text)
 
@@ -163,19 +163,19 @@ class Terminal(Reporter, Value):
         text: str,
         seconds: float | None = None,
     ) -> None:
-        """Print a step, also with ``--quiet``.
+        """Print a step, even with ``--quiet``.
 
         Args:
             label: The name of the step.
             text: Its result.
-            seconds: Its duration; None prints none.
+            seconds: Its duration. None: not printed.
         """
         if self.as_events:
             self._event("step", label=label, text=text, seconds=seconds)
             return
         text = visible(text)
         if seconds is not None:
-            # All times end in the same column.
+            # Align the ends of all times.
             text += f"{duration(seconds):>{max(9, SCREEN - 12 - len(text))}}"
         self._show(f" {text}", head=f"{label:<11}")
 
@@ -205,11 +205,11 @@ class Terminal(Reporter, Value):
         label: str,
         parts: Mapping[str, int | None],
     ) -> Iterator[Progress]:
-        """Report a transfer: a bar on a terminal, or lines in a log.
+        """Report a transfer as a bar on a terminal or as lines in a log.
 
         Args:
             label: The name of the transfer.
-            parts: The bytes of each file; None if unknown.
+            parts: The size of each file in bytes. None: unknown.
         """
         if not self.as_events and (self.quiet or not parts):
             yield lambda _part, _count: None
@@ -241,7 +241,7 @@ class Terminal(Reporter, Value):
             if is_drawn:
                 self.bars.remove(meter)
             if self.as_events:
-                # Report also a transfer that finishes before the first event.
+                # Also report a transfer that finishes before the first event.
                 meter.display()
             meter.close()
 
@@ -262,7 +262,7 @@ class Terminal(Reporter, Value):
         head: str,
         **style: Any,
     ) -> None:
-        """Print a line of progress above the bars; ignore a closed stream.
+        """Print a line of progress above the bars. Ignore a closed stream.
 
         Args:
             text: The line, already escaped.
@@ -275,13 +275,13 @@ class Terminal(Reporter, Value):
         for bar in self.bars[:1]:
             bars = bar.external_write_mode(file=self.err)
         with suppress(OSError), bars:
-            # One call: other threads print too.
+            # Write in one call, because other threads print too.
             self.err.write(text)
             self.err.flush()
 
 
 CURRENT = ContextVar[Terminal | None]("CURRENT", default=None)
-"""The terminal of the command; None until its options are parsed."""
+"""The terminal of the command. None: options are not parsed yet."""
 
 
 def _moves_cursor(stream: TextIO) -> bool:
@@ -290,16 +290,16 @@ def _moves_cursor(stream: TextIO) -> bool:
 
 
 def _one_line(word: str) -> str:
-    """Return the first line of a word, if it is a long script."""
+    """Return the first line of a script, or the word itself."""
     first = next(iter(word.splitlines()), "")
     return word if word == first else f"{first[:60]}…"
 
 
 def finding_with_hints(error: GpuInstallError) -> Finding:
-    """Return the finding of an error, with its hint for the current command.
+    """Return an error's finding, with its hint for the current command.
 
-    "Run it again" becomes the whole command line. Lines with an option that the
-    command lacks are omitted.
+    "Run it again" becomes the full command line. Lines with options that the command
+    lacks are omitted.
     """
     words = (OURS, *sys.argv[1:])
     end = len(words)
@@ -310,14 +310,14 @@ def finding_with_hints(error: GpuInstallError) -> Finding:
         # Add options before the words of another program.
         if "--" in words or not context.allow_interspersed_args:
             end = len(context.command_path.split())
-    # A hint is for people, also in a JSON document.
+    # A hint is for people, even in a JSON document.
     command = [word for word in words[:end] if word not in _FOR_PROGRAMS]
     lines = for_command(error.hint or "", command, words[end:], options)
     return replace(error.finding, fixes=lines)
 
 
 def _hanging(label: str, text: str) -> str:
-    """Return a label and a text with its lines indented."""
+    """Format a label and a text, and indent the lines after the first."""
     head = f"  {label} "
     lines = visible(as_pasted(text, this_shell(os.environ)), "\n")
     return head + lines.replace("\n", "\n" + " " * len(head))

@@ -37,7 +37,7 @@ NOTABLE: dict[str, tuple[str, ...]] = {
     "compile": ("passed", "skipped"),
 }
 NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
-"""Checks whose message is printed, with the statuses that print it."""
+"""The statuses for which the message of a check is printed, by check."""
 
 
 @define_command(
@@ -50,7 +50,7 @@ NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
     "record",
 )
 def command(options: CommandOptions) -> Outcome:
-    """Verify an environment, and with ``--bench`` measure it."""
+    """Verify an environment, and measure it with ``--bench``."""
     from gpuinstall.environments.records import check_finished
     from gpuinstall.install.state import check_libcuda, record_failure
     from gpuinstall.machine.probe import read_machine
@@ -88,7 +88,7 @@ def command(options: CommandOptions) -> Outcome:
         reporter=options.terminal,
     )
     if verdict.status == "failed":
-        # The cause can be that no build of torch runs on this machine.
+        # One cause is that no build of torch runs on this machine.
         reasons = () if origin.for_cpu else refusals(machine)
         if reasons:
             machine = machine.with_problems(reasons)
@@ -102,7 +102,7 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def _warn_of_damage(venv: Path, terminal: Terminal) -> None:
-    """Warn about damaged files, which the kernels may not load."""
+    """Warn about damaged files, because kernels may not load them."""
     messages = []
     if is_configuration_lost(venv):
         messages.append(f"{venv / 'pyvenv.cfg'} is empty")
@@ -138,7 +138,7 @@ def _outcome(
     for device in verdict.devices:
         for fault in device.faults:
             code = fault.code
-            # Programs know a fault of the machine by the code of its problem.
+            # Programs identify a fault of the machine by the code of its problem.
             if fault.where == "machine":
                 code = machine.refusing[0].code
             message = f"{device.label}: {fault.message}"
@@ -156,7 +156,7 @@ def _outcome(
         for device in measured:
             screen.line()
             screen.field("Measured", device.name)
-            for check in device.checks[1:]:  # the first is torch's import
+            for check in device.checks[1:]:  # the first check is the import of torch
                 prefix = "" if check.status == "passed" else "skipped: "
                 screen.line(f"  {check.name:<24} {prefix}{check.message}")
 

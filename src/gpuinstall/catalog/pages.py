@@ -191,8 +191,7 @@ def _parsed(page: Page) -> tuple[PageFile, ...]:
     parsed = []
     try:
         is_json = "json" in page.content_type
-        files = parse_json(page.text)["files"] if is_json else _html_files(page)
-        for file in files:
+        for file in _json_files(page) if is_json else _html_files(page):
             if file.get("yanked"):
                 continue
             page_file = _page_file(file, page.url)
@@ -277,6 +276,13 @@ def _json_names(page: Page) -> list[str]:
         return [str(project["name"]) for project in projects]
     except (ValueError, TypeError, KeyError) as error:
         raise _malformed(page.url) from error
+
+
+def _json_files(page: Page) -> list[dict[str, Any]]:
+    files: list[dict[str, Any]] = parse_json(page.text)["files"]
+    if len(files) > _MOST_LINKS:
+        raise ValueError("more files than any page has")
+    return files
 
 
 def _html_files(page: Page) -> Iterator[dict[str, Any]]:

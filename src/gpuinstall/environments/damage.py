@@ -22,7 +22,7 @@ from gpuinstall.environments.packages import (
 
 Kind = Literal["no-record", "lost", "edited"]
 AUTHORITIES = "cacert.pem"
-"""certifi's list, to which container images and companies add authorities."""
+"""certifi's CA bundle, to which images and companies add certificates."""
 
 
 class Damage(NamedTuple):

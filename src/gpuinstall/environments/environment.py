@@ -92,7 +92,7 @@ def modified_scripts(venv: Path) -> set[str]:
 
 
 class Origin(Value):
-    """The devices that a managed environment was created for."""
+    """The devices for which a managed environment was created."""
 
     for_cpu: bool = False
     gpus: tuple[int, ...] | None = None
@@ -107,7 +107,7 @@ def read_marker(venv: Path) -> Marker | None:
         marker = read_object(Marker, document)
         is_valid = document.get("schema") == MARKER_SCHEMA
         is_valid &= re.fullmatch(LOCK_NAME, marker.lock) is not None
-        # Another user may have written anything.
+        # Another user may have written this file.
         texts = [one for one in write_object(marker).values() if isinstance(one, str)]
         if is_valid and all(re.fullmatch(_WORD, text) for text in texts):
             return marker
@@ -115,7 +115,7 @@ def read_marker(venv: Path) -> Marker | None:
 
 
 def read_origin(venv: Path, machine: Machine) -> Origin:
-    """Return the devices that an environment was created for.
+    """Return the devices for which an environment was created.
 
     A CPU build counts as requested if the machine still has no GPU.
     """

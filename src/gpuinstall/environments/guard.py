@@ -171,7 +171,7 @@ def _has_uv_table(folder: Path) -> bool:
 
 
 def is_own_guard_file(file: Path) -> bool:
-    """Return whether gpuinstall wrote a file, and it was not edited since."""
+    """Return whether gpuinstall wrote a file that was not edited since."""
     with suppress(OSError, ValueError):
         return is_guard_text(read_document(file, file.parent))
     return False

@@ -21,7 +21,7 @@ def check_rights(paths: EnvironmentPaths) -> None:
     """Check that an environment can be changed or created.
 
     Raises:
-        InstallationError: Another user owns it, a folder is not writable, or its Python cannot be started.
+        InstallationError: Another user owns the environment, a folder is not writable, or the interpreter cannot be started.
     """
     check_owner(paths)
     for folder in _written_folders(paths):

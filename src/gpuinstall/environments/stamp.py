@@ -39,9 +39,9 @@ class Stamp(Value):
     files: Mapping[str, Mapping[str, FileStamp]]
     """File stamps by path relative to the environment.
 
-    The key "torch" has the RECORD and libraries of torch and of the packages that it loads, ``pyvenv.cfg``, and the
-    files that Python runs at start-up. The key of each other verified module has the RECORDs of its package and of the
-    further packages that it requires.
+    The key "torch" has the RECORD and libraries of torch and of the packages that it loads,
+    ``pyvenv.cfg``, and the files that Python runs at startup. The keys of other verified
+    modules have the RECORDs of their package and its other requirements.
     """
     verdict: dict[str, Any]
     """The Verdict document."""
@@ -129,7 +129,7 @@ def loading_variables() -> dict[str, str]:
 
 
 def startup_files(venv: str, folders: Iterable[str]) -> Iterator[str]:
-    """Yield the files that Python runs at start-up, and ``pyvenv.cfg``.
+    """Yield the files that Python runs at startup, and ``pyvenv.cfg``.
 
     Args:
         venv: The environment.
@@ -147,7 +147,7 @@ def startup_files(venv: str, folders: Iterable[str]) -> Iterator[str]:
 
 
 def _is_startup_file(name: str) -> bool:
-    """Return whether Python runs an entry of ``site-packages`` at start-up."""
+    """Return whether Python runs an entry of ``site-packages`` at startup."""
     module, _, _ = name.partition(".")
     return name.endswith(".pth") or module in _STARTUP_MODULES
 

@@ -121,7 +121,7 @@ def folder_lock(
         with _file_lock(place, reporter, wait) as has_waited:
             try:
                 with suppress(InstallationError):
-                    # Git ignores the whole folder, with this file.
+                    # This file makes Git ignore the whole folder.
                     write_atomically(ignored, "*\n", is_cached=True)
                 yield has_waited
             finally:

@@ -56,7 +56,7 @@ def plan_change(
     leaving: Collection[InstalledPackage],
     own: Collection[str],
 ) -> Change:
-    """Return the change of an environment's files.
+    """Plan a change of an environment's files.
 
     Args:
         place: The environment.
@@ -185,7 +185,7 @@ def shared_with_others(
     Args:
         place: The environment.
         leaving: The packages to remove or replace.
-        names: Files of these packages, relative to the root of the environment.
+        names: The files of these packages, relative to the environment's root.
     """
     if not names:
         return {}
@@ -317,7 +317,7 @@ def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
     """Check that no file is behind a mount or a link out of the environment.
 
     Raises:
-        UsageError: A file is.
+        UsageError: A file is behind a mount or such a link.
     """
     mounts = mounts_in(place.root)
     real_root = place.root.resolve()

@@ -96,7 +96,7 @@ class InstallResult(Value, kw_only=True):
 
     paths: EnvironmentPaths
     fit: Fit
-    """The installed lock file, and its plan."""
+    """The installed lock file and its plan."""
     action: Action
     changes: tuple[VersionChange, ...] = ()
     """The added, removed, and changed packages."""

@@ -98,7 +98,7 @@ class Journal(Value):
     packages: Mapping[str, tuple[str, ...]] = {}
     """The previous and new version of each package; empty if not installed."""
     modified: tuple[str, ...] = ()
-    """The previous files that the user had modified."""
+    """The replaced or removed files that the user had modified."""
     is_rebuild: bool = False
     """Whether the whole environment was replaced."""
     identity: str = ""
@@ -140,7 +140,7 @@ def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> No
 
     Args:
         journal: The journal.
-        place: Its environment.
+        place: The changed environment.
         folder: The folder of the journal.
 
     Raises:

@@ -71,13 +71,13 @@ class Bill(Value):
     folders: Mapping[Path, int]
     """Space required in each folder. Each is on a separate file system."""
     copied: int = 0
-    """The part of this space that copies of files in uv's cache require."""
+    """The part of this space that is required for copies of cached files."""
     cache: Path | None = None
     """uv's cache, which may contain some of the files; None if it is empty."""
 
     @property
     def fetch(self) -> int:
-        """Bytes to download."""
+        """The bytes to download."""
         return sum(self.missing.values())
 
     def check(self, reporter: Reporter) -> None:
@@ -110,7 +110,7 @@ class Bill(Value):
         """Return the minimum space, if all cached files can be used."""
         if not self.cache:
             return size
-        # Unpacked, a wheel is at least as large as its file.
+        # The unpacked files of a wheel are at least as large as the wheel.
         cached = int(UNPACKED * size_of(self.cache))
         return max(size - cached, min(size, self.copied))
 
@@ -378,8 +378,8 @@ def price_files(
 ) -> Bill:
     """Return the download size and the required disk space.
 
-    uv unpacks every file into its cache. On the file system of the cache, the environment consists of links. On
-    another, or if the user chose so, it consists of copies.
+    uv unpacks every file into its cache. If the environment is on the same file system, it
+    consists of links to the cache. Otherwise, or if the user chose so, it consists of copies.
 
     Args:
         files: The files to install.
@@ -397,7 +397,7 @@ def price_files(
     wheels = session.sourcing.wheels
     cache = session.uv_cache
     check_cache(cache, session.reporter)
-    # uv links files of its cache into an environment on the same file system, and copies them onto another.
+    # uv links files from its cache on the same file system, and copies them to another one.
     is_near = _device(venv) == _device(cache)
     is_linked = is_near and session.environment.get("UV_LINK_MODE") != "copy"
 

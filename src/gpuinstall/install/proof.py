@@ -63,7 +63,7 @@ def check_links(
 
     Args:
         fit: The lock file and the request.
-        site: The folder of the packages.
+        site: The packages folder.
         reporter: Receives the warnings.
 
     Raises:
@@ -121,7 +121,7 @@ def renew_proof(
     """Verify all modules that an earlier verification does not cover.
 
     Args:
-        fit: Its lock file.
+        fit: The environment's lock file.
         place: The environment.
         here: This machine, or None if no kernel can run on it.
         project: The project.
@@ -185,8 +185,8 @@ def prove(
     """Run the kernels of an environment on this machine's GPUs.
 
     Args:
-        fit: Its lock file.
-        python: Its interpreter.
+        fit: The environment's lock file.
+        python: The environment's interpreter.
         here: This machine, or None if the GPUs are on another machine.
         project: The project.
         programs: The modules to check; None: all.

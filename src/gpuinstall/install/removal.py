@@ -44,8 +44,8 @@ def remove(
         The size of each removed folder in bytes.
 
     Raises:
-        UsageError: It is missing, not managed, or cannot be removed from this folder.
-        InstallationError: Another user owns it.
+        UsageError: The environment is missing, not managed, or cannot be removed from this folder.
+        InstallationError: Another user owns the environment.
     """
     paths.check_left(typed_in, "removed")
     check_owner(paths)

@@ -210,7 +210,7 @@ def _resolve_near(state: InstallState, project: Project, label: str) -> Resoluti
 
     request = state.lock_request
     existing = state.existing
-    # The versions of the family follow torch's.
+    # The versions of PyTorch's family depend on torch's.
     outside = existing.versions.keys() - project.catalog.family
     near = {name: existing.versions[name] for name in sorted(outside)}
     resolve = partial(resolve_locks, session=project.session, installed=near)

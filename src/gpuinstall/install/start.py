@@ -41,7 +41,7 @@ def environment_to_start(
     proof: bool = True,
     installing: bool = False,
 ) -> EnvironmentPaths:
-    """Select and verify an environment by the rules of ``sync``.
+    """Select and verify an environment, as ``sync`` does.
 
     The verification is stored in the user's cache.
 

@@ -70,7 +70,7 @@ ATTEMPTS = 3
 
 
 class Action(Enum):
-    """The action of an installation, with its value in documents."""
+    """The action of an installation. Values are used in JSON documents."""
 
     NOTHING = "none"
     """The environment is as requested and, if possible, verified."""
@@ -248,7 +248,7 @@ def inspect_environment(
     venv = paths.venv
     marker = read_marker(venv)
     if marker is None:
-        # A folder that this user cannot list counts as not empty.
+        # A folder that cannot be listed is treated as not empty.
         is_empty_folder = (
             isdir(venv) and os.access(venv, os.R_OK) and not any(venv.iterdir())
         )
@@ -410,7 +410,7 @@ def check_folder(venv: Path) -> None:
     """Check that an environment's path is not a file.
 
     Raises:
-        UsageError: One is.
+        UsageError: The path is a file.
     """
     if exists(venv) and not isdir(venv):
         raise UsageError(
@@ -507,7 +507,7 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
         own |= tied
     comes = new.names - unchanged
     if "torch" in comes:
-        # They may be compiled for the previous torch.
+        # Packages from a URL or a folder may be compiled for the previous torch.
         comes |= new.addresses.keys()
     # pip is installed but is in no lock file.
     goes = (own & existing.versions.keys()) - new.names - {"pip"}

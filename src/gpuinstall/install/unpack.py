@@ -298,7 +298,7 @@ def _unpack_all(priced: PricedLock, project: Project) -> Fit:
         introduced -= names
         if not introduced:
             return priced.fit
-        # The metadata of requested packages may request more of these packages.
+        # The metadata of requested packages may require more of these packages.
         unpacked = read_packages(packages_folders(existing.paths.staging))
         installed = {one.name: one for one in (*existing.packages, *unpacked)}
         names = required_names(priced.requested, installed) & introduced
@@ -328,7 +328,7 @@ def _unpack_beside(
     place = priced.existing.paths
     fit = priced.fit
     builds, site = builds_of(fit, names, project)
-    # Builds without isolation use the environment's torch.
+    # Isolated builds must use the same torch as the environment.
     constraints = session.scratch / "build-constraints.txt"
     write_atomically(constraints, f"{_torch_requirement(fit.lock)}\n", is_cached=True)
     index = build_index(fit.choice, session)

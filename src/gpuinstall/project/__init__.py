@@ -1,6 +1,6 @@
 """One run in a folder: its request, sources, catalog, and machine.
 
-Every command and API call opens a run, so their requests cannot differ.
+Commands and API calls open the same kind of run, so that they read the same request.
 """
 
 from gpuinstall.project.folder import Settings

@@ -32,7 +32,7 @@ def requested_parts(project: Project, request: Request) -> frozenset[Part]:
     """Return the requested extras and groups.
 
     Raises:
-        UsageError: Two of them exclude each other.
+        UsageError: Two requested extras or groups conflict.
     """
     declaration = project.contents.declaration
     names = (split_part(name) for name in (*request.files, *request.selected))
@@ -74,7 +74,7 @@ def torch_limits(project: Project, request: Request) -> tuple[Constraint, ...]:
         request: The request.
 
     Raises:
-        UsageError: The extras exclude each other.
+        UsageError: The extras conflict.
     """
     declaration = project.contents.declaration
     if declaration.alternatives or "torch" in names_of(request.requirements):

@@ -1,6 +1,6 @@
-"""Known builds, drivers, chips, extensions, and failures, and index pages.
+"""Tables of builds, drivers, chips, extensions, and failures, and index pages.
 
-The authored rows in ``data`` have a source and a date.
+Each authored row in ``data`` has a source and a date.
 """
 
 from gpuinstall.catalog.catalog import (

@@ -1,4 +1,4 @@
-"""Read the authored files of ``data``."""
+"""Read the authored files in ``data``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ TABLES = Path(__file__).with_name("data")
 def read_data(name: str) -> dict[str, Any]:
     """Return the contents of an authored file.
 
-    Parsing the largest files takes a tenth of a plan's time. ``make docs`` writes a
-    JSON copy of them, which is ignored unless its checksum matches the text.
+    Parsing the largest files takes a tenth of the time of a plan. ``make docs`` writes
+    JSON copies of them. A copy is ignored unless its checksum matches the TOML file.
 
     Args:
         name: The name of a file in ``data``, or an absolute path.
@@ -34,7 +34,7 @@ def read_data(name: str) -> dict[str, Any]:
 
 
 def read_lines(name: str) -> list[str]:
-    """Return the lines of a data file without its comments."""
+    """Return the lines of a data file, except comments."""
     text = (TABLES / name).read_text(encoding="utf-8")
     return [line for line in text.splitlines() if not line.startswith("#")]
 

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from gpuinstall.catalog.drivers import Drivers
 
 
-# Six sets of names, the smallest first:
+# The sets of package names, smallest first:
 # - COMPANIONS: packages that have versions for each release of torch.
-# - PAIRED: the companions, torch, and Triton. The catalog knows their versions.
-# - Catalog.family: the packages of the torch index, including PAIRED.
-# - PackageIndex.names (lock): the family and further packages that the torch index hosts.
-# - Catalog.copied: packages that the torch index lists with files of the default index.
+# - PAIRED: the companions, torch, and Triton. The catalog lists their versions.
+# - Catalog.family: the packages that only the torch index may serve, including PAIRED.
+# - PackageIndex.names (lock): the family and other packages that the torch index hosts.
+# - Catalog.copied: packages on the torch index whose files are hosted by the default index.
 # - Catalog.tied: copied packages whose version depends on the build of torch.
-# Members.with_torch (wheels) is another set: the dependencies of torch's builds.
+# Members.with_torch (wheels) is a separate set: the dependencies of torch's builds.
 COMPANIONS = frozenset({"torchaudio", "torchvision"})
 PAIRED = COMPANIONS | {"torch", "triton"}
 
@@ -47,11 +47,11 @@ class ConfiguredIndex(Enum):
 
 DEFAULT_INDEX = ConfiguredIndex.DEFAULT
 WheelSource = ConfiguredIndex | str
-"""A configured index, or the address of another source, or a folder."""
+"""A configured index, or the URL or folder of another source."""
 
 
 class Wheel(Value):
-    """A wheel of a source."""
+    """A wheel in a source."""
 
     package: str
     version: Version
@@ -63,27 +63,27 @@ class Wheel(Value):
     """Whether ``<url>.metadata`` is served."""
     metadata_sha256: str | None = None
     backend: str | None = None
-    """The tag of its local version, or of its page."""
+    """The backend tag of its local version or page."""
     source: WheelSource = DEFAULT_INDEX
-    """The index or the folder that lists the wheel."""
+    """The index or folder that lists the wheel."""
     requires_python: str | None = None
     by_address: bool = False
-    """Whether METADATA lacks the label; then pip accepts only the address."""
+    """Whether to install it by URL, because METADATA lacks the local label."""
 
 
 class Build(Value):
-    """A build of torch; a listing sets ``source`` and the fields after it."""
+    """A build of torch. A listing sets ``source`` and the fields after it."""
 
     torch: Version
     backend: Backend
     os: str
     arch: str
     code: tuple[str, ...] = ()
-    """Its architectures: ``sm_80``, ``compute_90``, ``gfx1100``."""
+    """Its architectures, such as ``sm_80``, ``compute_90``, or ``gfx1100``."""
     toolkit: tuple[int, int] | None = None
     """The release of the vendor's toolkit."""
     libraries: tuple[tuple[str, str], ...] = ()
-    """The bundled libraries that exclude GPUs, with their versions."""
+    """The bundled libraries that limit the supported GPUs, with versions."""
     pythons: tuple[str, ...] = ()
     """The Pythons ``X.Y`` with a wheel, except free-threaded ones."""
     glibc: str | None = None
@@ -93,21 +93,21 @@ class Build(Value):
     on_default_index: bool = False
     """Whether the default index has this build."""
     is_labeled: bool = True
-    """Whether the version has a label: ``2.14.1+cu126``."""
+    """Whether the version has a label, as in ``2.14.1+cu126``."""
     evidence: tuple[str, ...] = ()
     source: WheelSource = ConfiguredIndex.TORCH
-    """The index, an address, or a folder."""
+    """A configured index, a URL, or a folder."""
     absent: str | None = None
-    """The reason if it is unavailable, such as ``withdrawn``.
+    """The reason why it is unavailable, such as ``withdrawn``, if it is.
 
-    A build is ``unverified`` until an index lists it.
+    It is ``unverified`` until an index lists the build.
     """
     unread: tuple[Wheel, ...] = ()
-    """The wheels of a build that the catalog lacks."""
+    """The wheels to inspect if the catalog lacks the build."""
     obstacle: str | None = None
     """The error if no unread wheel could be read."""
     learned: str | None = None
-    """The day on which the facts above were read from a wheel."""
+    """The day on which the facts above were read from a wheel, if any."""
 
     @cached_property
     def name(self) -> str:
@@ -115,14 +115,14 @@ class Build(Value):
         return f"{self.torch}+{self.backend}"
 
     def published(self) -> Build:
-        """Return the build as verified by an index."""
+        """Return the build without the mark ``unverified``."""
         if self.absent == "unverified":
             return replace(self, absent=None)
         return self
 
     @property
     def minor(self) -> str:
-        """The minor release of torch, ``2.13``."""
+        """The minor release of torch, such as ``2.13``."""
         return "{}.{}".format(*self.torch.release)
 
     @property
@@ -132,7 +132,7 @@ class Build(Value):
 
     @cached_property
     def platform(self) -> str:
-        """The operating system and processor: ``linux_x86_64``."""
+        """The operating system and processor, such as ``linux_x86_64``."""
         return f"{self.os}_{self.arch}"
 
     def index(self, base: str) -> str | None:
@@ -147,13 +147,13 @@ class Build(Value):
 
     @property
     def listed_at(self) -> str:
-        """The address or the folder of its source; empty for an index."""
+        """The URL or folder of its source; empty for a configured index."""
         return self.source if isinstance(self.source, str) else ""
 
 
 @cache
 def toolkit_of(version: str | None) -> tuple[int, int] | None:
-    """Return the major and minor of a release such as ``13.0.2``."""
+    """Return the major and minor numbers of a release such as ``13.0.2``."""
     release = re.match(r"(\d{1,3})\.(\d{1,2})", version or "", re.ASCII)
     if release is None:
         return None
@@ -173,29 +173,29 @@ _Backends = Annotated[frozenset[Backend], _backends]
 
 
 class Release(Value):
-    """A release of torch, and the compatible versions of its companions."""
+    """A release of torch with the compatible versions of its companions."""
 
     torch: Annotated[Version, Version]
     released: str
-    """The day, or empty if unknown."""
+    """The release date; empty if unknown."""
     torchvision: Words = ()
-    """The preferred version first."""
+    """The compatible versions, preferred first."""
     torchaudio: Words = ()
-    """The preferred version first."""
+    """The compatible versions, preferred first."""
     triton: str | None = None
-    """The pin in METADATA of torch, such as ``==3.6.0``, if known."""
+    """The pin in torch's METADATA, such as ``==3.6.0``, if known."""
     constraints: tuple[str, ...] = ()
     """Constraints that METADATA omits."""
     default: Mapping[str, str] = MappingProxyType({})
-    """The tag of the GPU build on the default index, by platform."""
+    """The tag of the default index's GPU build, by platform."""
     pythons: Mapping[str, Words] = MappingProxyType({})
-    """The Pythons with a wheel, by platform; ``any`` is the default."""
+    """The Pythons with a wheel, by platform. ``any`` is the default."""
     index_pythons: Words = ()
-    """The Pythons with a wheel only on the torch index."""
+    """The Pythons that have a wheel only on the torch index."""
 
     @property
     def companions(self) -> dict[str, Words]:
-        """The versions of each companion, the preferred one first."""
+        """The compatible versions of each companion, preferred first."""
         return {"torchvision": self.torchvision, "torchaudio": self.torchaudio}
 
     def pythons_on(self, platform: str) -> tuple[str, ...]:
@@ -208,32 +208,32 @@ class CudaName(Value):
 
     major: int
     names: Mapping[int, str]
-    """The name for each CUDA major."""
+    """The corresponding name for each CUDA major."""
 
 
 class Companion(Value):
-    """The wheels of a companion, by platform such as ``linux_x86_64``."""
+    """The wheels of a companion, by platform (such as ``linux_x86_64``)."""
 
     platforms: WordSet
     pythons: WordSet = frozenset()
-    """``any`` is one wheel for all."""
+    """The Pythons with a wheel; ``any`` if one wheel supports all."""
     unlabelled: WordSet = frozenset()
-    """The platforms whose files have no label."""
+    """The platforms whose wheels have no local label."""
     backends: _Backends | None = None
-    """The compatible backends; None for all of torch."""
+    """The compatible backends; None for all backends of torch."""
     unverified: Mapping[str, _Backends] = MappingProxyType({})
-    """The backends for which no index was seen to list it, by platform."""
+    """The backends for which no index is known to list it, by platform."""
     undeclared: WordSet = frozenset()
     """The imported packages that METADATA omits."""
 
     def loads_in(self, build: Build) -> bool:
-        """Return whether it may have a wheel compatible with a build."""
+        """Return whether it may have a compatible wheel for a build."""
         if build.platform not in self.platforms:
             return False
         return self.backends is None or build.backend in self.backends
 
     def was_seen(self, build: Build) -> bool:
-        """Return whether an index was seen to list its wheels for a build."""
+        """Return whether an index is known to list its wheels for a build."""
         unverified = self.unverified.get(build.platform, ())
         return build.backend not in unverified
 
@@ -243,7 +243,7 @@ class Companion(Value):
 
 
 class Catalog(Value, eq=False):
-    """The facts from which a build is selected."""
+    """The tables from which a build is selected."""
 
     date: str
     torch_index: str
@@ -254,27 +254,27 @@ class Catalog(Value, eq=False):
     family: frozenset[str]
     """The packages that only the torch index may serve."""
     copied: tuple[str, ...]
-    """Patterns of packages copied from the default index."""
+    """Patterns of packages that are copied from the default index."""
     tied: tuple[str, ...]
-    """Patterns of copied packages that depend on the build of torch."""
+    """Patterns of the copied packages that depend on the build of torch."""
     companions: Mapping[tuple[str, str], Companion]
-    """By package and version."""
+    """The companions by package and version."""
     settled_python: str
-    """The ``X.Y`` to install if no other is preferred."""
+    """The Python ``X.Y`` to install if no other is preferred."""
     chips: Callable[[str], Mapping[str, Any]]
     """Read the chips of a vendor other than NVIDIA."""
     cuda_names: Callable[[], Mapping[str, CudaName]]
-    """Read the CUDA in the names of packages."""
+    """Read the table of package names that contain a CUDA version."""
     driver_commands: Callable[[Machine, str, bool], tuple[str, ...]]
-    """Return the commands that install a driver branch, legacy or not."""
+    """Return the commands that install a (possibly legacy) driver branch."""
     offered: Mapping[tuple[str, str], frozenset[str]] = {}
-    """The listed versions of each companion and tag, with labels."""
+    """The listed versions, with labels, by companion and backend tag."""
     further: Mapping[str, Callable[[], Iterable[Build]]] = {}
-    """Readers of other kinds of builds."""
+    """The functions that load further builds, by kind such as ``rocm``."""
 
     @cached_property
     def serving(self) -> Callable[[str], Catalog]:
-        """Return the catalog with the builds of a kind."""
+        """Return the catalog with the builds of a further kind."""
         return cache(self._serving)
 
     def _serving(self, kind: str) -> Catalog:
@@ -293,11 +293,11 @@ class Catalog(Value, eq=False):
         is_excluded: Callable[[Build], bool],
         why: str,
     ) -> Catalog:
-        """Return the catalog with some builds marked as not available.
+        """Return the catalog with some builds marked as unavailable.
 
         Args:
-            is_excluded: Whether to mark a build.
-            why: A value of ``Build.absent``.
+            is_excluded: Returns whether to mark a build.
+            why: The reason, as in ``Build.absent``.
         """
 
         builds = [
@@ -307,7 +307,7 @@ class Catalog(Value, eq=False):
         return replace(self, builds=tuple(builds))
 
     def constraints(self, torch: Version) -> tuple[Constraint, ...]:
-        """Return the constraints that METADATA of a torch omits."""
+        """Return the constraints that torch's METADATA omits."""
         release = self.releases.get(torch)
         if release is None:
             return ()
@@ -319,7 +319,7 @@ class Catalog(Value, eq=False):
         return (*constraints, Constraint.of("triton-windows", f"=={minor}.*"))
 
     def undeclared(self, versions: Mapping[str, str]) -> tuple[str, ...]:
-        """Return missing packages that companions import."""
+        """Return missing packages that companions need but do not require."""
         needed = set[str]()
         for name, version in versions.items():
             companion = self.companions.get((name, version))

@@ -1,4 +1,4 @@
-"""NVIDIA's drivers, chips, and their code, from ``drivers.toml``."""
+"""Tables of NVIDIA's drivers and chips, from ``drivers.toml``."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -28,14 +28,14 @@ _KEYS = {
     "jetsons": "chip",
     "jetson_kernels": "kernel l4t",
 }
-"""The key of each lookup list, and its value unless that is the row."""
+"""The key of each lookup list and its value, which is the row by default."""
 _FACTS = {
     "no_compat": "words",
     "compat_base": "branch",
     "recommended": "branch",
     "jetson": "l4t",
 }
-"""The rows of one fact."""
+"""The tables with a single value, and the key of the value."""
 
 
 class Floor(Value):
@@ -43,9 +43,9 @@ class Floor(Value):
 
     linux: DriverVersion
     windows: DriverVersion
-    """WSL uses it too."""
+    """The minimum on Windows and WSL."""
     after: str | None = None
-    """The newest known unsuitable driver, if the minimum is assumed."""
+    """The newest driver known to be too old, if the minimum is assumed."""
 
 
 class Generation(Value):
@@ -59,14 +59,14 @@ class Generation(Value):
 
 
 class Branch(NamedTuple):
-    """A driver branch and its reported CUDA."""
+    """A driver branch and the CUDA version that it reports."""
 
     branch: int
     cuda: CudaVersion
 
 
 class Cudnn(Value):
-    """The first cuDNN release with this lowest compute capability."""
+    """The first cuDNN release with a given lowest compute capability."""
 
     version: _Numbers
     capability: ComputeCapability
@@ -77,17 +77,17 @@ class CudnnLast(Value):
 
     capability: ComputeCapability
     before: _Numbers | None = None
-    """The first other release, or None for all releases of ``cuda``."""
+    """The first release without the limit; None: all releases of ``cuda``."""
     cuda: int | None = None
 
 
 class PartialSupport(Value):
-    """The branches on which some kernels of newer builds may fail."""
+    """The driver branches on which some kernels of newer builds may fail."""
 
     first: int
     last: int
     cuda: CudaVersion
-    """The oldest CUDA of such a build."""
+    """The oldest CUDA of such builds."""
 
 
 class KernelModules(Value):
@@ -103,9 +103,9 @@ class Tegra(Value):
     """Toolkits that build the same code for a Tegra chip and desktop GPUs."""
 
     unified: CudaVersion | None = None
-    """The first such toolkit, if any."""
+    """The first toolkit that builds the same code, if any."""
     ran: CudaVersion | None = None
-    """A toolkit that a user reported to work on the chip."""
+    """A toolkit whose code works on the chip according to a user's report."""
 
 
 class JetsonChip(Value):
@@ -116,28 +116,28 @@ class JetsonChip(Value):
 
 
 class Drivers(Value, eq=False):
-    """The tables."""
+    """The parsed tables of ``drivers.toml``."""
 
     branches: tuple[Branch, ...]
-    """Ascending."""
+    """The driver branches, oldest first."""
     no_compat: WordSet
     """Words in names of GPUs that cuda-compat does not support."""
     compat_base: int
     """The oldest driver branch that cuda-compat is known to support."""
     floors: Mapping[int, Floor]
-    """By CUDA major."""
+    """The oldest driver for each CUDA major."""
     partially_supported: PartialSupport
     generations: tuple[Generation, ...]
     first_drivers: Mapping[ComputeCapability, Floor]
-    """The first driver of a chip, if older ones support some CUDA."""
+    """The first driver for each chip that older CUDA-capable drivers lack."""
     tegra: Mapping[ComputeCapability, Tegra]
-    """The chips that run no or only some code for desktop GPUs."""
+    """The chips that run only some or no code for desktop GPUs."""
     families: Mapping[ComputeCapability, WordSet]
-    """The chips that run code with the suffix ``f``."""
+    """The chips that run the family code (suffix ``f``) of each chip."""
     run_time_compilers: Mapping[ComputeCapability, CudaVersion]
     """The first toolkit with a runtime compiler for a chip."""
     cudnn: tuple[Cudnn, ...]
-    """Ascending."""
+    """The lowest compute capabilities of cuDNN, oldest release first."""
     cudnn_last: tuple[CudnnLast, ...]
     unified_memory: Mapping[ComputeCapability, Mapping[str, Any]]
     """The chips that share the processor's memory."""
@@ -147,17 +147,17 @@ class Drivers(Value, eq=False):
     jetsons: Mapping[str, JetsonChip]
     """By the chip's name in the device tree."""
     jetson_kernels: Mapping[str, str]
-    """The release of Jetson Linux by Linux's ``X.Y``."""
+    """The release of Jetson Linux, by Linux kernel ``X.Y``."""
     jetson: str
-    """The first Jetson Linux that runs the wheels for servers."""
+    """The first release of Jetson Linux that runs wheels for servers."""
 
     @property
     def versions(self) -> list[DriverVersion]:
-        """A driver for each branch, ascending."""
+        """A driver version for each branch, ascending."""
         return [DriverVersion.parse(str(branch)) for branch, _ in self.branches]
 
     def branch(self, version: DriverVersion) -> Branch | None:
-        """Return the branch of a release, unless it is older than all."""
+        """Return the branch of a driver, or None if it is older than all."""
         for row in reversed(self.branches):
             if row.branch <= version.branch:
                 return row
@@ -171,7 +171,7 @@ class Drivers(Value, eq=False):
         return None
 
     def cudnn_floor(self, version: str) -> ComputeCapability | None:
-        """Return the lowest compute capability of a cuDNN, if limited."""
+        """Return the lowest compute capability of a cuDNN, if it has one."""
         cudnn = numbers(version)
         for row in reversed(self.cudnn):
             if cudnn >= row.version:
@@ -183,7 +183,7 @@ class Drivers(Value, eq=False):
         version: str,
         cuda: int | None,
     ) -> ComputeCapability | None:
-        """Return the highest compute capability of a cuDNN, if limited."""
+        """Return the highest compute capability of a cuDNN, if it has one."""
         cudnn = numbers(version)
         ceilings = [
             row.capability

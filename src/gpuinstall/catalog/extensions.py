@@ -1,4 +1,4 @@
-"""The sources of prebuilt extensions, and the files that they list."""
+"""Sources of prebuilt extensions, and the files that they list."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from gpuinstall.sources.web import Client, UnreachableError
 
 PAGES_AT_ONCE = 8
 NAMED = "named"
-"""The id of a source that the user requested."""
+"""The ID of a source that the user requested."""
 
 
 class TorchKey(NamedTuple):
-    """A build of torch, by which the pages of a source are named."""
+    """The parts of a torch build that occur in the URLs of sources."""
 
     minor: str
     """The minor release of torch."""
@@ -39,20 +39,20 @@ class ExtensionSource(NamedTuple):
     id: str
     rank: int
     url: str | None = None
-    """The pattern of its pages' addresses; None is the default index."""
+    """The URL template of its pages; None for the default index."""
 
     os: str | None = None
     """The only operating system of its files, if any."""
 
     tags: tuple[str, ...] = ("",)
-    """The releases of a repository, each with a page."""
+    """The releases of a repository. Each has a page."""
 
     hosts: WordSet = frozenset()
-    """The other hosts of its files, which may redirect to each other."""
+    """The other hosts of its files. They may redirect to each other."""
 
 
 class Extension(NamedTuple):
-    """A package and its sources; ``extensions.toml`` explains the fields."""
+    """A package and its sources. ``extensions.toml`` explains the fields."""
 
     name: str
     sources: tuple[ExtensionSource, ...]
@@ -62,14 +62,14 @@ class Extension(NamedTuple):
 
 
 class ExtensionFile(NamedTuple):
-    """A file of a source, and the facts in its name."""
+    """A file of a source, with the facts in its name."""
 
     wheel: Wheel
     source: ExtensionSource
     cuda: str | None = None
-    """Such as ``12`` or ``12.8``."""
+    """The CUDA version, such as ``12`` or ``12.8``."""
     torch: str | None = None
-    """Such as ``2.11``."""
+    """The minor release of torch, such as ``2.11``."""
     cpu: bool = False
     and_newer: bool = False
     """Whether it also supports newer releases of torch."""
@@ -79,18 +79,18 @@ class Extensions(Value):
     """The table of extensions."""
 
     rows: Mapping[str, Extension]
-    """By name."""
+    """The extensions by name."""
     sources: Mapping[str, ExtensionSource]
     forms: tuple[re.Pattern[str], ...]
     """The patterns of CUDA and torch in a local version."""
 
     @property
     def unclaimed(self) -> dict[str, tuple[Wheel, ...]]:
-        """The empty pages of names unregistered on the default index."""
+        """Empty pages for names that the default index does not have."""
         return {name: () for name, row in self.rows.items() if row.unclaimed}
 
     def redirect_hosts(self, host: str) -> set[str]:
-        """Return the hosts to which a host of files may redirect."""
+        """Return the hosts to which a file host may redirect."""
         hosts = set[str]()
         for source in self.sources.values():
             if host in source.hosts:
@@ -107,11 +107,11 @@ class Extensions(Value):
             return ExtensionFile(wheel, source)
         named = match.groupdict()
         cuda = named.get("cuda")
-        # 128 means 12.8, and 12 means all of CUDA 12.
+        # 128 is CUDA 12.8, and 12 is any CUDA 12.
         if cuda and len(cuda) == 3:
             cuda = f"{cuda[:2]}.{cuda[2]}"
         torch = named.get("torch")
-        # 211 means 2.11.
+        # 211 is torch 2.11.
         if torch and "." not in torch:
             torch = f"{torch[0]}.{torch[1:]}"
         return ExtensionFile(
@@ -143,7 +143,7 @@ def load_extensions() -> Extensions:
 
 
 class ExtensionListing(NamedTuple):
-    """The files of an extension, and the hosts that did not answer."""
+    """The files of an extension, and the unreachable hosts."""
 
     files: tuple[ExtensionFile, ...]
     silent: tuple[str, ...] = ()
@@ -159,8 +159,8 @@ def list_files(
 
     Args:
         extension: The extension.
-        torches: The builds of torch to be compatible with.
-        sources: The default index, which is the source of some.
+        torches: The builds of torch for which to list files.
+        sources: The sources, with the default index.
         client: The HTTP client.
 
     Raises:
@@ -178,7 +178,7 @@ def list_files(
             silent.append(error.host)
             continue
         named = [wheel for wheel in wheels if wheel.package == extension.name]
-        # The first source of a file has priority.
+        # If several sources list a file, the first one has priority.
         files = {wheel.url: table.file(wheel, source) for wheel in named} | files
     return ExtensionListing(tuple(files.values()), tuple(silent))
 

@@ -1,10 +1,10 @@
-"""Find GPUs by name, with the chip and the architecture of their code.
+"""Find GPUs by name, with their chip and architecture.
 
-NVIDIA's GPUs (``gpus.toml``) have a compute capability. The chips of each other vendor
-have a file and the name of their architecture, such as ``gfx1100``.
+NVIDIA's GPUs (``gpus.toml``) have a compute capability. Each other vendor has its own
+file, and its chips have the name of an architecture, such as ``gfx1100``.
 
-A name may be exact, may name the model in another form (laptop, PCIe, 80 GB), or may be
-part of a longer name. A name of GPUs with different architectures is ambiguous.
+A name may be complete, may be a form of the model (laptop, PCIe, 80 GB), or may be part
+of a longer name. A name that matches GPUs with different architectures is ambiguous.
 """
 
 from __future__ import annotations
@@ -29,35 +29,35 @@ _FORM = re.compile(
     r"sxm\d*|pcie|hbm\d*e?|nvl\d*|\d+gb?|laptop|mobile|notebook|with|maxq|design|gpu|"
     r"graphics|device|developer|kit|module|nvgpu"
 )
-"""The words that distinguish forms of a model."""
+"""Words that distinguish variants of a model."""
 _SEPARATORS = re.compile(r"[\W_]+")
 _MEMORY = re.compile(r"(\d) ?gi?b\b")
 _SERIES = frozenset({"gt", "gtx", "rtx", "rx"})
-"""The optional words before a number."""
+"""Words before a model number that may be omitted."""
 _LONGEST = 200
-"""The most characters of a name, twice the longest one."""
+"""The maximum length of a name, twice the longest known one."""
 _COUNT = re.compile(r"\A[1-9]\d? ?[x×*] ?(?=[A-Za-z])")
-"""An ignored number of GPUs: 4x A100, 8×H100."""
+"""A number of GPUs, which is ignored, as in 4x A100 or 8×H100."""
 _MIG = re.compile(r" (mig\b|(\dc )?\dg \d+gb).*")
 _ASK_THE_DRIVER = (
     "nvidia-smi -L prints its name; "
     "nvidia-smi --query-gpu=compute_cap --format=csv what it can execute, where 8.9 is --gpu sm_89"
 )
 _NEAR = 0.75
-"""The similarity of a suggestion: one of four characters may differ."""
+"""The minimum similarity of a suggestion: one of 4 characters may differ."""
 
 
 class Product(NamedTuple):
-    """A GPU by the name of a product, chip, or architecture."""
+    """A GPU, named by its product, chip, or architecture."""
 
     name: str
     chip: str
     maker: str = "nvidia"
-    """The name in documents."""
+    """The vendor's name in documents."""
     brand: str = "NVIDIA"
-    """The name in messages."""
+    """The vendor's name in messages."""
     capability: ComputeCapability | None = None
-    """None for other vendors."""
+    """The compute capability; None for other vendors than NVIDIA."""
     architecture: str | None = None
     """The architecture of another vendor's GPU."""
     os: str | None = None
@@ -65,7 +65,7 @@ class Product(NamedTuple):
     arm: bool = False
     """Whether all its machines have 64-bit ARM processors."""
     products: tuple[str, ...] = ()
-    """The products with another vendor's chip."""
+    """The products that contain the chip (vendors other than NVIDIA)."""
 
     @property
     def code(self) -> str:
@@ -76,7 +76,7 @@ class Product(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """The name, after the vendor's unless it is NVIDIA."""
+        """The name, preceded by the vendor unless the vendor is NVIDIA."""
         if self.capability or self.name.startswith(self.brand):
             return self.name
         return f"{self.brand} {self.name}"
@@ -84,7 +84,7 @@ class Product(NamedTuple):
 
 @cache
 def load_gpus() -> dict[str, Any]:
-    """Return the authored rows."""
+    """Return the contents of ``gpus.toml``."""
     return authored.read_data("gpus.toml")
 
 
@@ -93,7 +93,7 @@ def products() -> tuple[Product, ...]:
     """Return NVIDIA's products from the PCI list, product lines, and chips."""
     table = load_gpus()
     arm_chips = {row.get("chip") for row in table["arm"]}
-    # The only operating system of each name.
+    # The only operating system of each ARM name, if any.
     arm_names = {row["name"]: row.get("os") for row in table["arm"] if "name" in row}
     found = []
     for name, chip in _names_and_chips():
@@ -123,7 +123,7 @@ def other_chips() -> tuple[Product, ...]:
 
 @cache
 def product_of(key: str) -> Product | None:
-    """Return NVIDIA's product with a PCI device ID such as ``2684``."""
+    """Return the NVIDIA product with a PCI device ID such as ``2684``."""
     table = load_gpus()
     chip, _, listed = table["pci"].get(key, "").partition(": ")
     for row in table["ranges"]:
@@ -171,19 +171,19 @@ def _names(listed: str) -> Iterator[str]:
 
 @cache
 def find_gpu(name: str) -> Product:
-    """Return the GPU of a name.
+    """Return the GPU with a name.
 
-    If several GPUs have the same architecture, the result has the name as written.
+    If the name matches several GPUs of one architecture, the result has the name as written.
 
     Raises:
-        UsageError: No GPU has the name, or several with different architectures.
+        UsageError: The name matches no GPU, or GPUs with different architectures.
         NoBuildError: No build is known for the GPU.
     """
     name = _COUNT.sub("", name[:_LONGEST])
     text = _spaced(name)
     matches = _matches(text)
     for row in load_gpus()["no_builds"]:
-        # A listed GPU of a newer series has builds. An unlisted one may be mistyped.
+        # A listed GPU of a newer series has builds. An unlisted name may be mistyped.
         is_meant = row["older"] or not matches
         if is_meant and re.search(row["names"], text):
             suggestion = None if row["older"] else _suggestion(text)
@@ -222,16 +222,17 @@ def _assumed(name: str, text: str) -> Product | None:
 
 
 def _matches(text: str) -> list[Product]:
-    """Return the GPUs of the first reading of a name that matches any.
+    """Return the GPUs that match a name, for its first variant with any match.
 
-    A name is read as it is, as a slice of a GPU, and without Quadro. GPUs match with
-    this name, with this model, with the name in theirs, or with the model in theirs.
+    The variants are the name as written, without a MIG profile, and without "Quadro". A
+    GPU matches by its whole name or by its model, and then by a name or model that
+    contains the given one.
     """
     for reading in (text, _MIG.sub("", text), text.replace("quadro ", "")):
         makers = load_gpus()["brands"]
         words = {maker: _words(reading, maker) for maker in makers}
         for is_match in (_has_name, _contains):
-            # All words of a name, or the words of its model.
+            # Compare whole names first, then only the words of the model.
             for part in (tuple, _model):
                 matches = [
                     gpu
@@ -250,12 +251,12 @@ def _has_name(own: _Words, words: _Words) -> bool:
 
 @cache
 def _spellings(own: _Words) -> set[str]:
-    """Return a GPU's words in one, with and without the series."""
+    """Return a GPU's name in one word, with and without the series."""
     return {"".join(own), "".join(word for word in own if word not in _SERIES)}
 
 
 def _contains(own: _Words, words: _Words) -> bool:
-    """Return whether a GPU's words contain a name with a number."""
+    """Return whether a GPU's name contains a name that has a number."""
     if not re.search(r"\d", "".join(_model(words))):
         return False
     if Counter(words) <= Counter(own):
@@ -266,7 +267,10 @@ def _contains(own: _Words, words: _Words) -> bool:
 
 @cache
 def _model(words: _Words) -> _Words:
-    """Return the words of a model, without its form and single letters."""
+    """Return the words of a model, without its variant.
+
+    A model of a single letter is empty.
+    """
     model = tuple(word for word in words if not _FORM.fullmatch(word))
     if len("".join(model)) > 1:
         return model
@@ -286,7 +290,7 @@ def _gpus() -> Iterator[Product]:
             drivers = load_drivers()
             generation = drivers.generation(gpu.capability)
             first = drivers.first_drivers.get(gpu.capability)
-            # If the first driver of a chip is unknown, no product is listed.
+            # If the first driver of a chip is unknown, the chip has no products yet.
             if generation and not (first and first.after):
                 yield gpu._replace(name=generation.name)
     for chip in other_chips():
@@ -313,11 +317,11 @@ def _brands() -> dict[str, frozenset[str]]:
 
 
 def _examples(gpus: Iterable[Product]) -> str:
-    """Return one GPU of each architecture, by its shortest name."""
-    # The last and shortest name of an architecture is kept.
+    """Return the GPU with the shortest name for each architecture."""
+    # The dictionary keeps the last GPU of each architecture.
     longest_first = sorted(gpus, key=lambda gpu: -len(gpu.name))
     by_code = {gpu.code: gpu for gpu in longest_first}
-    # sm_89 is before sm_120.
+    # Sort sm_89 before sm_120.
     codes = sorted(by_code, key=lambda code: (len(code), code))
     return " or ".join(
         f"--gpu {quoted(code)} ({by_code[code].full_name})" for code in codes
@@ -325,7 +329,7 @@ def _examples(gpus: Iterable[Product]) -> str:
 
 
 def _suggestion(text: str) -> str | None:
-    """Return the most similar listed names for a name with a number."""
+    """Return the most similar known names for a name with a number."""
     from difflib import get_close_matches  # rarely needed
 
     for maker in load_gpus()["brands"]:

@@ -1,4 +1,4 @@
-"""Read the listings of the sources, and update the catalog with them."""
+"""Read the listings of all sources, and update the catalog with them."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ _Wheels = tuple[Wheel, ...]
 
 
 class Listing(Value):
-    """The wheels in the sources, in the order of the sources."""
+    """The wheels that the sources list, in the order of the sources."""
 
     wheels: tuple[Wheel, ...]
     backends: frozenset[str]
-    """The backends whose pages of the torch index were read."""
+    """The backends whose pages on the torch index were read."""
     packages: frozenset[str] = frozenset({"torch"})
     """The packages whose pages were read."""
     index_answers: bool = True
-    """Whether the torch index answered every request."""
+    """Whether the torch index was reachable for every request."""
     default_listed: bool = False
     """Whether the page of the default index was read."""
     silent: tuple[UnreachableError, ...] = ()
@@ -76,9 +76,9 @@ def read_listing(
     backends: Iterable[str],
     packages: Iterable[str],
 ) -> Listing:
-    """Read the pages of packages.
+    """Read the pages of packages in all sources.
 
-    A missing page is empty. Only torch's page is read from the default index.
+    A missing page counts as empty. On the default index, only torch's page is read.
 
     Args:
         sources: The sources.
@@ -102,7 +102,7 @@ def read_listing(
     if sources.default_index and "torch" in names:
         default.append(partial(default_wheels, sources, client, "torch"))
 
-    # Only a requested torch index has priority over the links.
+    # The torch index has priority over --find-links only if the user requested it.
     if sources.is_torch_index_requested:
         asks = index + links + default
     else:
@@ -137,7 +137,7 @@ def family_wheels(
     backend: str,
     package: str,
 ) -> tuple[Wheel, ...]:
-    """Return the wheels of a package, except from the default index.
+    """Return the wheels of a package in all sources except the default index.
 
     Args:
         sources: The sources.
@@ -182,7 +182,7 @@ def is_own_name(
 ) -> bool:
     """Return whether the torch index hosts the files of a package.
 
-    It lists other packages with files of the default index.
+    Other packages on the torch index have files on the hosts of the default index.
 
     Args:
         sources: The torch index.
@@ -201,7 +201,7 @@ def _hosts(
     backend: str,
     package: str,
 ) -> set[str]:
-    """Return the hosts of a package's files on the torch index."""
+    """Return the file hosts of a package on the torch index."""
     with suppress(UnreachableError):
         wheels = _from_index(client, sources.torch_index, backend, package)
         return {Location.parse(wheel.url).server for wheel in wheels}
@@ -214,7 +214,7 @@ def _from_index(
     backend: str,
     package: str,
 ) -> _Wheels:
-    """Read the page of a package, or the flat page of a mirror.
+    """Read the page of a package, or the flat listing of a mirror.
 
     Args:
         client: The HTTP client.
@@ -241,7 +241,7 @@ def _read(
 
     Args:
         client: The HTTP client.
-        place: An address, or the path of a folder.
+        place: A URL, or the path of a folder.
         source: The source of the wheels.
         packages: The packages.
         backend: The tag of wheels without a label.
@@ -284,10 +284,10 @@ def narrowed(
     listing: Listing,
     platform: str,
 ) -> tuple[Build, ...]:
-    """Update the builds of a platform, one for each source.
+    """Update the builds for a platform, with one build for each source.
 
-    Unavailable builds are marked as withdrawn or unreachable. A build that the catalog
-    lacks has its wheels. Builds of other platforms are unchanged.
+    Unavailable builds are marked as withdrawn or unreachable. A build that is not in the
+    catalog has its wheels in ``unread``. Builds for other platforms are unchanged.
 
     Args:
         builds: The builds of the catalog.
@@ -311,7 +311,7 @@ def offered(
     listing: Listing,
     platform: str,
 ) -> dict[tuple[str, str], frozenset[str]]:
-    """Return the listed versions of each companion and backend."""
+    """Return the listed versions by companion and backend tag."""
     keys = product(listing.packages - {"torch"}, listing.backends)
     offered = dict.fromkeys(keys, frozenset[str]())
     for wheel in listing.wheels:
@@ -328,11 +328,11 @@ def _by_build(
 ) -> _Listed:
     """Group torch's wheels for a platform by build and source.
 
-    The default index serves only builds that no other source has.
+    Wheels of the default index are used only for builds that no other source has.
 
     Args:
         wheels: The wheels of the sources.
-        known: The builds of the catalog, with the backend of torch without a label.
+        known: The builds of the catalog, which determine the backend of an unlabeled torch.
         platform: The platform, such as ``linux_x86_64``.
     """
     defaults = {build.torch: build.backend for build in known if build.on_default_index}
@@ -344,7 +344,7 @@ def _by_build(
         if wheel.package != "torch" or platform not in platforms(wheel.tags):
             continue
         torch = Version(wheel.version.public)
-        # An unknown torch on the default index is assumed to have the latest known backend.
+        # Assume that an unknown torch on the default index has the latest known backend.
         backend = known_backend(wheel.backend) or defaults.get(min(torch, newest))
         if backend is not None:
             by_build[torch, backend][wheel.source].append(wheel)
@@ -421,11 +421,11 @@ def unknown_builds(
     known: Collection[Build],
     platform: str,
 ) -> Iterator[Build]:
-    """Return the unknown builds of torch's wheels for a platform.
+    """Return the builds for a platform that are in a source but not known.
 
     Args:
         wheels: The wheels of a source.
-        known: The known builds, with the backend of torch without a label.
+        known: The known builds, which determine the backend of an unlabeled torch.
         platform: The platform, such as ``linux_x86_64``.
     """
     return _unknown(_by_build(wheels, known, platform), known, platform)
@@ -448,7 +448,7 @@ def platforms(tags: Iterable[Tag]) -> frozenset[str]:
 
 
 def python(tags: Iterable[Tag]) -> str | None:
-    """Return the CPython ``X.Y`` of a wheel for a single, usual CPython."""
+    """Return the ``X.Y`` of a wheel for one CPython (not free-threaded)."""
     names = {_python(tag) for tag in tags}
     return names.pop() if len(names) == 1 else None
 
@@ -461,7 +461,7 @@ def _python(tag: Tag) -> str | None:
 
 
 def platform_floor(tags: Iterable[Tag], system: str) -> str | None:
-    """Return the oldest manylinux or macosx in platform tags, if any."""
+    """Return the oldest manylinux or macosx version in tags, if any."""
     floors = []
     for tag in tags:
         match = re.match(rf"{system}_([0-9]+)_([0-9]+)_", tag.platform)
@@ -482,15 +482,15 @@ def live_catalog(
 ) -> Catalog:
     """Update the catalog from the listings of the sources.
 
-    Without a requested backend, the pages of the catalog's backends and of newer ones
-    are read.
+    If no backend is requested, the pages of all backends in the catalog and of newer
+    backends are read.
 
     Args:
         catalog: The catalog.
-        machine: The machine, which has a platform.
-        request: The request, with the allowed backends and the companions.
-        reporter: Receives a warning for each source that is not used.
-        excluded: The backends that cannot be selected, whose pages are not read.
+        machine: The machine, which determines the platform.
+        request: The request, which determines backends and companions.
+        reporter: Receives a warning for each unused source.
+        excluded: The backends to skip, because none of their builds can be selected.
         sources: The sources.
         client: The HTTP client.
 
@@ -513,11 +513,11 @@ def live_catalog(
     companions = COMPANIONS & names_of(request.requirements)
     listing = read_listing(sources, client, tags, ("torch", *sorted(companions)))
     for silent in listing.silent:
-        # Do not warn in an offline run.
+        # In an offline run, unreachable sources are expected.
         if silent.why != OFFLINE.why:
             unused = f"{silent.host} cannot be reached, {silent.why}"
             reporter.warn(f"{unused}; the other sources are used")
-    # A requested index may be supplemented by a folder, but not by the default index.
+    # A folder may supplement a requested index, but the default index may not.
     is_listed = any(wheel.source != DEFAULT_INDEX for wheel in listing.wheels)
     if sources.is_torch_index_requested and listing.index_answers and not is_listed:
         tag = request.backend
@@ -540,7 +540,7 @@ def live_catalog(
 
 
 def all_torches(index: str, client: Client) -> Page | None:
-    """Return the page of torch for all backends, if available."""
+    """Return the torch page for all backends, if available."""
     with suppress(InstallationError):
         return client.page(f"{index}/torch/")
     return None
@@ -552,7 +552,7 @@ def _new_tags(
     catalog: Catalog,
     builds: Iterable[Build],
 ) -> list[str]:
-    """Return unknown backends with a torch as new as the catalog's.
+    """Return unknown backends that have the latest known torch or a newer one.
 
     Args:
         index: The torch index.

@@ -25,7 +25,7 @@ from gpuinstall.catalog.drivers import Drivers, load_drivers
 _Row = dict[str, Any]
 
 FURTHER = ("rocm", "xpu")
-"""The kinds of builds with a file, such as ``builds_rocm.toml``."""
+"""The kinds of builds with their own file, such as ``builds_rocm.toml``."""
 
 
 @cache
@@ -87,7 +87,7 @@ def _driver_commands(
     branch: str,
     is_legacy: bool,
 ) -> tuple[str, ...]:
-    # Only a refusal needs the table of failures.
+    # Imported here because only a refusal needs the table of failures.
     from gpuinstall.catalog.failures.problems import FixContext, fix
 
     context = FixContext.of_machine(machine).knowing(branch=branch)
@@ -95,7 +95,7 @@ def _driver_commands(
 
 
 class Rows:
-    """The builds of each row in ``builds.toml``."""
+    """Rows of ``builds.toml``, from which builds are created."""
 
     def __init__(self, table: _Row) -> None:
         self.table = table
@@ -106,7 +106,7 @@ class Rows:
         self.macos = self._floors("macos")
 
     def builds(self) -> Iterator[Build]:
-        """Yield the builds for CUDA, then the CPU builds."""
+        """Yield the CUDA builds, then the CPU builds."""
         for row in self.table["builds"]:
             yield from self._for_gpus(row, row["torch"])
         for row in self.table["cpu"]:
@@ -120,14 +120,14 @@ class Rows:
                 yield self._cpu(row, torch, is_labeled=torch in labeled)
 
     def of_kind(self, kind: str) -> Iterator[Build]:
-        """Yield the builds of another kind, for all releases of a minor."""
+        """Yield the builds of a further kind. A row covers a minor release."""
         for row in authored.read_data(f"builds_{kind}.toml")["builds"]:
             for torch in self.releases:
                 if torch.startswith(f"{row['torch']}."):
                     yield from self._for_gpus(row, torch)
 
     def _for_gpus(self, row: _Row, torch: str) -> Iterator[Build]:
-        # Each platform has its code and evidence as a list.
+        # A value that is a list has the code and evidence of a platform.
         for platform, facts in row.items():
             if isinstance(facts, list):
                 yield self._for_platform(row, torch, platform)
@@ -141,9 +141,9 @@ class Rows:
         """Return the build of a row for a platform.
 
         Args:
-            row: A row of builds for GPUs.
-            torch: A release of the row.
-            platform: A platform of the row, such as ``linux_x86_64``.
+            row: A row of GPU builds.
+            torch: A release that the row covers.
+            platform: A platform in the row, such as ``linux_x86_64``.
         """
         release = self.releases[torch]
         backend = Backend.parse(row["tag"])
@@ -200,7 +200,7 @@ class Rows:
         )
 
     def _floors(self, name: str) -> dict[tuple[str, str], str]:
-        """Return the minimums of platform tags; later rows have priority."""
+        """Return the minimums of platform tags. Later rows have priority."""
         floors = {}
         for row in self.table.get(name, ()):
             for torch in self._between(row.get("first")):
@@ -213,7 +213,7 @@ class Rows:
         last: str | None = None,
     ) -> list[str]:
         """Return the releases from ``first`` to ``last``, inclusive."""
-        # The table is in order.
+        # The releases in the table are sorted.
         torches = list(self.releases)
         start = torches.index(first) if first else 0
         end = torches.index(last) if last else len(torches)
@@ -222,11 +222,11 @@ class Rows:
 
 @cache
 def code_names(text: str) -> tuple[str, ...]:
-    """Return the names of a build's code.
+    """Return the architectures of a build.
 
     Args:
-        text: Names, such as ``gfx1100``, or the numbers of SASS and, with a plus, of
-            PTX, such as ``75 90a +90``.
+        text: The names, such as ``gfx1100``, or the numbers of SASS and, after a plus
+            sign, of PTX, such as ``75 90a +90``.
     """
     return tuple(map(_code_name, text.split()))
 

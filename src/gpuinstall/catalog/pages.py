@@ -1,4 +1,4 @@
-"""Parse index pages: HTML, JSON of PEP 691, and flat listings."""
+"""Parse index pages: HTML, JSON (PEP 691), and flat listings."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _SHA256 = re.compile(r"(?:\A|sha256[=:])([0-9a-fA-F]{64})\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")
 _PATH = re.compile(r"[/\\\0]|\A\.")
 _PLAIN_ADDRESS = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?/[!\"$-~]*")
-"""An absolute ASCII URL without a fragment, which most files have."""
+"""An absolute ASCII URL without a fragment, which needs no further parsing."""
 _MOST_LINKS = 1_000_000
-"""The most links of a page, more than any list of packages has."""
+"""The maximum number of links on a page, more than any index has packages."""
 _LONGEST_NAME = 255
-"""The most characters of a file name, which could have millions of tags."""
+"""The maximum length of a file name, which limits the number of its tags."""
 _SMALL_PAGE = 1_000
-"""The most characters of a page that is not worth caching."""
+"""The maximum length of a page that is parsed without caching the result."""
 
 
 class SourceRelease(NamedTuple):
@@ -63,12 +63,12 @@ def parse_page(
     backend: str | None = None,
     source: WheelSource = DEFAULT_INDEX,
 ) -> tuple[Wheel, ...]:
-    """Return the wheels of a page.
+    """Return the wheels on a page.
 
     Args:
         page: The page.
         backend: The tag of wheels without a label.
-        source: The index or the folder of the page.
+        source: The index or folder of the page.
 
     Raises:
         InstallationError: The page is malformed, or a file name is a path.
@@ -87,7 +87,7 @@ def parse_sources(page: Page, package: str) -> tuple[SourceRelease, ...]:
     for file in _files(page):
         if file.filename.endswith(".whl"):
             continue
-        # Other files have no version.
+        # Ignore files without a version.
         with suppress(ValueError):
             name, version = parse_sdist_filename(file.filename)
             if name == package:
@@ -138,16 +138,17 @@ class PageFile(NamedTuple):
     metadata_sha256: str | None = None
     requires_python: str | None = None
     uploaded: str = ""
-    """The upload time, such as ``2026-01-31T08:15:00Z``, or empty."""
+    """The upload time, such as ``2026-01-31T08:15:00Z``; empty if unknown."""
 
 
 @cache
 def parse_files(page: Page, newest: str | None = None) -> tuple[PageFile, ...]:
-    """Return the files of a page that are not yanked.
+    """Return the files on a page that are not yanked.
 
     Args:
         page: The page.
-        newest: The last day of uploads; excludes files without a date. None: all files.
+        newest: The last day of uploads, which also excludes files without a date. None
+            for all files.
 
     Raises:
         InstallationError: The page is malformed.
@@ -159,7 +160,7 @@ def parse_files(page: Page, newest: str | None = None) -> tuple[PageFile, ...]:
 
 
 class _ParsedPage(Value):
-    """The cached files of a page."""
+    """The cached result of parsing a page."""
 
     digest: str
     files: tuple[PageFile, ...]
@@ -167,14 +168,14 @@ class _ParsedPage(Value):
 
 @cache
 def _files(page: Page) -> tuple[PageFile, ...]:
-    """Return the files of a page, parsed by this run or by a previous one."""
+    """Return the files on a page, from the cache if possible."""
     if len(page.text) <= _SMALL_PAGE:
         return _parsed(page)
     parts = (__version__, page.url, page.content_type, page.text)
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     name = hashlib.sha256(page.url.encode()).hexdigest()
     path = own_cache_folder() / "parsed" / f"{name}.json"
-    # Read the page again if its parsed files are missing, damaged, or outdated.
+    # If the cached result is missing, damaged, or outdated, parse the page again.
     with suppress(OSError, ValueError):
         cached = read_object(_ParsedPage, read_json(path))
         if cached.digest == digest:
@@ -187,7 +188,7 @@ def _files(page: Page) -> tuple[PageFile, ...]:
 
 
 def _parsed(page: Page) -> tuple[PageFile, ...]:
-    """Parse a page, without yanked files and forbidden addresses."""
+    """Parse a page. Yanked files and forbidden URLs are omitted."""
     parsed = []
     try:
         is_json = "json" in page.content_type
@@ -213,7 +214,7 @@ def wheels_of(
     Args:
         files: The files.
         backend: The tag of wheels without a label.
-        source: The index or the folder of the files.
+        source: The index or folder of the files.
 
     Raises:
         InstallationError: A file name is a path.
@@ -249,16 +250,16 @@ def _wheel(
             requires_python=file.requires_python,
         )
     except ValueError:
-        # The name of a wheel variant is not standardized yet.
+        # Ignore wheel variants, whose file names are not standardized yet.
         return None
 
 
 @cache
 def _release(stem: str) -> tuple[str, Version, str | None]:
-    """Parse a wheel's name without its tags, which hundreds of files share.
+    """Parse the part of a wheel's name before the tags, and cache the result.
 
     Returns:
-        The package, its version, and the backend of its label.
+        The package, its version, and the backend in its label.
     """
     package, version, _, _ = parse_wheel_filename(f"{stem}-py3-none-any.whl")
     label = version.local
@@ -286,13 +287,13 @@ def _json_files(page: Page) -> list[dict[str, Any]]:
 
 
 def _html_files(page: Page) -> Iterator[dict[str, Any]]:
-    """Yield the links of a page in the format of PEP 691."""
+    """Yield the links on an HTML page as file objects of PEP 691."""
     if page.text.lower().count("<a") > _MOST_LINKS:
-        raise ValueError("more links than any page has")
+        raise ValueError(f"the page has more than {_MOST_LINKS:,} links")
     for anchor in _anchors(page.text):
         address, _, fragment = anchor.get("href", "").partition("#")
         path = address.partition("?")[0]
-        # The second is the previous name.
+        # PEP 658 specified the second name, which PEP 714 replaced.
         metadata = anchor.get(
             "data-core-metadata", anchor.get("data-dist-info-metadata", "false")
         )
@@ -307,7 +308,7 @@ def _html_files(page: Page) -> Iterator[dict[str, Any]]:
 
 
 def _anchors(text: str) -> list[dict[str, str]]:
-    """Return the attributes of each link of a page."""
+    """Return the attributes of each link on a page."""
     from html.parser import HTMLParser  # slow to import
 
     anchors: list[dict[str, str]] = []
@@ -331,7 +332,7 @@ def _page_file(
     file: dict[str, Any],
     page_url: str,
 ) -> PageFile | None:
-    """Return a file of a page, or None if its address is forbidden."""
+    """Return a file on a page, or None if its URL is forbidden."""
     address = _address(page_url, str(file["url"]))
     if address is None:
         return None
@@ -352,7 +353,7 @@ def _address(
     base: str,
     href: str,
 ) -> str | None:
-    """Return an address without its fragment, or None if it is forbidden."""
+    """Return an absolute URL without fragment, or None if it is forbidden."""
     if _PLAIN_ADDRESS.fullmatch(href):
         return href
     try:

@@ -1,1 +1,1 @@
-"""The table of failures: signs in texts, causes, and fixes by machine."""
+"""Table of failures: signs in error messages, causes, and fixes by machine."""

@@ -1,4 +1,4 @@
-"""From an error message to its possible causes, the likeliest first. Pure."""
+"""Find the possible causes of an error message, the likeliest first. Pure."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from gpuinstall.catalog.failures.problems import (
 from gpuinstall.catalog.failures.transcript import Passage, Transcript
 
 RELIABLE = 0.9
-"""The minimum weight of a certain cause."""
+"""The minimum weight of a cause that is considered certain."""
 LEAST_WEIGHT = 0.25
 LEAST_ODDS = 0.1
-"""The minimum odds of a cause, as a part of the odds of the likeliest."""
+"""The minimum odds of a cause, relative to the likeliest one."""
 CONSEQUENCE_DISCOUNT = 0.6
-"""The factor for the weight of a failure that another one explains."""
+"""The factor for the weight of a failure that is a consequence of another."""
 MOST_CAUSES = 3
 
-# The places of a text, the closest first.
+# The systems in which a text may originate, the innermost first.
 ENGINES = (
     "kubernetes",
     "apptainer",
@@ -44,7 +44,7 @@ ORIGINS = (
     "conda",
     "macos",
 )
-# The systems without a distribution.
+# The systems that have no Linux distribution.
 OTHER_SYSTEMS = {"windows", "macos"}
 ARM = ("aarch64", "arm64")
 _OF_TORCH = re.compile(r"gpuinstall install(?! [\w'])|\btorch\b|TORCH_")
@@ -52,7 +52,7 @@ _ANOTHER_BUILD = (
     "A release of {program} that was built for this GPU and driver, or "
     "compile it for them; torch is no part of it"
 )
-# A failure's number, or a line of gpuinstall that ends with one: "error: … [F38]".
+# A failure ID, or a message of gpuinstall that ends with one: "error: … [F38]".
 _NUMBER = re.compile(r"(?:.*\[F|F?)(?P<number>\d{1,4})\]?", re.IGNORECASE)
 
 
@@ -63,17 +63,17 @@ class RecognizedCause(Value):
     title: str
     why: str
     is_certain: bool
-    """Whether its weight is at least RELIABLE and no other cause is left."""
+    """Whether its weight is at least RELIABLE and there is no other cause."""
     evidence: str
-    """The lines that show it."""
+    """The lines of the text that show it."""
     fix: tuple[str, ...]
 
 
 class Observation(NamedTuple):
-    """An observation in one line."""
+    """An observation in one line of a text."""
 
     name: str
-    """Its kind and subject: ``missing library cuda/cudnn``, ``cuda 802``."""
+    """The kind and subject: ``missing library cuda/cudnn``, ``cuda 802``."""
     line: int
     """The number of the line, from 1."""
     quotation: str
@@ -81,11 +81,11 @@ class Observation(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A failure, and the strongest sign of it in a text."""
+    """A failure with its strongest sign in a text."""
 
     failure: table.Failure
     weight: float
-    """From 0 to 1."""
+    """The weight of the sign, from 0 to 1."""
     evidence: str
     line: int
 
@@ -99,9 +99,9 @@ def classify(
     """Return the causes that a text shows, the likeliest first.
 
     Args:
-        text: The text, or the number of a failure.
-        machine: The machine that printed the text.
-        here: The machine on which the fix is read, if ``machine`` is unknown. It selects commands, never causes.
+        text: The text, or the ID of a failure.
+        machine: The machine that printed the text, if known.
+        here: The machine of the user, if ``machine`` is unknown. It affects only the commands of fixes.
     """
     circumstances = Circumstances(text, known_of(machine) if machine else ())
     matches = requested(circumstances.transcript)
@@ -111,7 +111,7 @@ def classify(
 
 
 def requested(transcript: Transcript) -> list[Match]:
-    """Return the failure whose number is the whole text."""
+    """Return the failure if the text is only its ID."""
     number = _NUMBER.fullmatch("\n".join(transcript.lines).strip())
     failures = table.load_failures()
     entry = f"F{number['number']:0>2}" if number else ""
@@ -123,7 +123,7 @@ def requested(transcript: Transcript) -> list[Match]:
 def rank(matches: Sequence[Match]) -> list[Match]:
     """Return the likely causes, the likeliest first.
 
-    A symptom counts only without other causes, and a consequence of another cause counts less.
+    Symptoms are included only if there is no other cause. A consequence of another cause has a lower weight.
     """
     causes = [match for match in matches if not match.failure.is_symptom] or matches
     consequences = {one for match in causes for one in match.failure.consequences}
@@ -148,13 +148,13 @@ def causes_of(
     machine: Machine | None,
     placeholders: Mapping[str, str] | None = None,
 ) -> tuple[RecognizedCause, ...]:
-    """Return causes with their fixes.
+    """Return the causes with their fixes.
 
     Args:
         matches: The failures.
-        circumstances: The facts around them in the text.
-        machine: The machine on which the fix is read, if known.
-        placeholders: The environment's names in commands.
+        circumstances: The circumstances of the text.
+        machine: The machine whose commands are selected, if known.
+        placeholders: The values of placeholders for the environment.
     """
     if not matches:
         return ()
@@ -162,14 +162,14 @@ def causes_of(
     context = replace(context, is_legacy=circumstances.hold("legacy-gpu"))
     words = placeholders or {}
     python = circumstances.placeholders.get("python", words.get("python"))
-    # The text is from another environment.
+    # The text is about another environment.
     if python != words.get("python"):
         words = {name: words[name] for name in words if name == "uv"}
     is_certain = len(matches) == 1 and matches[0].weight >= RELIABLE
     causes = []
     for match in matches[:MOST_CAUSES]:
         failure = match.failure
-        # The lines that show a failure are closer to it than the others.
+        # Prefer placeholders from the lines that show the failure.
         closest = Circumstances(match.evidence).placeholders_of(True)
         commands = fix(failure.id, context.knowing(**closest).knowing(**words))
         cause = RecognizedCause(
@@ -185,7 +185,7 @@ def causes_of(
 
 
 class Circumstances:
-    """The circumstances of a text by name, each evaluated at most once."""
+    """The circumstances of a text by name, evaluated lazily and cached."""
 
     def __init__(self, text: str | Transcript, known: Iterable[str] = ()) -> None:
         self.transcript = text if isinstance(text, Transcript) else Transcript(text)
@@ -193,7 +193,7 @@ class Circumstances:
 
     @cached_property
     def observations(self) -> list[Observation]:
-        """The observations in the text, in the order of its lines."""
+        """The observations in the text, by line."""
         found: dict[tuple[int, str], Observation] = {}
         for kind in table.load_kinds():
             for pattern in kind.says:
@@ -204,7 +204,7 @@ class Circumstances:
         return sorted(found.values(), key=lambda seen: seen.line)
 
     def hold(self, name: str) -> bool:
-        """Return whether a circumstance or an observation holds."""
+        """Return whether a circumstance or observation holds."""
         if name not in self._known:
             self._known[name] = self._is_shown(name)
         return self._known[name]
@@ -227,7 +227,7 @@ class Circumstances:
         return None
 
     def fix_context(self, machine: Machine | None) -> FixContext:
-        """Return the context of fixes: the text's system, else ``machine``."""
+        """Return the context of fixes: the text's system, or ``machine``'s."""
         context = (
             FixContext.of_machine(machine)
             if machine
@@ -240,19 +240,19 @@ class Circumstances:
         return context.knowing(**self.placeholders)
 
     def _is_about(self, key: str) -> bool:
-        """Return whether the text is about a key of a fix that is no place."""
+        """Return whether a key of a fix is a subject of the text."""
         if key in ORIGINS:
             return False
-        # A circumstance may have the name of a placeholder.
+        # If a circumstance and a placeholder have the same name, the circumstance decides.
         is_told = key in self.placeholders and key not in table.load_circumstances()
         return is_told or self.hold(key)
 
     def _keys_told(
         self, systems: list[str], machine: Machine | None
     ) -> tuple[str, ...]:
-        """Return the keys of the text's system.
+        """Return the fix keys of the system that the text mentions.
 
-        This machine's distribution and container are the defaults.
+        The distribution and container engine of ``machine`` are the defaults.
         """
         engine = machine.environment.container if machine else None
         if engine and "container" in systems and set(ENGINES).isdisjoint(systems):
@@ -266,11 +266,11 @@ class Circumstances:
 
     @property
     def is_of_another_program(self) -> bool:
-        """Whether the text is from a program without torch."""
+        """Whether a program that does not use torch printed the text."""
         return self.hold("other-asker") and not self.hold("torch")
 
     def for_program(self, commands: tuple[str, ...]) -> tuple[str, ...]:
-        """Return commands, without builds of torch for another program."""
+        """Remove commands that install torch if the program lacks it."""
         if not self.is_of_another_program:
             return commands
         program = self.placeholders.get("program", "the program")
@@ -278,7 +278,7 @@ class Circumstances:
         return tuple(lines) or (_ANOTHER_BUILD.format(program=program),)
 
     def why(self, failure: table.Failure) -> str:
-        """Return the cause of a failure, with the versions in the text."""
+        """Return the cause of a failure, with versions from the text."""
         for key, sentence in failure.why.items():
             is_told = key in self.placeholders or self.hold(key)
             if is_told and placeholders_in(sentence) <= self.placeholders.keys():
@@ -287,11 +287,11 @@ class Circumstances:
 
     @cached_property
     def placeholders(self) -> dict[str, str]:
-        """The placeholders of fixes in the text."""
+        """The values of placeholders that the text contains."""
         return self.placeholders_of(False)
 
     def placeholders_of(self, line: bool) -> dict[str, str]:
-        """Return the text's placeholders, all or only for a ``line``."""
+        """Return the values of placeholders, for a ``line`` or the text."""
         values: dict[str, str] = {}
         for row in table.load_readings():
             if row.of_line < line or row.fills.keys() <= values.keys():
@@ -311,7 +311,7 @@ def find_matches(
     failures: Mapping[str, table.Failure],
     circumstances: Circumstances,
 ) -> list[Match]:
-    """Return the failures that a text shows, each by its strongest sign."""
+    """Return the failures in a text, each with its strongest sign."""
     hold = circumstances.hold
     matches = []
     for failure in failures.values():
@@ -330,12 +330,12 @@ def find_matches(
 
 
 def known_of(machine: Machine) -> tuple[str, ...]:
-    """Return the circumstances that a machine shows."""
+    """Return the circumstances that hold for a machine."""
     return (*_of_platform(machine), *_of_gpus(machine))
 
 
 def _of_platform(machine: Machine) -> Iterator[str]:
-    """Yield the circumstances of a machine's platform."""
+    """Yield the circumstances that follow from a machine's platform."""
     keys = FixContext.of_machine(machine).keys
     places = {"wsl", "container", "jetson", *OTHER_SYSTEMS}.intersection(keys)
     yield from places or {"native-linux"}
@@ -345,12 +345,12 @@ def _of_platform(machine: Machine) -> Iterator[str]:
 
 
 def _of_gpus(machine: Machine) -> Iterator[str]:
-    """Yield the circumstances of driver, CUDA, and GPUs."""
+    """Yield the circumstances that follow from driver, CUDA, and GPUs."""
     driver = machine.driver
     capabilities = sorted(
         filter(None, (gpu.compute_capability for gpu in machine.gpus))
     )
-    # With GPUs of several majors, the newest does not represent the others.
+    # If the GPUs have several majors, the newest one does not represent the others.
     is_mixed = len({capability.major for capability in capabilities}) > 1
     known: dict[str, list[tuple[int, ...]]] = {
         "driver": [(driver.version.branch,)] if driver and driver.version else [],

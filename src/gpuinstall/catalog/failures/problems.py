@@ -27,19 +27,22 @@ ANYWHERE = "any"
 LINUX = "linux"
 
 ELSEWHERE = frozenset(("container", "wsl", "jetson", "windows", "macos"))
-"""The places with a driver from the host, Windows, or JetPack."""
+"""The systems for which driver packages must not be installed directly.
+
+The driver is on the host, or is part of Windows, JetPack, or macOS.
+"""
 _RESTART_OF_WSL = Step("wsl.exe --shutdown", "in Windows")
 
 
 class FixContext(Value):
-    """Where a fix will be applied."""
+    """System and GPUs to which a fix applies."""
 
     keys: tuple[str, ...] = ()
-    """The keys of the place, the closest first."""
+    """The keys of the system, the most specific first."""
     is_about: Callable[[str], bool] = frozenset[str]().__contains__
-    """Return whether a key is the subject. Its steps stand alone."""
+    """Return whether a key is the subject. Only its steps are then used."""
     placeholders: Mapping[str, str] = {}
-    """The values for the braces in a fix."""
+    """The values of placeholders in fixes."""
     is_legacy: bool = False
     """Whether the GPUs require an older driver branch."""
 
@@ -47,7 +50,7 @@ class FixContext(Value):
     def of_machine(cls, machine: Machine) -> FixContext:
         """Return the context of a machine.
 
-        The container and WSL precede the system itself.
+        The keys of the container and of WSL precede the keys of the system.
         """
         environment = machine.environment
         engine = environment.container
@@ -66,11 +69,11 @@ class FixContext(Value):
         )
 
     def about(self, *keys: str) -> FixContext:
-        """Return the context with keys that select more specific fixes."""
+        """Return the context with subjects that select more specific fixes."""
         return replace(self, is_about=keys.__contains__)
 
     def knowing(self, **placeholders: object) -> FixContext:
-        """Add the values of placeholders. None is an unknown value."""
+        """Add values of placeholders. An unknown value is None."""
         further = {
             name: str(value)
             for name, value in placeholders.items()
@@ -85,8 +88,8 @@ def own_keys(
 ) -> tuple[str, ...]:
     """Return the keys of an operating system, the most specific first.
 
-    A distribution has three: ``debian-12``, ``debian``, and ``apt``. An unknown
-    Linux gets the commands of apt.
+    A distribution has the keys ``debian-12``, ``debian``, and ``apt``. For an unknown
+    distribution, the commands for apt are used.
     """
     name = distribution or ""
     plain = re.sub(r"[^a-z]+", " ", name.lower()).strip()
@@ -102,11 +105,11 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
     """Return the commands of a fix for one context.
 
     Args:
-        what: The ID of a failure, or the code of a problem.
+        what: The ID of a failure or the code of a problem.
         context: The context in which the user runs the commands.
 
     Raises:
-        KeyError: The table has no such failure.
+        KeyError: The table has no such failure or problem.
     """
     values = {
         **read_table("distributions")["placeholders"],
@@ -116,16 +119,16 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
     texts: dict[str, str] = {}
     for step in _steps(what, context):
         placed = place(step, context.keys)
-        # Some placeholders have no default, and only a text fills them.
+        # Skip a step with a placeholder that has no value, such as one that only a text can fill.
         if placed is None or not placeholders_in(str(placed)) <= values.keys():
             continue
-        # The first of several notes on one command counts.
+        # If a command occurs several times, the first note is used.
         texts.setdefault(placed.command, str(placed).format_map(values))
     return tuple(texts.values())
 
 
 def placeholders_in(line: str) -> set[str]:
-    """Return the placeholders of a line."""
+    """Return the names of the placeholders in a line."""
     from string import Formatter
 
     return {name for _, name, _, _ in Formatter().parse(line) if name}
@@ -140,18 +143,18 @@ def finding_for(
     fixes: tuple[Advice, ...] = (),
     **facts: Any,
 ) -> Finding:
-    """Return a finding with the fixes of its code or failure.
+    """Return a finding with the fixes for its code or failure.
 
     Args:
         code: The code of the problem.
         message: The problem, in one line.
-        context: Where its fixes would be applied.
-        entry: The ID of the failure, by default the code's.
-        fixes: The fixes, by default the table's.
+        context: The context in which the user applies the fixes.
+        entry: The ID of the failure, by default the one for the code.
+        fixes: The fixes, by default those in the table.
         facts: Other fields of the finding.
 
     Raises:
-        KeyError: The table has neither.
+        KeyError: The table has neither the code nor the failure.
     """
     kind = load_problems().get(code)
     what = code if kind else entry or code
@@ -176,7 +179,7 @@ def with_own_fixes(machine: Machine) -> Machine:
 
 
 def code_told(message: str) -> str | None:
-    """Return the problem that a message of our own checks contains."""
+    """Return the problem that a message of gpuinstall's checks describes."""
     for kind in load_problems().values():
         if any(text in message for text in kind.told):
             return kind.code
@@ -184,7 +187,7 @@ def code_told(message: str) -> str | None:
 
 
 def place(step: Step, keys: Collection[str]) -> Step | None:
-    """Adapt a step to a machine. None: the step is useless there."""
+    """Adapt a step to a machine; return None if it does not apply there."""
     is_windows = "windows" in keys
     if step.place == "driver" and (is_windows or "wsl" in keys):
         where = "as administrator" if is_windows else "in Windows, as administrator"
@@ -251,18 +254,18 @@ def _package_steps(table: FixTable, context: FixContext) -> tuple[Step, ...]:
     branch = int(context.placeholders.get("branch", defaults["branch"]))
     steps: list[Step] = []
     for action in table.before + table.packages:
-        # For GPUs without support in current branches.
+        # Prefer the action for GPUs that current branches do not support.
         names = (f"{action}-older", action) if context.is_legacy else (action,)
         found = (_driver_steps(name, context.keys, branch) for name in names)
         steps += next(filter(None, found), ())
     if table.before:
-        # A later step restarts the machine.
+        # Restart only once, because a later step restarts the machine.
         steps = [replace(step, restart=False) for step in steps]
     return tuple(steps)
 
 
 def _table(what: str) -> tuple[FixTable, bool]:
-    """Return the fix of a code or failure, and whether it is for old GPUs."""
+    """Return the fix for a code or failure, and whether it is for old GPUs."""
     kind = load_problems().get(what)
     if kind and kind.fix:
         return kind.fix, False
@@ -274,23 +277,23 @@ def _table(what: str) -> tuple[FixTable, bool]:
 
 
 class DriverPackages(Value):
-    """The steps of one action on the driver, on one system."""
+    """The steps of a driver action on one system."""
 
     system: str
-    """A distribution, release, or package manager; else ``linux``."""
+    """A distribution, release, or package manager; ``linux`` for others."""
     action: str
     steps: tuple[Step, ...]
     checked: str
     """The check of the package names, as explained in the file."""
     to: int | None = None
-    """The newest branch with such packages. None: all branches."""
+    """The newest branch with such packages, or None for all branches."""
     first: str | None = None
-    """The repository that must be added first."""
+    """The repository to add first, if any."""
 
 
 @cache
 def load_packages() -> tuple[DriverPackages, ...]:
-    """Load the rows. The first matching row counts."""
+    """Load the driver packages. The first matching row is used."""
     return rows_of(DriverPackages, "packages")
 
 
@@ -306,7 +309,7 @@ def _driver_steps(
     keys: Sequence[str],
     branch: int,
 ) -> tuple[Step, ...]:
-    """Return the steps of an action on this system's driver, if any.
+    """Return the steps of a driver action on a system, if any.
 
     Args:
         action: The name of an action, such as ``install``.
@@ -326,6 +329,6 @@ def _driver_steps(
 
 
 def _release(keys: Sequence[str]) -> str:
-    """Return the major release in a key ``debian-12``; empty if unknown."""
+    """Return the major release in a key such as ``debian-12``, or ""."""
     releases = (key.partition("-")[2] for key in keys)
     return next(filter(None, releases), "").partition(".")[0]

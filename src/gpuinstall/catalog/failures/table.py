@@ -1,6 +1,6 @@
-"""The table of failures, read from ``data/*.toml``.
+"""Load the table of failures from ``data/*.toml``.
 
-The fields document the keys.
+The docstrings of the fields explain the keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpuinstall.base.codec import read, read_object
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import authored
 
-# The name of a group, (?P<it>…), is no macro.
+# A named group, (?P<it>…), is not a macro.
 _MACRO = re.compile(r"(?<!\?P)<(?P<name>[a-z-]+)>")
 DATA = Path(__file__).with_name("data")
 _Row = TypeVar("_Row")
@@ -31,35 +31,35 @@ GROUPS = (
 )
 
 
-# A class, an escape, or a character of a pattern, with its repetition; then the parts that vary between matches.
+# A class, escape, or character in a pattern, with its repetition, and the parts that can match different texts.
 _PIECE = r"(\[\^?\]?(?:\\.|[^\]\\])*\]|\\.|[^\\\[])([*+]?)"
 _CLASS = r"(?<!\\)\[\^?\]?(?:\\.|[^\]\\])*\]"
 _GROUP = r"(?<!\\)\((?:\\.|[^()\\])*\)"
 _VARYING = r"\\?.(?:[?*]|\{[^}]*\})|\\\w|[\0 .^$…+?|]"
-# Limited repetitions keep the search linear.
+# Limit repetitions, to keep the search linear.
 _REPEATS = {"*": "{0,100}", "+": "{1,100}"}
 _BREAKS = {"": r"\s+", "+": r"\s+", "*": r"\s*"}
 
 
 class Pattern(Value):
-    """A message to look for."""
+    """Pattern of a message."""
 
     says: str
     """A regular expression in lower case.
 
-    A space matches any break, and an ellipsis anything up to the end of a line.
+    A space matches any whitespace, and an ellipsis matches anything up to the end of a line.
     """
 
     @classmethod
     def parse(cls, says: str) -> Pattern:
-        """Return the pattern of a row."""
+        """Parse the pattern in a row."""
         return cls(says)
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
         """The regular expression."""
         says = re.sub(_PIECE, _translated, self.says.replace(" ?", r"\s*"))
-        # A word ends where other letters follow: 显卡RTX 5090上.
+        # With re.ASCII, a word also ends before letters of another script: 显卡RTX 5090上.
         return re.compile(says, re.MULTILINE | re.ASCII)
 
     @cached_property
@@ -82,16 +82,16 @@ def _translated(piece: re.Match[str]) -> str:
 
 
 class Sign(Value):
-    """A sign of a failure: an observation, a message, or a command."""
+    """Sign of a failure: an observation, a message, or a command."""
 
     weight: float
-    """The weight, between 0 and 1."""
+    """The weight of the sign, between 0 and 1."""
     says: Pattern | None = None
-    """A message."""
+    """The pattern of a message."""
     runs: Pattern | None = None
-    """A command, or a variable that is set."""
+    """The pattern of a command or of a variable assignment."""
     sees: Annotated[re.Pattern[str], re.compile] | None = None
-    """Observations by name (``observations.toml``)."""
+    """The pattern of the names of observations (``observations.toml``)."""
     when: tuple[str, ...] = ()
     """The circumstances and observations that must hold."""
     unless: tuple[str, ...] = ()
@@ -99,10 +99,10 @@ class Sign(Value):
 
 
 class Step(Value):
-    """A step of a fix. A file may have it as one line with a note."""
+    """A step of a fix. In a file, it can be one line with a note."""
 
     run: str = ""
-    """A command, or a sentence, which begins with a capital."""
+    """A command, or a sentence that begins with a capital."""
     note: str = ""
     unset: tuple[str, ...] = ()
     """The variables to unset."""
@@ -113,11 +113,11 @@ class Step(Value):
     restart: bool = False
     """Whether the machine must then be restarted."""
     place: str = ""
-    """Where to run the command, unless anywhere.
+    """Where to run the command; empty if anywhere.
 
-    ``linux`` is a shell on Linux, ``host`` the machine of the container, and ``kernel`` the machine of the kernel module.
-    ``driver`` is the same for a program that Windows has, too. ``packages`` is a system with its own driver packages: in
-    a container, such a command would install a second driver.
+    ``linux`` is a shell on Linux, ``host`` is the host of a container, and ``kernel`` is the machine with the kernel
+    module. ``driver`` is the same, for a program that also exists on Windows. ``packages`` is a system with its own
+    driver packages. In a container, such a command would install a second driver.
     """
 
     @classmethod
@@ -126,7 +126,7 @@ class Step(Value):
         body: str | dict[str, Any],
         place: str,
     ) -> Step:
-        """Read an object or a line."""
+        """Parse a step from an object or a line."""
         if isinstance(body, dict):
             return read_object(cls, body, place)
         run, _, note = body.partition(NOTE)
@@ -135,7 +135,7 @@ class Step(Value):
 
     @property
     def command(self) -> str:
-        """The line for a shell on Linux, without its note."""
+        """The command line for a shell on Linux, without the note."""
         exports = [f"{name}={value}" for name, value in self.export.items()]
         commands = (
             " ".join(("unset", *self.unset)) if self.unset else "",
@@ -150,27 +150,27 @@ class Step(Value):
 
 
 class FixTable(Value):
-    """The fix of a failure, by place and subject.
+    """The steps of a fix, by system and subject.
 
     A fix consists of these steps:
 
-    1. The steps of the first key that names a circumstance, an observation, or a placeholder of the text, and no others.
-    2. Otherwise the steps of ``packages``, then of the most specific key of the context: a container's engine or
-       ``container``, ``wsl``, ``jetson``, ``conda``, a distribution, its package manager, the operating system. A key with
-       ``-legacy`` is for GPUs that require an older driver, and precedes the key without it.
+    1. Only the steps of the first key that is a circumstance, observation, or placeholder of the text, if any.
+    2. Otherwise the steps of ``packages``, then the steps of the most specific key of the context: a container engine or
+       ``container``, ``wsl``, ``jetson``, ``conda``, a distribution, its package manager, or the operating system. A key with
+       ``-legacy`` is for GPUs that require an older driver, and has priority over the key without it.
     3. If there are none, the steps of the failures and codes in ``like``.
-    4. Then the steps of ``any``.
-    5. If there are still none, the steps of ``linux``, adapted by ``place``.
+    4. In addition, the steps of ``any``.
+    5. If there are still none, the steps of ``linux``, adapted according to ``place``.
 
-    Placeholders are filled from the environment, from the text (``readings.toml``), or with their defaults.
+    The values of placeholders are from the environment, from the text (``readings.toml``), or defaults.
     """
 
     commands: Mapping[str, tuple[Step, ...]]
     like: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
-    """Actions of ``packages.toml``, on a system with its own driver."""
+    """The actions of ``packages.toml`` for a system with its own driver."""
     before: tuple[str, ...] = ()
-    """Such actions before a step that restarts the machine."""
+    """The actions to insert before a step that restarts the machine."""
 
     @classmethod
     def from_document(
@@ -178,7 +178,7 @@ class FixTable(Value):
         body: Mapping[str, list[Any]],
         place: str,
     ) -> FixTable:
-        """Read the steps by key, and the other fields."""
+        """Parse the steps by key, and the other fields."""
         steps = dict(body)
         fields = {
             name: tuple(steps.pop(name, ())) for name in cls.__struct_fields__[1:]
@@ -187,24 +187,24 @@ class FixTable(Value):
 
 
 class ProblemKind(Value):
-    """A problem with a code."""
+    """A kind of problem, identified by its code."""
 
     code: str
     id: str | None = None
-    """Its failure; None if it has several or none."""
+    """The ID of its failure; None if it has several or none."""
     message: str = ""
     """The default message. ``why`` is the default reason."""
     why: str = ""
     fix: FixTable | None = None
-    """The fix, if it differs from the failure's."""
+    """The fix, if it differs from the fix of the failure."""
     told: tuple[str, ...] = ()
-    """Texts of our own checks that identify it."""
+    """The messages of gpuinstall's checks that identify the problem."""
     cuda_errors: Mapping[str, str] | None = None
     """CUDA's error numbers, with their names in NVIDIA's headers."""
 
 
 class Failure(Value):
-    """A failure of a GPU stack: signs, cause, and fix."""
+    """A failure of the GPU stack with its signs, cause, and fix."""
 
     id: str
     group: str
@@ -215,13 +215,13 @@ class Failure(Value):
     fix: FixTable
     messages: tuple[str, ...] = ()
     apart: str = ""
-    """Its difference from others."""
+    """How it differs from similar failures."""
     sources: tuple[str, ...] = ()
-    """Threads (owner/repository#number) or addresses."""
+    """Threads (owner/repository#number) or URLs."""
     here: str | None = None
-    """The predicate for a machine, in ``diagnose/predicates.py``."""
+    """The predicate that detects it (in ``diagnose/predicates.py``)."""
     problems: tuple[ProblemKind, ...] = ()
-    """Its codes."""
+    """The problems that it causes."""
     legacy: bool = False
     """Whether it concerns only GPUs without support in current drivers."""
     unless: tuple[str, ...] = ()
@@ -233,14 +233,14 @@ class Failure(Value):
     why: Mapping[str, str] = {}
     """More specific causes, by circumstance, observation, or placeholder.
 
-    The first that the text contains counts, if the text fills its placeholders.
+    The first whose key the text contains is used, if the text has values for its placeholders.
     """
     another: str | None = None
-    """``code`` or ``toolkit``: a build with another one may not fail."""
+    """``code`` or ``toolkit`` if a build that differs in it may not fail."""
 
     @property
     def is_symptom(self) -> bool:
-        """Whether it is a symptom, which names no cause."""
+        """Whether it is a symptom, which does not identify a cause."""
         return bool(self.narrows)
 
 
@@ -252,7 +252,7 @@ class ObservationKind(Value):
     of: Mapping[str, Annotated[re.Pattern[str], re.compile]] = {}
 
     def name_of(self, match: re.Match[str]) -> str:
-        """Return the name of an observation, with the family of its value."""
+        """Return the name of an observation, with the group of its value."""
         value = (match.groupdict().get("it") or "").rstrip(".")
         if not value:
             return self.name
@@ -263,38 +263,38 @@ class ObservationKind(Value):
 
 
 class Reading(Value):
-    """Placeholders of fixes that a text fills."""
+    """Placeholders of fixes whose values a text contains."""
 
     says: Pattern
     fills: Mapping[str, str]
-    """The values, which may contain groups of the pattern."""
+    """The values by placeholder. They may contain groups of the pattern."""
     of_line: bool = False
-    """Whether the failure's line comes first, and capitals are kept."""
+    """Whether to prefer the failure's own line, and to keep capitals."""
 
 
 class Distribution(Value):
     """A family of distributions."""
 
     key: str
-    """Its key in a fix."""
+    """The key of its fixes."""
     manager: str
-    """Its package manager."""
+    """The key of its package manager."""
     names: tuple[str, ...]
-    """The prefixes of its members' names."""
+    """The prefixes of the names of its members."""
 
 
 @cache
 def load_failures() -> Mapping[str, Failure]:
     """Load the failures by ID, in order."""
     failures = [failure for name in GROUPS for failure in _read_group(name)]
-    # F9 precedes F10.
+    # Sort F9 before F10.
     failures.sort(key=lambda failure: (len(failure.id), failure.id))
     return {failure.id: failure for failure in failures}
 
 
 @cache
 def load_lookalikes() -> Mapping[str, Failure]:
-    """Load errors that resemble a fault of the GPU stack, by name."""
+    """Load errors that only resemble a failure of the GPU stack, by name."""
     return {failure.id: failure for failure in _read_group("lookalikes")}
 
 
@@ -309,7 +309,7 @@ def _read_group(name: str) -> Iterator[Failure]:
 
 @cache
 def load_problems() -> Mapping[str, ProblemKind]:
-    """Load all problems by code, the failures' own first."""
+    """Load all problems by code, starting with the problems of failures."""
     kinds: list[ProblemKind] = []
     for failure in load_failures().values():
         kinds += failure.problems
@@ -319,7 +319,7 @@ def load_problems() -> Mapping[str, ProblemKind]:
 
 @cache
 def load_cuda_errors() -> Mapping[int, tuple[str, str]]:
-    """Return the name and the code of each CUDA error."""
+    """Return the name and code of each CUDA error."""
     errors = {}
     for kind in load_problems().values():
         for number, name in (kind.cuda_errors or {}).items():
@@ -329,19 +329,19 @@ def load_cuda_errors() -> Mapping[int, tuple[str, str]]:
 
 @cache
 def load_distributions() -> tuple[Distribution, ...]:
-    """Load the distributions, each family after its members."""
+    """Load the distributions. A family follows its members."""
     return rows_of(Distribution, "distributions")
 
 
 @cache
 def load_readings() -> tuple[Reading, ...]:
-    """Load the readings. The first match of a placeholder counts."""
+    """Load the readings. The first match for a placeholder is used."""
     return rows_of(Reading, "readings")
 
 
 @cache
 def load_kinds() -> tuple[ObservationKind, ...]:
-    """Load the kinds of observations as shipped."""
+    """Load the kinds of observations."""
     table = read_table("observations")
     kinds = []
     for row in table["observation"]:
@@ -361,7 +361,7 @@ def _expanded(says: str, macros: Mapping[str, str]) -> str:
 def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
     """Load the patterns of each circumstance."""
     rows = dict(read_table("circumstances"))
-    # The file also has the circumstances of machines.
+    # Ignore the rows for machines, which are not patterns.
     del rows["machine"]
     patterns: dict[str, tuple[Pattern, ...]] = read(
         dict[str, tuple[Pattern, ...]], rows, "circumstances"
@@ -371,12 +371,12 @@ def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
 
 @cache
 def read_table(name: str) -> dict[str, Any]:
-    """Read a file of the table."""
+    """Read a file of the table of failures."""
     return authored.read_data(str(DATA / f"{name}.toml"))
 
 
 def rows_of(kind: type[_Row], file: str) -> tuple[_Row, ...]:
-    """Load the rows of a file. Its name is the plural of their key."""
+    """Load the rows of a file. Its name is the plural of the rows' key."""
     key = file.removesuffix("s")
     rows: tuple[_Row, ...] = read(tuple[kind, ...], read_table(file)[key], key)  # type: ignore[valid-type]
     return rows

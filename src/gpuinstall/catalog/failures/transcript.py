@@ -1,4 +1,4 @@
-"""The lines of a text, and the passages in them that match a pattern."""
+"""Search the lines of a text for patterns."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _Numbered = tuple[int, str]
 LONGEST = 240_000
 """The maximum number of characters that are read.
 
-In a longer text, lines that differ only in numbers are read a few times. If it is still too long, the start, the end,
-and the lines between them that mention a failure get a third each.
+In a longer text, only the first few of the lines that differ only in numbers are read. If it is still too long, the
+start, the end, and the lines between them that mention a failure are limited to a third each.
 """
 LONG_LINE = 1000
 """The length at which lines are split."""
@@ -27,13 +27,13 @@ _TROUBLE = re.compile(
     "insufficient|too old|mismatch|not found|error|fail"
 )
 _ALIKE = 8
-"""A list of GPUs has a few lines that differ only in numbers."""
+"""The lines to read that differ only in numbers, as in a list of GPUs."""
 _DIGITS = b"0123456789"
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f]"
 )
-# Commands and variables. The output of a program has other words.
+# Commands and variable assignments, as opposed to the output of programs.
 _STARTED = re.compile(
     r"""
     (?:\S*[$\#%]\s+|[+$]\s+|(?:RUN|ENV|export|set|setenv|sudo|env|exec|nohup|time)\s+)*  # a prompt, a shell's word
@@ -56,18 +56,18 @@ class Passage(NamedTuple):
     """A match of a pattern."""
 
     line: int
-    """The number of the line, from 1."""
+    """The number of the first line, from 1."""
     quotation: str
     """The line, or the lines of a wrapped message."""
     match: re.Match[str]
-    """In the text in lower case."""
+    """The match in the lowercase text."""
 
     def expand(self, template: str) -> str:
         """Expand a template with the match, without a final period."""
         return self.match.expand(template).rstrip(".")
 
     def spelled(self, template: str) -> str:
-        """Expand a template with the capitals of the text."""
+        """Expand a template like ``expand``, with the capitals of the text."""
         pattern = re.compile(self.match.re.pattern, self.match.re.flags | re.IGNORECASE)
         own = pattern.search(" ".join(self.quotation.split()))
         return own.expand(template).rstrip(".") if own else self.expand(template)
@@ -75,14 +75,14 @@ class Passage(NamedTuple):
 
 class _Line(NamedTuple):
     number: int
-    """In the text, from 1."""
+    """The number of the line in the text, from 1."""
     text: str
     plain: str
-    """In lower case, with single spaces."""
+    """The line in lower case, with single spaces."""
 
 
 class TextLines:
-    """Lines of a text, which can be searched for patterns."""
+    """Lines of a text that can be searched for patterns."""
 
     def __init__(self, lines: Sequence[_Line]) -> None:
         self._lines = lines
@@ -96,12 +96,12 @@ class TextLines:
 
     @property
     def lines(self) -> list[str]:
-        """The lines themselves."""
+        """The lines as written."""
         return [line.text for line in self._lines]
 
     @cached_property
     def messages(self) -> TextLines:
-        """The same lines, without commands, variables, and information."""
+        """The same lines without commands, variables, and information."""
         messages = []
         for line in self._lines:
             is_message = _is_message(line.text)
@@ -116,7 +116,7 @@ class TextLines:
 
     def passages(self, pattern: Pattern) -> Iterator[Passage]:
         """Yield the matches of a pattern."""
-        # This excludes most patterns without compiling them.
+        # This test excludes most patterns without compiling them.
         if pattern.needle not in self._text:
             return
         for match in pattern.regex.finditer(self._text):
@@ -130,7 +130,7 @@ class TextLines:
 
 
 class Transcript(TextLines):
-    """A pasted or logged text."""
+    """A text that was pasted or read from a log."""
 
     def __init__(self, text: str) -> None:
         numbered, self.unread = _lines_to_read(text)
@@ -138,7 +138,7 @@ class Transcript(TextLines):
 
 
 def _plain(numbered: Iterable[_Numbered]) -> list[_Line]:
-    """Return the parts of lines, in lower case with single spaces."""
+    """Split lines into parts, and normalize case and spaces."""
     return [
         _Line(number, part, " ".join(part.lower().split()))
         for number, line in numbered
@@ -149,13 +149,13 @@ def _plain(numbered: Iterable[_Numbered]) -> list[_Line]:
 def _is_message(line: str) -> bool:
     if _INFORMATION.search(line):
         return False
-    # A sentence in another script may mention a command.
+    # A sentence in a language with another script may begin with a command.
     is_started = line.isascii() and _STARTED.match(line.strip())
     return not is_started or bool(_ANSWER.search(line))
 
 
 def _lines_to_read(text: str) -> tuple[list[_Numbered], int]:
-    """Return the lines to read, and the number of unread lines."""
+    """Return the lines to read and the number of unread lines."""
     lines = list(enumerate(text.split("\n"), 1))
     if len(text) <= LONGEST:
         return lines, 0
@@ -164,13 +164,13 @@ def _lines_to_read(text: str) -> tuple[list[_Numbered], int]:
 
 
 def _unlike(lines: Iterable[_Numbered]) -> list[_Numbered]:
-    """Return pieces of lines, without repetitions that differ in numbers."""
+    """Split lines into pieces, and omit repetitions that differ in numbers."""
     counts = Counter[bytes]()
     unlike = []
     for number, line in lines:
         for start in range(0, len(line) or 1, LONG_LINE):
             piece = line[start : start + LONG_LINE]
-            # Bytes are five times as fast as text.
+            # Translating bytes is five times as fast as translating text.
             shape = piece.encode(errors="replace").translate(None, _DIGITS)
             counts[shape] += 1
             if counts[shape] <= _ALIKE:
@@ -188,7 +188,7 @@ def _shortened(pieces: list[_Numbered]) -> list[_Numbered]:
 
 
 def _limited(pieces: Sequence[_Numbered]) -> list[_Numbered]:
-    """Return the first pieces, with at most a third of all characters."""
+    """Return the first pieces, up to a third of ``LONGEST``."""
     lengths = accumulate(len(piece) for _, piece in pieces)
     return [
         piece
@@ -198,7 +198,7 @@ def _limited(pieces: Sequence[_Numbered]) -> list[_Numbered]:
 
 
 def _parts(line: str) -> Iterator[str]:
-    """Yield the parts of a line, without escape sequences."""
+    """Yield the parts of a line without escape sequences."""
     for piece in line.split("\r"):
         for start in range(0, len(piece), LONG_LINE):
             part = _ESCAPES.sub("", piece[start : start + LONG_LINE])

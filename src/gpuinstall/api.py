@@ -1,6 +1,7 @@
-"""The API: select a build, write locks, install, and verify.
+"""Python API: select a build, write locks, install, and verify.
 
-docs/api.md has examples and lists what is stable. Each function imports its own step.
+docs/api.md has examples and lists the stable names. Each function imports the modules
+that it needs.
 """
 
 from __future__ import annotations
@@ -56,19 +57,19 @@ SILENT = Reporter()
 
 
 def read_machine(reporter: Reporter = SILENT) -> Machine:
-    """Read this machine. Its faults are in ``problems`` and never raised."""
+    """Read this machine. Faults are in ``problems`` and are never raised."""
     from gpuinstall.machine import probe
 
     return probe.read_machine(reporter)
 
 
 def choose(machine: Machine, request: Request, catalog: Catalog) -> Plan | Rejected:
-    """Choose the build of torch for a machine.
+    """Select the build of torch for a machine.
 
     Args:
         machine: The machine.
         request: The request. Its extras are read from the working folder.
-        catalog: The builds.
+        catalog: The known builds.
 
     Raises:
         UsageError: The folder's pyproject.toml lacks an extra.
@@ -94,14 +95,15 @@ def install(
 
     Args:
         venv: The environment. Its backend is kept.
-        request: The whole request. Without requirements, it is the folder's, as with
-            ``gpuinstall install``.
-        upgrade: Whether to update a lock that fits.
+        request: The complete request. Without requirements, the folder's request is
+            used, as with ``gpuinstall install``.
+        upgrade: Whether to update a lock that still fits.
         replace: Whether to replace an environment that gpuinstall did not create.
         reporter: Receives the progress.
 
     Raises:
-        GpuInstallError: The previous environment is unchanged.
+        GpuInstallError: The installation failed. The previous environment is
+            unchanged.
     """
     from gpuinstall.install import install as installation
     from gpuinstall.install.state import InstallOptions
@@ -133,13 +135,14 @@ def install_into(
     """Install into an unmanaged environment, and verify it on the GPUs.
 
     Args:
-        python: Its interpreter.
+        python: The interpreter of the environment.
         request: The request, with extras of the project next to the environment.
-            Without requirements, it is the last verified builds, or else torch.
+            Without requirements, the last verified builds are requested, or torch
+            if there are none.
         reporter: Receives the progress.
 
     Raises:
-        GpuInstallError: The environment is unchanged.
+        GpuInstallError: The installation failed. The environment is unchanged.
     """
     from gpuinstall.install import install as installation
     from gpuinstall.install.state import InstallOptions
@@ -149,7 +152,7 @@ def install_into(
     path = Path(python).absolute()
     venv = environment_of(path)
     settings = Settings(request, files=read_extras(venv.parent, request), venv=venv)
-    # The folder around the environment can be of another project.
+    # The folder that contains the environment can belong to another project.
     with open_project(venv, settings, reporter) as project:
         return installation.install(project, InstallOptions(python=path, attempts=1))
 
@@ -167,16 +170,16 @@ def lock(
 
     Args:
         folder: The folder.
-        request: The whole request. Without requirements, it is the folder's, as with
-            ``gpuinstall lock``.
-        targets: Such as ``cu126`` or ``cpu-windows-x86_64``. By default, the targets
-            of the project or of its locks, unless there is a machine.
+        request: The complete request. Without requirements, the folder's request is
+            used, as with ``gpuinstall lock``.
+        targets: The targets, such as ``cu126`` or ``cpu-windows-x86_64``. By default,
+            the targets of the project or of its locks, unless ``machine`` is given.
         machine: The machine to lock for.
-        upgrade: Whether to update locks that fit.
+        upgrade: Whether to update locks that still fit.
         reporter: Receives the progress.
 
     Returns:
-        Each lock with its status.
+        The locks with their status.
 
     Raises:
         GpuInstallError: A lock cannot be resolved.
@@ -233,7 +236,7 @@ def verify(
         The verdict, with failed checks.
 
     Raises:
-        UsageError: There is no interpreter.
+        UsageError: The interpreter does not exist.
     """
     from gpuinstall.machine.probe import read_machine
     from gpuinstall.verify.runner import verify_environment

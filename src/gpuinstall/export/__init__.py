@@ -1,1 +1,1 @@
-"""Conversion of lock files into the formats of other tools."""
+"""Convert lock files to the formats of other tools."""

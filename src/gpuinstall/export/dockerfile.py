@@ -1,6 +1,7 @@
-"""Dockerfiles for images of one lock or of several.
+"""Dockerfiles for images of one or several locks.
 
-A build needs no GPU. An image of several locks selects an environment at its start.
+The build of an image needs no GPU. An image of several locks selects an environment
+at startup.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.lock import Lock
 
 BOOTSTRAP = "bootstrap.py"
-"""The file that an image of several locks copies."""
+"""The file that the Dockerfile for several locks copies."""
 _BELOW = re.compile(r" @ \.(/|$)")
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 
 def _parts() -> dict[str, Any]:
-    """Read the parts of a Dockerfile."""
+    """Read the templates for the parts of a Dockerfile."""
     return read_data(str(Path(__file__).parent / "data/dockerfile.toml"))
 
 
@@ -46,13 +47,13 @@ def dockerfile(
 
     Args:
         lock: The lock.
-        extras: ``jupyter``.
+        extras: The extras of the image: ``jupyter``.
 
     Raises:
-        UsageError: It lacks its target or its Python.
+        UsageError: The lock lacks its target or its Python.
     """
     parts = _parts()
-    # The options that give the GPUs to a container.
+    # The options that give a container access to the GPUs.
     access = parts["access"][backend_of(lock).kind]
     built = [package.name for package in lock.pylock.packages if not package.wheels]
     addresses = lock.addresses.items()
@@ -89,10 +90,10 @@ def any_dockerfile(
 
     Args:
         locks: The result of ``locks_of_image``.
-        extras: ``jupyter`` and ``ssh``.
+        extras: The extras of the image: ``jupyter`` and ``ssh``.
 
     Raises:
-        UsageError: One lacks its target, its Python, or a requested JupyterLab.
+        UsageError: A lock lacks its target, its Python, or a requested JupyterLab.
     """
     without = [lock.name for lock in locks if "jupyterlab" not in lock.versions]
     if "jupyter" in extras and without:
@@ -125,10 +126,10 @@ def any_dockerfile(
 
 
 def locks_of_image(locks: Sequence[Lock]) -> list[Lock]:
-    """Return the locks for one platform of Linux, x86_64 if there are any.
+    """Return the locks for one Linux platform, preferably x86_64.
 
     Raises:
-        UsageError: There are none.
+        UsageError: There are no locks for Linux.
     """
     linux = [
         lock for lock in locks if not {"windows", "macos"} & set(lock.name.split("-"))
@@ -147,10 +148,10 @@ def _platform_of(
 
     Args:
         lock: The lock.
-        projects: The packages whose folders the image has.
+        projects: The packages whose folders are in the image.
 
     Raises:
-        UsageError: No image can have the lock.
+        UsageError: The lock cannot be used in an image.
     """
     systems = systems_of(lock)
     if not re.fullmatch(LOCK_NAME, lock.name):
@@ -165,7 +166,7 @@ def _platform_of(
             f"{', '.join(absent)} in {lock.name}: {cause}",
             "gpuinstall export requirements   # lists the omitted packages",
         )
-    # A standard lock can have several platforms. An image has the first.
+    # A standard lock can have several platforms. The image is for the first.
     for arch, platform in _PLATFORMS.items():
         if ("linux", arch) in systems:
             return platform

@@ -1,7 +1,6 @@
-"""Formats with one lock.
+"""Export formats for one lock.
 
-The writers raise UsageError if the lock lacks its target, or a package has a local
-address.
+The writers raise UsageError if the lock lacks its target or a package has a local path.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def constraints(lock: Lock) -> str:
 def conda(lock: Lock) -> str:
     """Return ``environment.yml``.
 
-    Its virtual packages make conda refuse an old driver or glibc.
+    Its virtual packages make conda reject an old driver or glibc.
     """
     virtual_packages = _virtual_packages(lock)
     command = "conda env create -f environment.yml"
@@ -44,7 +43,7 @@ def conda(lock: Lock) -> str:
     if "__cuda" in virtual_packages:
         cuda = virtual_packages["__cuda"]
         text += f"# On a machine without a GPU: CONDA_OVERRIDE_CUDA={cuda} {command}\n"
-    # Packages of Anaconda's own channel have another license.
+    # Packages in Anaconda's default channel have a different license.
     name = lock.name.removesuffix(".toml").replace("pylock", "torch")
     text += f"name: {re.sub('[^A-Za-z0-9_-]', '-', name)}\n"
     text += "channels:\n  - conda-forge\n  - nodefaults\ndependencies:\n"
@@ -64,7 +63,7 @@ def _virtual_packages(lock: Lock) -> dict[str, str]:
     try:
         (needs,) = machine_needs(lock, load_catalog())
     except (UsageError, ValueError):
-        # It lacks its target, or has several systems.
+        # The lock lacks its target, or has several systems.
         return {}
     packages = {}
     cudas = [gpus.cuda for gpus in needs.gpus if gpus.cuda]

@@ -1,7 +1,7 @@
 """Machine requirements of a lock: system, glibc, GPUs, driver, and CUDA.
 
-The rules that select a lock are applied to a machine with one GPU of each known kind,
-once for each driver that the catalog's tables distinguish.
+The rules that select a lock are applied to a simulated machine with one GPU of each
+known kind, once for each driver that the catalog's tables distinguish.
 """
 
 from __future__ import annotations
@@ -23,58 +23,58 @@ from gpuinstall.lock.file.target import glibc_needed
 from gpuinstall.machine.vendors import VENDORS
 
 _NO_GLIBC = "2.0"
-"""A version older than any wheel requires."""
+"""A glibc version older than any wheel requires."""
 _SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
 _MAKERS = {"nvidia": "compute capability", "amd": "AMD", "intel": "Intel"}
 
 
 class GpuNeeds(Value):
-    """Kinds of GPU that run a lock, and their minimum driver.
+    """GPU models that a lock supports, and their minimum driver.
 
-    There is no maximum: a driver without support for a GPU does not list it.
+    There is no maximum, because a driver does not list a GPU that it does not support.
     """
 
     codes: tuple[str, ...]
-    """Compute capabilities (``8.6``), or the vendor's names (``gfx1100``)."""
+    """Compute capabilities (``8.6``) or the vendor's names (``gfx1100``)."""
 
     driver: DriverVersion | None = None
-    """The oldest driver; None: any."""
+    """The oldest supported driver. None: any driver."""
 
     cuda: CudaVersion | None = None
-    """The CUDA that this driver reports."""
+    """The CUDA version that this driver reports."""
 
 
 class MachineNeeds(Value):
     """The machines of one system on which a lock runs."""
 
     lock: str
-    """The name of its file."""
+    """The name of the lock file."""
 
     torch: str
-    """Its build of torch."""
+    """The torch build in the lock."""
 
     python: str
     os: str
     arch: str
 
     glibc: str | None
-    """The minimum glibc; None: not Linux, or any."""
+    """The minimum glibc. None: not Linux, or any glibc."""
 
     maker: str | None
-    """The vendor of the GPUs; None: no GPU is needed."""
+    """The vendor of the GPUs. None: no GPU is required."""
 
     driver: DriverVersion | None
-    """The oldest driver for any of these GPUs; None: any."""
+    """The oldest driver for any of these GPUs. None: any driver."""
 
     cuda: CudaVersion | None
-    """The CUDA that this driver reports."""
+    """The CUDA version that this driver reports."""
 
     gpus: tuple[GpuNeeds, ...]
-    """The GPUs, in the order of their minimum drivers."""
+    """The GPUs, ordered by minimum driver."""
 
     @property
     def text(self) -> str:
-        """The text form, with a line for each fact."""
+        """The requirements as text, with a line for each fact."""
         lines = [f"{self.lock}: torch {self.torch}, Python {self.python}"]
         glibc = f", glibc {self.glibc} or newer" if self.glibc else ""
         lines.append(f"  system    {_SYSTEMS[self.os]} {self.arch}{glibc}")
@@ -102,7 +102,7 @@ def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
     """Return the machine requirements of a lock for each of its systems.
 
     Raises:
-        UsageError: It lacks its target, or runs on no known machine.
+        UsageError: The lock lacks its target, or runs on no known machine.
     """
     kind = backend_of(lock).kind
     maker = None
@@ -144,7 +144,7 @@ def _known_gpus(
     maker: str | None,
     arch: str,
 ) -> Iterator[Gpu]:
-    """Yield a GPU of each kind of a vendor."""
+    """Yield one GPU of each known kind of a vendor."""
     if maker == "nvidia":
         # Some GPUs exist only on ARM boards.
         capabilities = {
@@ -165,11 +165,11 @@ def _gpu_needs(
     machine: Machine,
     catalog: Catalog,
 ) -> Iterator[GpuNeeds]:
-    """Yield the GPUs of a machine that run a lock, grouped by minimum driver.
+    """Yield the machine's GPUs that a lock supports, by minimum driver.
 
     Args:
         lock: The lock.
-        machine: A machine with a GPU of every kind, and no driver.
+        machine: A machine with a GPU of every kind but no driver.
         catalog: The known builds and drivers.
     """
     drivers: list[DriverVersion | None] = [None]
@@ -195,19 +195,19 @@ def _gpu_needs(
             yield GpuNeeds(codes)
             continue
         row = catalog.drivers.branch(driver)
-        # 580.0 was never released and means the branch.
+        # 580.0 was never released, so it stands for the branch.
         if driver.parts == (driver.branch, 0):
             driver = DriverVersion.parse(str(driver.branch))  # noqa: PLW2901
         yield GpuNeeds(codes, driver, cuda=row and row[1])
 
 
 def _drivers(os: str, catalog: Catalog) -> list[DriverVersion]:
-    """Return the drivers that the catalog's tables distinguish."""
+    """Return the driver versions that the catalog's tables distinguish."""
     tables = catalog.drivers
     releases = {DriverVersion.parse(f"{branch}.0") for branch, _ in tables.branches}
     for floor in (*tables.floors.values(), *tables.first_drivers.values()):
         release = floor.windows if os == "windows" else floor.linux
-        # A branch means its newest release, and its first one is included.
+        # A floor that is only a branch is skipped: the first release is already included.
         if len(release.parts) > 1:
             releases.add(release)
     return sorted(releases)

@@ -1,4 +1,4 @@
-"""Parts of a lock for all formats: packages, backend, and systems."""
+"""Parts of a lock that all formats use: packages, backend, and systems."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
     _File = PackageWheel | PackageSdist | PackageArchive
 
 _ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:[\w.~:/?#\[\]@!$&'()*+,;=%-]+", re.ASCII)
-"""The characters of RFC 3986: no space, which ends a requirement, no brace of a variable."""
+"""URL with the characters of RFC 3986, which exclude spaces and braces.
+
+A space would end the requirement, and a brace could belong to a variable.
+"""
 _OF_UV = ("override-dependencies", "dependency-metadata")
-"""Settings of uv that replace requirements of packages."""
+"""uv settings that replace the requirements of packages."""
 _FOLDER = re.compile(r"(?!\.\.?(/|$))[\w.+-]+(/(?!\.\.?(/|$))[\w.+-]+)*", re.ASCII)
 
 _PLATFORMS = (
@@ -36,26 +39,26 @@ _PLATFORMS = (
     ("macos", "x86_64"),
     ("macos", "arm64"),
 )
-"""The systems and processors that PyTorch has builds for."""
+"""The systems and processors for which PyTorch has builds."""
 
 
 def unhashed_packages(lock: Lock) -> dict[str, str]:
-    """Return the arguments of pip and uv for packages without files, by name.
+    """Return arguments for pip and uv for packages without files, by name.
 
-    pip refuses folders and repositories next to files with hashes.
+    pip refuses to install folders and repositories with files that have hashes.
     """
     words_of: dict[str, str] = {}
     for name, address in lock.addresses.items():
         option, _, place = address.partition(f"{name} @ ")
         words_of[name] = quoted(address)
         if not re.match(r"\w+\+", place):
-            # pip accepts no folder after a name.
+            # pip does not accept a folder after a name.
             words_of[name] = f"{option}{quoted(place)}"
     return words_of
 
 
 def comments(lock: Lock) -> str:
-    """Return lines of comment about packages that need options."""
+    """Return comment lines about packages that need options."""
     text = overridden(lock)
     for name, words in unhashed_packages(lock).items():
         line = visible(f"# Without {name}: pip install --no-deps {words}")
@@ -64,7 +67,7 @@ def comments(lock: Lock) -> str:
 
 
 def overridden(lock: Lock) -> str:
-    """Return a line of comment if requirements were overridden."""
+    """Return a comment line if requirements were overridden."""
     keys = {text.partition(" ")[0] for text in lock.record.sources}
     used = " and ".join(key for key in _OF_UV if key in keys)
     if not used:
@@ -74,11 +77,11 @@ def overridden(lock: Lock) -> str:
 
 
 def pins(lock: Lock) -> Iterator[tuple[str, ...]]:
-    """Yield each package as a requirement with a hash option for each file.
+    """Yield each package as a requirement and a hash option for each file.
 
     Packages from folders and repositories are omitted.
     """
-    # The default index lacks their files.
+    # The default index does not have the files of these packages.
     named_by_address = {*load_catalog().family, *load_extensions().rows}
     left_out = unhashed_packages(lock)
     for package in lock.pylock.packages:
@@ -102,7 +105,7 @@ def pins(lock: Lock) -> Iterator[tuple[str, ...]]:
 
 
 def backend_of(lock: Lock) -> Backend:
-    """Return the backend of a lock; raise UsageError if it is unknown."""
+    """Return the backend of a lock. Raise UsageError if it is unknown."""
     _, _, local = lock.versions.get("torch", "").partition("+")
     try:
         return Backend.parse(local or Target.parse(lock.target).backend)
@@ -114,10 +117,10 @@ def backend_of(lock: Lock) -> Backend:
 
 
 def systems_of(lock: Lock) -> list[tuple[str, str]]:
-    """Return the systems and processors that a lock is for.
+    """Return the systems and processors that a lock supports.
 
     Raises:
-        UsageError: It lacks its Python.
+        UsageError: The lock lacks its Python.
     """
     python = one_python([lock])
     markers = lock.pylock.environments
@@ -135,7 +138,7 @@ def requirement_of(
     *,
     by_address: bool,
 ) -> str:
-    """Return a package by its version, or by the address of its only file.
+    """Return a requirement for a package's version, or for its only file's URL.
 
     Args:
         package: The package.
@@ -143,7 +146,7 @@ def requirement_of(
         by_address: Whether the default index lacks its files.
 
     Raises:
-        UsageError: The address is local or malformed.
+        UsageError: The URL is local or malformed.
     """
     is_by_address = package.archive or (by_address and len(files) == 1)
     if package.version and not is_by_address:
@@ -169,12 +172,12 @@ def not_exportable(
     message: str,
     hint: str = "gpuinstall lock --upgrade   # with packages from an index",
 ) -> UsageError:
-    """Return the error of a lock that a format cannot express."""
+    """Return an error for a lock that a format cannot represent."""
     return UsageError("not-exportable", message, hint=hint)
 
 
 def one_python(locks: Sequence[Lock]) -> str:
-    """Return the Python of locks; raise UsageError unless it is one."""
+    """Return the Python of all locks. Raise UsageError if there are several."""
     pythons = set[str]()
     for lock in locks:
         if lock.python is None:

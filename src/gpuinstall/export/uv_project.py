@@ -1,6 +1,6 @@
 """Tables for a uv project: a dependency group and an index for each backend.
 
-uv does not select by GPU, so the user does: ``uv sync --group torch-cu126``.
+uv does not select by GPU, so the user selects a group: ``uv sync --group torch-cu126``.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ def uv_tables(
     """Return the tables to add to a pyproject.toml.
 
     Args:
-        locks: The locks. Several systems of one backend become one group.
-        torch_index: The base of the groups' indexes.
+        locks: The locks. Locks with the same backend become one group.
+        torch_index: The base URL of the groups' indexes.
 
     Raises:
-        UsageError: A lock lacks its backend, or they have several Pythons.
+        UsageError: A lock lacks its backend, or the locks have several Pythons.
     """
     python = one_python(locks)
     by_backend: dict[str, list[Lock]] = defaultdict(list)
     for lock in locks:
         by_backend[backend_of(lock).tag].append(lock)
     backends = sorted(by_backend)
-    # The default of `uv run` is a GPU build, if there is one.
+    # `uv run` uses a GPU build by default, if there is one.
     default = next((tag for tag in backends if tag != CPU.tag), CPU.tag)
     family = load_catalog().family
     groups = pythons = indexes = conflicts = tables = ""
@@ -55,7 +55,7 @@ def uv_tables(
         indexes += f'\n[[tool.uv.index]]\nname = "gpuinstall-{tag}"\nurl = {url}\nexplicit = true\n'
     if len(backends) > 1:
         choices = ", ".join(f'{{ group = "torch-{tag}" }}' for tag in backends)
-        # Otherwise, uv resolves all groups together.
+        # Without conflicts, uv would resolve all groups together.
         conflicts = f"conflicts = [[{choices}]]\n"
     for package, entries in sorted(sources.items()):
         tables += f"{package} = [\n{_items(entries)}]\n"
@@ -78,7 +78,8 @@ def _items(items: Iterable[str]) -> str:
 def _requirements(locks: Sequence[Lock]) -> Iterator[str]:
     """Yield the requirements of a group.
 
-    Requested packages apply everywhere, others only on systems whose lock has them.
+    Requested packages apply on all systems, and others only on systems whose lock has
+    them.
     """
     holders: dict[tuple[str, str], list[Lock]] = defaultdict(list)
     inputs = {"torch"}
@@ -100,9 +101,9 @@ def _requirements(locks: Sequence[Lock]) -> Iterator[str]:
 
 
 def _locked(lock: Lock) -> Iterator[tuple[str, str]]:
-    """Yield the packages that select the build, each with its requirement.
+    """Yield the packages that determine the build, with their requirements.
 
-    An extension's version for one torch is in no index, so it has its address.
+    An extension's version for one torch is in no index, so its requirement has a URL.
     """
     family = load_catalog().family
     for package, version in lock.versions_of(family).items():

@@ -138,7 +138,7 @@ def requirement_of(
     *,
     by_address: bool,
 ) -> str:
-    """Return a requirement for a package's version, or for its only file's URL.
+    """Return a requirement for a package version or for its only file's URL.
 
     Args:
         package: The package.
@@ -177,7 +177,7 @@ def not_exportable(
 
 
 def one_python(locks: Sequence[Lock]) -> str:
-    """Return the Python of all locks. Raise UsageError if there are several."""
+    """Return the Python of all locks. Raise UsageError if there is not one."""
     pythons = set[str]()
     for lock in locks:
         if lock.python is None:

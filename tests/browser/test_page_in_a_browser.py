@@ -16,7 +16,7 @@ from tests.unit.test_selector import SMALL, any_visit
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(
-        CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
+        CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium"
     ),
 ]
 TAB, ENTER = ("Tab", 9), ("Enter", 13)

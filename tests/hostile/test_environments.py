@@ -15,7 +15,7 @@ from tests.lab.programs import write_program
 from tests.lab.workshop import Workshop
 
 pytestmark = pytest.mark.skipif(
-    sys.platform == "win32", reason="scripts in the place of programs, as Unix has them"
+    sys.platform == "win32", reason="requires Unix scripts instead of programs"
 )
 
 PLACES = {

@@ -148,7 +148,7 @@ def faults(screen):
 
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="terminals as Linux has them"
+    sys.platform != "linux", reason="requires Linux terminals"
 )
 
 

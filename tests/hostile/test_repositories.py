@@ -13,7 +13,7 @@ from tests.lab.programs import write_program
 from tests.lab.workshop import Workshop
 
 pytestmark = pytest.mark.skipif(
-    sys.platform == "win32", reason="links and pipes as Unix has them"
+    sys.platform == "win32", reason="requires Unix links and pipes"
 )
 
 INSTALL, SYNC, ROLLBACK, REMOVE = (

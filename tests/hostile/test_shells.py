@@ -94,7 +94,7 @@ def tried(line, program, folder):
     return "it did not end" if ended.status is None else ""
 
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="shells as Unix has them")
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="requires Unix shells")
 
 
 @pytest.mark.parametrize("program", HERE)

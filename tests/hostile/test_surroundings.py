@@ -26,7 +26,7 @@ from tests.lab.programs import write_program
 from tests.unit.install.environments import make_environment
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="links, owners and mounts as Linux has them"
+    sys.platform != "linux", reason="requires Linux links, owners, and mounts"
 )
 
 SECRET = "s3cr3t-w0rd"
@@ -82,7 +82,7 @@ def test_programs_in_the_working_folder_are_not_run(here, tmp_path):
 
 @pytest.mark.heavy
 @pytest.mark.root
-@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can change a file's owner")
 def test_programs_of_others_in_sticky_folders_are_ignored(here, stand_in, tmp_path):
     for name in (
         "git",

@@ -23,10 +23,10 @@ SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
 def debian(tmp_path_factory):
     """Create a Debian root with python3, make, git, and the project."""
     if os.name != "posix" or os.geteuid() != 0:
-        pytest.skip("needs root, for chroot")
+        pytest.skip("requires root for chroot")
     debootstrap = shutil.which("debootstrap", path=f"{os.environ['PATH']}:{SYSTEM}")
     if debootstrap is None:
-        pytest.skip("needs debootstrap")
+        pytest.skip("requires debootstrap")
     root = tmp_path_factory.mktemp("debian") / "root"
     words = ("--variant=minbase", f"--include={PACKAGES}", "stable", root)
     subprocess.run([debootstrap, *words], check=True)

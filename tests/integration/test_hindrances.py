@@ -34,7 +34,7 @@ PARTS = 8
 
 pytestmark = [
     pytest.mark.heavy,
-    pytest.mark.skipif(sys.platform != "linux", reason="mounts as Linux has them"),
+    pytest.mark.skipif(sys.platform != "linux", reason="requires Linux mounts"),
 ]
 
 

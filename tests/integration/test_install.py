@@ -80,7 +80,7 @@ def test_mirror_without_cache_headers_sends_files_once(workshop, stand_in, monke
 
 @pytest.mark.skipif(
     sys.platform != "linux",
-    reason="only Linux has a file system that not even root may write",
+    reason="requires a Linux file system that root cannot write",
 )
 def test_unwritable_folder_is_reported(workshop, stand_in, play):
     play(RTX_4090)
@@ -90,7 +90,7 @@ def test_unwritable_folder_is_reported(workshop, stand_in, play):
     assert stand_in.sent() == {}
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows lacks these signals")
 @pytest.mark.parametrize(
     "name", mostly_heavy(["SIGINT", "SIGTERM", "SIGHUP"], ["SIGINT"])
 )

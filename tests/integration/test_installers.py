@@ -15,7 +15,9 @@ from tests.lab.driver import RTX_4090, RTX_5090, FakeDriver
 from tests.lab.processes import succeed
 
 PAGE = (ROOT / "docs" / "api.md").read_text("utf-8")
-needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="no Node here")
+needs_node = pytest.mark.skipif(
+    shutil.which("node") is None, reason="Node is not installed"
+)
 
 
 def program(language):

@@ -38,7 +38,7 @@ AFTER = (0, 0, 0, 0.2, 0.5, 1, 2, 3, 4, 5)
 pytestmark = [
     pytest.mark.heavy,
     pytest.mark.root,
-    pytest.mark.skipif(sys.platform != "linux", reason="ext4 as Linux has it"),
+    pytest.mark.skipif(sys.platform != "linux", reason="requires ext4 on Linux"),
 ]
 
 
@@ -79,7 +79,7 @@ class Disk:
 @pytest.fixture
 def disk(tmp_path):
     if os.getuid() or shutil.which("mkfs.ext4") is None:
-        pytest.skip("it needs root and mkfs.ext4")
+        pytest.skip("requires root and mkfs.ext4")
     image = tmp_path / "image"
     with image.open("wb") as file:
         file.truncate(400_000_000)

@@ -100,7 +100,7 @@ def test_killed_command_leaves_a_record(play, tmp_path):
 
 
 @pytest.mark.skipif(
-    shutil.which("unshare") is None, reason="needs unshare to put every privilege down"
+    shutil.which("unshare") is None, reason="requires unshare to drop all privileges"
 )
 def test_probe_needs_no_privileges(play, tmp_path):
     folder = tmp_path / "home"

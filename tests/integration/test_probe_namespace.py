@@ -32,9 +32,9 @@ pytestmark = [
         not hasattr(os, "geteuid")
         or os.geteuid() != 0
         or shutil.which("unshare") is None,
-        reason="needs root and unshare to lay other files over /proc, /sys and /dev",
+        reason="requires root and unshare to replace files in /proc, /sys, and /dev",
     ),
-    pytest.mark.skipif(own_gpus.are_there(), reason="needs a machine without a GPU"),
+    pytest.mark.skipif(own_gpus.are_there(), reason="requires a machine without a GPU"),
 ]
 
 

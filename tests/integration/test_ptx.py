@@ -62,7 +62,7 @@ def ptxas_of(requirement, folder):
 
 @pytest.mark.network
 @pytest.mark.skipif(
-    sys.platform != "linux", reason="NVIDIA's ptxas is taken from its Linux wheels"
+    sys.platform != "linux", reason="requires NVIDIA's ptxas from a Linux wheel"
 )
 @pytest.mark.parametrize("requirement", TARGETS)
 def test_ptxas_assembles_the_kernel_for_every_target(requirement, tmp_path):

@@ -26,7 +26,7 @@ import pytest
 
 @pytest.mark.gpu_required
 def test_skipped():
-    pytest.skip("no GPU here")
+    pytest.skip("this machine has no GPU")
 
 @pytest.mark.gpu_required
 def test_on_the_cpu():

@@ -74,14 +74,14 @@ def mirror():
         key = re.search(r"^Signed-By: (\S+)", text, re.MULTILINE)
         if address and key:
             return address[1], key[1]
-    pytest.skip("needs Debian's apt")
+    pytest.skip("requires Debian's apt")
 
 
 @pytest.fixture(scope="module", params=BRANCHES)
 def libraries(request, tmp_path_factory):
     """Unpack the libraries; yield Debian's and the driver's release."""
     if os.geteuid() != 0 or not shutil.which("unshare"):
-        pytest.skip("needs root, for a /dev of its own")
+        pytest.skip("requires root for a separate /dev")
     address, key = mirror()
     folder = tmp_path_factory.mktemp(request.param)
     for name in ("etc", "state/lists/partial", "cache/archives/partial"):

@@ -16,10 +16,10 @@ from tests.lab.shared import once
 pytestmark = [
     pytest.mark.heavy,
     pytest.mark.network,
-    pytest.mark.skipif(not shutil.which("make"), reason="no make here"),
+    pytest.mark.skipif(not shutil.which("make"), reason="make is not installed"),
 ]
 seen = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
+    CHROMIUM is None, reason="Chromium is not installed: apt-get install chromium"
 )
 FOUND = "[...document.querySelectorAll('#search-results li a')].map((each) => each.getAttribute('href'))"
 ENDED = """new Promise((done) => { const look = () =>

@@ -96,9 +96,7 @@ def test_crashing_program_hides_no_other(verify):
 
 
 @pytest.mark.heavy
-@pytest.mark.skipif(
-    sys.platform == "win32", reason="Windows has no groups of processes"
-)
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no process groups")
 def test_hanging_program_is_stopped_with_its_children(verify, tmp_path, monkeypatch):
     monkeypatch.setitem(KERNEL_SECONDS, "quick", 3.0)
     started = f"import pathlib, subprocess\nchild = subprocess.Popen(['sleep', '600'])\nfile = {str(tmp_path / 'pid')!r}\n"

@@ -15,7 +15,7 @@ def mounted(place, *words):
     if not place.exists():
         place.mkdir(parents=True)
     if os.getuid() or shutil.which("mount") is None:
-        pytest.skip("mounting needs root")
+        pytest.skip("mounting requires root")
     done = process.run(["mount", *words, place])
     if not done.ok:
         pytest.skip(f"this cannot be mounted here: {done.err.strip()}")

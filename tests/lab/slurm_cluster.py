@@ -50,7 +50,7 @@ def needs_slurm(test: Callable[..., None]) -> Callable[..., None]:
         pytest.mark.root,
         pytest.mark.skipif(
             not (is_root and shutil.which("unshare")),
-            reason="needs root and unshare: every node of the cluster is a set of namespaces",
+            reason="requires root and unshare, because each node is a set of namespaces",
         ),
         pytest.mark.skipif(
             not (BASE / "base.tar").exists(),

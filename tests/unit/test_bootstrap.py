@@ -360,7 +360,8 @@ def test_world_writable_folders_warn_or_are_rejected(
 
 
 @pytest.mark.skipif(
-    os.name != "posix" or os.getuid() != 0, reason="only root can give a folder away"
+    os.name != "posix" or os.getuid() != 0,
+    reason="only root can change a folder's owner",
 )
 @pytest.mark.parametrize("name", [*WAY, PROGRAM])
 def test_tool_of_another_user_is_rejected(tmp_path, monkeypatch, name):

@@ -8,7 +8,9 @@ import pytest
 
 from tests.lab import own_gpus
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="is a Linux library")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="requires a Linux library"
+)
 
 
 @pytest.fixture(scope="module")

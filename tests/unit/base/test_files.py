@@ -56,7 +56,7 @@ def test_ls_hint_names_an_existing_parent(tmp_path):
         assert look_at(tmp_path / name) == f"ls -ld {place}; df -h {place}"
 
 
-@pytest.mark.skipif(os.name != "posix", reason="modes as Unix has them")
+@pytest.mark.skipif(os.name != "posix", reason="requires Unix file modes")
 @pytest.mark.parametrize("is_careful", [False, True])
 def test_world_writable_caches_warn_or_are_refused(
     tmp_path, monkeypatch, *, is_careful
@@ -82,7 +82,8 @@ def test_world_writable_caches_warn_or_are_refused(
 
 @pytest.mark.root
 @pytest.mark.skipif(
-    os.name != "posix" or os.getuid() != 0, reason="only root can give a folder away"
+    os.name != "posix" or os.getuid() != 0,
+    reason="only root can change a folder's owner",
 )
 def test_owner_of_cache_or_parent_is_reported(tmp_path):
     cache = tmp_path / "above" / "cache"
@@ -146,7 +147,7 @@ def test_replaced_file_keeps_its_mode(
 
 
 @pytest.mark.skipif(
-    os.name != "posix" or os.getuid() != 0, reason="only root can give a file away"
+    os.name != "posix" or os.getuid() != 0, reason="only root can change a file's owner"
 )
 def test_replaced_file_keeps_its_owner(tmp_path):
     file = tmp_path / "pip.conf"
@@ -161,7 +162,7 @@ def test_replaced_file_keeps_its_owner(tmp_path):
     assert stat.S_IMODE(status.st_mode) == 0o600
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no pipes or devices in folders")
+@pytest.mark.skipif(sys.platform == "win32", reason="requires pipes and device files")
 def test_pipes_and_devices_are_not_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "endless").symlink_to("/dev/zero")
@@ -173,7 +174,7 @@ def test_pipes_and_devices_are_not_opened(tmp_path):
         assert file.read() == b""
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no modes")
+@pytest.mark.skipif(sys.platform == "win32", reason="requires file modes")
 def test_cache_is_private_for_any_umask(tmp_path):
     cache = tmp_path / "home" / "cache" / "gpuinstall"
     before = os.umask(0)
@@ -199,7 +200,9 @@ def test_unwritable_cache_is_reported(tmp_path):
             make_private_folder(folder)
 
 
-@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no shared memory here")  # noqa: S108
+@pytest.mark.skipif(
+    not os.access("/dev/shm", os.W_OK), reason="this machine has no /dev/shm"
+)  # noqa: S108
 def test_files_in_shared_memory_are_replaced():
     with TemporaryDirectory(dir="/dev/shm") as folder:
         file = Path(folder, "environment.yml")

@@ -18,7 +18,7 @@ PREFACE = (
     "def wait():\n for _ in range(6000): time.sleep(0.01)\n"
 )
 pytestmark = pytest.mark.skipif(
-    sys.platform == "win32", reason="Windows has no such signals"
+    sys.platform == "win32", reason="Windows lacks these signals"
 )
 
 

@@ -11,10 +11,12 @@ from gpuinstall.base import owners
 OTHER = 12345
 AS_ROOT = (
     pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away"),
+    pytest.mark.skipif(
+        os.geteuid() != 0, reason="only root can change a folder's owner"
+    ),
 )
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="owners as Unix has them")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="requires Unix owners")
 
 
 @pytest.fixture(params=[False, True], ids=["machine", "container"])
@@ -98,7 +100,7 @@ def test_mounted_project_is_trusted_in_containers(
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change a file's owner")
 def test_foreign_programs_start_outside_sticky_folders(tmp_path):
     program = tmp_path / "bin" / "python3"
     program.parent.mkdir()

@@ -54,7 +54,9 @@ def test_commands_contain_full_paths_and_no_credentials():
         assert not any("://" in word for word in command)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="on Windows the answer is uv's own")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="on Windows, uv determines the result"
+)
 def test_cache_folder_equals_the_one_of_uv(tmp_path):
     table = [
         {},

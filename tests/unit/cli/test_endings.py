@@ -63,7 +63,9 @@ PATHS = "Check the path, and download a URL first"
         ),
     ],
 )
-@pytest.mark.skipif(os.name == "nt", reason="Windows starts files by their endings")
+@pytest.mark.skipif(
+    os.name == "nt", reason="Windows selects programs by file extension"
+)
 def test_program_that_cannot_run_is_explained(
     line, reason, hint, tmp_path, monkeypatch
 ):
@@ -78,7 +80,7 @@ def test_program_that_cannot_run_is_explained(
     assert refused.value.hint == hint
 
 
-@pytest.mark.skipif(os.name == "nt", reason="links need a right there")
+@pytest.mark.skipif(os.name == "nt", reason="links require a privilege on Windows")
 def test_hint_contains_the_target_of_a_link(tmp_path):
     (tmp_path / "root").mkdir()
     python = tmp_path / "python"

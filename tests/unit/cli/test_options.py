@@ -61,7 +61,7 @@ def test_closed_stdin_is_reported(monkeypatch):
         read_machine_file("-")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")
+@pytest.mark.skipif(sys.platform == "win32", reason="requires named pipes")
 def test_requirements_are_read_from_stdin_and_pipes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("more.txt").write_text("numpy\n")

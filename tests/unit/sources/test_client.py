@@ -304,7 +304,7 @@ def test_damaged_cache_is_replaced(host, tmp_path):
         assert client.page(f"{host.url}/page/") == before
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no pipes among files")
+@pytest.mark.skipif(sys.platform == "win32", reason="requires named pipes")
 @pytest.mark.parametrize("kind", ["pipe", "link without end", "too deep"])
 def test_special_files_in_the_cache_are_ignored(tmp_path, kind):
     cache = AnswerCache(tmp_path, FileHash)

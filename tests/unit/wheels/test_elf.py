@@ -50,7 +50,7 @@ def made(symbols, *, count=None, strings=b"\0name\0", end=0):
     return header + bytes(16) + table + strings + places
 
 
-@pytest.mark.skipif(shutil.which("readelf") is None, reason="no readelf here")
+@pytest.mark.skipif(shutil.which("readelf") is None, reason="readelf is not installed")
 def test_library_tables_equal_readelf(library):
     elf = read_elf(library.read_bytes(), whole=True)
 

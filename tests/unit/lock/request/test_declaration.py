@@ -168,7 +168,7 @@ def test_cache_keys_list_build_files(tmp_path):
     assert found == cases
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="links as Unix has them")
+@pytest.mark.skipif(sys.platform == "win32", reason="requires Unix links")
 def test_link_outside_the_folder_is_rejected(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()

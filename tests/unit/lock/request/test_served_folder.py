@@ -116,7 +116,9 @@ FILLED_BY_OTHERS = {
 
 OF_ROOT = (
     pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away"),
+    pytest.mark.skipif(
+        os.geteuid() != 0, reason="only root can change a folder's owner"
+    ),
 )
 
 

@@ -200,9 +200,7 @@ def test_unwritable_cache_is_reported(tmp_path):
             make_private_folder(folder)
 
 
-@pytest.mark.skipif(
-    not os.access("/dev/shm", os.W_OK), reason="this machine has no /dev/shm"
-)  # noqa: S108
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no /dev/shm")  # noqa: S108
 def test_files_in_shared_memory_are_replaced():
     with TemporaryDirectory(dir="/dev/shm") as folder:
         file = Path(folder, "environment.yml")

@@ -74,7 +74,7 @@ def check_locks(
         folder: The folder.
         request: The current request.
         catalog: The builds of torch.
-        targets: The targets that must have a lock. Empty: at least one lock.
+        targets: The targets that must have a lock. If empty, any lock is enough.
         session: The clients of the run; None to skip checking the files online.
         gate: The gate for the sources; None if they are already checked.
         has_others: Whether ``lock`` also updates locks of other targets.
@@ -103,13 +103,13 @@ def check_locks(
 
 
 def of_other_targets(locks: Iterable[Lock], targets: Sequence[str]) -> list[Lock]:
-    """Return the locks for other targets; none if ``targets`` is empty."""
+    """Return locks for other targets; if ``targets`` is empty, none."""
     names = {Target.parse(text).filename for text in targets}
     return [lock for lock in locks if names and lock.name not in names]
 
 
 def _check_complete(locks: Sequence[Lock], targets: Sequence[str]) -> None:
-    """Raise LockError if there is no lock, or none for a target."""
+    """Raise LockError if a target has no lock or the folder has none."""
     names = {lock.name for lock in locks}
     missing = {Target.parse(text).filename for text in targets} - names
     if not names:
@@ -128,7 +128,7 @@ def _stale(
     gate: LockGate | None,
     for_lock: ForLock,
 ) -> Iterator[Reason]:
-    """Yield why a lock is stale.
+    """Yield the reasons why a lock is stale.
 
     Args:
         lock: The lock.

@@ -78,7 +78,7 @@ class LockGate(Value):
     def rejections(
         self, lock: Lock, selected: Iterable[Selected] = ()
     ) -> Iterator[Reason]:
-        """Yield why sources of a lock are rejected.
+        """Yield the reasons why sources of a lock are rejected.
 
         Args:
             lock: The lock.

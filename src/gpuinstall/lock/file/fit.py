@@ -1,4 +1,4 @@
-"""Select the lock for a machine, by the same rules as a new plan."""
+"""Select the lock for a machine with the same rules as a new plan."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OTHER_REQUEST = "other-request"
 
 
 class Fit(Value):
-    """A lock that fits a machine, and the plan for its build."""
+    """A lock that is compatible with a machine, and the plan for its build."""
 
     lock: Lock
     plan: Plan
@@ -136,14 +136,14 @@ def _fit_build(
 
 
 def _python_for(lock: Lock, machine: Machine, request: Request) -> str:
-    """Return the Python for a lock, or an empty string.
+    """Return the Python version for a lock, or an empty string.
 
-    Candidates are the lock's Python, the request's, and the machine's, in this
-    order.
+    The candidates are, in order, the versions of the lock, the request, and the
+    machine.
     """
     pythons = [lock.python, request.python, *request.preferred_pythons]
     pythons += reversed(machine.pythons or ())
-    # A lock of another tool may support several Pythons.
+    # A lock by another tool may support several Python versions.
     allowed = lock.pylock.requires_python or SpecifierSet()
     for python in pythons:
         minor = minor_version(python or "")
@@ -158,7 +158,7 @@ def _other_request(lock: Lock, request: Request) -> Iterator[Reason]:
     if lock.record.changes(Record.of(request)):
         yield Reason(OTHER_REQUEST, f"it was made for {' '.join(lock.record.inputs)}")
     if lock.record.relaxed and not request.relax:
-        # Without --relax, the requested versions are required.
+        # Unless the lock was created with --relax, require the requested versions.
         yield Reason(OTHER_REQUEST, "it was made with --relax")
 
 
@@ -205,7 +205,7 @@ def locks_by_target(folder: Path) -> dict[Target, Lock | None]:
 def named_targets(folder: Path) -> list[Target]:
     """Return the targets of a folder's locks if the user requested any.
 
-    Otherwise the locks are only for the machine that created them.
+    Otherwise, the locks are only for the machine that created them.
     """
     locks = locks_by_target(folder)
     is_named = any(lock and lock.record.asked for lock in locks.values())
@@ -244,7 +244,7 @@ def locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None
     """Return the locked build of torch from the catalog, or None.
 
     A version without a local label is the build on the default index. A lock by another
-    tool may support several platforms; the machine determines which one applies.
+    tool may support several platforms. The machine determines the platform.
     """
     version = lock.versions.get("torch")
     if version is None:
@@ -337,7 +337,7 @@ def _unfit(
         and not _satisfies(lock, requirement, installed)
     ]
     if lock.is_ours:
-        # Every package of such a lock is required, even if a marker excludes it.
+        # Every package in such a lock is required, even if a marker excludes it.
         missing += map(Requirement.of, sorted(lock.names - installed))
     for constraint in request.constraints:
         version = lock.versions.get(constraint.name)

@@ -262,7 +262,7 @@ class Lock(Value):
 
     @cached_property
     def all_versions(self) -> dict[str, str]:
-        """The version of each package; empty for one from a folder."""
+        """The version of each package; empty for a package from a folder."""
         return {
             package.name: str(package.version or "") for package in self.pylock.packages
         }
@@ -574,7 +574,7 @@ def leads_out(path: str) -> bool:
 
 def sides(text: str) -> tuple[str, ...]:
     """Return both sides of a merge conflict, or the text if it has none."""
-    # Git for Windows writes Windows line endings.
+    # Git for Windows may write CRLF line endings.
     text = text.replace("\r\n", "\n")
     if not _CONFLICT.search(text):
         return (text,)

@@ -34,7 +34,7 @@ _OLD_NAMES = {
     12: "manylinux2010",
     5: "manylinux1",
 }
-"""Manylinux names before PEP 600, by the minor version of their glibc."""
+"""Manylinux tags before PEP 600, by the minor version of their glibc."""
 
 MACOS = "14.0"
 """The latest macOS version that a torch wheel requires."""

@@ -174,11 +174,11 @@ def read_declaration(
 def _unread_members(document: Table, folder: Path) -> dict[str, str]:
     """Return the setting that requests all members of a virtual workspace.
 
-    uv installs all of them.
+    uv installs all members.
 
     Args:
         document: The pyproject.toml of the root.
-        folder: Its folder.
+        folder: The folder of that file.
     """
     workspace = table_in(document, "tool", "uv", "workspace")
     if "project" in document or not workspace:
@@ -194,7 +194,7 @@ def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declar
     Args:
         declared: The request of pyproject.toml.
         folder: The folder.
-        pyproject: Its pyproject.toml; empty if there is none.
+        pyproject: The folder's pyproject.toml; empty if there is none.
     """
     tool = table_in(pyproject, "tool")
     unread = _unread_members(pyproject, folder)

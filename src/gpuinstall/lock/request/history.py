@@ -79,7 +79,7 @@ def renewed(
 
 
 def without_files(request: Request, names: Collection[str]) -> Request:
-    """Return a request without some of its files and their requirements."""
+    """Return a request without these files and their requirements."""
     files = {name: request.files[name] for name in request.files if name not in names}
     kept = set(chain.from_iterable(files.values()))
     gone = set(chain.from_iterable(request.files.values())) - kept
@@ -111,11 +111,11 @@ def _name(line: Requirement) -> str:
 
 
 def without(request: Request, names: Iterable[str]) -> Request:
-    """Return a request without packages.
+    """Return a request without these packages.
 
     Args:
         request: The request. If nothing remains, the result requests torch.
-        names: The packages to remove; names are normalized.
+        names: The names of the packages to remove, not necessarily normalized.
 
     Raises:
         UsageError: A package is not requested, or a file requires it.

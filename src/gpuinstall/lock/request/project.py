@@ -62,9 +62,9 @@ _LISTED = re.compile(r"(?m)^(\w.*@.+?)\s*$")
 """A requirement with a URL in requires.txt."""
 _LIST_NAME = re.compile(r"[\w./-]+\.(?:txt|in)\b")
 _MOST_MEMBERS = 20_000
-"""The most archive members to read. The sdist of torch has 15,000."""
+"""Maximum number of archive members to read. The sdist of torch has 15,000."""
 _MOST_BYTES = 1_000_000_000
-"""The most bytes of an archive to unpack. A crafted one may be endless."""
+"""Maximum number of bytes to unpack. A crafted archive may be endless."""
 
 
 DYNAMIC_VERSION = "0+unknown"

@@ -328,7 +328,7 @@ def _group_members(
 ) -> Iterator[str]:
     """Yield the requirements of a group and of its included groups.
 
-    packaging expands a group once per inclusion, which crafted files could exploit.
+    packaging expands a group once per inclusion, so a crafted file may never end.
 
     Args:
         resolver: The groups.

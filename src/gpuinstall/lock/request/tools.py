@@ -274,8 +274,8 @@ def uv_sources(
 ) -> Iterator[tuple[str, Table]]:
     """Yield each package with its source in uv's table of a file.
 
-    A source that only the workspace root has is empty, unless it is a workspace member:
-    the file itself must repeat it.
+    A source that only the workspace root has is empty, because the file must repeat it.
+    Sources that are workspace members are an exception.
 
     Args:
         uv: The table.

@@ -150,7 +150,7 @@ class AnswerExplanation:
                 yield f"{sentence}: {why}" if why else sentence
 
     def _account(self, package: str) -> str:
-        """Return uv's explanation of a package, or that torch decides it."""
+        """Return uv's explanation, or that torch determines the package."""
         account = self._accounts.get(package, "")
         if account and OWN_PACKAGES not in account:
             return shortened(account)
@@ -237,7 +237,7 @@ class AnswerExplanation:
         return Obstacle(f"{some([*requirers])}{deciding}", some([*packages]))
 
     def _why_older(self, wheel: Wheel, package: str) -> str:
-        """Return why a requirer is old, if its latest release would fit."""
+        """Return why a wheel is not at its latest, compatible release."""
         newest = self._index.newest_releases().get(wheel.package)
         if newest is None or newest <= Version(wheel.version.public):
             return ""

@@ -56,16 +56,16 @@ Pair = tuple[ExtensionFile, Build]
 """A file and a build of torch that may load it."""
 
 READ_AHEAD = 4
-"""How many files of an extension are read concurrently."""
+"""Maximum number of concurrent reads of extension files."""
 
 MOST_READ = 24
-"""How many files of an extension are read, from 0.6 to 16 MB each."""
+"""Maximum number of files to read per extension, from 0.6 to 16 MB each."""
 
 TORCHES = 3
-"""The most torch versions for which files are selected."""
+"""Maximum number of torch versions for which files are selected."""
 
 REASONS = 3
-"""The most rejected files that an error lists."""
+"""Maximum number of rejected files that an error lists."""
 
 
 _OTHER_PLATFORM = "other-platform"

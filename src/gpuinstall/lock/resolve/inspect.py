@@ -40,7 +40,7 @@ from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import comes_apart, name_cuda
 
 WHEELS_AT_ONCE = 32
-"""How many wheels of a resolution are inspected concurrently."""
+"""Maximum number of wheels inspected concurrently."""
 
 
 def wheel_fact(found: Compatibility, torch: str) -> Fact | None:

@@ -21,7 +21,7 @@ ReleaseKey = tuple[str, str]
 
 
 MOST_LISTED = 3
-"""The most releases of a package that a message lists."""
+"""Maximum number of releases of a package that a message lists."""
 
 
 class Fact(Value):

@@ -29,10 +29,10 @@ from gpuinstall.wheels.learned.reader import reader_for
 from gpuinstall.wheels.learned.row import LearnedRow
 
 MAX_TURNS = 3
-"""The most new releases of torch to read, one per iteration."""
+"""Maximum number of new torch releases to read, one per iteration."""
 
 BUILDS_PER_TURN = 4
-"""The most builds of one torch to read, all concurrently."""
+"""Maximum number of builds of one torch to read, all concurrently."""
 
 
 def live_requests(

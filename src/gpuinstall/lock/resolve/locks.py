@@ -48,7 +48,7 @@ from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import OFFLINE
 
 PYTHONS = 2
-"""The most other Python versions to try."""
+"""Maximum number of other Python versions to try."""
 
 
 def resolve_locks(

@@ -19,7 +19,7 @@ from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.members import load_members
 
 REJECTIONS = 3
-"""How many rejections for one reason widen the stride or end the search."""
+"""Number of rejections for one reason before skipping releases."""
 
 
 class Trial(NamedTuple):
@@ -61,7 +61,7 @@ class OlderReleases:
         self.rejections = Counter([_cause(rejected, answer)])
 
     def facts(self) -> Iterator[Fact]:
-        """Yield the facts found, including those assumed when skipping."""
+        """Yield the facts found, including assumed facts."""
         found = self._search()
         end = len(self.wheels) if found is None else found + 1
         for place in range(end):
@@ -202,7 +202,7 @@ def _cause(found: Compatibility, answer: Answer) -> str:
 def _skipped(wheel: Wheel, why: str, code: str = "") -> Fact:
     """Return the fact that excludes a skipped release.
 
-    Without a reason code, the release counts as not inspected.
+    Without a reason code, the fact marks the release as not inspected.
     """
     version = str(wheel.version)
     return Fact(

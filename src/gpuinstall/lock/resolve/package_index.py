@@ -59,7 +59,7 @@ NEWEST_GLIBC = "2.40"
 """A glibc that every wheel supports."""
 
 MOST_UNKNOWN = 64
-"""The most packages outside the catalog that are bound to torch's index."""
+"""Maximum number of packages outside the catalog bound to torch's index."""
 
 
 class PackageIndex:
@@ -368,7 +368,7 @@ class PackageIndex:
             return None
         newest = next(iter(self.releases(name)), None)
         for source in parse_sources(page, name):
-            # A version with a wheel is not built.
+            # uv does not build a version that has a wheel.
             is_newer = newest is None or source.version > newest
             if is_newer and self._is_allowed(source, self.limits(name)):
                 newest = source.version
@@ -411,7 +411,7 @@ class PackageIndex:
         return True
 
     def release_day(self, name: str, version: str) -> str:
-        """Return the upload date of a version, or an empty text (PEP 700).
+        """Return the upload date of a version, or an empty string (PEP 700).
 
         It is the date of the first file, because wheels for newer Pythons follow later.
         """
@@ -439,7 +439,7 @@ class PackageIndex:
     def metadata_requirements(self, wheel: Wheel) -> list[Requirement]:
         """Return a wheel's requirements on the target, with requested extras.
 
-        Unreadable METADATA has no requirements.
+        If METADATA is unreadable, the result is empty.
         """
         extras = {""}
         for program in self.question.programs:

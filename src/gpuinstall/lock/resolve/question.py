@@ -36,7 +36,7 @@ class Alternative(Value):
     """The preferences and pins of one alternative, for all targets."""
 
     preferences: Mapping[str, str] = field(default_factory=dict)
-    """The versions to keep unless something requires others."""
+    """The versions to keep unless a requirement excludes them."""
 
     pins: Mapping[str, str] = field(default_factory=dict)
     """The versions of torch-family packages to pin."""
@@ -203,7 +203,7 @@ def public(version: str) -> Version:
 def without_label(requirement: RequirementT, family: frozenset[str]) -> RequirementT:
     """Return a requirement without the backend labels in its versions.
 
-    The backend is already selected by the builds.
+    The builds already have the selected backend.
     """
     if requirement.name not in family or "+" not in str(requirement.specifier):
         return requirement

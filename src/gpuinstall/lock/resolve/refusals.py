@@ -78,7 +78,7 @@ def _other_name(package: str, resolver: Resolver) -> str:
 
 
 def _program_with(package: str, refused: Refused, resolver: Resolver) -> str:
-    """Return the requested package that requires a package, or the package."""
+    """Return the requested package that requires a package, or itself."""
     if resolver.inspector.is_requested(package, refused.known):
         return package
     for name in resolver.index.newest_releases():

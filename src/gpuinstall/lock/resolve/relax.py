@@ -36,7 +36,7 @@ ResolveAlternative = Callable[
 ]
 
 PINS_ALONE = 6
-"""The most pins to try dropping individually, last one first."""
+"""Maximum number of pins to drop individually, last one first."""
 
 _REFUSALS_OF_PINS = {"requirements-conflict", NO_CODE}
 """The codes of errors that other versions of pinned packages may avoid."""

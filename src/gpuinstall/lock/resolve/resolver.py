@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 TURNS = 12
-"""The most runs of uv with new knowledge for one input."""
+"""Maximum number of uv runs with new knowledge for one input."""
 
 RUNS = 6
-"""The number of uv runs after which no newer release is tried."""
+"""Number of uv runs after which no newer release is tried."""
 
 RELEASES_READ = 24
-"""The most releases whose METADATA is read to find one for a torch."""
+"""Maximum number of releases to read METADATA of for a compatible one."""
 
 
 class Resolved(Value):

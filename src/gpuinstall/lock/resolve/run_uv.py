@@ -55,8 +55,8 @@ def resolve_once(
             are not preferred.
 
     Returns:
-        The resolution, the conflict, or, if uv failed to build a release that only the
-        knowledge made it build, new knowledge.
+        The resolution or the conflict. If uv failed to build a release that it selected
+        only because of the knowledge, the new knowledge.
 
     Raises:
         InstallationError: uv failed for a reason other than the request.
@@ -252,7 +252,7 @@ def _preferred(
 def _running(
     known: Knowledge, index: PackageIndex, previous: Answer | None
 ) -> dict[str, Build]:
-    """Return the builds that no fact about the previous answer rejects.
+    """Return builds that no fact about the previous resolution rejects.
 
     Instead of a rejected label, uv would select the highest one.
     """

@@ -34,10 +34,10 @@ from gpuinstall.sources.session import Session
 Resolutions = list[Resolution]
 
 TARGETS_AT_ONCE = 6
-"""The most targets resolved concurrently; more would compete for cores."""
+"""Maximum number of concurrent uv runs; more would compete for cores."""
 
 PROPOSALS = 4
-"""The most versions of torch that the first target proposes."""
+"""Maximum number of torch versions that the first target proposes."""
 
 
 def resolve_targets(
@@ -110,7 +110,7 @@ def _together(
 
 
 def _allows(question: Question, session: Session) -> bool:
-    """Return whether the latest programs allow the torch of a question."""
+    """Return whether the latest programs allow the torch of an input."""
     return Resolver(question, session).all_newest()
 
 

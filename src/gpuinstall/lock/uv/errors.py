@@ -24,10 +24,10 @@ FAMILY_UNLISTED = "family-unlisted"
 """The error code if no source of a PyTorch package has it."""
 
 _LONGEST = 1200
-"""The most characters of uv's message, to limit an error to 1,500."""
+"""Maximum length of uv's message, to limit an error to 1,500 characters."""
 
 _LINES = 15
-"""The most lines of a build's output."""
+"""Maximum number of lines of build output."""
 
 _FAILED_BUILD = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
 _BACKEND = "build backend returned an error"

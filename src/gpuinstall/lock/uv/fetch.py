@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 
 FILES_AT_ONCE = 16
-"""Concurrent downloads; a large lock has about 200 files, mostly small."""
+"""Number of concurrent downloads. A large lock has about 200 small files."""
 CHUNK = 1 << 20
-"""The bytes per read of a local file."""
+"""Number of bytes per read of a local file."""
 
 
 class Hashes(NamedTuple):
@@ -143,7 +143,7 @@ def download(
     folder: Path,
     session: Session,
 ) -> list[str]:
-    """Download and verify every file of some locks, except existing files.
+    """Download and verify every file of the locks, except existing files.
 
     Two indexes may have different files with the same name. The second is saved in a
     folder named after its hash.
@@ -205,8 +205,8 @@ def _transfer(
     Args:
         fetch: Downloads one item, and reports its bytes.
         items: The items.
-        sizes: The bytes of each file by its name; None if unknown.
-        session: The run.
+        sizes: The size of each file in bytes, by name; None if unknown.
+        session: The clients of the run.
     """
     stopped = Event()
 

@@ -85,7 +85,7 @@ class Resolution(Value):
 
     @property
     def all_versions(self) -> dict[str, str]:
-        """The version of each package; empty for one from a folder."""
+        """The version of each package; empty for a package from a folder."""
         return {one["name"]: one.get("version", "") for one in self.packages}
 
     def with_warnings(

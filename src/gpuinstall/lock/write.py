@@ -245,7 +245,7 @@ def outdated_warnings(
     Args:
         locks: The new locks.
         folder: The folder of the locks.
-        targets: The targets in the folder's settings. Empty: any target.
+        targets: The targets in the folder's settings; if empty, any target.
     """
     new = {lock.name for lock in locks}
     others = [lock for lock in _readable_locks(folder) if lock.name not in new]

@@ -169,7 +169,7 @@ def _poetry_sources(poetry: Table, file: Path) -> Iterator[SourceSetting]:
 
 
 def refuse_family_builds(sources: Sources) -> Sources:
-    """Refuse settings that build packages of the torch family from source.
+    """Refuse settings that build torch-family packages from source.
 
     Settings in the user's own configuration are ignored, and reported.
 

@@ -1,4 +1,4 @@
-"""Inspect the wheels that uv selected for requirements missing from METADATA.
+"""Inspect the wheels that uv selected for facts that METADATA omits.
 
 The inspector reads the GPU code of requested packages and the catalog's core packages.
 It checks other dependencies only by name and METADATA. A certain result becomes a fact,
@@ -44,7 +44,7 @@ WHEELS_AT_ONCE = 32
 
 
 def wheel_fact(found: Compatibility, torch: str) -> Fact | None:
-    """Return the fact that METADATA of a wheel omits; None if complete.
+    """Return the fact that a wheel's METADATA omits; None if complete.
 
     Args:
         found: The compatibility of the wheel.
@@ -79,7 +79,7 @@ class AnswerInspector:
         self.inspector = Inspector(index.builds(), question.gpus, question.counts)
         self.inspected: dict[Wheel, Compatibility] = {}
         self._of_torch: dict[str, list[Requirement]] = {}
-        # CPU builds, and requests for nothing but torch's family, need no inspection.
+        # CPU builds, and requests for only torch and paired packages, need none.
         is_for_cpu = not question.gpus and all(
             build.backend.kind != "cuda" for build in question.builds
         )
@@ -339,7 +339,7 @@ def sdists(answer: Answer) -> list[str]:
 
 
 def newest_fact(facts: Iterable[Fact]) -> dict[str, Fact]:
-    """Return the fact of the latest release of each package."""
+    """Return the fact about the latest release of each package."""
     newest: dict[str, Fact] = {}
     for fact in facts:
         known = newest.setdefault(fact.package, fact)

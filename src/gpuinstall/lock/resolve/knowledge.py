@@ -46,7 +46,7 @@ class Fact(Value):
     """The reason why the release was not inspected; empty if it was."""
 
     code: str = ""
-    """The code of a reason unrelated to torch and the machine."""
+    """The code of a reason that concerns neither torch nor the machine."""
 
     @property
     def excludes(self) -> bool:
@@ -73,7 +73,7 @@ class Knowledge(Value):
     """The prebuilt file of each extension that a package requires."""
 
     unbuildable: frozenset[str] = frozenset()
-    """Packages whose build failed, although only a fact made uv build them."""
+    """Packages built only because of a fact, whose build failed."""
 
     before_torch: tuple[str, ...] = ()
     """Dependencies that uv decides before torch, because of their CUDA."""

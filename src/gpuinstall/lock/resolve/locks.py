@@ -101,7 +101,7 @@ def resolve_locks(
         ]
         break
     else:
-        # The last alternative keeps the fewest versions, so only the request conflicts.
+        # The last alternative keeps the fewest versions, so the request itself conflicts.
         answer = _other_answer(live, alternatives[-1], conflict.error, session)
     reported = {pair for lock in locks for pair in lock.all_versions.items()}
     _report_sources(answer, reported, session)
@@ -240,7 +240,7 @@ def _check_locked_torch(
 
 
 def _with_overrides(requests: Requests, session: Session) -> Requests:
-    """Limit the builds to uv's overrides of the torch family."""
+    """Limit the builds to those that uv's torch-family overrides allow."""
     family = requests[0].catalog.family
     overrides = session.sources.overrides
     limits = tuple(one.constraint for one in overrides if one.name in family)
@@ -252,7 +252,7 @@ def _with_overrides(requests: Requests, session: Session) -> Requests:
 def _rebuild_outdated(
     request: Request, digests: Collection[str], session: Session
 ) -> None:
-    """Make uv build local projects again if their files changed.
+    """Make uv rebuild local projects if their files changed.
 
     uv compares only the modification times of a project's own files.
 

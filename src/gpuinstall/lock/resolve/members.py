@@ -54,7 +54,7 @@ def members_beside(
     catalog: Catalog,
     session: Session,
 ) -> list[FamilyMember]:
-    """Return the packages of the torch family that a lock lacks.
+    """Return the torch-family packages that a lock lacks.
 
     A package has no file if the source of torch does not list it or did not respond.
     For a torch from the default index, only versions that the catalog pairs are known.

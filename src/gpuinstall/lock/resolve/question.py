@@ -154,7 +154,7 @@ class Question(Value):
 
     @property
     def is_open(self) -> bool:
-        """Whether packages, and not the plan, decide the build of torch.
+        """Whether packages, not the plan, determine the build of torch.
 
         If the catalog lacks a torch version, only METADATA has its companions.
         """

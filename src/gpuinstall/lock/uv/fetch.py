@@ -308,7 +308,7 @@ class Transfer(Value):
         Args:
             command: The command line of uv.
             variables: Environment variables to add. Builds may run package code.
-            session: The run.
+            session: The clients of the run.
 
         Raises:
             InstallationError: uv cannot download or install a file.

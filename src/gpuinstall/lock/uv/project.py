@@ -380,7 +380,7 @@ class _Resolver:
         remote = [one for one in everything if one.is_remote]
         # uv would download build dependencies before running the build code.
         self.unannounced = {one.name for one in remote}
-        # uv has no option to prevent the build of an unnamed package.
+        # uv cannot prevent the build of an unnamed package. A wheel needs no build.
         self.are_named = all(
             one.has_name or one.text.endswith(".whl") for one in remote
         )

@@ -201,7 +201,7 @@ def report_addresses(packages: Packages, session: Session) -> None:
 
     Raises:
         InstallationError: A URL contains a variable.
-        UsageError: The user does not trust the folder and does not list the URL.
+        UsageError: The user trusts no folder and does not list the URL.
     """
     for package in packages:
         place = package.get("archive") or package.get("vcs") or {}
@@ -359,7 +359,7 @@ def with_own_indexes(
 
     names = [name for name in packages_of_indexes(packages) if name not in others]
     listed = read_listing(sources, session.client, (), names).wheels
-    # The first listing of a package has priority.
+    # The first index that lists a package has priority.
     links = {
         wheel.package: links_url(wheel.source)
         for wheel in reversed(listed)

@@ -26,7 +26,7 @@ class Advice(Value):
     """The words of the command, unquoted."""
 
     place: Path | None = None
-    """The folder to run it in; None is any."""
+    """The folder in which to run the command. None: any folder."""
 
     note: str = ""
     """A short description of its effect."""
@@ -45,7 +45,7 @@ def for_environment(venv: Path | str, *words: str, place: Path | None = None) ->
     Args:
         venv: The folder of the environment.
         words: The command.
-        place: The folder to run it in; None is any.
+        place: The folder in which to run the command. None: any folder.
     """
     return Advice(OURS, (*words, "--venv", str(venv)), place)
 

@@ -79,7 +79,7 @@ def read(
     Args:
         kind: The type, as in a field's annotation.
         value: The parsed JSON or TOML.
-        place: Its place in the document, for errors.
+        place: Its position in the document, for errors.
 
     Raises:
         MalformedError: The value has another type.

@@ -131,7 +131,7 @@ def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
         raise OSError(errno.ELOOP, f"a link points outside {folder}", str(path))
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        # Allocating a buffer for the largest document is slower than reading most documents.
+        # Allocating the largest buffer is slower than reading most documents.
         raw = file.read(min(size, DOCUMENT_BYTES) + 1)
         if len(raw) > size:
             # The file has grown since fstat.

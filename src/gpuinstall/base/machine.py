@@ -93,7 +93,7 @@ class Gpu(Value):
 
     @property
     def code_name(self) -> str | None:
-        """The architecture to build for; None if unknown."""
+        """The architecture for which to compile. None: unknown."""
         if self.compute_capability:
             return self.compute_capability.sm
         return self.architecture

@@ -78,7 +78,7 @@ def poetry_python(text: str) -> str:
 
 
 def _python_marker(bound: str) -> str:
-    # python_version lacks the patch release: 3.11.9 is 3.11, which is older than 3.11.2.
+    # python_version lacks the patch release: 3.11.9 is 3.11, older than 3.11.2.
     name = "python_version"
     if bound.removesuffix(".*").count(".") > 1:
         name = "python_full_version"

@@ -113,7 +113,7 @@ class Request(Value):
     """The targets, such as ``cu126``. Empty: the existing targets."""
 
     newest_per_target: bool = False
-    """Whether each target may have a different torch, the latest for it."""
+    """Whether each target uses its own latest torch."""
 
     relax: bool = False
     """Whether to replace pins that cannot work with compatible versions."""

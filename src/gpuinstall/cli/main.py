@@ -189,7 +189,7 @@ def _run(arguments: list[str]) -> int:
         return request.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help())
-        # "gpuinstall" without arguments prints help; "gpuinstall export" lacks a command.
+        # "gpuinstall" alone requests help, but "gpuinstall export" lacks a command.
         return 0 if error.ctx.parent is None else UsageError.exit_code
 
 
@@ -217,7 +217,7 @@ def bootstrap_command(arguments: list[str]) -> list[str]:
         return arguments
     for word in arguments:
         command = _nearest_command(word)
-        # After the first word, a similar one can be an option's value or another package.
+        # A similar word after the first can be an option's value or another package.
         if command and (word == arguments[0] or word.lower() == command):
             from gpuinstall.cli.self import program_name
 

@@ -191,7 +191,8 @@ def _recorded(
         if folder:
             from gpuinstall.base.node_records import UNENDED, this_node, write_record
 
-            # This fails early if the folder is read-only, and remains if the process is killed.
+            # This fails early if the folder is read-only.
+            # The record remains if the process is killed.
             write_record(folder, this_node(), name, None, UNENDED)
         outcome = _with_certificates(work, options.terminal)
     except GpuInstallError as error:

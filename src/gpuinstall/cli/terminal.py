@@ -101,7 +101,7 @@ class Terminal(Reporter, Value):
         """Print unescaped text for another program, with one line break."""
         text = text.removesuffix("\n")
         try:
-            # Write the text and line break in one call, because other threads print too.
+            # Write text and line break in one call: other threads print too.
             self.out.write(f"{text}\n")
             self.out.flush()
         except BrokenPipeError:

@@ -110,7 +110,7 @@ def user_folder(environ: _Environ) -> Path:
 
 
 def _folder_in(variable: str, default: str, environ: _Environ) -> Path:
-    # The XDG specification ignores relative paths, which would be in the working folder.
+    # The XDG specification ignores relative paths.
     folder = Path(environ.get(variable, ""))
     return folder if folder.is_absolute() else _home(environ) / default
 
@@ -557,7 +557,7 @@ def uv_settings(
                 settings.append(unknown_setting("uv", key, file))
             elif value and key != "index":
                 settings += _uv_settings(key, value, file)
-    # PyTorch's index is replaced, but counts as a default index here.
+    # PyTorch's index is replaced later, but is treated as a default index here.
     defaults = [
         one.value for one in settings if one.row.declared_effect is Effect.INDEX
     ]

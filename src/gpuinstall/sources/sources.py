@@ -466,7 +466,7 @@ class Sources(Value):
 
         Args:
             package: The package, with its version.
-            name: Its name.
+            name: The name of the package.
             default: The default index.
         """
         for index in self.indexes_for(name, default)[:1]:
@@ -508,7 +508,7 @@ class Sources(Value):
     ) -> UsageError | None:
         """Return an error if another tool's file has an unknown index.
 
-        Its packages would be installed from the default index instead.
+        Packages on that index would be installed from the default index.
 
         Args:
             read_default: Returns the tools' default index. That index is known even

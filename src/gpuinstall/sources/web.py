@@ -245,7 +245,7 @@ class Client:
         """Request a range of a file, without following redirects.
 
         Args:
-            url: The address of the file.
+            url: The URL of the file.
             headers: The headers with the range.
             login: Whether to send the host's credentials.
 
@@ -263,8 +263,8 @@ class Client:
         """Yield the bytes of a file.
 
         Args:
-            url: The address of the file.
-            size: The expected number of bytes; None if unknown.
+            url: The URL of the file.
+            size: The expected number of bytes. None: unknown.
 
         Raises:
             InstallationError: The size differs, or the network fails.
@@ -353,7 +353,7 @@ class Client:
         return gate.ask(send)
 
     def _opened(self) -> Session:
-        # Imports in several threads can deadlock in CPython.
+        # Concurrent imports can deadlock in CPython.
         with self._lock:
             import requests
             from requests.adapters import HTTPAdapter
@@ -382,7 +382,7 @@ def _no_credentials(request: PreparedRequest) -> PreparedRequest:
 
 def _check(response: Response, url: str) -> None:
     status = response.status_code
-    # Treat it like an unreachable host: other sources may have the file.
+    # Treat it as an unreachable host, because other sources may have the file.
     if status >= 500:
         cause = Cause(f"it answered {status}", "Try again later")
         raise UnreachableError(urlsplit(url).netloc, cause)
@@ -466,7 +466,7 @@ def read_chunks(
     faults = _watch(response, pace, patience, seconds, done)
     read = 0
     try:
-        # read() would wait for a full chunk, and notice a slow server too late.
+        # read() would wait for a full chunk and detect a slow server too late.
         while chunk := response.raw.read1(_CHUNK, decode_content=True):
             read += len(chunk)
             if read > most:
@@ -485,7 +485,7 @@ def read_chunks(
             raise InstallationError("transfer", message, hint="Run it again") from error
     finally:
         done.set()
-    # A body without a length ends without an error when the connection is shut down.
+    # Shutting down the connection ends a body without a length without an error.
     if faults:
         raise InstallationError("too-slow", f"{url} {faults[0]}", hint=MORE_TIME)
 

@@ -485,7 +485,7 @@ def read_chunks(
             raise InstallationError("transfer", message, hint="Run it again") from error
     finally:
         done.set()
-    # Shutting down the connection ends a body without a length without an error.
+    # If a body has no length, shutting down the connection raises no error.
     if faults:
         raise InstallationError("too-slow", f"{url} {faults[0]}", hint=MORE_TIME)
 

@@ -271,7 +271,7 @@ def _disagreement(
     Args:
         culprits: A minimal set of limits that conflict.
         nearest: The build that came closest.
-        context: The context of these limits alone.
+        context: The context with only these limits.
     """
     code = "no-build"
     cause = ""

@@ -82,7 +82,7 @@ class Compatibility(Value):
     """The packages that it needs but its METADATA does not require."""
     why_adds: Reason | None = None
     is_settled: bool = True
-    """Whether reading more of the wheel changes nothing."""
+    """Whether reading more of the wheel cannot change the result."""
 
     @property
     def row(self) -> LearnedRow:
@@ -137,7 +137,7 @@ class GpuVerdict(NamedTuple):
     rejection: Reason | None = None
     warning: Reason | None = None
     is_settled: bool = True
-    """Whether reading more of the wheel changes nothing."""
+    """Whether reading more of the wheel cannot change the result."""
 
 
 def gpu_verdict(row: LearnedRow, gpus: ServedGpus) -> GpuVerdict:

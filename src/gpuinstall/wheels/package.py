@@ -1,4 +1,4 @@
-"""GPU code and needs of the libraries that decide whether a package runs."""
+"""GPU code and needs of the libraries that determine whether a wheel runs."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class PackageReader:
         may_have_code: bool,
         cuda: str | None = None,
     ) -> None:
-        """Prepare to read the libraries that decide whether a package runs.
+        """Prepare to read the libraries that determine whether a package runs.
 
         Args:
             wheel: The wheel.
@@ -242,7 +242,7 @@ def deciding_libraries(
     package: str,
     names: Iterable[str],
 ) -> list[str]:
-    """Return the libraries that decide whether a package runs.
+    """Return the libraries that determine whether a package runs.
 
     These are the libraries of the module with the package's name. If there are none, they
     are all libraries that are not bundled. Optional parts are excluded.

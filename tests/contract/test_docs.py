@@ -66,7 +66,7 @@ def test_index_of_failures_has_every_failure_once():
 
 
 def test_every_page_begins_with_a_goal():
-    """The first paragraph is prose, no table, list, heading, or code."""
+    """The first paragraph is prose, not a table, list, heading, or code."""
     starts = {
         page.name: page.read_text("utf-8").split("\n\n", 2)[1]
         for page in (ROOT / "docs").glob("*.md")

@@ -56,7 +56,7 @@ def put(site, library):
 
 
 def on_disk(site):
-    """Return the link faults of the installed package."""
+    """Return the linking problems of the installed package."""
     found = link_faults(read_libraries(site), system_libraries())
     return [
         (fault.reason.code, fault.name)

@@ -23,7 +23,7 @@ from tests.lab.pace import within
 
 
 def leftovers(workshop):
-    """Return files that an ended run has left."""
+    """Return the files left by a finished run."""
     work = workshop.folder / ".venv.gpuinstall"
     expected = {"last", "lock", ".gitignore"}
     return (

@@ -73,7 +73,7 @@ class Workshop:
         return cls(folder / "project", folder / "caches", variables or {})
 
     def __post_init__(self):
-        """Add this Python to uv's cache, as after an earlier use."""
+        """Add this Python to uv's cache, as if it had been used before."""
         cache = self.caches / "uv"
         if not cache.exists():
             copy_used_cache(cache)

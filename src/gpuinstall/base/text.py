@@ -63,7 +63,7 @@ def without_logins(text: str) -> str:
 
 
 def has_login(text: str) -> bool:
-    """Return whether a URL in the text has a login."""
+    """Return whether a URL in the text contains credentials."""
     return without_logins(text) != text
 
 

@@ -120,7 +120,10 @@ class Rows:
                 yield self._cpu(row, torch, is_labeled=torch in labeled)
 
     def of_kind(self, kind: str) -> Iterator[Build]:
-        """Yield the builds of a further kind. A row covers a minor release."""
+        """Yield the builds of another kind of backend.
+
+        A row covers a minor release.
+        """
         for row in authored.read_data(f"builds_{kind}.toml")["builds"]:
             for torch in self.releases:
                 if torch.startswith(f"{row['torch']}."):

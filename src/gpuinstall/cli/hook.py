@@ -288,7 +288,7 @@ def _without_hook(file: Path, text: str) -> str:
         unset = "pip config --user unset install"
         raise UsageError(
             "hook-changed",
-            f"{file} was left unchanged: the marks of the hook in it are gone",
+            f"{file} was left unchanged: it no longer contains the markers of the hook",
             why="pip config set, or another program, wrote the file again without its comments",
             hint=f"{unset}.constraint\n{unset}.find-links",
         )

@@ -146,7 +146,7 @@ def _run_and_report(arguments: list[str]) -> int:
         if known is None and _terminal(arguments).verbose:
             raise
         message = f"a bug in gpuinstall: {type(error).__name__}: {error}"
-        hint = "Run it again with --verbose: shows where; please report it"
+        hint = "Run it again with --verbose for a traceback, and report it"
         fault = known or InternalError("internal", message, hint=hint)
     return fail(_terminal(arguments), _command_of(arguments) or "gpuinstall", fault)
 

@@ -221,7 +221,7 @@ class ExistingEnvironment(Value):
             kind = "an environment gpuinstall did not make"
             hint += "\nRun it again with --replace: the old one is kept for gpuinstall env rollback"
             if exists(self.paths.python):
-                hint = f"Run it again with --into: torch is installed into it, and the rest stays\n{hint}"
+                hint = f"Run it again with --into to install torch into it and keep its other packages\n{hint}"
         raise UsageError("not-ours", f"{venv} is {kind}", why=why, hint=hint)
 
     @property
@@ -430,7 +430,7 @@ def check_previous(paths: EnvironmentPaths) -> None:
         oldest = paths.previous[1]
         raise UsageError(
             THIRD_PREVIOUS,
-            f"{oldest}, {readable(size_of(oldest))}, is the oldest of two previous environments, and would be removed",
+            f"{oldest}, {readable(size_of(oldest))}, is the older of two previous environments and would be removed",
             hint="Run it again with --discard-previous",
         )
 

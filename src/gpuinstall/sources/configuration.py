@@ -596,7 +596,7 @@ def _written(key: str, value: object, values: list[Any]) -> tuple[str, str]:
     if value is True:
         return key, ":all:"
     if key in RESOLVER_TABLES:
-        # A variable has words like NAME=VALUE.
+        # The variable contains words such as NAME=VALUE.
         if isinstance(value, list):
             words = [word.partition("=") for word in value]
             value = {name: text for name, _, text in words}

@@ -404,7 +404,7 @@ class Sources(Value):
                 is_alike = other.row == setting.row
                 if is_alike and other.value != _plain(setting.value):
                     raise _not_obeyed(
-                        setting, f"use one default index, not also {other.value}"
+                        setting, f"use one default index; {other.value} is another one"
                     )
         if effect in {Effect.LOCATED, Effect.FIND_LINKS}:
             location = Location.parse(setting.value, folder)

@@ -124,7 +124,7 @@ class Inspector(Value):
                 is_rejected = row.depth >= Depth.TABLES
                 is_rejected &= not found.runs_with(context.builds or self.builds)
                 is_rejected &= not may_have_own_runtime(row)
-                # The CUDA in a name is not certain, because the wheel may have its own runtime.
+                # A CUDA version in a name is not conclusive: the wheel may bundle its runtime.
                 is_open = row.depth < Depth.TABLES and may_have_own_runtime(row)
                 is_open &= any(map(found.rejects, self.builds))
                 is_deep = row.depth >= deepest and not is_open

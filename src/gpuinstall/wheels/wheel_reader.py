@@ -90,7 +90,7 @@ class WheelReader:
         if len(names) != 1:
             raise WheelError(
                 "wheel-malformed",
-                f"the wheel has {len(names)} files METADATA",
+                f"the wheel has {len(names)} METADATA files",
             )
         return self.read(names[0]).decode("utf-8", "replace")
 
@@ -100,7 +100,7 @@ class WheelReader:
         if size > _SMALL:
             raise WheelError(
                 "wheel-too-large",
-                f"{name} is said to have {size} bytes",
+                f"{name} has a declared size of {size} bytes",
             )
         return b"".join(self.stream(name))
 

@@ -117,7 +117,7 @@ def test_build_facts_are_read(files, version, toolkit, architectures):
     "files", [{"a": b""}, {"a.dist-info/METADATA": b"", "b.dist-info/METADATA": b""}]
 )
 def test_wheel_must_have_one_metadata_file(files):
-    with pytest.raises(WheelError, match="files METADATA"):
+    with pytest.raises(WheelError, match="METADATA files"):
         WheelReader(Bytes(archive(files))).metadata()
 
 

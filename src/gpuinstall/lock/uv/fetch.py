@@ -99,7 +99,7 @@ def _known_hash(session: Session, file: LockedFile) -> str | Head:
         return known.sha256
     if path is None:
         return head
-    # Cache the hash: a command may resolve several times, and a torch wheel has 1 GB.
+    # Cache the hash: a command may resolve several times, and a torch wheel is about 1 GB.
     sha256 = sha256_of(path)
     session.cache.put(file.url, FileHash(sha256, head.etag))
     return sha256

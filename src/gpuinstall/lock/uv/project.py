@@ -353,7 +353,7 @@ class _Resolver:
         requirements = project.requirements
         self.dynamic = [*dynamic_projects(requirements, project.folder)]
         """The metadata of requested projects that need no build."""
-        # Write a login into a private file, because METADATA can refer to variables.
+        # Write credentials to a private file: METADATA can refer to variables.
         project.write(folder, self.default_index, self.dynamic)
         # Select the Python for builds.
         python = session.python

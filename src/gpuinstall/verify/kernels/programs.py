@@ -150,7 +150,7 @@ def onnx_product(context: CheckContext, onnxruntime: Any) -> None:
         settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     session = onnxruntime.InferenceSession(ONNX_PRODUCT, settings, providers=[provider])
     if provider not in session.get_providers():
-        raise Wrong(f"{provider} cannot be loaded, and the CPU would serve instead")
+        raise Wrong(f"{provider} cannot be loaded; the CPU would be used instead")
     a = context.random(SIDE, SIDE)
     b = context.random(SIDE, SIDE, seed=1)
     (product,) = session.run(None, {"a": a.numpy(), "b": b.numpy()})

@@ -46,7 +46,7 @@ def read_object(
     body: object,
     place: str = "",
 ) -> _Value:
-    """Read a JSON object into a class whose fields are its keys.
+    """Read a JSON object into a class with a field for each key.
 
     Args:
         kind: A NamedTuple or a Value.

@@ -30,7 +30,7 @@ OUTPUT = 10_000_000
 
 
 _LIBRARY_PATHS = {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"}
-"""Variables whose empty and relative entries are in the working folder."""
+"""Path lists: empty and relative entries refer to the working folder."""
 
 
 class Finished(NamedTuple):

@@ -45,7 +45,7 @@ _REPOSITORIES = {
     "pytorch/vision": "torchvision",
     "pytorch/audio": "torchaudio",
 }
-"""The packages of repositories whose names differ."""
+"""Packages with another name than their repository."""
 
 _LINE_BREAK = r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]"
 _EDITABLE = r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)"

@@ -218,7 +218,7 @@ class Companion(Value):
     pythons: WordSet = frozenset()
     """The Pythons with a wheel; ``any`` if one wheel supports all."""
     unlabelled: WordSet = frozenset()
-    """The platforms whose wheels have no local label."""
+    """The platforms with wheels that have no local label."""
     backends: _Backends | None = None
     """The compatible backends; None for all backends of torch."""
     unverified: Mapping[str, _Backends] = MappingProxyType({})

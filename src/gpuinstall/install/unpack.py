@@ -47,7 +47,7 @@ from gpuinstall.install.price import (
 from gpuinstall.install.state import ExistingEnvironment
 from gpuinstall.lock.file.fit import Fit
 from gpuinstall.lock.file.lock import Lock
-from gpuinstall.lock.resolve.members import members_beside
+from gpuinstall.lock.resolve.members import missing_members
 from gpuinstall.lock.uv.builds import sync_settings, sync_variables
 from gpuinstall.lock.uv.fetch import (
     Transfer,
@@ -91,7 +91,7 @@ def unpack_packages(priced: PricedLock, project: Project) -> Unpacked:
         # Query the index and import a slow module in parallel.
         pool.submit(import_module, "gpuinstall.verify.files")
         if not keeps_guard:
-            absent = pool.submit(members_beside, fit, project.catalog, session)
+            absent = pool.submit(missing_members, fit, project.catalog, session)
         if priced.change.comes:
             fit = _unpack_all(priced, project)
             packages = _check_files(priced, project)

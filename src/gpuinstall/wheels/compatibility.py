@@ -301,19 +301,19 @@ def _unsupported_libraries(
     Libraries whose paths differ only in numbers are variants for different CUDA versions
     or chips, and count as one. An optional part counts only if it supports the GPU.
     """
-    answers: dict[str, str] = {}
+    texts: dict[str, str] = {}
     members = load_members()
     for code in row.codes:
         stem = _NUMBER.sub("", code.library)
-        answer = rules.code(_as_build(row, code.architectures), gpu)
-        if isinstance(answer, Code):
-            answers[stem] = ""
+        code_or_reason = rules.code(_as_build(row, code.architectures), gpu)
+        if isinstance(code_or_reason, Code):
+            texts[stem] = ""
         elif not members.is_optional(row.package, code.library):
             was_read = "" if row.is_whole else " that was read"
             names = " ".join(code.architectures)
             compiled = f"{code.library}{was_read} is compiled for {names}"
-            answers.setdefault(stem, compiled)
-    return answers
+            texts.setdefault(stem, compiled)
+    return texts
 
 
 def missing_compiled_code(older: Compatibility, newer: Compatibility) -> Reason | None:

@@ -70,7 +70,7 @@ def is_required_by_torch(wheel: Wheel, required: Iterable[Requirement]) -> bool:
     )
 
 
-def deepest_for(package: str, *, is_requested: bool) -> Depth:
+def max_depth(package: str, *, is_requested: bool) -> Depth:
     """Return how much of a package may be read."""
     members = load_members()
     is_core = members.names(package) or package in members.stated

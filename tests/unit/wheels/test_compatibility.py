@@ -24,8 +24,8 @@ from gpuinstall.wheels.compatibility import (
 from gpuinstall.wheels.inspector import (
     Context,
     Inspector,
-    deepest_for,
     is_required_by_torch,
+    max_depth,
 )
 from gpuinstall.wheels.learned.row import Depth, LearnedRow, requirements_of_metadata
 from gpuinstall.wheels.needs import (
@@ -267,9 +267,9 @@ def test_requirement_of_torch_is_known(requirement, is_required):
 
 
 def test_only_requested_and_core_packages_are_read():
-    assert deepest_for("some", is_requested=True) == Depth.WHOLE
-    assert deepest_for("some", is_requested=False) == Depth.METADATA
-    assert deepest_for("vllm", is_requested=False) == Depth.WHOLE
+    assert max_depth("some", is_requested=True) == Depth.WHOLE
+    assert max_depth("some", is_requested=False) == Depth.METADATA
+    assert max_depth("vllm", is_requested=False) == Depth.WHOLE
 
 
 def test_files_of_one_version_are_assessed_separately():

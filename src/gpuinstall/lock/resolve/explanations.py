@@ -19,11 +19,11 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.catalog import COMPANIONS, Wheel
 from gpuinstall.lock.file.target import glibc_needed
+from gpuinstall.lock.resolve.create_inputs import format_newest
 from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE, newest_fact
 from gpuinstall.lock.resolve.knowledge import Fact
-from gpuinstall.lock.resolve.pose import newest_for
-from gpuinstall.lock.resolve.question import public
 from gpuinstall.lock.resolve.resolver import Resolved, Resolver
+from gpuinstall.lock.resolve.resolver_input import public
 from gpuinstall.lock.uv.project import OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
 from gpuinstall.wheels.compatibility import missing_libraries
@@ -48,32 +48,32 @@ class Obstacle(NamedTuple):
     """The packages or constraints that exclude the newer version, if known."""
 
 
-class AnswerExplanation:
+class ResolutionExplanation:
     """The reasons and warnings for one resolution."""
 
     def __init__(self, resolved: Resolved, resolver: Resolver) -> None:
-        self._question = resolved.question
-        self._answer = resolved.answer
+        self._resolver_input = resolved.resolver_input
+        self._resolution = resolved.resolution
         self._known = resolved.known
         self._accounts = resolved.accounts
         self._resolver = resolver
         self._index = resolver.index
-        self._versions = resolved.answer.versions
-        self._facts_here = [*self._known.of_answer(self._versions)]
+        self._versions = resolved.resolution.versions
+        self._facts_here = [*self._known.facts_about(self._versions)]
         self._required: dict[Wheel, list[Requirement]] = {}
 
     def constraints(self) -> ProgramConstraints:
         """Return what the requested programs require of torch."""
-        chosen = self._answer.build
+        chosen = self._resolution.build
         unserved = {}
         for version, build in self._index.builds().items():
             if build == chosen:
                 break
             if build.torch == chosen.torch:
                 conflict = "the other packages need another build"
-                fact = self._fact_against([version])
+                fact = self._fact_rejecting_all([version])
                 unserved[build.backend.tag] = fact.why if fact else conflict
-        obstacle, without = self._why_torch()
+        obstacle, without = self._torch_obstacle()
         return ProgramConstraints(
             chosen.torch,
             obstacle.why,
@@ -85,26 +85,26 @@ class AnswerExplanation:
 
     # Torch.
 
-    def _why_torch(self) -> tuple[Obstacle, Version]:
+    def _torch_obstacle(self) -> tuple[Obstacle, Version]:
         """Return the obstacle to a newer torch, and that torch."""
-        question = self._question
-        torch = self._answer.build.torch
-        runnable = {build.torch for build in question.wanted.plan.runnable}
+        resolver_input = self._resolver_input
+        torch = self._resolution.build.torch
+        runnable = {build.torch for build in resolver_input.lock_request.plan.runnable}
         newer = sorted(one for one in runnable if one > torch)
         if not newer:
             return Obstacle(), torch
-        if torch == question.common:
-            limiting = question.limiting_target
-            return Obstacle(newest_for(limiting, torch), limiting), newer[-1]
-        next_why = self._why_not("torch", newer[0]).why
+        if torch == resolver_input.common:
+            limiting = resolver_input.limiting_target
+            return Obstacle(format_newest(limiting, torch), limiting), newer[-1]
+        next_why = self._find_obstacle("torch", newer[0]).why
         if not next_why and self._is_kept("torch"):
             possible = (
-                one for one in newer[::-1] if not self._why_not("torch", one).why
+                one for one in newer[::-1] if not self._find_obstacle("torch", one).why
             )
             return Obstacle("", f"the locked torch {torch}"), next(possible)
         # A reason that excludes only the latest version does not decide.
         for one in reversed(newer):
-            obstacle = self._why_not("torch", one)
+            obstacle = self._find_obstacle("torch", one)
             as_of_next = obstacle.why.replace(f"torch {one} ", f"torch {newer[0]} ")
             if as_of_next == next_why or not next_why:
                 break
@@ -112,10 +112,10 @@ class AnswerExplanation:
 
     def _is_kept(self, package: str) -> bool:
         """Return whether the resolution kept a package's locked version."""
-        kept = self._question.alternative.preferences.get(package, "")
+        kept = self._resolver_input.alternative.preferences.get(package, "")
         return bool(kept) and public(kept) == public(self._versions[package])
 
-    def _fact_against(self, torches: Sequence[str]) -> Fact | None:
+    def _fact_rejecting_all(self, torches: Sequence[str]) -> Fact | None:
         """Return a fact that rejects all of these builds, if any."""
         for fact in self._facts_here:
             if all(map(fact.rejects, torches)):
@@ -133,8 +133,8 @@ class AnswerExplanation:
         reported = {fact.package for fact in facts if self._is_newer(fact)}
         newest_releases = {**self._index.newest_releases()}
         # The message about a relaxed torch version also lists its companions.
-        if not self._question.wanted.request.relax:
-            newest_releases |= self._index.newest_companions(self._answer.build)
+        if not self._resolver_input.lock_request.request.relax:
+            newest_releases |= self._index.newest_companions(self._resolution.build)
         for package, newest in newest_releases.items():
             version = self._versions.get(package, "").partition("+")[0]
             if not version or newest is None or package in reported:
@@ -143,48 +143,50 @@ class AnswerExplanation:
             if newer_glibc:
                 yield newer_glibc
             elif newest > Version(version):
-                why = self._why_not(package, newest).why or self._account(package)
+                why = self._find_obstacle(package, newest).why or self._explain_older(
+                    package
+                )
                 if not why and self._is_kept(package):
                     why = "it is locked"
                 sentence = f"{package} is {version} instead of {newest}"
                 yield f"{sentence}: {why}" if why else sentence
 
-    def _account(self, package: str) -> str:
+    def _explain_older(self, package: str) -> str:
         """Return uv's explanation, or that torch determines the package."""
         account = self._accounts.get(package, "")
         if account and OWN_PACKAGES not in account:
-            return shortened(account)
+            return shorten_explanation(account)
         if package in COMPANIONS:
-            return f"it is the version for torch {self._answer.build.torch}"
+            return f"it is the version for torch {self._resolution.build.torch}"
         return ""
 
     def _needs_newer_glibc(self, package: str, version: Version) -> str:
         """Return a message if the next release needs a newer glibc, or ""."""
-        beyond = self._index.beyond_glibc(package, version)
+        beyond = self._index.release_for_newer_glibc(package, version)
         if beyond is None:
             return ""
         following, glibc = beyond
-        machine = self._question.wanted.machine
+        machine = self._resolver_input.lock_request.machine
         limit = f"this system has glibc {machine.glibc}"
         if machine.glibc is None:
             limit = (
-                f"the lock assumes glibc {self._question.target.glibc}; "
+                f"the lock assumes glibc {self._resolver_input.target.glibc}; "
                 f"--glibc {glibc} allows it"
             )
-        elif self._question.wanted.is_of_target:
+        elif self._resolver_input.lock_request.is_of_target:
             limit = f"the target supports glibc {machine.glibc}"
         instead = f"{package} is {version} instead of {following}"
         return f"{instead}: it needs glibc {glibc}, and {limit}"
 
-    def _why_not(self, package: str, newest: Version) -> Obstacle:
+    def _find_obstacle(self, package: str, newest: Version) -> Obstacle:
         """Return the requirement, fact, or package that excludes a release."""
-        requested = [one.name for one in self._question.programs]
-        companions = self._index.newest_companions(self._answer.build)
+        requested = [one.name for one in self._resolver_input.programs]
+        companions = self._index.newest_companions(self._resolution.build)
         programs = []
         others = []
         following = []
         fact = None
-        for wheel in self._answer.wheels:
+        for wheel in self._resolution.wheels:
             # The torch version determines family packages, even locked ones.
             if package == "torch" and wheel.package in self._index.names():
                 newest_companion = companions.get(wheel.package)
@@ -197,19 +199,19 @@ class AnswerExplanation:
                 others.append(wheel)
         if package == "torch":
             builds = self._index.builds().items()
-            known = self._fact_against(
+            known = self._fact_rejecting_all(
                 [version for version, build in builds if build.torch == newest]
             )
             fact = Obstacle(known.why, known.package) if known else None
         return (
-            self._requirers(package, newest, programs)
-            or self._requirers(package, newest, others)
+            self._conflicting_requirers(package, newest, programs)
+            or self._conflicting_requirers(package, newest, others)
             or fact
-            or self._requirers(package, newest, following)
+            or self._conflicting_requirers(package, newest, following)
             or self._unmet_requirement(package, newest)
         )
 
-    def _requirers(
+    def _conflicting_requirers(
         self, package: str, newest: Version, wheels: Sequence[Wheel]
     ) -> Obstacle | None:
         """Return the wheels that require another version of a package, if any.
@@ -250,10 +252,10 @@ class AnswerExplanation:
 
     def _deciding_limits(self, demand: Requirement) -> list[str]:
         """Return the limits of the request that exclude every version."""
-        request = self._question.wanted.request
+        request = self._resolver_input.lock_request.request
         released = {wheel.version for wheel in self._index.wheels_of(demand.name)}
         if demand.name == "torch":
-            released |= {build.torch for build in self._question.catalog.builds}
+            released |= {build.torch for build in self._resolver_input.catalog.builds}
         allowed = [one for one in released if demand.allows(one.public)]
         if not allowed:
             # No released version runs on the machine, except possibly a pinned one.
@@ -263,7 +265,7 @@ class AnswerExplanation:
             for one in (*request.requirements, *request.constraints)
             if one.name == demand.name
             and one.specifier
-            and self._question.counts(one)
+            and self._resolver_input.counts(one)
             and allowed
             and not any(map(one.allows, allowed))
         )
@@ -283,7 +285,7 @@ class AnswerExplanation:
             return Obstacle(
                 f"{sentence}, and {some(limits)} is requested", some(limits)
             )
-        if demand.name in {*self._question.requested, *self._index.names()}:
+        if demand.name in {*self._resolver_input.requested, *self._index.names()}:
             return Obstacle(sentence, limiting)
         allowed = filter(demand.allows, self._index.releases(demand.name))
         version = next(iter(allowed), None)
@@ -334,9 +336,9 @@ class AnswerExplanation:
             demand: The unsatisfied requirement.
             package: The package that has it.
         """
-        if demand.name in {*self._question.requested, *self._index.names()}:
+        if demand.name in {*self._resolver_input.requested, *self._index.names()}:
             return False
-        wheels = [one for one in self._answer.wheels if one.package != package]
+        wheels = [one for one in self._resolution.wheels if one.package != package]
         found = side_by_side(self._requirements, wheels, WHEELS_AT_ONCE)
         others = [one for each in found for one in each if one.name == demand.name]
         excluded = self._known.excluded(demand.name)
@@ -363,7 +365,7 @@ class AnswerExplanation:
             requirements = self._index.metadata_requirements(wheel)
             if wheel.package == "torch":
                 torch = Version(wheel.version.public)
-                requirements += self._question.catalog.constraints(torch)
+                requirements += self._resolver_input.catalog.constraints(torch)
             self._required[wheel] = requirements
         return self._required[wheel]
 
@@ -376,7 +378,7 @@ class AnswerExplanation:
             *self._older_for_facts(),
             *self._missing_extras(),
             *(Reason("packages-clash", message) for message in clashes),
-            *self._may_not_run(),
+            *self._doubtful_packages(),
         ]
         return list(dict.fromkeys(reasons))
 
@@ -399,26 +401,26 @@ class AnswerExplanation:
         """Return whether a fact rejects a release above the selected one."""
         if not fact.why:
             return False
-        if fact.package in self._index.read_pages() and not self._question.files:
+        if fact.package in self._index.read_pages() and not self._resolver_input.files:
             return False
         version = self._versions.get(fact.package)
         is_newer = fact.package in self._known.seen
         if version:
             is_newer = Version(fact.version) > Version(version)
-        return is_newer and fact.rejects(self._answer.torch)
+        return is_newer and fact.rejects(self._resolution.torch)
 
     def _missing_extras(self) -> Iterator[Reason]:
         """Yield requested extras that a package lacks."""
-        for package, version, extra in sorted(self._answer.missing_extras):
-            if package in self._question.requested:
+        for package, version, extra in sorted(self._resolution.missing_extras):
+            if package in self._resolver_input.requested:
                 name = f"{package} {version}".strip()
                 yield Reason("no-such-extra", f"{name} has no extra {extra}")
 
-    def _may_not_run(self) -> Iterator[Reason]:
+    def _doubtful_packages(self) -> Iterator[Reason]:
         """Yield packages that may not run, or need a library loaded first."""
-        torch = self._answer.torch
+        torch = self._resolution.torch
         members = load_members()
-        results = map(self._resolver.inspector.inspected.get, self._answer.wheels)
+        results = map(self._resolver.inspector.inspected.get, self._resolution.wheels)
         for result in filter(None, results):
             row, rejection, warning = result.verdicts[torch]
             reason = rejection or warning
@@ -445,7 +447,7 @@ class AnswerExplanation:
 
     def _is_unread(self, row: LearnedRow) -> bool:
         """Return whether the read limit prevented inspecting a wheel."""
-        deepest = self._resolver.inspector.deepest_for(row.package)
+        deepest = self._resolver.inspector.max_depth(row.package)
         return row.depth is Depth.METADATA and deepest > Depth.METADATA
 
     def _lacks_library(self, row: LearnedRow) -> str:
@@ -454,7 +456,9 @@ class AnswerExplanation:
         if lacking:
             # The packages that torch requires contain only CUDA libraries.
             with_torch = load_members().with_torch.fullmatch
-            others = [one for one in self._answer.wheels if not with_torch(one.package)]
+            others = [
+                one for one in self._resolution.wheels if not with_torch(one.package)
+            ]
             try:
                 found = side_by_side(self._index.reader.names, others, WHEELS_AT_ONCE)
                 lacking.difference_update(*found)
@@ -467,8 +471,8 @@ class AnswerExplanation:
 
     def _too_new_for_system(self, row: LearnedRow) -> str:
         """Return a message if the code needs a newer glibc than the target."""
-        system = self._question.wanted.machine.glibc
-        files = [(one.package, one.filename) for one in self._answer.wheels]
+        system = self._resolver_input.lock_request.machine.glibc
+        files = [(one.package, one.filename) for one in self._resolution.wheels]
         glibc = system or glibc_needed(files)
         if row.glibc is None or numbers(row.glibc) <= numbers(glibc):
             return ""
@@ -482,7 +486,7 @@ def without_marker(requirement: Requirement) -> Requirement:
     return unmarked.with_specifier(str(requirement.specifier or ""))
 
 
-def shortened(account: str) -> str:
+def shorten_explanation(account: str) -> str:
     """Shorten a long explanation from uv."""
     account = account.removeprefix(_PREAMBLE)
     if len(account) <= _LONGEST:

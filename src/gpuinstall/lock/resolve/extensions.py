@@ -36,9 +36,9 @@ from gpuinstall.catalog.extensions import (
     load_extensions,
 )
 from gpuinstall.lock.request.lock_sources import extension_row
+from gpuinstall.lock.resolve.create_inputs import PER_TARGET
 from gpuinstall.lock.resolve.package_index import PackageIndex
-from gpuinstall.lock.resolve.pose import PER_TARGET
-from gpuinstall.lock.resolve.question import Question
+from gpuinstall.lock.resolve.resolver_input import ResolverInput
 from gpuinstall.lock.uv.builds import (
     CXX_20_SINCE,
     build_needs,
@@ -100,11 +100,11 @@ class ExtensionChoice(NamedTuple):
 class ExtensionChooser:
     """Selects a file for the builds, Python, and platform of a resolution."""
 
-    def __init__(self, question: Question, read: Read) -> None:
-        self._question = question
+    def __init__(self, resolver_input: ResolverInput, read: Read) -> None:
+        self._resolver_input = resolver_input
         self._read = read
-        self._tags = set(question.tags)
-        self._minors = {build.minor for build in question.builds}
+        self._tags = set(resolver_input.tags)
+        self._minors = {build.minor for build in resolver_input.builds}
 
     def choose(
         self,
@@ -119,7 +119,7 @@ class ExtensionChooser:
         refusal = self._refused_gpu(extension)
         if refusal:
             return ExtensionChoice(None, refusal=refusal)
-        faults = [(pair, self._fault_of_name(*pair)) for pair in self._preferred(files)]
+        faults = [(pair, self._name_fault(*pair)) for pair in self._preferred(files)]
         # Rejected files by URL, each with its first build.
         suitable: dict[str, Pair] = {}
         for pair, fault in faults:
@@ -137,16 +137,16 @@ class ExtensionChooser:
                 continue
             if pair in unread:
                 # Network round trips take most of the time.
-                side_by_side(self._look, unread[:READ_AHEAD], READ_AHEAD)
+                side_by_side(self._prefetch, unread[:READ_AHEAD], READ_AHEAD)
                 del unread[:READ_AHEAD]
             message = f"was not read: {MOST_READ} newer files do not run here"
-            answer: ExtensionFit | Reason = Reason("not-read", message)
+            outcome: ExtensionFit | Reason = Reason("not-read", message)
             if url in readable:
-                answer = self._read_fit(*pair)
-            if isinstance(answer, ExtensionFit):
-                fit = answer
+                outcome = self._read_fit(*pair)
+            if isinstance(outcome, ExtensionFit):
+                fit = outcome
                 break
-            by_bytes.setdefault(url, Rejection(pair, answer))
+            by_bytes.setdefault(url, Rejection(pair, outcome))
         # Files that were read have suitable names, so they are listed first.
         rejected = by_bytes | by_name | by_bytes
         if fit:
@@ -156,25 +156,25 @@ class ExtensionChooser:
     def _refused_gpu(self, extension: Extension) -> Reason | None:
         """Return the reason if no file of an extension supports a GPU."""
         lowest = ComputeCapability.parse(extension.lowest or "0.0")
-        for _, gpu in self._question.gpus:
+        for _, gpu in self._resolver_input.gpus:
             capability = gpu.compute_capability
             if capability and capability < lowest:
                 need = f"{extension.name} requires compute capability {lowest} or newer"
                 return Reason("no-code", f"{need}, and {gpu.label} has {capability}")
         return None
 
-    def _look(self, pair: Pair) -> None:
+    def _prefetch(self, pair: Pair) -> None:
         # A later read reports the error.
         with suppress(InstallationError):
-            self._judged(*pair)
+            self._verdict(*pair)
 
-    def _judged(
+    def _verdict(
         self,
         file: ExtensionFile,
         build: Build,
     ) -> BuildVerdict:
         inspector = Inspector(
-            {build.name: build}, self._question.gpus, self._question.counts
+            {build.name: build}, self._resolver_input.gpus, self._resolver_input.counts
         )
         found = inspector.inspect(
             file.wheel, lambda one: self._read(file.wheel, one, Depth.PART), Context()
@@ -187,7 +187,7 @@ class ExtensionChooser:
         The order is: the locked version, the latest version, the best build, the first
         source, the exact CUDA of torch, and a file name with a glibc.
         """
-        locked_versions = self._question.alternative.preferences
+        locked_versions = self._resolver_input.alternative.preferences
 
         def age(file: ExtensionFile) -> tuple[bool, Version]:
             wheel = file.wheel
@@ -206,12 +206,12 @@ class ExtensionChooser:
         newest_first = sorted(files, key=age, reverse=True)
         for _, group in groupby(newest_first, age):
             same_version = list(group)
-            for build in self._question.builds:
+            for build in self._resolver_input.builds:
                 toolkit = ".".join(map(str, build.toolkit or ()))
                 for file in sorted(same_version, key=file_key):
                     yield file, build
 
-    def _fault_of_name(self, file: ExtensionFile, build: Build) -> Reason | None:
+    def _name_fault(self, file: ExtensionFile, build: Build) -> Reason | None:
         """Return why a file's name excludes a build."""
         wheel = file.wheel
         torch = build.torch
@@ -229,11 +229,11 @@ class ExtensionChooser:
             if len(self._minors) > 1 and file.torch not in self._minors:
                 message = f"is for torch {file.torch}, which is not available here"
             return Reason("other-torch", message)
-        paired = self._paired_with(wheel.package, torch)
+        paired = self._paired_versions(wheel.package, torch)
         if paired and not paired.allows(wheel.version):
             message = f"is incompatible with torch {torch}; {paired.text} is compatible"
             return Reason("other-torch", message)
-        locked = self._question.alternative.hashes.get(wheel.filename)
+        locked = self._resolver_input.alternative.hashes.get(wheel.filename)
         if locked and wheel.sha256 not in {None, locked}:
             hashes = f"sha256 {locked} is locked, {wheel.sha256} listed"
             return Reason(
@@ -241,13 +241,13 @@ class ExtensionChooser:
             )
         return None
 
-    def _paired_with(
+    def _paired_versions(
         self,
         package: str,
         torch: Version,
     ) -> Requirement | None:
         """Return a package's versions for a torch version; None: unknown."""
-        for constraint in self._question.catalog.constraints(torch):
+        for constraint in self._resolver_input.catalog.constraints(torch):
             if constraint.name == package:
                 return constraint
         return None
@@ -259,7 +259,7 @@ class ExtensionChooser:
     ) -> ExtensionFit | Reason:
         """Read a file, and return the fit or the reason for its rejection."""
         try:
-            verdict = self._judged(file, build)
+            verdict = self._verdict(file, build)
         except InstallationError as error:
             return Reason("not-read", f"cannot be read: {error.message}")
         why = self._misfit(file, build, verdict)
@@ -287,7 +287,9 @@ class ExtensionChooser:
         pins = [
             one
             for one in row.requirements()
-            if one.name == "torch" and one.specifier and self._question.counts(one)
+            if one.name == "torch"
+            and one.specifier
+            and self._resolver_input.counts(one)
         ]
         for pin in pins:
             demand = f"its METADATA requires {pin.text}"
@@ -299,21 +301,21 @@ class ExtensionChooser:
         why = verdict.rejection or verdict.warning
         if why:
             return why.message
-        glibc = self._question.wanted.machine.glibc
+        glibc = self._resolver_input.lock_request.machine.glibc
         if glibc and row.glibc and Version(row.glibc) > Version(glibc):
             return f"its code requires glibc {row.glibc}, and this system has {glibc}"
         is_named = (
-            file.torch or pins or self._paired_with(file.wheel.package, build.torch)
+            file.torch or pins or self._paired_versions(file.wheel.package, build.torch)
         )
         if loads_with(row.torch, build) is None and not is_named:
             return f"it shows no code for {torch}"
         return None
 
 
-class WithFiles(NamedTuple):
+class InputsWithFiles(NamedTuple):
     """Resolver inputs with one torch and a file of each extension for it."""
 
-    questions: list[Question]
+    resolver_inputs: list[ResolverInput]
 
     remarks: tuple[Reason, ...] = ()
     """The reasons to report."""
@@ -322,7 +324,9 @@ class WithFiles(NamedTuple):
     """The reason why an extension has no file."""
 
 
-def with_files(questions: Sequence[Question], session: Session) -> Iterator[WithFiles]:
+def inputs_with_files(
+    resolver_inputs: Sequence[ResolverInput], session: Session
+) -> Iterator[InputsWithFiles]:
     """Yield resolver inputs with a file of each extension, latest torch first.
 
     The order of the requirements does not affect the result.
@@ -330,20 +334,23 @@ def with_files(questions: Sequence[Question], session: Session) -> Iterator[With
     Raises:
         NoBuildError: No torch has a file of each extension, and one cannot be built.
     """
-    requested = _requested_extensions(questions[0], session)
+    requested = _requested_extensions(resolver_inputs[0], session)
     extensions = sorted(requested, key=lambda one: one[0].name)
     refusal: NoBuildError | None = None
     found = 0
-    while found < TORCHES and all(question.builds for question in questions):
-        chosen = _choose_files(extensions, questions, session)
+    while found < TORCHES and all(
+        resolver_input.builds for resolver_input in resolver_inputs
+    ):
+        chosen = _choose_files(extensions, resolver_inputs, session)
         if chosen.refusal is None:
             found += 1
             yield chosen
         # Report the error for the first torch.
         refusal = refusal or chosen.refusal
-        tried = chosen.questions[0].torches
-        questions = [
-            question.with_torches(question.torches - tried) for question in questions
+        tried = chosen.resolver_inputs[0].torches
+        resolver_inputs = [
+            resolver_input.with_torches(resolver_input.torches - tried)
+            for resolver_input in resolver_inputs
         ]
     if refusal and not found:
         raise refusal
@@ -351,31 +358,31 @@ def with_files(questions: Sequence[Question], session: Session) -> Iterator[With
 
 def _choose_files(
     extensions: Sequence[tuple[Extension, Requirement]],
-    questions: Sequence[Question],
+    resolver_inputs: Sequence[ResolverInput],
     session: Session,
-) -> WithFiles:
+) -> InputsWithFiles:
     """Select a file of each extension; the first target selects the torch.
 
     Args:
         extensions: The extensions with their requirements.
-        questions: A resolver input for each target.
+        resolver_inputs: A resolver input for each target.
         session: The sources and their clients.
     """
-    chosen = WithFiles([*questions])
+    chosen = InputsWithFiles([*resolver_inputs])
     for extension, requirement in extensions:
-        for position in range(len(questions)):
-            question = chosen.questions[position]
-            if not question.counts(requirement):
+        for position in range(len(resolver_inputs)):
+            resolver_input = chosen.resolver_inputs[position]
+            if not resolver_input.counts(requirement):
                 continue
-            choice = choose_prebuilt(extension, question, session, requirement)
+            choice = choose_prebuilt(extension, resolver_input, session, requirement)
             _report_files(extension, choice, session.reporter)
             if choice.fit:
-                chosen = _with_file(extension, choice.fit, chosen, position)
+                chosen = _select_file(extension, choice.fit, chosen, position)
                 continue
             try:
-                check_compiling(extension, choice, question)
+                check_compiling(extension, choice, resolver_input)
             except NoBuildError as error:
-                if question.common:
+                if resolver_input.common:
                     error.hint = f"{PER_TARGET}\n{error.hint}"
                 return chosen._replace(refusal=error)
     return chosen
@@ -400,12 +407,12 @@ def _report_files(
         )
 
 
-def _with_file(
+def _select_file(
     extension: Extension,
     fit: ExtensionFit,
-    chosen: WithFiles,
+    chosen: InputsWithFiles,
     position: int,
-) -> WithFiles:
+) -> InputsWithFiles:
     """Limit one target to a file and its build, and the others to its torch.
 
     Args:
@@ -415,12 +422,14 @@ def _with_file(
         position: The position of the target among them.
     """
     torch = fit.build.torch
-    questions = [*chosen.questions]
-    own = questions[position]
+    resolver_inputs = [*chosen.resolver_inputs]
+    own = resolver_inputs[position]
     if own.common:
-        questions = [question.with_torches({torch}) for question in questions]
+        resolver_inputs = [
+            resolver_input.with_torches({torch}) for resolver_input in resolver_inputs
+        ]
     files = {**own.files, extension.name: (fit.wheel,)}
-    questions[position] = replace(own.with_builds([fit.build]), files=files)
+    resolver_inputs[position] = replace(own.with_builds([fit.build]), files=files)
     remarks = chosen.remarks
     # Earlier exclusions keep their own reasons.
     if torch < max(own.torches):
@@ -432,15 +441,15 @@ def _with_file(
         )
         reason = Reason("extension-wants-torch", message)
         remarks = (*remarks, reason)
-    return WithFiles(questions, remarks)
+    return InputsWithFiles(resolver_inputs, remarks)
 
 
 def _requested_extensions(
-    question: Question,
+    resolver_input: ResolverInput,
     session: Session,
 ) -> Iterator[tuple[Extension, Requirement]]:
     """Yield the requested extensions with a source of prebuilt files."""
-    for requirement in question.requirements:
+    for requirement in resolver_input.requirements:
         if requirement.url or requirement.name not in load_extensions().rows:
             continue
         extension = extension_row(requirement.name, session)
@@ -450,7 +459,7 @@ def _requested_extensions(
 
 def choose_prebuilt(
     extension: Extension,
-    question: Question,
+    resolver_input: ResolverInput,
     session: Session,
     requirement: Requirement,
 ) -> ExtensionChoice:
@@ -461,18 +470,18 @@ def choose_prebuilt(
 
     Args:
         extension: The extension.
-        question: The resolver input, with the builds of torch and the GPUs.
+        resolver_input: The resolver input, with the builds of torch and the GPUs.
         session: The sources and their clients.
         requirement: The requirement of the extension.
     """
     chooser = ExtensionChooser(
-        question, PackageIndex(question, session).reader.readings
+        resolver_input, PackageIndex(resolver_input, session).reader.readings
     )
 
     def files() -> Iterator[ExtensionFile]:
         places = [
             TorchKey(build.minor, build.backend.tag, build.os)
-            for build in question.builds
+            for build in resolver_input.builds
         ]
         sources = replace(session.sources, default_index=session.default_index)
         listing = list_files(extension, places, sources, session.client)
@@ -485,7 +494,9 @@ def choose_prebuilt(
         for file in listing.files:
             wheel = file.wheel
             if wheel.version in allowed:
-                sha256 = wheel.sha256 or question.alternative.hashes.get(wheel.filename)
+                sha256 = wheel.sha256 or resolver_input.alternative.hashes.get(
+                    wheel.filename
+                )
                 yield file._replace(wheel=replace(wheel, sha256=sha256))
 
     # No file supports the GPU, so do not list the pages.
@@ -495,14 +506,14 @@ def choose_prebuilt(
 def check_compiling(
     extension: Extension,
     choice: ExtensionChoice,
-    question: Question,
+    resolver_input: ResolverInput,
 ) -> None:
     """Raise NoBuildError with the command that compiles an extension.
 
     Args:
         extension: The extension.
         choice: The reasons why no file is compatible.
-        question: The resolver input, with the builds of torch.
+        resolver_input: The resolver input, with the builds of torch.
     """
     name = extension.name
     refusal = choice.refusal
@@ -512,7 +523,7 @@ def check_compiling(
     if known and not known.compiles:
         return
     words = ["compiles it", "once torch is installed"]
-    build = question.builds[0]
+    build = resolver_input.builds[0]
     if known:
         words[1:1] = build_needs(known, build.backend)
     command = f"gpuinstall run python -m pip install --no-build-isolation {name}"
@@ -525,12 +536,12 @@ def check_compiling(
     raise NoBuildError(
         "no-prebuilt-extension",
         f"no prebuilt file of {name} runs here",
-        why=_why_none(extension, choice),
+        why=_explain_no_file(extension, choice),
         hint=hint,
     )
 
 
-def _why_none(extension: Extension, choice: ExtensionChoice) -> str:
+def _explain_no_file(extension: Extension, choice: ExtensionChoice) -> str:
     """Return why the closest files were rejected, or that none exist."""
     rows = {
         row.reason.message: row

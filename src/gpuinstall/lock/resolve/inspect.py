@@ -18,9 +18,9 @@ from gpuinstall.base.threads import side_by_side
 from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.file.target import best_by_tags
-from gpuinstall.lock.resolve.knowledge import Answer, Fact, Knowledge
+from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
 from gpuinstall.lock.resolve.package_index import PackageIndex
-from gpuinstall.lock.resolve.question import Question
+from gpuinstall.lock.resolve.resolver_input import ResolverInput
 from gpuinstall.lock.uv.builds import SDIST, source_builds
 from gpuinstall.plan.companions import Companions
 from gpuinstall.wheels.compatibility import (
@@ -32,8 +32,8 @@ from gpuinstall.wheels.compatibility import (
 from gpuinstall.wheels.inspector import (
     Context,
     Inspector,
-    deepest_for,
     is_required_by_torch,
+    max_depth,
 )
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.members import load_members
@@ -70,46 +70,48 @@ def wheel_fact(found: Compatibility, torch: str) -> Fact | None:
     )
 
 
-class AnswerInspector:
+class ResolutionInspector:
     """Inspects the resolutions of one target, each wheel once."""
 
-    def __init__(self, question: Question, index: PackageIndex) -> None:
-        self.question = question
+    def __init__(self, resolver_input: ResolverInput, index: PackageIndex) -> None:
+        self.resolver_input = resolver_input
         self.index = index
-        self.inspector = Inspector(index.builds(), question.gpus, question.counts)
+        self.inspector = Inspector(
+            index.builds(), resolver_input.gpus, resolver_input.counts
+        )
         self.inspected: dict[Wheel, Compatibility] = {}
         self._of_torch: dict[str, list[Requirement]] = {}
         # CPU builds, and requests for only torch and paired packages, need none.
-        is_for_cpu = not question.gpus and all(
-            build.backend.kind != "cuda" for build in question.builds
+        is_for_cpu = not resolver_input.gpus and all(
+            build.backend.kind != "cuda" for build in resolver_input.builds
         )
-        answered = {"torch"} if question.builds[0].learned else PAIRED
-        self.is_idle = is_for_cpu or question.requested <= answered
+        answered = {"torch"} if resolver_input.builds[0].learned else PAIRED
+        self.is_idle = is_for_cpu or resolver_input.requested <= answered
 
-    def companions(self, answer: Answer) -> Iterator[Fact]:
+    def companions(self, resolution: UvResolution) -> Iterator[Fact]:
         """Yield the compatible builds of torch-family packages, as facts.
 
         Packages that are compatible with the selected build are omitted.
         """
-        name = self.index.builds()[answer.torch].name
-        for wheel in answer.wheels:
+        name = self.index.builds()[resolution.torch].name
+        for wheel in resolution.wheels:
             package = wheel.package
-            if package == "torch" or answer.torch in self._paired_with(wheel):
+            if package == "torch" or resolution.torch in self._paired_builds(wheel):
                 continue
             for other in self.index.read_pages().get(package, ()):
                 # uv would select the version with another local label next.
                 if other.version.public == wheel.version.public:
                     version = str(other.version)
                     why = f"{package} {version} is incompatible with torch {name}"
-                    builds = self._paired_with(other)
+                    builds = self._paired_builds(other)
                     yield Fact(package, version, why, builds, wheel=other)
 
-    def _paired_with(self, wheel: Wheel) -> frozenset[str]:
+    def _paired_builds(self, wheel: Wheel) -> frozenset[str]:
         """Return the builds of torch that the catalog pairs with a package."""
         builds = self.index.builds()
         if wheel.package not in self.index.read_pages():
             return frozenset(builds)
-        companions = Companions((), self.question.catalog)
+        companions = Companions((), self.resolver_input.catalog)
         paired = set()
         for version, build in builds.items():
             loading = None
@@ -121,43 +123,45 @@ class AnswerInspector:
                 paired.add(version)
         return frozenset(paired)
 
-    def inspect(self, answer: Answer, known: Knowledge) -> list[Compatibility]:
+    def inspect(
+        self, resolution: UvResolution, known: Knowledge
+    ) -> list[Compatibility]:
         """Inspect the new wheels of a resolution, and return the results."""
-        required = self._required_by_torch(answer)
+        required = self._required_by_torch(resolution)
         new = [
             wheel
-            for wheel in self.installed(answer)
+            for wheel in self.installed(resolution)
             if wheel not in self.inspected and not is_required_by_torch(wheel, required)
         ]
         # Inspect the wheels of one resolution concurrently, in any order.
         is_spent = self.index.reader.is_spent
 
         def inspect_one(wheel: Wheel) -> Compatibility | None:
-            deepest = Depth.METADATA if is_spent else self.deepest_for(wheel.package)
-            return self._inspect(wheel, answer, known, deepest)
+            deepest = Depth.METADATA if is_spent else self.max_depth(wheel.package)
+            return self._inspect(wheel, resolution, known, deepest)
 
         found = side_by_side(inspect_one, new, WHEELS_AT_ONCE)
         results = [*filter(None, found)]
         self.inspected.update((one.wheel, one) for one in results)
         return results
 
-    def installed(self, answer: Answer) -> Sequence[Wheel]:
+    def installed(self, resolution: UvResolution) -> Sequence[Wheel]:
         """Return the wheels that would be installed.
 
         A lock may have several wheels of a package, for different glibc versions.
         """
-        others = [wheel for wheel in answer.wheels if wheel.package not in PAIRED]
+        others = [wheel for wheel in resolution.wheels if wheel.package not in PAIRED]
         return best_by_tags(
-            others, self.question.tags, lambda wheel: (wheel.package, wheel.tags)
+            others, self.resolver_input.tags, lambda wheel: (wheel.package, wheel.tags)
         )
 
-    def _required_by_torch(self, answer: Answer) -> list[Requirement]:
+    def _required_by_torch(self, resolution: UvResolution) -> list[Requirement]:
         """Return the requirements of torch and of its libraries.
 
         A package that satisfies them is compatible in any request.
         """
-        if answer.torch not in self._of_torch:
-            wheels = {wheel.package: wheel for wheel in answer.wheels}
+        if resolution.torch not in self._of_torch:
+            wheels = {wheel.package: wheel for wheel in resolution.wheels}
             found: list[Requirement] = []
             pending = [Requirement.of("torch")]
             while pending:
@@ -169,8 +173,8 @@ class AnswerInspector:
                     if further not in found:
                         found.append(further)
                         pending.append(further)
-            self._of_torch[answer.torch] = found
-        return self._of_torch[answer.torch]
+            self._of_torch[resolution.torch] = found
+        return self._of_torch[resolution.torch]
 
     def pure_file(self, rejected: Compatibility) -> tuple[Wheel, ...]:
         """Return the files except a native one that a pure one replaces.
@@ -191,38 +195,40 @@ class AnswerInspector:
             one for one in files if one.version != wheel.version or one in pure
         )
 
-    def linked(self, answer: Answer) -> frozenset[str]:
+    def linked(self, resolution: UvResolution) -> frozenset[str]:
         """Return the dependencies whose libraries other packages link."""
         linked = set[str]()
-        for wheel in self.installed(answer):
+        for wheel in self.installed(resolution):
             found = self.inspected.get(wheel)
             if found is None or not any(map(comes_apart, found.row.needs)):
                 continue
             added = map(Requirement.of, found.adds)
             for requirement in (*found.row.requirements(), *added):
-                if name_cuda(requirement.name) and self.question.counts(requirement):
+                if name_cuda(requirement.name) and self.resolver_input.counts(
+                    requirement
+                ):
                     linked.add(requirement.name)
         return frozenset(linked)
 
-    def required_by_extras(self, answer: Answer) -> frozenset[str]:
+    def find_required_by_extras(self, resolution: UvResolution) -> frozenset[str]:
         """Return the packages that requested extras require."""
-        with_extras = {one.name for one in self.question.programs if one.extras}
+        with_extras = {one.name for one in self.resolver_input.programs if one.extras}
         return frozenset(
             requirement.name
-            for wheel in self.installed(answer)
+            for wheel in self.installed(resolution)
             if wheel.package in with_extras
             for requirement in self.index.metadata_requirements(wheel)
-            if not self.question.counts(requirement)
+            if not self.resolver_input.counts(requirement)
         )
 
-    def sources(self, answer: Answer) -> Iterator[Fact]:
+    def sources(self, resolution: UvResolution) -> Iterator[Fact]:
         """Yield facts about source builds whose names exclude the GPUs."""
-        build = self.index.builds()[answer.torch]
-        for package in sdists(answer):
+        build = self.index.builds()[resolution.torch]
+        for package in sdists(resolution):
             cuda = name_cuda(package)
             if cuda is None or self.is_optional(package):
                 continue
-            version = answer.versions[package]
+            version = resolution.versions[package]
             row = LearnedRow(
                 package=package,
                 version=version,
@@ -235,7 +241,7 @@ class AnswerInspector:
                 learned="",
                 cuda=f"{cuda}.0",
             )
-            why = gpu_verdict(row, self.question.gpus).rejection
+            why = gpu_verdict(row, self.resolver_input.gpus).rejection
             if why:
                 message = f"{package} {version} {why.message}"
                 yield Fact(package, version, message, frozenset())
@@ -244,32 +250,37 @@ class AnswerInspector:
 
     def is_requested(self, package: str, known: Knowledge) -> bool:
         """Return whether a package was requested, directly or by an extra."""
-        return package in self.question.requested or package in known.of_extras
+        return (
+            package in self.resolver_input.requested
+            or package in known.required_by_extras
+        )
 
-    def deepest_for(self, package: str) -> Depth:
+    def max_depth(self, package: str) -> Depth:
         """Return how much of a package to read.
 
         Lines of a frozen requirements file are dependencies, whose code is not read.
         """
-        question = self.question
-        is_requested = package in question.requested and not question.is_frozen
-        deepest = deepest_for(package, is_requested=is_requested)
+        resolver_input = self.resolver_input
+        is_requested = (
+            package in resolver_input.requested and not resolver_input.is_frozen
+        )
+        deepest = max_depth(package, is_requested=is_requested)
         # Reading a part of the package is enough for a warning.
         return min(deepest, Depth.PART) if self.is_optional(package) else deepest
 
     def is_optional(self, package: str) -> bool:
         """Return whether others run without a package or its GPU code."""
-        request = self.question.wanted.request
+        request = self.resolver_input.lock_request.request
         pinned = [one.name for one in request.requirements if one.is_exact]
         if package in pinned and load_members().works_on_cpu.fullmatch(package):
             return True
         extension = load_extensions().rows.get(package)
-        if extension is None or package in self.question.requested:
+        if extension is None or package in self.resolver_input.requested:
             return False
-        return bool(extension.optional_for & {*self.question.requested, "*"})
+        return bool(extension.optional_for & {*self.resolver_input.requested, "*"})
 
     def _inspect(
-        self, wheel: Wheel, answer: Answer, known: Knowledge, deepest: Depth
+        self, wheel: Wheel, resolution: UvResolution, known: Knowledge, deepest: Depth
     ) -> Compatibility | None:
         """Return the compatibility of a wheel; None if it is not inspected."""
         members = load_members()
@@ -285,7 +296,7 @@ class AnswerInspector:
             return None
         try:
             if not is_pure or self.index.reader.may_have_code(wheel):
-                return self.read(wheel, answer, known, deepest)
+                return self.read(wheel, resolution, known, deepest)
         except InstallationError as error:
             message = (
                 f"could not read whether {wheel.package} {wheel.version} has code "
@@ -297,7 +308,7 @@ class AnswerInspector:
     def read(
         self,
         wheel: Wheel,
-        answer: Answer,
+        resolution: UvResolution,
         known: Knowledge,
         deepest: Depth,
         builds: frozenset[str] = frozenset(),
@@ -306,7 +317,7 @@ class AnswerInspector:
 
         Args:
             wheel: The wheel.
-            answer: The resolution with the wheel.
+            resolution: The resolution with the wheel.
             known: The knowledge so far.
             deepest: How much of the wheel may be read.
             builds: The builds of torch to check; empty: all.
@@ -317,24 +328,26 @@ class AnswerInspector:
         return self.inspector.inspect(
             wheel,
             partial(self.index.reader.readings, wheel),
-            Context(answer.versions, builds, known.linked),
+            Context(resolution.versions, builds, known.linked),
             deepest,
         )
 
-    def may_come_first(self, found: Compatibility, answer: Answer) -> bool:
+    def has_only_older_cuda(
+        self, found: Compatibility, resolution: UvResolution
+    ) -> bool:
         """Return whether a wheel is rejected only for its older CUDA."""
-        build = self.index.builds()[answer.torch]
-        row = found.verdicts[answer.torch].row
+        build = self.index.builds()[resolution.torch]
+        row = found.verdicts[resolution.torch].row
         loads = loads_with(row.torch, build) is not False
         return loads and needs_older_cuda(row, build)
 
 
-def sdists(answer: Answer) -> list[str]:
+def sdists(resolution: UvResolution) -> list[str]:
     """Return the packages that have only an sdist on their index.
 
     Folders and repositories are omitted, because the user selected them.
     """
-    builds = source_builds(answer.packages)
+    builds = source_builds(resolution.packages)
     return [build.package for build in builds if build.origin == SDIST]
 
 

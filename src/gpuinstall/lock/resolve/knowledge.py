@@ -66,7 +66,7 @@ class Knowledge(Value):
     requirements: tuple[Requirement, ...] = ()
     """Added requirements: paths, build tools, undeclared dependencies."""
 
-    beside_torch: tuple[tuple[Version, Constraint], ...] = ()
+    torch_constraints: tuple[tuple[Version, Constraint], ...] = ()
     """Constraints that the METADATA of torch releases omits."""
 
     files: Mapping[str, tuple[Wheel, ...]] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Knowledge(Value):
     seen: frozenset[str] = frozenset()
     """The packages of all resolutions so far."""
 
-    of_extras: frozenset[str] = frozenset()
+    required_by_extras: frozenset[str] = frozenset()
     """Packages that a requested extra requires."""
 
     linked: frozenset[str] = frozenset()
@@ -99,28 +99,28 @@ class Knowledge(Value):
         return Knowledge(
             facts,
             tuple(dict.fromkeys(self.requirements + other.requirements)),
-            tuple(dict.fromkeys(self.beside_torch + other.beside_torch)),
+            tuple(dict.fromkeys(self.torch_constraints + other.torch_constraints)),
             {**other.files, **self.files},
             self.unbuildable | other.unbuildable,
             tuple(dict.fromkeys(self.before_torch + other.before_torch)),
             self.after_torch | other.after_torch,
             self.seen | other.seen,
-            self.of_extras | other.of_extras,
+            self.required_by_extras | other.required_by_extras,
             self.linked | other.linked,
         )
 
     @classmethod
-    def of(cls, facts: Iterable[Fact | None]) -> Knowledge:
+    def from_facts(cls, facts: Iterable[Fact | None]) -> Knowledge:
         """Create knowledge from facts."""
         return cls({(one.package, one.version): one for one in facts if one})
 
     @property
-    def for_uv(self) -> tuple[object, ...]:
+    def passed_to_uv(self) -> tuple[object, ...]:
         """The knowledge passed to uv. If unchanged, the resolution ends."""
         return (
             self.facts,
             self.requirements,
-            self.beside_torch,
+            self.torch_constraints,
             self.files,
             self.unbuildable,
             self.decided_first,
@@ -134,31 +134,31 @@ class Knowledge(Value):
     @property
     def is_empty(self) -> bool:
         """Whether no knowledge would be added to the request for uv."""
-        return not (self.facts or self.beside_torch)
+        return not (self.facts or self.torch_constraints)
 
-    def of_package(self, package: str) -> Iterator[Fact]:
+    def package_facts(self, package: str) -> Iterator[Fact]:
         """Yield the facts of one package."""
         return (fact for fact in self.facts.values() if fact.package == package)
 
     def excluded(self, package: str) -> frozenset[str]:
         """Return the versions of a package that run with no build of torch."""
-        facts = self.of_package(package)
+        facts = self.package_facts(package)
         return frozenset(fact.version for fact in facts if fact.excludes)
 
-    def of_answer(self, versions: Mapping[str, str]) -> Iterator[Fact]:
+    def facts_about(self, versions: Mapping[str, str]) -> Iterator[Fact]:
         """Yield the facts of selected releases."""
         return filter(None, map(self.facts.get, versions.items()))
 
     def rejects(self, versions: Mapping[str, str], build: str) -> bool:
         """Return whether a selected release does not run with a build."""
-        facts = self.of_answer(versions)
+        facts = self.facts_about(versions)
         return any(not fact.excludes and fact.rejects(build) for fact in facts)
 
     def unread(self, package: str, above: Version | None = None) -> str:
         """List the uninspected releases of a package, with reasons."""
         facts = [
             fact
-            for fact in self.of_package(package)
+            for fact in self.package_facts(package)
             if fact.unread and (above is None or Version(fact.version) > above)
         ]
         if not facts:
@@ -169,7 +169,7 @@ class Knowledge(Value):
         return f" (not inspected: {versions}: {facts[-1].unread})"
 
 
-class Answer(Value):
+class UvResolution(Value):
     """uv's resolution, without the virtual packages."""
 
     packages: Packages

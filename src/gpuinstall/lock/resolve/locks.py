@@ -24,15 +24,18 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import numbers
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.request.project import built_requirements
-from gpuinstall.lock.resolve.kept import alternatives_near, by_name
-from gpuinstall.lock.resolve.live import live_requests
-from gpuinstall.lock.resolve.pose import (
+from gpuinstall.lock.resolve.create_inputs import (
     TARGETS_DISAGREE,
-    held_back_by,
-    pose_together,
+    create_inputs,
+    limiting_target_reasons,
 )
-from gpuinstall.lock.resolve.question import Alternative, Requests, public
+from gpuinstall.lock.resolve.live_builds import add_live_builds
+from gpuinstall.lock.resolve.locked_alternatives import (
+    locked_alternatives,
+    pins_by_name,
+)
 from gpuinstall.lock.resolve.relax import resolve_relaxed, suggest_relax
+from gpuinstall.lock.resolve.resolver_input import Alternative, Requests, public
 from gpuinstall.lock.resolve.targets import Resolutions, resolve_targets
 from gpuinstall.lock.uv.builds import (
     BuildSite,
@@ -76,48 +79,50 @@ def resolve_locks(
         InstallationError: A source or uv fails.
         UsageError: A package in ``moving`` is in no lock.
     """
-    live, unreachable = live_requests(_with_overrides(requests, session), session)
+    live, unreachable = add_live_builds(_with_overrides(requests, session), session)
     if unreachable:
-        raise refusal_or(unreachable, requests, session)
+        raise resolution_error(unreachable, requests, session)
     _check_locked_torch(live, locks, session)
     digests = {"" if upgrade else lock.record.build_files_digest for lock in locks}
     _rebuild_outdated(requests[0].request, digests, session)
-    alternatives = [*alternatives_near(live, locks, moving, upgrade=upgrade)]
+    alternatives = [*locked_alternatives(live, locks, moving, upgrade=upgrade)]
     if installed:
         alternatives = [Alternative(preferences=installed)]
     reported = {pair for lock in locks for pair in lock.all_versions.items()}
     conflict: Conflict
     for alternative in alternatives:
-        answer = resolve_alternative(live, alternative, session, usual=requests)
-        if isinstance(answer, Conflict):
-            conflict = answer
+        outcome = resolve_alternative(live, alternative, session, usual=requests)
+        if isinstance(outcome, Conflict):
+            conflict = outcome
             continue
         # An upgrade does not keep the versions of the project's own lock.
         preferred = () if upgrade else live[0].request.preferred
-        reasons = held_back_by(live, answer[0].choice.build.torch)
-        answer = [
-            one.with_warnings(_changed(one.versions, preferred, moving), reasons)
-            for one in answer
+        reasons = limiting_target_reasons(live, outcome[0].choice.build.torch)
+        outcome = [
+            one.with_warnings(
+                _changed_versions(one.versions, preferred, moving), reasons
+            )
+            for one in outcome
         ]
         break
     else:
         # The last alternative keeps the fewest versions, so the request itself conflicts.
-        answer = _other_answer(live, alternatives[-1], conflict.error, session)
+        outcome = _resolve_fallback(live, alternatives[-1], conflict.error, session)
     reported = {pair for lock in locks for pair in lock.all_versions.items()}
-    _report_sources(answer, reported, session)
-    return answer
+    _report_sources(outcome, reported, session)
+    return outcome
 
 
-def _other_answer(
+def _resolve_fallback(
     requests: Requests,
     alternative: Alternative,
     error: GpuInstallError,
     session: Session,
 ) -> Resolutions:
     """Resolve with another Python or fewer pins, or raise the error."""
-    answer = _with_other_python(requests, alternative, error, session)
-    if answer:
-        return answer
+    outcome = _with_other_python(requests, alternative, error, session)
+    if outcome:
+        return outcome
     if requests[0].request.relax:
         return resolve_relaxed(requests, error, session, resolve_alternative)
     suggest_relax(requests, error, session, resolve_alternative)
@@ -144,32 +149,32 @@ def resolve_alternative(
     """
     silence: InstallationError | None
     try:
-        answer = resolve_targets(requests, alternative, session)
+        outcome = resolve_targets(requests, alternative, session)
     except InstallationError as failure:
         if failure.code != "unreachable":
             raise
         silence = failure
     else:
-        if not isinstance(answer, Conflict):
-            return _buildable(answer, session)
+        if not isinstance(outcome, Conflict):
+            return _check_buildable(outcome, session)
         # The unreachable torch index may have the missing build.
         silence = session.client.unreachable(session.sources.torch_index)
-        conflict = answer.error
+        conflict = outcome.error
         message = f"{conflict.message}: {conflict.why}"
         family = requests[0].catalog.family
         if silence is None or family.isdisjoint(re.findall(r"[\w-]+", message)):
-            return answer
+            return outcome
         if conflict.code == TARGETS_DISAGREE:
-            silence = _disagreement(conflict, silence)
+            silence = _no_common_torch(conflict, silence)
         elif conflict.why:
             silence.evidence = message
-    error = refusal_or(silence, usual or requests, session)
+    error = resolution_error(silence, usual or requests, session)
     if error is silence:
         raise silence
     return Conflict(error)
 
 
-def refusal_or(
+def resolution_error(
     silence: InstallationError, requests: Requests, session: Session
 ) -> GpuInstallError:
     """Return the error of an impossible request, or of an unreachable source.
@@ -180,7 +185,7 @@ def refusal_or(
         session: The clients of the run, which may be offline.
     """
     try:
-        pose_together(requests)
+        create_inputs(requests)
     except (MachineError, NoBuildError) as error:
         return error
     if session.environment.get("UV_OFFLINE"):
@@ -188,7 +193,7 @@ def refusal_or(
     return silence
 
 
-def _disagreement(
+def _no_common_torch(
     conflict: GpuInstallError, silence: InstallationError
 ) -> InstallationError:
     """Return the error if no reachable index has a torch for all targets."""
@@ -289,20 +294,22 @@ def _with_other_python(
     usual = first.plan.choice.python
     pythons = set(map(minor_version, first.machine.pythons or ()))
     for python in sorted(pythons - {usual}, key=numbers, reverse=True)[:PYTHONS]:
-        answer = resolve_alternative(
+        outcome = resolve_alternative(
             requests, replace(alternative, python=python), session
         )
-        if not isinstance(answer, Conflict) and answer[0].choice.python == python:
+        if not isinstance(outcome, Conflict) and outcome[0].choice.python == python:
             message = f"Python {python} is selected: for {usual} {error.message}"
             reason = Reason("other-python", message)
-            return [one.with_warnings([reason]) for one in answer]
+            return [one.with_warnings([reason]) for one in outcome]
     return None
 
 
-def _buildable(resolutions: Resolutions, session: Session) -> Resolutions | Conflict:
+def _check_buildable(
+    resolutions: Resolutions, session: Session
+) -> Resolutions | Conflict:
     """Return the resolutions, or the conflict if a package cannot be built."""
     for one in resolutions:
-        builds, site = source_builds(one.packages), _site(one, session)
+        builds, site = source_builds(one.packages), _build_site(one, session)
         try:
             check_builds(builds, site, here=one.request.builds_here)
         except NoBuildError as error:
@@ -311,7 +318,7 @@ def _buildable(resolutions: Resolutions, session: Session) -> Resolutions | Conf
     return resolutions
 
 
-def _site(resolution: Resolution, session: Session) -> BuildSite:
+def _build_site(resolution: Resolution, session: Session) -> BuildSite:
     """Return the machine and environment of source builds."""
     return BuildSite(
         backend=resolution.choice.build.backend,
@@ -347,10 +354,10 @@ def _report_sources(
     for resolution in resolutions:
         builds = source_builds(resolution.packages)
         new = [one for one in builds if (one.package, one.version) not in reported]
-        report_builds(new, _site(resolution, session), session.reporter)
+        report_builds(new, _build_site(resolution, session), session.reporter)
 
 
-def _changed(
+def _changed_versions(
     versions: Mapping[str, str],
     preferred: Iterable[Constraint],
     moving: Collection[str],
@@ -363,7 +370,7 @@ def _changed(
         moving: The packages to upgrade.
     """
     others = []
-    for name, before in by_name(preferred).items():
+    for name, before in pins_by_name(preferred).items():
         now = versions.get(name, before)
         if name not in moving and public(now) != public(before):
             others.append(f"{name} {now} (locked: {before})")

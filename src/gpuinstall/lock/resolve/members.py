@@ -49,7 +49,7 @@ def fitting(
     return tuple(best)
 
 
-def members_beside(
+def missing_members(
     fit: Fit,
     catalog: Catalog,
     session: Session,

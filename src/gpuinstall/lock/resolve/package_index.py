@@ -45,7 +45,7 @@ from gpuinstall.catalog.pages import (
 )
 from gpuinstall.lock.file.target import best_by_tags, glibc_needed
 from gpuinstall.lock.resolve.members import fitting
-from gpuinstall.lock.resolve.question import Question
+from gpuinstall.lock.resolve.resolver_input import ResolverInput
 from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.lock.uv.project import ResolverProject, Unread, resolve_project
 from gpuinstall.sources.session import Session
@@ -65,10 +65,10 @@ MOST_UNKNOWN = 64
 class PackageIndex:
     """Cached index pages and wheels of one resolution."""
 
-    def __init__(self, question: Question, session: Session) -> None:
-        self.question = question
+    def __init__(self, resolver_input: ResolverInput, session: Session) -> None:
+        self.resolver_input = resolver_input
         self.session = session
-        builds = question.builds
+        builds = resolver_input.builds
         self.backends = tuple(dict.fromkeys(build.backend.tag for build in builds))
         """The tags of the builds, the best first."""
         self.has_own_source = any(build.source is not DEFAULT_INDEX for build in builds)
@@ -92,12 +92,12 @@ class PackageIndex:
     def names(self) -> frozenset[str]:
         """Return the packages that are bound to the sources of torch."""
         self.read(self._needed)
-        return self.question.catalog.family.union(self._pages)
+        return self.resolver_input.catalog.family.union(self._pages)
 
     def read_pages(self) -> _WheelPages:
         """Return the wheels of each bound package whose page was read."""
         self.read(self._needed)
-        return {**self._unlisted(), **self._pages, **self._extensions}
+        return {**self._empty_pages(), **self._pages, **self._extensions}
 
     def unread(self) -> frozenset[str]:
         """Return the packages with an unread page of a source of torch."""
@@ -107,19 +107,23 @@ class PackageIndex:
     @cached_property
     def _needed(self) -> set[str]:
         """The packages whose pages every resolution needs."""
-        question = self.question
+        resolver_input = self.resolver_input
         sources = self.session.sources
         # A setting for a package would otherwise apply to its placeholder.
-        named = (*question.requirements, *question.constraints, *sources.overrides)
-        needed = {"torch", *names_of(named), *question.alternative.preferences}
+        named = (
+            *resolver_input.requirements,
+            *resolver_input.constraints,
+            *sources.overrides,
+        )
+        needed = {"torch", *names_of(named), *resolver_input.alternative.preferences}
         needed.update(sources.package_indexes)
-        if question.target.os == "linux" or self._is_for_cpu:
+        if resolver_input.target.os == "linux" or self._is_for_cpu:
             needed.add("triton")
         return needed
 
     @cached_property
     def _extensions(self) -> _WheelPages:
-        return {**load_extensions().unclaimed, **self.question.files}
+        return {**load_extensions().unclaimed, **self.resolver_input.files}
 
     def _read_bindable(self) -> frozenset[str]:
         """Return the packages that a source of torch may list."""
@@ -127,28 +131,28 @@ class PackageIndex:
         # If there is an extra index, uv would query it before the default index.
         if not self.has_own_source and not sources.has_further_indexes:
             return frozenset()
-        family = self.question.catalog.family
+        family = self.resolver_input.catalog.family
         # Some mirrors list only some of their packages on the root page.
         if {"torch", "torchvision"} <= self._listed() and not sources.find_links:
             # GPU builds require Triton. A CPU build has it from the default index.
-            family &= self._listed() | self.question.requested | {"triton"}
+            family &= self._listed() | self.resolver_input.requested | {"triton"}
         return family.union(self._listed()).difference(self._extensions)
 
-    def _unlisted(self) -> _WheelPages:
+    def _empty_pages(self) -> _WheelPages:
         """Return empty pages of packages that no source of torch lists."""
         if not self._bindable():
             return {}
-        return dict.fromkeys(self.question.catalog.family - self._bindable(), ())
+        return dict.fromkeys(self.resolver_input.catalog.family - self._bindable(), ())
 
     def _read_listed(self) -> frozenset[str]:
         """Return the packages that PyTorch's index lists as its own."""
         backends = self.backends if self.has_own_source else ()
-        names = side_by_side(self._listed_for, backends)
+        names = side_by_side(self._listed_names, backends)
         return frozenset[str]().union(*names)
 
-    def _listed_for(self, backend: str) -> frozenset[str]:
+    def _listed_names(self, backend: str) -> frozenset[str]:
         session = self.session
-        catalog = self.question.catalog
+        catalog = self.resolver_input.catalog
         names = index_names(session.sources, session.client, backend)
         unknown = names - catalog.family
         for pattern in catalog.copied:
@@ -170,11 +174,11 @@ class PackageIndex:
         """Return a package's wheels, or None if it is not bound."""
         session = self.session
         sources = replace(session.sources, default_index=session.default_index)
-        if name not in self.question.catalog.family:
+        if name not in self.resolver_input.catalog.family:
             is_own = partial(is_own_name, sources, session.client, name)
             return self._wheels(name) if any(map(is_own, self.backends)) else None
         listed = self._wheels(name)
-        is_requested = name in self.question.requested - {"torch"}
+        is_requested = name in self.resolver_input.requested - {"torch"}
         # No CPU build requires Triton; programs use it from the default index.
         is_program = is_requested or (name == "triton" and self._is_for_cpu)
         if listed or name in self._listed() or not is_program:
@@ -196,10 +200,10 @@ class PackageIndex:
             InstallationError: uv fails.
         """
         while True:
-            answer = resolve_project(project(), self.session)
-            if not isinstance(answer, Unread):
-                return answer
-            self.read(answer.names)
+            resolution = resolve_project(project(), self.session)
+            if not isinstance(resolution, Unread):
+                return resolution
+            self.read(resolution.names)
 
     def _read_pages_of_sources(self) -> dict[str, tuple[PageFile, ...]]:
         """Return the files of packages that a project binds to one index.
@@ -211,7 +215,7 @@ class PackageIndex:
         sources = self.session.sources
         pages = {}
         for name in sources.package_indexes.keys() - self.names():
-            is_requested = name in self.question.requested
+            is_requested = name in self.resolver_input.requested
             ask = session.page_of if is_requested else session.known_page
             page = ask(name)
             if page:
@@ -225,7 +229,7 @@ class PackageIndex:
         builds: dict[str, Build] = {}
         torches = self.read_pages().get("torch")
         listed = {str(wheel.version) for wheel in torches or ()}
-        for build in self.question.builds:
+        for build in self.resolver_input.builds:
             version = str(build.torch)
             labeled = f"{version}+{build.backend}"
             if build.source is not DEFAULT_INDEX and labeled in listed:
@@ -234,7 +238,7 @@ class PackageIndex:
                 builds.setdefault(version, build)
         return builds
 
-    def pages_beside(self, build: Build) -> _WheelPages:
+    def pages_for_build(self, build: Build) -> _WheelPages:
         """Return the pages, with the files from one build's own source."""
         own_pages = {}
         for name, wheels in self.read_pages().items():
@@ -256,7 +260,7 @@ class PackageIndex:
         wheels: dict[str, Wheel] = {}
         # A companion has one file per backend, for all torch versions.
         torches: dict[tuple[str, WheelSource], set[str]] = {}
-        for build in builds or self.question.builds:
+        for build in builds or self.resolver_input.builds:
             key = build.backend.tag, build.source
             torches.setdefault(key, set()).add(str(build.torch))
         for (backend, source), versions in torches.items():
@@ -268,7 +272,7 @@ class PackageIndex:
                 listed = default_wheels(sources, session.client, package)
             else:
                 listed = family_wheels(sources, session.client, backend, package)
-            for wheel in fitting(listed, backend, self.question.tags):
+            for wheel in fitting(listed, backend, self.resolver_input.tags):
                 if package != "torch" or wheel.version.public in versions:
                     wheels.setdefault(str(wheel.version), wheel)
         return tuple(wheels.values())
@@ -280,7 +284,7 @@ class PackageIndex:
         if wheels is None:
             page = self.session.known_page(package)
             wheels = parse_page(page) if page else ()
-        tags = set(self.question.tags)
+        tags = set(self.resolver_input.tags)
         return [
             wheel for wheel in wheels if wheel.package == package and tags & wheel.tags
         ]
@@ -292,7 +296,9 @@ class PackageIndex:
             for one in self.wheels_of(package)
             if one.version.public == version.public
         ]
-        best = best_by_tags(wheels, self.question.tags, lambda one: (package, one.tags))
+        best = best_by_tags(
+            wheels, self.resolver_input.tags, lambda one: (package, one.tags)
+        )
         return next(iter(best), None)
 
     def preferred_labels(self, builds: dict[str, Build]) -> Mapping[str, list[str]]:
@@ -300,7 +306,7 @@ class PackageIndex:
 
         uv selects the highest preferred version, and thus the best build of each torch.
         """
-        releases = self.question.catalog.releases
+        releases = self.resolver_input.catalog.releases
         # The best build of each torch comes last.
         best = {build.torch: version for version, build in reversed(builds.items())}
         labels: dict[str, str] = {}
@@ -332,8 +338,8 @@ class PackageIndex:
 
         None: only uv can determine it.
         """
-        names = [one.name for one in self.question.programs if not one.url]
-        bound = self.names().union(self.question.files)
+        names = [one.name for one in self.resolver_input.programs if not one.url]
+        bound = self.names().union(self.resolver_input.files)
         open_names = [name for name in names if name not in bound]
         newest = side_by_side(self._newest, open_names)
         return {**dict.fromkeys(names), **dict(zip(open_names, newest, strict=True))}
@@ -341,7 +347,7 @@ class PackageIndex:
     def newest_companions(self, build: Build) -> dict[str, Version]:
         """Return the latest allowed companions from a build's source."""
         newest: dict[str, Version] = {}
-        for requirement in self.question.wanted.request.requirements:
+        for requirement in self.resolver_input.lock_request.request.requirements:
             if requirement.name not in COMPANIONS:
                 continue
             of_build = [
@@ -381,7 +387,7 @@ class PackageIndex:
             # If a version has a native and a pure wheel, uv installs the native one.
             installed = best_by_tags(
                 self.wheels_of(package),
-                self.question.tags,
+                self.resolver_input.tags,
                 lambda wheel: (str(wheel.version), wheel.tags),
             )
             newest_first = sorted(
@@ -407,7 +413,7 @@ class PackageIndex:
             return False
         with suppress(ValueError):
             specifiers = SpecifierSet(release.requires_python or "")
-            return specifiers.contains(f"{self.question.python}.99")
+            return specifiers.contains(f"{self.resolver_input.python}.99")
         return True
 
     def release_day(self, name: str, version: str) -> str:
@@ -428,10 +434,12 @@ class PackageIndex:
 
     def limits(self, package: str) -> list[Requirement]:
         """Return the requested requirements and constraints for a package."""
-        question = self.question
-        requirements = (*question.requirements, *question.constraints)
+        resolver_input = self.resolver_input
+        requirements = (*resolver_input.requirements, *resolver_input.constraints)
         return [
-            one for one in requirements if one.name == package and question.counts(one)
+            one
+            for one in requirements
+            if one.name == package and resolver_input.counts(one)
         ]
 
     # Wheels.
@@ -442,23 +450,23 @@ class PackageIndex:
         If METADATA is unreadable, the result is empty.
         """
         extras = {""}
-        for program in self.question.programs:
+        for program in self.resolver_input.programs:
             if program.name == wheel.package:
                 extras.update(program.extras)
         return self.requirements(wheel, extras)
 
     def requirements(self, wheel: Wheel, extras: Iterable[str]) -> list[Requirement]:
         """Return a wheel's requirements on the target, with these extras."""
-        environment = self.question.target.environment(self.question.python)
+        environment = self.resolver_input.target.environment(self.resolver_input.python)
         with suppress(InstallationError):
             texts = self.reader.metadata(wheel).get_all("Requires-Dist", ())
             extras = {"", *extras}
-            needed = [text for text in map(str, texts) if _may_count(text, extras)]
+            needed = [text for text in map(str, texts) if _may_apply(text, extras)]
             requirements = requirements_of_metadata(needed)
             return [one for one in requirements if one.counts(environment, extras)]
         return []
 
-    def beyond_glibc(
+    def release_for_newer_glibc(
         self, package: str, selected: Version
     ) -> tuple[Version, str] | None:
         """Return the next release that only a newer glibc allows.
@@ -468,8 +476,8 @@ class PackageIndex:
         page = self.session.known_page(package)
         if page is None or package in self.read_pages():
             return None
-        target = replace(self.question.target, glibc=NEWEST_GLIBC)
-        tags = set(target.tags(self.question.python))
+        target = replace(self.resolver_input.target, glibc=NEWEST_GLIBC)
+        tags = set(target.tags(self.resolver_input.python))
         limits = self.limits(package)
         newer = [
             wheel
@@ -485,7 +493,7 @@ class PackageIndex:
         return following.version, glibc_needed(files, least="2.5")
 
 
-def _may_count(text: str, extras: set[str]) -> bool:
+def _may_apply(text: str, extras: set[str]) -> bool:
     """Return whether a requirement may apply, without parsing its marker.
 
     Some programs have a thousand requirements, most of them for unrequested extras.

@@ -17,12 +17,12 @@ from gpuinstall.plan import Rejected
 from gpuinstall.wheels.needs import name_for_cuda
 
 
-def refusal_of(refused: Refused, resolver: Resolver) -> Conflict:
+def refusal_conflict(refused: Refused, resolver: Resolver) -> Conflict:
     """Return a conflict that mentions no virtual package."""
     conflict = refused.conflict
     if conflict.error.code not in {"requirements-conflict", "package-not-found"}:
         return conflict
-    alone = run_uv_alone(refused.question, resolver.index)
+    alone = run_uv_alone(refused.resolver_input, resolver.index)
     if isinstance(alone, Conflict):
         return _refused_by_machine(alone, refused, resolver)
     facts = [fact for fact in refused.known.facts.values() if fact.why]
@@ -35,11 +35,13 @@ def _refused_by_facts(
     facts: list[Fact], refused: Refused, resolver: Resolver
 ) -> Conflict:
     """Return the conflict for the first requested package with a fact."""
-    programs = refused.question.programs
+    programs = refused.resolver_input.programs
     places = {one.name: place for place, one in enumerate(programs)}
     excluding = [fact for fact in facts if fact.excludes] or facts
     # If the latest release of a package runs, another package excludes it.
-    barred = [fact for fact in excluding if _is_of_newest(fact, resolver)] or excluding
+    barred = [
+        fact for fact in excluding if _is_about_newest(fact, resolver)
+    ] or excluding
     first = min(barred, key=lambda fact: places.get(fact.package, len(places)))
     package = first.package
     same = [fact for fact in excluding if fact.package == package]
@@ -50,7 +52,7 @@ def _refused_by_facts(
     pure = [fact for fact in same if fact.code]
     if pure:
         why = f"{max(pure, key=lambda fact: Version(fact.version)).why}, and {why}"
-    program = _program_with(package, refused, resolver)
+    program = _program_requiring(package, refused, resolver)
     if program != package:
         why = f"{program} requires it, and {why}"
     command = f"gpuinstall run python -m pip install {program}"
@@ -60,7 +62,7 @@ def _refused_by_facts(
     return Conflict(NoBuildError(NO_CODE, newest.why, why=why, hint=hint))
 
 
-def _is_of_newest(fact: Fact, resolver: Resolver) -> bool:
+def _is_about_newest(fact: Fact, resolver: Resolver) -> bool:
     """Return whether a fact is about the latest release of its package."""
     newest = next(iter(resolver.index.releases(fact.package)), None)
     return newest == Version(fact.version)
@@ -77,7 +79,7 @@ def _other_name(package: str, resolver: Resolver) -> str:
     return f"; for CUDA {toolkit[0]} it is {name}"
 
 
-def _program_with(package: str, refused: Refused, resolver: Resolver) -> str:
+def _program_requiring(package: str, refused: Refused, resolver: Resolver) -> str:
     """Return the requested package that requires a package, or itself."""
     if resolver.inspector.is_requested(package, refused.known):
         return package
@@ -101,22 +103,22 @@ def _refused_by_machine(
     conflict: Conflict, refused: Refused, resolver: Resolver
 ) -> Conflict:
     """Return a conflict if the machine runs no torch that programs need."""
-    question = refused.question
-    wanted = question.wanted
+    resolver_input = refused.resolver_input
+    lock_request = resolver_input.lock_request
     if resolver.index.limits("torch"):
         return conflict
-    others = [one for one in question.requirements if one.name != "torch"]
+    others = [one for one in resolver_input.requirements if one.name != "torch"]
     refusals = list[Rejected]()
     for name in resolver.index.newest_releases():
         for torch in _requirements_of_newest(name, refused, resolver):
             if torch.name != "torch" or not torch.specifier:
                 continue
-            pinned = wanted.asking(requirements=(without_marker(torch), *others))
+            pinned = lock_request.asking(requirements=(without_marker(torch), *others))
             outcome = pinned.outcome
             if isinstance(outcome, Rejected):
                 refusals.append(outcome)
     if not refusals:
         return conflict
-    error = refusals[0].error(wanted.machine)
+    error = refusals[0].error(lock_request.machine)
     error.why = conflict.why
     return Conflict(error)

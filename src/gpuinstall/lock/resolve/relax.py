@@ -20,9 +20,13 @@ from gpuinstall.base.text import some
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.project import read_folder_project
-from gpuinstall.lock.resolve.explanations import NO_CODE, shortened
-from gpuinstall.lock.resolve.pose import pose_together
-from gpuinstall.lock.resolve.question import Alternative, Requests, without_versions
+from gpuinstall.lock.resolve.create_inputs import create_inputs
+from gpuinstall.lock.resolve.explanations import NO_CODE, shorten_explanation
+from gpuinstall.lock.resolve.resolver_input import (
+    Alternative,
+    Requests,
+    without_versions,
+)
 from gpuinstall.lock.uv.builds import SDIST, source_builds
 from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, failed_package
 from gpuinstall.lock.uv.resolution import Resolution
@@ -93,26 +97,28 @@ def resolve_relaxed(
         names = {pin.name for pin in failed}
         relaxed = [without_versions(one, names) for one in opened]
         try:
-            answer = resolve(relaxed, alternative, session)
+            outcome = resolve(relaxed, alternative, session)
         except InstallationError as error:
             if error.code not in _FAILED_BUILDS:
                 raise
-            answer = Conflict(error)
+            outcome = Conflict(error)
             name = failed_package(error)
             left = tuple(pin for pin in optional if pin.name != name)
             if left != optional:
                 others = tuple(pin for pin in optional if pin not in left)
                 alternatives.appendleft((left, failed + others))
                 continue
-        if not isinstance(answer, Conflict):
+        if not isinstance(outcome, Conflict):
             why_torch = refusals[0].reasons[0].message if refusals else ""
-            found = [_explained(one, changed, why, why_torch, failed) for one in answer]
-            if not _builds_pinned(answer, pins):
+            found = [
+                _explained(one, changed, why, why_torch, failed) for one in outcome
+            ]
+            if not _builds_pinned(outcome, pins):
                 return found
             built = built or found
             continue
-        why = why or answer.why
-        refusal = answer.error
+        why = why or outcome.why
+        refusal = outcome.error
     if built:
         return built
     raise refusal
@@ -150,9 +156,9 @@ def suggest_relax(
     sourcing = replace(session.sourcing, only_binary=True)
     quiet = replace(session, reporter=Reporter(), sourcing=sourcing)
     with suppress(GpuInstallError):
-        answer = resolve(requests, Alternative(optional_pins=pins), quiet)
-        if not isinstance(answer, Conflict):
-            dropped = some([*map(str, answer[0].relaxed.values())])
+        outcome = resolve(requests, Alternative(optional_pins=pins), quiet)
+        if not isinstance(outcome, Conflict):
+            dropped = some([*map(str, outcome[0].relaxed.values())])
             hint = f"Run it again with --relax: there is an answer without {dropped}"
             refusal.hint = "\n".join(filter(None, (hint, refusal.hint)))
 
@@ -194,7 +200,7 @@ def _nearest_request(requests: Requests) -> RelaxedRequest | None:
             alternatives.append(replace(request, request=own))
         # An unreachable index cannot provide a build.
         with suppress(GpuInstallError):
-            return pose_together(alternatives)[0].plan
+            return create_inputs(alternatives)[0].plan
         return None
 
     return nearest_request(requests[0].request, requests[0].catalog, outcome)
@@ -223,7 +229,7 @@ def _explained(
         if requirement.name == "torch":
             causes[requirement] = why_torch
     for requirement in resolution.relaxed.values():
-        causes[requirement] = shortened(why)
+        causes[requirement] = shorten_explanation(why)
     for pin in failed:
         causes[pin] = "it has no wheel here, and building it failed"
     reasons = []

@@ -16,11 +16,11 @@ from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import COMPANIONS
 from gpuinstall.lock.request.project import nested_requirements
-from gpuinstall.lock.resolve.inspect import AnswerInspector
-from gpuinstall.lock.resolve.knowledge import Answer, Knowledge
-from gpuinstall.lock.resolve.learn import learn
+from gpuinstall.lock.resolve.collect_facts import collect_facts
+from gpuinstall.lock.resolve.inspect import ResolutionInspector
+from gpuinstall.lock.resolve.knowledge import Knowledge, UvResolution
 from gpuinstall.lock.resolve.package_index import PackageIndex
-from gpuinstall.lock.resolve.question import Question, public
+from gpuinstall.lock.resolve.resolver_input import ResolverInput, public
 from gpuinstall.lock.resolve.run_uv import (
     decides_torch,
     is_library_of_torch,
@@ -46,8 +46,8 @@ RELEASES_READ = 24
 class Resolved(Value):
     """A resolution, and the knowledge used for it."""
 
-    question: Question
-    answer: Answer
+    resolver_input: ResolverInput
+    resolution: UvResolution
     known: Knowledge
 
     accounts: Mapping[str, str]
@@ -57,7 +57,7 @@ class Resolved(Value):
 class Refused(Value):
     """A conflict, and the knowledge used for it."""
 
-    question: Question
+    resolver_input: ResolverInput
     conflict: Conflict
     known: Knowledge
 
@@ -65,15 +65,15 @@ class Refused(Value):
 class Resolver:
     """Resolves the inputs of one target. Pages and wheels are read once."""
 
-    def __init__(self, question: Question, session: Session) -> None:
-        self.question = question
+    def __init__(self, resolver_input: ResolverInput, session: Session) -> None:
+        self.resolver_input = resolver_input
         self.session = session
-        self.index = PackageIndex(question, session)
-        self.inspector = AnswerInspector(question, self.index)
+        self.index = PackageIndex(resolver_input, session)
+        self.inspector = ResolutionInspector(resolver_input, self.index)
         self._runs = 0
         # Check this first: resolving a package from the wrong index can run its code.
-        markers = question.target.environment(question.python)
-        counting = [one for one in question.requirements if one.counts(markers)]
+        markers = resolver_input.target.environment(resolver_input.python)
+        counting = [one for one in resolver_input.requirements if one.counts(markers)]
         by_name = {one.name: () for one in counting if not one.url}
         check_addresses(by_name, session.sources)
 
@@ -83,33 +83,36 @@ class Resolver:
         Raises:
             InstallationError: uv fails for a reason other than the request.
         """
-        question = self.question
-        nested = nested_requirements(question.requirements, self.session.folder)
+        resolver_input = self.resolver_input
+        nested = nested_requirements(resolver_input.requirements, self.session.folder)
         known = Knowledge(requirements=tuple(dict.fromkeys(nested)))
-        outcome = self._settle(question, known)
+        outcome = self._run_until_stable(resolver_input, known)
         if isinstance(outcome, Refused):
             return outcome
-        return self._improved(outcome)
+        return self._improve(outcome)
 
-    def _settle(
-        self, question: Question, known: Knowledge, previous: Answer | None = None
+    def _run_until_stable(
+        self,
+        resolver_input: ResolverInput,
+        known: Knowledge,
+        previous: UvResolution | None = None,
     ) -> Resolved | Refused:
         """Run uv until its resolution adds no knowledge."""
         for _ in range(TURNS):
             self._runs += 1
-            outcome = resolve_once(question, known, self.index, previous)
+            outcome = resolve_once(resolver_input, known, self.index, previous)
             if isinstance(outcome, Knowledge):
                 known |= outcome
-            elif isinstance(outcome, Answer):
-                grown = learn(outcome, known, self.inspector)
-                if grown.for_uv == known.for_uv:
-                    return Resolved(question, outcome, grown, {})
+            elif isinstance(outcome, UvResolution):
+                grown = collect_facts(outcome, known, self.inspector)
+                if grown.passed_to_uv == known.passed_to_uv:
+                    return Resolved(resolver_input, outcome, grown, {})
                 known, previous = grown, outcome
             elif known.decided_first:
                 # Other versions of a package may not require these dependencies.
                 known |= Knowledge(after_torch=frozenset(known.decided_first))
             else:
-                return Refused(question, outcome, known)
+                return Refused(resolver_input, outcome, known)
         message = (
             f"no compatible versions found after {TURNS} resolutions: too many "
             "versions need another CUDA or lack code for these GPUs"
@@ -117,30 +120,32 @@ class Resolver:
         error = NoBuildError(
             "search-ended", message, hint="Request versions that are known to work"
         )
-        return Refused(question, Conflict(error), known)
+        return Refused(resolver_input, Conflict(error), known)
 
     # Newer releases.
 
-    def _improved(self, best: Resolved) -> Resolved | Refused:
+    def _improve(self, best: Resolved) -> Resolved | Refused:
         """Try newer releases: with torch decided last, then with lower bounds.
 
         A mirror that lists torch without its companions is rejected, because only
         years-old programs require none of them.
         """
-        if not self._behind(best):
+        if not self._newer_releases(best):
             return best
-        written = best.question
+        written = best.resolver_input
         torch_last = sorted(written.requirements, key=self._decides_torch)
         if tuple(torch_last) != written.requirements:
             other = replace(written, requirements=tuple(torch_last))
-            best = self._better(best, self._settle(other, best.known, best.answer))
+            best = self._choose_better(
+                best, self._run_until_stable(other, best.known, best.resolution)
+            )
         accounts: dict[str, str] = {}
-        for package, newest in self._behind(best).items():
+        for package, newest in self._newer_releases(best).items():
             if self._runs >= RUNS:
                 break
             bound = Constraint.of(package, f">={newest}")
             other = replace(written, bounds=(*written.bounds, bound))
-            outcome = self._settle(other, best.known, best.answer)
+            outcome = self._run_until_stable(other, best.known, best.resolution)
             if isinstance(outcome, Refused):
                 error = outcome.conflict.error
                 self.index.read(COMPANIONS)
@@ -148,8 +153,8 @@ class Resolver:
                 if error.code == FAMILY_UNLISTED and not has_companions:
                     return outcome
                 accounts[package] = outcome.conflict.why
-            best = self._better(best, outcome)
-        return replace(best, question=written, accounts=accounts)
+            best = self._choose_better(best, outcome)
+        return replace(best, resolver_input=written, accounts=accounts)
 
     def _decides_torch(self, requirement: Requirement) -> bool:
         return decides_torch(requirement, self.index)
@@ -177,18 +182,18 @@ class Resolver:
         newest = side_by_side(partial(self.newest, known=Knowledge()), programs)
         return newest == [*programs.values()]
 
-    def _behind(self, resolved: Resolved) -> dict[str, Version]:
+    def _newer_releases(self, resolved: Resolved) -> dict[str, Version]:
         """Return the newer releases of programs that may be possible.
 
         Programs at their latest release determine the packages that they pin, as does
         the latest torch.
         """
-        answer, known = resolved.answer, resolved.known
+        resolution, known = resolved.resolution, resolved.known
         behind = {}
         fixed = []
         for package, listed in self.index.newest_releases().items():
-            version = answer.versions.get(package)
-            is_kept = package in self.question.alternative.preferences
+            version = resolution.versions.get(package)
+            is_kept = package in self.resolver_input.alternative.preferences
             if not version or not listed or is_kept or is_library_of_torch(package):
                 continue
             is_older = listed > public(version)
@@ -197,9 +202,9 @@ class Resolver:
                 behind[package] = newest
             else:
                 fixed.append(package)
-        if answer.build.torch == max(self.question.torches):
+        if resolution.build.torch == max(self.resolver_input.torches):
             fixed.append("torch")
-        wheels = {wheel.package: wheel for wheel in answer.wheels}
+        wheels = {wheel.package: wheel for wheel in resolution.wheels}
         while behind and fixed:
             wheel = wheels.pop(fixed.pop(), None)
             for one in self.index.metadata_requirements(wheel) if wheel else ():
@@ -210,7 +215,7 @@ class Resolver:
                     fixed.append(one.name)
         return behind
 
-    def _better(self, first: Resolved, second: Resolved | Refused) -> Resolved:
+    def _choose_better(self, first: Resolved, second: Resolved | Refused) -> Resolved:
         """Return the better resolution, with the knowledge of both.
 
         The second is better if a requested package is newer and none is older. If each
@@ -225,9 +230,9 @@ class Resolver:
     def _is_better(self, first: Resolved, second: Resolved) -> bool:
         pairs = {}
         for package in self.index.newest_releases():
-            before = first.answer.versions.get(package)
-            after = second.answer.versions.get(package)
-            is_kept = package in self.question.alternative.preferences
+            before = first.resolution.versions.get(package)
+            after = second.resolution.versions.get(package)
+            is_kept = package in self.resolver_input.alternative.preferences
             if before and not after:
                 return False
             if before and after and not is_kept and before != after:
@@ -249,6 +254,6 @@ class Resolver:
 
     def _oldest_day(self, resolved: Resolved, packages: Mapping[str, object]) -> str:
         """Return the earliest upload date of the selected releases."""
-        versions = resolved.answer.versions
+        versions = resolved.resolution.versions
         days = [self.index.release_day(one, versions[one]) for one in packages]
         return min(filter(None, days), default="")

@@ -19,9 +19,9 @@ from gpuinstall.base.requirement import Constraint, Requirement, lenient_require
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import PAIRED, Build, Wheel
 from gpuinstall.catalog.extensions import load_extensions
-from gpuinstall.lock.resolve.knowledge import Answer, Fact, Knowledge
+from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
 from gpuinstall.lock.resolve.package_index import PackageIndex
-from gpuinstall.lock.resolve.question import Question
+from gpuinstall.lock.resolve.resolver_input import ResolverInput
 from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, failed_package
 from gpuinstall.lock.uv.project import (
     MISSING_EXTRAS,
@@ -40,15 +40,15 @@ _BUILD = Requirement(BUILD, BUILD)
 
 
 def resolve_once(
-    question: Question,
+    resolver_input: ResolverInput,
     known: Knowledge,
     index: PackageIndex,
-    previous: Answer | None = None,
-) -> Answer | Conflict | Knowledge:
+    previous: UvResolution | None = None,
+) -> UvResolution | Conflict | Knowledge:
     """Run uv once.
 
     Args:
-        question: The resolver input.
+        resolver_input: The resolver input.
         known: The knowledge so far.
         index: The pages of the sources.
         previous: The previous resolution: labels of builds that facts about it reject
@@ -62,9 +62,11 @@ def resolve_once(
         InstallationError: uv failed for a reason other than the request.
     """
     try:
-        document = index.resolve(lambda: _project(question, known, index, previous))
+        document = index.resolve(
+            lambda: _project(resolver_input, known, index, previous)
+        )
     except InstallationError as error:
-        is_steered = not known.is_empty or question.bounds
+        is_steered = not known.is_empty or resolver_input.bounds
         if error.code != BUILD_FAILED or not is_steered:
             raise
         package = failed_package(error)
@@ -73,28 +75,28 @@ def resolve_once(
         return Knowledge(unbuildable=frozenset({package}))
     if isinstance(document, Conflict):
         return document
-    return _answer(document, index)
+    return _parse_resolution(document, index)
 
 
 def run_uv_alone(
-    question: Question, index: PackageIndex
+    resolver_input: ResolverInput, index: PackageIndex
 ) -> Mapping[str, Any] | Conflict:
     """Resolve the request without knowledge, for uv's own explanation."""
-    requirements = question.requirements
+    requirements = resolver_input.requirements
 
     def project() -> ResolverProject:
         return replace(
-            _project(question, Knowledge(), index),
+            _project(resolver_input, Knowledge(), index),
             requirements=(*requirements, ANY_TORCH),
-            metadata=question.alternative.metadata,
-            wheels_only=_wheels_only(question, index),
+            metadata=resolver_input.alternative.metadata,
+            wheels_only=_wheels_only(resolver_input, index),
         )
 
     return index.resolve(project)
 
 
 def served_pages(
-    question: Question,
+    resolver_input: ResolverInput,
     known: Knowledge,
     index: PackageIndex,
     chosen: Build | None = None,
@@ -102,13 +104,13 @@ def served_pages(
     """Return the files of packages that are not from the default index.
 
     Args:
-        question: The resolver input, with the files of requested extensions.
+        resolver_input: The resolver input, with the files of requested extensions.
         known: The knowledge, with the files of other extensions.
         index: The pages of the sources.
         chosen: The selected build, whose source has priority; None: any build.
     """
-    family = index.pages_beside(chosen) if chosen else index.read_pages()
-    return {**index.pages_of_sources(), **family, **question.files, **known.files}
+    family = index.pages_for_build(chosen) if chosen else index.read_pages()
+    return {**index.pages_of_sources(), **family, **resolver_input.files, **known.files}
 
 
 def decides_torch(requirement: Requirement, index: PackageIndex) -> bool:
@@ -116,7 +118,7 @@ def decides_torch(requirement: Requirement, index: PackageIndex) -> bool:
     return requirement.name in {BUILD, *index.names()}
 
 
-def _answer(document: Mapping[str, Any], index: PackageIndex) -> Answer:
+def _parse_resolution(document: Mapping[str, Any], index: PackageIndex) -> UvResolution:
     """Return uv's resolution without the virtual packages."""
     packages = []
     dropped = set()
@@ -130,7 +132,7 @@ def _answer(document: Mapping[str, Any], index: PackageIndex) -> Answer:
                 dropped.add(name.removeprefix(PIN))
         else:
             packages.append(package)
-    return Answer(
+    return UvResolution(
         packages,
         document[MISSING_EXTRAS],
         index.builds()[torch],
@@ -149,10 +151,10 @@ def _ranked(index: PackageIndex) -> list[str]:
 
 
 def _project(
-    question: Question,
+    resolver_input: ResolverInput,
     known: Knowledge,
     index: PackageIndex,
-    previous: Answer | None = None,
+    previous: UvResolution | None = None,
 ) -> ResolverProject:
     session = index.session
     # A release that does not run must not be replaced by a source build, whose
@@ -161,39 +163,46 @@ def _project(
         fact.package for fact in known.facts.values() if fact.excludes or fact.requires
     }
     return ResolverProject(
-        requirements=_ordered(question, known, index),
-        python=question.python,
-        target=question.target,
+        requirements=_ordered_requirements(resolver_input, known, index),
+        python=resolver_input.python,
+        target=resolver_input.target,
         pages={
-            **served_pages(question, known, index),
-            **_virtual_pages(question, index),
+            **served_pages(resolver_input, known, index),
+            **_virtual_pages(resolver_input, index),
         },
-        constraints=tuple(_constraints(question, index)),
-        preferred=_preferred(question, _running(known, index, previous), index),
-        metadata=(*question.alternative.metadata, *_rows(question, known, index)),
+        constraints=tuple(_constraints(resolver_input, index)),
+        preferred=_preferred(
+            resolver_input, _running_builds(known, index, previous), index
+        ),
+        metadata=(
+            *resolver_input.alternative.metadata,
+            *_metadata_rows(resolver_input, known, index),
+        ),
         folder=session.folder,
-        wheels_only=_wheels_only(question, index) | known.unbuildable | inspected,
+        wheels_only=_wheels_only(resolver_input, index) | known.unbuildable | inspected,
         sources=session.sources,
-        unread=index.unread() - question.files.keys() - known.files.keys(),
+        unread=index.unread() - resolver_input.files.keys() - known.files.keys(),
     )
 
 
-def _wheels_only(question: Question, index: PackageIndex) -> frozenset[str]:
+def _wheels_only(resolver_input: ResolverInput, index: PackageIndex) -> frozenset[str]:
     """Return the packages that are never built."""
     extensions = load_extensions().unclaimed
     by_request = index.session.sources.only_binary - {":all:"}
-    return index.names().union(index.unread(), extensions, question.files, by_request)
+    return index.names().union(
+        index.unread(), extensions, resolver_input.files, by_request
+    )
 
 
-def _ordered(
-    question: Question, known: Knowledge, index: PackageIndex
+def _ordered_requirements(
+    resolver_input: ResolverInput, known: Knowledge, index: PackageIndex
 ) -> tuple[Requirement, ...]:
     """Return the requirements in the order in which uv decides them."""
     pins = {
         pin.text: Requirement.of(f"{PIN}{pin.name}")
-        for pin in question.alternative.optional_pins
+        for pin in resolver_input.alternative.optional_pins
     }
-    requirements = [pins.get(one.text, one) for one in question.requirements]
+    requirements = [pins.get(one.text, one) for one in resolver_input.requirements]
     # Convert pinned constraints to requirements.
     requirements += [pin for pin in pins.values() if pin not in requirements]
     requirements += known.requirements
@@ -215,25 +224,27 @@ def is_library_of_torch(package: str) -> bool:
     return package not in PAIRED and bool(load_members().with_torch.fullmatch(package))
 
 
-def _constraints(question: Question, index: PackageIndex) -> Iterator[Constraint]:
-    optional = {pin.text for pin in question.alternative.optional_pins}
-    for constraint in question.constraints:
+def _constraints(
+    resolver_input: ResolverInput, index: PackageIndex
+) -> Iterator[Constraint]:
+    optional = {pin.text for pin in resolver_input.alternative.optional_pins}
+    for constraint in resolver_input.constraints:
         if constraint.text not in optional:
             yield constraint
     if "torch" not in index.read_pages():
         # The default index also lists versions that do not run.
-        torches = question.torches
-        others = {build.torch for build in question.catalog.builds} - torches
+        torches = resolver_input.torches
+        others = {build.torch for build in resolver_input.catalog.builds} - torches
         excluded = [f"!={torch}" for torch in sorted(others)]
         limits = [f">={min(torches)}", f"<={max(torches)}", *excluded]
         yield Constraint.of("torch", ",".join(limits))
 
 
 def _preferred(
-    question: Question, running: dict[str, Build], index: PackageIndex
+    resolver_input: ResolverInput, running: dict[str, Build], index: PackageIndex
 ) -> dict[str, list[str]]:
     """Return the versions to keep, and the best labels of other releases."""
-    kept = question.alternative.preferences
+    kept = resolver_input.alternative.preferences
     preferred = {name: [version] for name, version in kept.items()}
     labels = index.preferred_labels(running)
     # A label from another machine's lock cannot be kept.
@@ -249,8 +260,8 @@ def _preferred(
     return preferred
 
 
-def _running(
-    known: Knowledge, index: PackageIndex, previous: Answer | None
+def _running_builds(
+    known: Knowledge, index: PackageIndex, previous: UvResolution | None
 ) -> dict[str, Build]:
     """Return builds that no fact about the previous resolution rejects.
 
@@ -265,26 +276,28 @@ def _running(
 
 
 def _virtual_pages(
-    question: Question, index: PackageIndex
+    resolver_input: ResolverInput, index: PackageIndex
 ) -> dict[str, tuple[Wheel, ...]]:
     builds = (placeholder_wheel(BUILD, number) for number in range(len(index.builds())))
     pages = {BUILD: tuple(builds), NOWHERE: ()}
-    for pin in question.alternative.optional_pins:
+    for pin in resolver_input.alternative.optional_pins:
         name = f"{PIN}{pin.name}"
         pages[name] = (placeholder_wheel(name, 0), placeholder_wheel(name, 1))
     return pages
 
 
-def _rows(
-    question: Question, known: Knowledge, index: PackageIndex
+def _metadata_rows(
+    resolver_input: ResolverInput, known: Knowledge, index: PackageIndex
 ) -> Iterator[dict[str, Any]]:
     """Yield METADATA of virtual packages and of releases with facts."""
     ranked = _ranked(index)
     for number, version in enumerate(ranked):
         torch = index.builds()[version].torch
-        further = [one.text for release, one in known.beside_torch if release == torch]
+        further = [
+            one.text for release, one in known.torch_constraints if release == torch
+        ]
         yield metadata_row(BUILD, str(number), [f"torch==={version}", *further])
-    optional = question.alternative.optional_pins
+    optional = resolver_input.alternative.optional_pins
     for pin in optional:
         # uv uses the first row of a version, so each row has all pins of the package.
         texts = [one.text for one in optional if one.name == pin.name]
@@ -300,10 +313,10 @@ def _rows(
                 if fact.rejects(version)
             ]
             added = [*fact.requires, f"{BUILD}{','.join(rejected)}"]
-            yield _metadata_with(fact, fact.wheel, added, index)
+            yield _extended_metadata(fact, fact.wheel, added, index)
 
 
-def _metadata_with(
+def _extended_metadata(
     fact: Fact, wheel: Wheel, added: Sequence[str], index: PackageIndex
 ) -> dict[str, Any]:
     """Return the METADATA of a release with added requirements.

@@ -13,17 +13,17 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.threads import side_by_side
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.lock_request import plan_or_raise
-from gpuinstall.lock.resolve.explanations import AnswerExplanation
-from gpuinstall.lock.resolve.extensions import with_files
-from gpuinstall.lock.resolve.pose import pose_together
-from gpuinstall.lock.resolve.question import (
+from gpuinstall.lock.resolve.create_inputs import create_inputs
+from gpuinstall.lock.resolve.explanations import ResolutionExplanation
+from gpuinstall.lock.resolve.extensions import inputs_with_files
+from gpuinstall.lock.resolve.refusals import refusal_conflict
+from gpuinstall.lock.resolve.resolver import Refused, Resolved, Resolver
+from gpuinstall.lock.resolve.resolver_input import (
     Alternative,
-    Question,
     Requests,
+    ResolverInput,
     without_versions,
 )
-from gpuinstall.lock.resolve.refusals import refusal_of
-from gpuinstall.lock.resolve.resolver import Refused, Resolved, Resolver
 from gpuinstall.lock.resolve.run_uv import served_pages
 from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.lock.uv.resolution import Resolution, checked
@@ -55,53 +55,53 @@ def resolve_targets(
     """
     conflicts = []
     try:
-        for files in with_files(pose_together(requests, alternative), session):
-            answer = _together(files.questions, session)
-            if not isinstance(answer, Conflict):
-                return [one.with_warnings(files.remarks) for one in answer]
-            conflicts.append(answer)
+        for files in inputs_with_files(create_inputs(requests, alternative), session):
+            outcome = _resolve_together(files.resolver_inputs, session)
+            if not isinstance(outcome, Conflict):
+                return [one.with_warnings(files.remarks) for one in outcome]
+            conflicts.append(outcome)
     except (MachineError, NoBuildError) as error:
         return Conflict(error)
     return conflicts[0]
 
 
-def _together(
-    questions: Sequence[Question], session: Session
+def _resolve_together(
+    resolver_inputs: Sequence[ResolverInput], session: Session
 ) -> Resolutions | Conflict:
     """Resolve for all targets with the torch that the first one selects."""
-    [first, *others] = questions
+    [first, *others] = resolver_inputs
     resolve_all = partial(
         side_by_side, partial(_resolve_one, session=session), at_once=TARGETS_AT_ONCE
     )
-    is_of_one_torch = not first.wanted.request.newest_per_target
-    if not others or not first.wanted.names_programs or not is_of_one_torch:
-        return _with_conflicting(resolve_all(questions))
-    [first, *others] = sorted(questions, key=lambda one: str(one.target))
+    is_of_one_torch = not first.lock_request.request.newest_per_target
+    if not others or not first.lock_request.names_programs or not is_of_one_torch:
+        return _mark_conflicts(resolve_all(resolver_inputs))
+    [first, *others] = sorted(resolver_inputs, key=lambda one: str(one.target))
     remaining = first.torches
     conflicts: list[Conflict] = []
     while remaining and len(conflicts) < PROPOSALS:
         newest = max(remaining)
-        expected: list[Question] = []
+        expected: list[ResolverInput] = []
         if not conflicts and _allows(first.with_torches({newest}), session):
             # The other targets need not wait for the first one.
             expected = [one.with_torches({newest}) for one in others]
         asked = [first.with_torches(remaining), *expected]
-        proposal, *answers = resolve_all(asked)
+        proposal, *outcomes = resolve_all(asked)
         if isinstance(proposal, Conflict):
             conflicts.append(proposal)
             break
         torch = proposal.choice.build.torch
-        together = _with_conflicting([proposal, *answers])
+        together = _mark_conflicts([proposal, *outcomes])
         is_settled = not isinstance(together, Conflict) and not any(
             one.apart for one in together
         )
         if not expected or torch != newest or not is_settled:
             following = [
-                _preferring(proposal, one.with_torches({torch})) for one in others
+                _prefer_versions(proposal, one.with_torches({torch})) for one in others
             ]
-            together = _with_conflicting([proposal, *resolve_all(following)])
+            together = _mark_conflicts([proposal, *resolve_all(following)])
         if not isinstance(together, Conflict):
-            order = [str(question.target) for question in questions]
+            order = [str(resolver_input.target) for resolver_input in resolver_inputs]
             return sorted(together, key=lambda one: order.index(str(one.target)))
         conflicts.append(together)
         remaining -= {torch}
@@ -109,38 +109,45 @@ def _together(
     return conflicts[0]
 
 
-def _allows(question: Question, session: Session) -> bool:
+def _allows(resolver_input: ResolverInput, session: Session) -> bool:
     """Return whether the latest programs allow the torch of an input."""
-    return Resolver(question, session).all_newest()
+    return Resolver(resolver_input, session).all_newest()
 
 
-def _preferring(proposal: Resolution, question: Question) -> Question:
+def _prefer_versions(
+    proposal: Resolution, resolver_input: ResolverInput
+) -> ResolverInput:
     """Return another target's input that prefers the first one's versions."""
-    family = question.catalog.family
+    family = resolver_input.catalog.family
     versions = {
         name: version
         for name, version in proposal.versions.items()
         if name not in family
     }
-    alternative = question.alternative
+    alternative = resolver_input.alternative
     preferences = {**versions, **alternative.preferences}
-    return replace(question, alternative=replace(alternative, preferences=preferences))
+    return replace(
+        resolver_input, alternative=replace(alternative, preferences=preferences)
+    )
 
 
-def _with_conflicting(
-    answers: Iterable[Resolution | Conflict],
+def _mark_conflicts(
+    outcomes: Iterable[Resolution | Conflict],
 ) -> Resolutions | Conflict:
     """Mark packages whose versions differ by target, or return a conflict."""
     resolutions: Resolutions = []
     versions: dict[str, set[str]] = defaultdict(set)
-    for answer in answers:
-        if isinstance(answer, Conflict):
-            return answer
-        resolutions.append(answer)
-        wanted = answer.request
-        for name, version in answer.versions.items():
+    for outcome in outcomes:
+        if isinstance(outcome, Conflict):
+            return outcome
+        resolutions.append(outcome)
+        lock_request = outcome.request
+        for name, version in outcome.versions.items():
             # If each target has its own torch, the torch-family packages differ, too.
-            if wanted.request.newest_per_target or name not in wanted.catalog.family:
+            if (
+                lock_request.request.newest_per_target
+                or name not in lock_request.catalog.family
+            ):
                 versions[name].add(Version(version).public)
     conflicting = {name for name, different in versions.items() if len(different) > 1}
     return [
@@ -149,44 +156,49 @@ def _with_conflicting(
     ]
 
 
-def _resolve_one(question: Question, session: Session) -> Resolution | Conflict:
+def _resolve_one(
+    resolver_input: ResolverInput, session: Session
+) -> Resolution | Conflict:
     """Resolve for one target."""
-    resolver = Resolver(question, session)
+    resolver = Resolver(resolver_input, session)
     outcome = resolver.resolve()
     if isinstance(outcome, Refused):
-        return refusal_of(outcome, resolver)
-    explanation = AnswerExplanation(outcome, resolver)
+        return refusal_conflict(outcome, resolver)
+    explanation = ResolutionExplanation(outcome, resolver)
     resolution = checked(
-        outcome.answer.packages,
-        question.wanted,
+        outcome.resolution.packages,
+        resolver_input.lock_request,
         _plan(outcome, explanation),
         family=resolver.index.names(),
         pages=served_pages(
-            question, outcome.known, resolver.index, chosen=outcome.answer.build
+            resolver_input,
+            outcome.known,
+            resolver.index,
+            chosen=outcome.resolution.build,
         ),
-        prebuilt={**question.files, **outcome.known.files},
-        locked=question.alternative.hashes,
+        prebuilt={**resolver_input.files, **outcome.known.files},
+        locked=resolver_input.alternative.hashes,
         session=session,
     )
     dropped = {
         pin.name: pin
-        for pin in question.alternative.optional_pins
-        if pin.name in outcome.answer.dropped
+        for pin in resolver_input.alternative.optional_pins
+        if pin.name in outcome.resolution.dropped
     }
     return replace(resolution.with_warnings(explanation.warnings()), relaxed=dropped)
 
 
-def _plan(outcome: Resolved, explanation: AnswerExplanation) -> Plan:
+def _plan(outcome: Resolved, explanation: ResolutionExplanation) -> Plan:
     """Return the plan of a resolution, with reasons for older releases."""
-    question = outcome.question
-    plan = question.plan
-    if not question.is_open:
+    resolver_input = outcome.resolver_input
+    plan = resolver_input.plan
+    if not resolver_input.is_open:
         reasons = [Reason(PROGRAM_HELD_BACK, text) for text in explanation.older()]
         return replace(plan, reasons=(*plan.reasons, *reasons))
-    wanted = without_versions(question.narrowed, outcome.answer.dropped)
-    choice = wanted.outcome_with(
-        torch=question.alternative.torch,
-        python=question.python,
+    lock_request = without_versions(resolver_input.narrowed, outcome.resolution.dropped)
+    choice = lock_request.outcome_with(
+        torch=resolver_input.alternative.torch,
+        python=resolver_input.python,
         programs=explanation.constraints(),
     )
-    return plan_or_raise(choice, question.wanted.machine)
+    return plan_or_raise(choice, resolver_input.lock_request.machine)

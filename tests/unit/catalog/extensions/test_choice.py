@@ -17,8 +17,8 @@ from gpuinstall.catalog.extensions import (
 )
 from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.resolve.create_inputs import create_input
 from gpuinstall.lock.resolve.extensions import ExtensionChooser, choose_prebuilt
-from gpuinstall.lock.resolve.pose import pose
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
@@ -99,8 +99,8 @@ def shop(tmp_path):
 def lock_problem():
     there = replace(machine_from_options(("RTX 3090",), "550"), glibc="2.35")
     request = Request(("torch", "flash-attn"), python="3.12")
-    wanted = LockRequest(there, request, load_catalog())
-    return pose(wanted, wanted.plan)
+    lock_request = LockRequest(there, request, load_catalog())
+    return create_input(lock_request, lock_request.plan)
 
 
 def reasons(found):

@@ -13,8 +13,8 @@ from gpuinstall.catalog.extensions import (
 )
 from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.resolve.create_inputs import create_input
 from gpuinstall.lock.resolve.extensions import ExtensionChooser
-from gpuinstall.lock.resolve.pose import pose
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
@@ -34,14 +34,14 @@ def chosen(torch, files, row=None):
     """Select a file on an RTX 4090; ``row`` is the content of each wheel."""
     there = machine_from_options(("RTX 4090",), "580.88", os="windows", arch="x86_64")
     request = Request((f"torch=={torch}", "flash-attn"), python="3.12")
-    wanted = LockRequest(there, request, load_catalog())
+    lock_request = LockRequest(there, request, load_catalog())
 
     def read(file, build, depth):
         assert row, (file, build, depth)
         yield row
 
     name = files[0].wheel.package
-    chooser = ExtensionChooser(pose(wanted, wanted.plan), read)
+    chooser = ExtensionChooser(create_input(lock_request, lock_request.plan), read)
     return chooser.choose(load_extensions().rows[name], files)
 
 

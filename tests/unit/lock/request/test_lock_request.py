@@ -4,7 +4,7 @@ from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.request import Request
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest, pin_torch
-from gpuinstall.lock.resolve.pose import pose_together
+from gpuinstall.lock.resolve.create_inputs import create_inputs
 from gpuinstall.plan import Rejected
 from tests.frozen import frozen_catalog
 from tests.lab.parsed import required, written
@@ -25,7 +25,7 @@ def lock_requests(
 
 
 def pythons(requests):
-    return {planned.python for planned in pose_together(requests)}
+    return {planned.python for planned in create_inputs(requests)}
 
 
 def test_impossible_lock_is_planned_once(monkeypatch):
@@ -36,7 +36,7 @@ def test_impossible_lock_is_planned_once(monkeypatch):
         LockRequest, "outcome_with", lambda _, **pins: tried.append(pins)
     )
     with pytest.raises(NoBuildError):
-        pose_together([request])
+        create_inputs([request])
     assert tried == [{"torch": None, "python": None}]
 
 

@@ -10,12 +10,12 @@ from gpuinstall.base.requirement import Constraint
 from gpuinstall.base.values import replace
 from gpuinstall.lock.file.lock import Lock, Record, version_conflicts
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.resolve.question import Alternative, Requests, public
+from gpuinstall.lock.resolve.resolver_input import Alternative, Requests, public
 from gpuinstall.plan import Plan
 from gpuinstall.plan.demand import parse_request
 
 
-def alternatives_near(
+def locked_alternatives(
     requests: Requests,
     locks: Sequence[Lock],
     moving: Collection[str],
@@ -89,7 +89,7 @@ def _kept_versions(
     locked = dict[str, str]()
     for lock in locks:
         locked |= lock.versions
-    preferred = {} if moving and locks else by_name(request.preferred)
+    preferred = {} if moving and locks else pins_by_name(request.preferred)
     is_current = _are_current(request, locks)
     versions = preferred | locked if is_current else locked | preferred
     for name in moving:
@@ -136,7 +136,7 @@ def _has_new_programs(request: LockRequest, locks: Sequence[Lock]) -> bool:
     The version of a new program is selected before torch's version. The project itself,
     requested by path, and packages that are tied to torch are not programs.
     """
-    locked = set(by_name(request.request.preferred))
+    locked = set(pins_by_name(request.request.preferred))
     for lock in locks:
         locked |= lock.requested
     return any(
@@ -147,6 +147,6 @@ def _has_new_programs(request: LockRequest, locks: Sequence[Lock]) -> bool:
     )
 
 
-def by_name(preferred: Iterable[Constraint]) -> dict[str, str]:
+def pins_by_name(preferred: Iterable[Constraint]) -> dict[str, str]:
     """Return pinned versions by package."""
     return {one.name: one.pinned or "" for one in preferred}

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.catalog import Wheel
-from gpuinstall.lock.resolve.inspect import AnswerInspector, wheel_fact
-from gpuinstall.lock.resolve.knowledge import Answer, Fact, Knowledge
+from gpuinstall.lock.resolve.inspect import ResolutionInspector, wheel_fact
+from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
 from gpuinstall.wheels.compatibility import Compatibility, missing_compiled_code
 from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.members import load_members
@@ -43,22 +43,22 @@ class OlderReleases:
     def __init__(
         self,
         rejected: Compatibility,
-        inspector: AnswerInspector,
-        answer: Answer,
+        inspector: ResolutionInspector,
+        resolution: UvResolution,
         known: Knowledge,
     ) -> None:
         self.rejected = rejected
         self.inspector = inspector
-        self.answer = answer
+        self.resolution = resolution
         self.known = known
         package = rejected.wheel.package
         # A dependency must run with the selected torch, a requested package with any.
-        self.builds = frozenset([answer.torch])
+        self.builds = frozenset([resolution.torch])
         if inspector.is_requested(package, known):
             self.builds = frozenset(inspector.index.builds())
         self.wheels = self._candidates()
         self.trials: dict[int, Trial] = {}
-        self.rejections = Counter([_cause(rejected, answer)])
+        self.rejections = Counter([_rejection_code(rejected, resolution)])
 
     def facts(self) -> Iterator[Fact]:
         """Yield the facts found, including assumed facts."""
@@ -70,7 +70,7 @@ class OlderReleases:
                 if trial.fact:
                     yield trial.fact
             elif found is not None or self._is_refused:
-                yield self._assumed(place)
+                yield self._assumed_fact(place)
             # Otherwise, uv selects the latest release that no fact excludes.
 
     @property
@@ -90,7 +90,7 @@ class OlderReleases:
         older = [one for version, one in releases if version < wheel.version]
         requirements = [
             requirement
-            for other in self.inspector.installed(self.answer)
+            for other in self.inspector.installed(self.resolution)
             if other.package != wheel.package
             for requirement in index.metadata_requirements(other)
             if requirement.name == wheel.package
@@ -107,7 +107,7 @@ class OlderReleases:
         """Return the position of the latest release that runs, if found."""
         last = -1
         stride = 1
-        cause = _cause(self.rejected, self.answer)
+        cause = _rejection_code(self.rejected, self.resolution)
         rejections = 1
         while last + 1 < len(self.wheels):
             end = len(self.wheels)
@@ -162,44 +162,48 @@ class OlderReleases:
     def _inspect(self, wheel: Wheel) -> Trial:
         """Inspect a release."""
         inspector = self.inspector
-        deepest = inspector.deepest_for(wheel.package)
+        deepest = inspector.max_depth(wheel.package)
         try:
-            found = inspector.read(wheel, self.answer, self.known, deepest, self.builds)
+            found = inspector.read(
+                wheel, self.resolution, self.known, deepest, self.builds
+            )
         except InstallationError as error:
-            return Trial(wheel, _skipped(wheel, error.message), None)
-        fact = wheel_fact(found, self.answer.torch)
+            return Trial(wheel, _skipped_fact(wheel, error.message), None)
+        fact = wheel_fact(found, self.resolution.torch)
         if not found.runs_with(self.builds):
-            return Trial(wheel, fact, runs=False, cause=_cause(found, self.answer))
+            return Trial(
+                wheel, fact, runs=False, cause=_rejection_code(found, self.resolution)
+            )
         if deepest is Depth.METADATA:
             return Trial(wheel, fact, runs=True)
         why = missing_compiled_code(found, self.rejected)
         if why:
-            fact = _skipped(wheel, f"it {why.message}", code=why.code)
+            fact = _skipped_fact(wheel, f"it {why.message}", code=why.code)
             return Trial(wheel, fact, runs=False, cause=why.code)
         for row, _, warning in found.verdicts.values():
             # The catalog has facts about some packages that their files lack.
             is_known = row.codes or row.package in load_members().stated
             if not row.is_whole and (warning or not is_known):
                 why_unread = "only a part of it was read"
-                return Trial(wheel, _skipped(wheel, why_unread), None)
+                return Trial(wheel, _skipped_fact(wheel, why_unread), None)
         return Trial(wheel, fact, runs=True)
 
-    def _assumed(self, place: int) -> Fact:
+    def _assumed_fact(self, place: int) -> Fact:
         """Return the assumed fact about a release that was not inspected."""
         trial = self.trials.get(place)
         why = "releases before and after it do not run either"
         if trial and trial.fact:
             why = trial.fact.unread
-        return _skipped(self.wheels[place], why)
+        return _skipped_fact(self.wheels[place], why)
 
 
-def _cause(found: Compatibility, answer: Answer) -> str:
+def _rejection_code(found: Compatibility, resolution: UvResolution) -> str:
     """Return the code of the reason for which a wheel is rejected."""
-    reason = found.reason(answer.torch)
+    reason = found.reason(resolution.torch)
     return reason.code if reason else "metadata"
 
 
-def _skipped(wheel: Wheel, why: str, code: str = "") -> Fact:
+def _skipped_fact(wheel: Wheel, why: str, code: str = "") -> Fact:
     """Return the fact that excludes a skipped release.
 
     Without a reason code, the fact marks the release as not inspected.
@@ -217,9 +221,9 @@ def _skipped(wheel: Wheel, why: str, code: str = "") -> Fact:
 
 def older_facts(
     rejected: Compatibility,
-    inspector: AnswerInspector,
-    answer: Answer,
+    inspector: ResolutionInspector,
+    resolution: UvResolution,
     known: Knowledge,
 ) -> Sequence[Fact]:
     """Return the facts about the older releases of a rejected wheel."""
-    return [*OlderReleases(rejected, inspector, answer, known).facts()]
+    return [*OlderReleases(rejected, inspector, resolution, known).facts()]

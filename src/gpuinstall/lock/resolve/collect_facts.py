@@ -11,79 +11,90 @@ from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.request.lock_sources import extension_row
 from gpuinstall.lock.resolve.extensions import choose_prebuilt
-from gpuinstall.lock.resolve.inspect import AnswerInspector, sdists, wheel_fact
-from gpuinstall.lock.resolve.knowledge import Answer, Fact, Knowledge
-from gpuinstall.lock.resolve.older import older_facts
+from gpuinstall.lock.resolve.inspect import ResolutionInspector, sdists, wheel_fact
+from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
+from gpuinstall.lock.resolve.older_releases import older_facts
 from gpuinstall.lock.uv.builds import build_tools
 from gpuinstall.wheels.compatibility import Compatibility
 
 
-def learn(answer: Answer, known: Knowledge, inspector: AnswerInspector) -> Knowledge:
+def collect_facts(
+    resolution: UvResolution, known: Knowledge, inspector: ResolutionInspector
+) -> Knowledge:
     """Return the knowledge extended with the facts of a resolution.
 
     Extension files and build tools are added only if nothing else is new.
     """
-    grown = known | Knowledge(seen=frozenset(answer.versions))
-    grown |= Knowledge.of(inspector.companions(answer))
+    grown = known | Knowledge(seen=frozenset(resolution.versions))
+    grown |= Knowledge.from_facts(inspector.companions(resolution))
     if not inspector.is_idle:
-        grown = _inspected(answer, grown, inspector)
-        grown |= Knowledge.of(inspector.sources(answer))
-    grown |= Knowledge(beside_torch=tuple(_constraints(answer, inspector)))
-    grown |= Knowledge.of(_prereleases(answer, grown, inspector))
-    if grown.for_uv == known.for_uv:
-        grown |= Knowledge(files=_prebuilt(answer, grown, inspector))
-    if grown.for_uv == known.for_uv:
-        undeclared = inspector.question.catalog.undeclared(answer.versions)
-        added = map(Requirement.of, (*build_tools(answer.packages), *undeclared))
+        grown = _inspect_wheels(resolution, grown, inspector)
+        grown |= Knowledge.from_facts(inspector.sources(resolution))
+    grown |= Knowledge(
+        torch_constraints=tuple(_violated_constraints(resolution, inspector))
+    )
+    grown |= Knowledge.from_facts(_exclude_prereleases(resolution, grown, inspector))
+    if grown.passed_to_uv == known.passed_to_uv:
+        grown |= Knowledge(files=_find_prebuilt(resolution, grown, inspector))
+    if grown.passed_to_uv == known.passed_to_uv:
+        undeclared = inspector.resolver_input.catalog.undeclared(resolution.versions)
+        added = map(Requirement.of, (*build_tools(resolution.packages), *undeclared))
         grown |= Knowledge(requirements=tuple(added))
     return grown
 
 
-def _inspected(
-    answer: Answer, known: Knowledge, inspector: AnswerInspector
+def _inspect_wheels(
+    resolution: UvResolution, known: Knowledge, inspector: ResolutionInspector
 ) -> Knowledge:
     """Inspect the wheels of a resolution, and return all knowledge."""
-    known |= Knowledge(of_extras=inspector.required_by_extras(answer))
-    for found in inspector.inspect(answer, known):
-        known |= _facts_of(found, answer, known, inspector)
-    return known | Knowledge(linked=inspector.linked(answer))
+    known |= Knowledge(required_by_extras=inspector.find_required_by_extras(resolution))
+    for found in inspector.inspect(resolution, known):
+        known |= _wheel_facts(found, resolution, known, inspector)
+    return known | Knowledge(linked=inspector.linked(resolution))
 
 
-def _facts_of(
-    found: Compatibility, answer: Answer, known: Knowledge, inspector: AnswerInspector
+def _wheel_facts(
+    found: Compatibility,
+    resolution: UvResolution,
+    known: Knowledge,
+    inspector: ResolutionInspector,
 ) -> Knowledge:
     """Return the facts of a wheel and, if rejected, of older releases."""
     package = found.wheel.package
-    fact = wheel_fact(found, answer.torch)
+    fact = wheel_fact(found, resolution.torch)
     if fact is None or inspector.is_optional(package):
         return Knowledge()
-    learned = Knowledge.of([fact])
+    learned = Knowledge.from_facts([fact])
     # Keep a requested package at its latest release if another torch runs with it.
     is_dependency = not inspector.is_requested(package, known)
     if fact.excludes:
         pure = inspector.pure_file(found)
         if pure:
             return Knowledge(files={package: pure})
-    elif not is_dependency or not fact.rejects(answer.torch):
+    elif not is_dependency or not fact.rejects(resolution.torch):
         return learned
-    elif package not in known.before_torch and inspector.may_come_first(found, answer):
+    elif package not in known.before_torch and inspector.has_only_older_cuda(
+        found, resolution
+    ):
         return learned | Knowledge(before_torch=(package,))
-    return learned | Knowledge.of(older_facts(found, inspector, answer, known))
+    return learned | Knowledge.from_facts(
+        older_facts(found, inspector, resolution, known)
+    )
 
 
-def _constraints(
-    answer: Answer, inspector: AnswerInspector
+def _violated_constraints(
+    resolution: UvResolution, inspector: ResolutionInspector
 ) -> Iterator[tuple[Version, Constraint]]:
     """Yield constraints of torch that METADATA omits and uv violated."""
-    torch = answer.build.torch
-    for constraint in inspector.question.catalog.constraints(torch):
-        version = answer.versions.get(constraint.name)
+    torch = resolution.build.torch
+    for constraint in inspector.resolver_input.catalog.constraints(torch):
+        version = resolution.versions.get(constraint.name)
         if version and not constraint.allows(version):
             yield torch, constraint
 
 
-def _prereleases(
-    answer: Answer, known: Knowledge, inspector: AnswerInspector
+def _exclude_prereleases(
+    resolution: UvResolution, known: Knowledge, inspector: ResolutionInspector
 ) -> Iterator[Fact]:
     """Exclude pre-releases that uv selects if facts exclude final releases.
 
@@ -91,7 +102,7 @@ def _prereleases(
     """
     index = inspector.index
     excluded = {fact.package for fact in known.facts.values() if fact.excludes}
-    for package, version in answer.versions.items():
+    for package, version in resolution.versions.items():
         if not excluded or not Version(version).is_prerelease:
             continue
         limits = index.limits(package)
@@ -109,18 +120,18 @@ def _prereleases(
                 yield Fact(package, other, builds=frozenset())
 
 
-def _prebuilt(
-    answer: Answer, known: Knowledge, inspector: AnswerInspector
+def _find_prebuilt(
+    resolution: UvResolution, known: Knowledge, inspector: ResolutionInspector
 ) -> dict[str, tuple[Wheel, ...]]:
     """Return prebuilt files of extensions that would be compiled."""
-    question = inspector.question
-    beside = question.with_builds([answer.build])
+    resolver_input = inspector.resolver_input
+    beside = resolver_input.with_builds([resolution.build])
     files = dict[str, tuple[Wheel, ...]]()
-    for name in sorted(load_extensions().rows.keys() & sdists(answer)):
+    for name in sorted(load_extensions().rows.keys() & sdists(resolution)):
         row = extension_row(name, inspector.index.session)
         fit = choose_prebuilt(
             row, beside, inspector.index.session, Requirement.of(name)
         ).fit
-        if fit and name not in known.files and name not in question.files:
+        if fit and name not in known.files and name not in resolver_input.files:
             files[name] = (fit.wheel,)
     return files

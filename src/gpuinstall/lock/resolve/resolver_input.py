@@ -61,10 +61,10 @@ class Alternative(Value):
         return public(pin) if pin else None
 
 
-class Question(Value):
+class ResolverInput(Value):
     """The resolver input for one target."""
 
-    wanted: LockRequest
+    lock_request: LockRequest
 
     plan: Plan
     """The plan before packages are inspected."""
@@ -97,7 +97,7 @@ class Question(Value):
     @cached_property
     def target(self) -> Target:
         """The target platform."""
-        return self.wanted.target(self.builds[0])
+        return self.lock_request.target(self.builds[0])
 
     @cached_property
     def tags(self) -> tuple[Tag, ...]:
@@ -107,12 +107,12 @@ class Question(Value):
     @property
     def catalog(self) -> Catalog:
         """The builds that the sources list today."""
-        return self.wanted.catalog
+        return self.lock_request.catalog
 
     @cached_property
     def gpus(self) -> tuple[tuple[Rules, Gpu], ...]:
         """The GPUs to support, each with the rules of its vendor."""
-        return tuple(self.wanted.gpus(self.plan))
+        return tuple(self.lock_request.gpus(self.plan))
 
     @cached_property
     def requested(self) -> frozenset[str]:
@@ -134,18 +134,20 @@ class Question(Value):
 
         A single pin is an ordinary request.
         """
-        counting = [*filter(self.counts, self.wanted.request.requirements)]
+        counting = [*filter(self.counts, self.lock_request.request.requirements)]
         return len(counting) > 1 and all(one.is_exact or one.url for one in counting)
 
     def counts(self, requirement: Requirement) -> bool:
         """Return whether the marker of a requirement applies to the target."""
-        return requirement.counts_on(self.wanted.machine, self.python)
+        return requirement.counts_on(self.lock_request.machine, self.python)
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:
         """The constraints of the request and of the alternative."""
         family = self.catalog.family
-        own = [without_label(one, family) for one in self.wanted.request.constraints]
+        own = [
+            without_label(one, family) for one in self.lock_request.request.constraints
+        ]
         pins = [
             Constraint.of(name, f"=={public(pin)}")
             for name, pin in self.alternative.pins.items()
@@ -158,25 +160,28 @@ class Question(Value):
 
         If the catalog lacks a torch version, only METADATA has its companions.
         """
-        return self.wanted.names_programs or self.plan.choice.build.learned is not None
+        return (
+            self.lock_request.names_programs
+            or self.plan.choice.build.learned is not None
+        )
 
     @property
     def narrowed(self) -> LockRequest:
         """The request, limited to builds with compatible extension files."""
         if not self.files:
-            return self.wanted
+            return self.lock_request
         builds = set(self.builds)
         catalog = self.catalog.without(
             lambda build: not (build.absent or build in builds), "without-extension"
         )
-        return replace(self.wanted, catalog=catalog)
+        return replace(self.lock_request, catalog=catalog)
 
     @property
     def torches(self) -> frozenset[Version]:
         """The versions of torch that uv may select."""
         return frozenset(build.torch for build in self.builds)
 
-    def keeping(self, alternative: Alternative) -> Question:
+    def keeping(self, alternative: Alternative) -> ResolverInput:
         """Return a copy for an alternative, with the target's own lock."""
         locked = alternative.locks.get(str(self.target), {})
         own = replace(
@@ -186,11 +191,11 @@ class Question(Value):
         )
         return replace(self, alternative=own)
 
-    def with_torches(self, torches: Container[Version]) -> Question:
+    def with_torches(self, torches: Container[Version]) -> ResolverInput:
         """Return a copy limited to these versions of torch."""
         return self.with_builds(one for one in self.builds if one.torch in torches)
 
-    def with_builds(self, builds: Iterable[Build]) -> Question:
+    def with_builds(self, builds: Iterable[Build]) -> ResolverInput:
         """Return a copy limited to these builds of torch."""
         return replace(self, builds=tuple(builds))
 

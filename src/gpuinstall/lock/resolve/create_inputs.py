@@ -12,10 +12,10 @@ from gpuinstall.base.text import some
 from gpuinstall.base.values import replace
 from gpuinstall.lock.file.target import minor
 from gpuinstall.lock.request.lock_request import LockRequest, plan_or_raise
-from gpuinstall.lock.resolve.question import (
+from gpuinstall.lock.resolve.resolver_input import (
     Alternative,
-    Question,
     Requests,
+    ResolverInput,
     without_label,
 )
 from gpuinstall.plan import Plan
@@ -31,29 +31,31 @@ if TYPE_CHECKING:
 TARGETS_DISAGREE = "targets-disagree"
 
 
-def pose(wanted: LockRequest, plan: Plan) -> Question:
+def create_input(lock_request: LockRequest, plan: Plan) -> ResolverInput:
     """Return the resolver input of one lock.
 
     For a request with only torch-family packages, the plan determines the build.
     Otherwise, uv may select any build that runs.
     """
     choice = plan.choice
-    question = Question(wanted, plan, (choice.build,), choice.requirements)
-    if not question.is_open:
-        return question
-    family = wanted.catalog.family
+    resolver_input = ResolverInput(
+        lock_request, plan, (choice.build,), choice.requirements
+    )
+    if not resolver_input.is_open:
+        return resolver_input
+    family = lock_request.catalog.family
     return replace(
-        question,
-        builds=plan.runnable or question.builds,
+        resolver_input,
+        builds=plan.runnable or resolver_input.builds,
         requirements=tuple(
-            without_label(one, family) for one in wanted.request.requirements
+            without_label(one, family) for one in lock_request.request.requirements
         ),
     )
 
 
-def pose_together(
+def create_inputs(
     requests: Requests, alternative: Alternative | None = None
-) -> list[Question]:
+) -> list[ResolverInput]:
     """Return a resolver input for each target, with a common Python.
 
     Args:
@@ -82,10 +84,13 @@ def pose_together(
         outcomes = [one.outcome_with(torch=torch, python=python) for one in requests]
         plans = [one for one in outcomes if isinstance(one, Plan)]
         if len(plans) == len(requests):
-            questions = _agreed(requests, plans, python)
-            return [question.keeping(alternative) for question in questions]
+            resolver_inputs = _create_with_python(requests, plans, python)
+            return [
+                resolver_input.keeping(alternative)
+                for resolver_input in resolver_inputs
+            ]
     # A target without any build raises its own error here.
-    available = [f"{one.label}: torch {_torches_of(one)}" for one in requests]
+    available = [f"{one.label}: torch {_format_torches(one)}" for one in requests]
     raise NoBuildError(
         TARGETS_DISAGREE,
         "no torch version is available for all targets",
@@ -94,7 +99,7 @@ def pose_together(
     )
 
 
-def _torches_of(request: LockRequest) -> str:
+def _format_torches(request: LockRequest) -> str:
     """List the torch versions that run on a target, latest first."""
     torches = {build.torch for build in request.plan.runnable}
     return some([str(torch) for torch in sorted(torches, reverse=True)])
@@ -127,11 +132,11 @@ def _pythons(requests: Requests) -> list[str]:
     return list(dict.fromkeys(filter(demand.pythons.__contains__, pythons)))
 
 
-def _agreed(
+def _create_with_python(
     requests: Requests,
     plans: Sequence[Plan],
     python: str | None,
-) -> list[Question]:
+) -> list[ResolverInput]:
     """Return the resolver inputs for one Python.
 
     Args:
@@ -146,18 +151,22 @@ def _agreed(
             plan_or_raise(one.outcome_with(python=python), one.machine)
             for one in requests
         ]
-    questions = [pose(one, plan) for one, plan in zip(requests, plans, strict=True)]
+    resolver_inputs = [
+        create_input(one, plan) for one, plan in zip(requests, plans, strict=True)
+    ]
     if not is_shared or first.request.newest_per_target:
-        return questions
-    common = frozenset.intersection(*(question.torches for question in questions))
+        return resolver_inputs
+    common = frozenset.intersection(
+        *(resolver_input.torches for resolver_input in resolver_inputs)
+    )
     limiting = next(iter(limiting_targets(requests, max(common))), "all targets")
     return [
         replace(one.with_torches(common), common=max(common), limiting_target=limiting)
-        for one in questions
+        for one in resolver_inputs
     ]
 
 
-def held_back_by(requests: Requests, chosen: Version) -> list[Reason]:
+def limiting_target_reasons(requests: Requests, chosen: Version) -> list[Reason]:
     """Return the targets that prevent a later torch, as reasons."""
     first = requests[0]
     # If there are programs, each resolution reports its own limiting target.
@@ -165,12 +174,14 @@ def held_back_by(requests: Requests, chosen: Version) -> list[Reason]:
     if is_reported or first.request.newest_per_target:
         return []
     return [
-        Reason(HELD_BACK, f"{newest_for(name, chosen)}; the others would have {torch}")
+        Reason(
+            HELD_BACK, f"{format_newest(name, chosen)}; the others would have {torch}"
+        )
         for name, torch in limiting_targets(requests, chosen).items()
     ]
 
 
-def newest_for(name: str, torch: Version) -> str:
+def format_newest(name: str, torch: Version) -> str:
     """Return the message that a torch is the latest for a target."""
     return f"torch {torch} is the newest for {name}"
 

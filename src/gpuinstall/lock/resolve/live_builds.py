@@ -35,7 +35,7 @@ BUILDS_PER_TURN = 4
 """Maximum number of builds of one torch to read, all concurrently."""
 
 
-def live_requests(
+def add_live_builds(
     requests: Sequence[LockRequest],
     session: Session,
 ) -> tuple[list[LockRequest], UnreachableError | None]:
@@ -44,21 +44,21 @@ def live_requests(
     The second value is the error of an unreachable default index. In this case, other
     findings about the sources are not reported.
     """
-    unreachable = _ask_ahead(requests, session)
+    unreachable = _prefetch_pages(requests, session)
     reporter = Reporter() if unreachable else session.reporter
     live = []
     for request in requests:
-        catalog = learned_catalog(request, session, reporter)
+        catalog = inspected_catalog(request, session, reporter)
         live.append(replace(request, catalog=catalog))
         reporter = Reporter()
     silent = session.client.unreachable(session.sources.torch_index)
     if silent and not unreachable:
-        for text in dict.fromkeys(_losses(requests, live, silent.host)):
+        for text in dict.fromkeys(_unavailable_builds(requests, live, silent.host)):
             session.reporter.warn(text)
     return live, unreachable
 
 
-def _losses(
+def _unavailable_builds(
     requests: Iterable[LockRequest],
     live: Iterable[LockRequest],
     silent: str,
@@ -81,7 +81,7 @@ def _losses(
             yield f"{silent} is unreachable: the best build without it is {here} instead of {best}"
 
 
-def _ask_ahead(
+def _prefetch_pages(
     requests: Sequence[LockRequest],
     session: Session,
 ) -> UnreachableError | None:
@@ -112,13 +112,13 @@ def _ask_ahead(
         asks.append(partial(index_names, sources, client, tag))
         paired = PAIRED - COMPANIONS.difference(programs)
         asks += [partial(family_wheels, sources, client, tag, name) for name in paired]
-    unreachable, *_ = side_by_side(_answer, asks)
+    unreachable, *_ = side_by_side(_call_or_none, asks)
     if isinstance(unreachable, UnreachableError):
         return unreachable
     return None
 
 
-def _answer(ask: Callable[[], object]) -> object:
+def _call_or_none(ask: Callable[[], object]) -> object:
     with suppress(InstallationError):
         return ask()
     return None
@@ -146,7 +146,7 @@ def _reach_default_index(session: Session) -> UnreachableError | None:
     return None
 
 
-def learned_catalog(
+def inspected_catalog(
     request: LockRequest,
     session: Session,
     reporter: Reporter,
@@ -187,18 +187,18 @@ def learned_catalog(
     )
     reader = reader_for(session, reporter)
     unread = [build for build in live.builds if build.unread]
-    live = _with_rows(live, unread, reader.remembered)
+    live = _add_inspected_builds(live, unread, reader.remembered)
     for _ in range(MAX_TURNS):
-        to_read = _to_read(choose(machine, request.request, live))
+        to_read = _builds_to_read(choose(machine, request.request, live))
         if not to_read:
             break
         names = ", ".join(build.name for build in to_read)
         reporter.wait(f"reading {names}, which is not in the catalog")
-        live = _with_rows(live, to_read, reader.torch)
+        live = _add_inspected_builds(live, to_read, reader.torch)
     return live
 
 
-def _to_read(plan: Plan | Rejected) -> list[Build]:
+def _builds_to_read(plan: Plan | Rejected) -> list[Build]:
     """Return the unread builds of the latest torch, unless one is newer."""
     unread = [one for one in plan.rejected if one.reason.code == "not-in-catalogue"]
     readable = [one.candidate for one in unread if not one.candidate.obstacle]
@@ -210,7 +210,7 @@ def _to_read(plan: Plan | Rejected) -> list[Build]:
     return [build for build in readable if build.torch == newest][:BUILDS_PER_TURN]
 
 
-def _with_rows(
+def _add_inspected_builds(
     catalog: Catalog,
     builds: Sequence[Build],
     ask: Callable[[Build], LearnedRow | None],
@@ -223,7 +223,7 @@ def _with_rows(
         ask: Returns the row of a build; None if unknown.
     """
 
-    def answer(build: Build) -> Build:
+    def read_row(build: Build) -> Build:
         try:
             row = ask(build)
         except InstallationError as error:
@@ -239,7 +239,7 @@ def _with_rows(
             is_labeled=build.is_labeled,
         )
 
-    learned = side_by_side(answer, builds, BUILDS_PER_TURN)
+    learned = side_by_side(read_row, builds, BUILDS_PER_TURN)
     answers = dict(zip(builds, learned, strict=True))
     all_builds = tuple(answers.get(build, build) for build in catalog.builds)
     return replace(catalog, builds=all_builds)

@@ -224,6 +224,7 @@ def test_malformed_response_leaves_no_partial_installation(
     assert broken == []
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "manner", ["a byte now and then", "half of it and then nothing"]
 )

@@ -62,6 +62,7 @@ def test_clone_installs_the_tool_with_each_python(version, tmp_path):
         assert f"version_info = {version}." in (tool / "pyvenv.cfg").read_text()
 
 
+@pytest.mark.heavy
 def test_second_run_installs_nothing(equipped, clone):
     [before] = equipped.tools
 

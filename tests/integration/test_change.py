@@ -153,6 +153,7 @@ def test_waiting_command_sees_the_other_change(project, stand_in):
     assert 'name = "cowsay"' in project.lock("pylock.cpu.toml")
 
 
+@pytest.mark.heavy
 def test_waiting_command_reads_project_files_again(project, stand_in):
     stand_in.default.pace = 60.0
     first = project.start("install", "cowsay")

@@ -98,6 +98,7 @@ def files(environment):
     }
 
 
+@pytest.mark.heavy
 def test_failing_kernel_undoes_into(workshop, play, play_kernels):
     play(RTX_4090)
     environment = conda_like(workshop)

@@ -35,7 +35,7 @@ PTX_ALONE = "P"
 RUNNING = {RUNS, RUNS_BESIDE_OLDER_TORCH, WITHOUT_GPU_CODE, PTX_ALONE}
 EXCLUDED = (OTHER_GPUS, NEWER_CUDA, UNKNOWN_TORCH)
 SEEDS = range(16)
-QUICK = {5, 7, 11}
+QUICK = {5, 11}
 PINNED = 3
 """The number of newer versions that are pinned for each list."""
 

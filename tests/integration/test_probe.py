@@ -264,6 +264,7 @@ def test_hanging_gpu_is_reported_and_others_verified(play, monkeypatch):
     assert result.with_outcome("proven") == (0,)
 
 
+@pytest.mark.heavy
 def test_preflight_reports_a_wait_once(play, monkeypatch):
     monkeypatch.setattr("gpuinstall.machine.nvidia.preflight.DRIVER_SECONDS", 3.5)
     driver, reporter = FakeDriver((H200, H200), cu_hang_s=60), Listener()
@@ -290,6 +291,7 @@ def test_jetson_is_verified_despite_another_uuid(play):
     assert preflight(thor, Reporter()).with_outcome("proven") == (0,)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("start_ms", [300])
 def test_slowly_starting_gpus_are_verified(play, start_ms):
     driver = FakeDriver((H200,) * 8, more=(("start_ms", start_ms),))

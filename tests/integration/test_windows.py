@@ -48,6 +48,7 @@ def error(workshop, *arguments):
     return workshop.refusal(*arguments, exit_code=4)
 
 
+@pytest.mark.heavy
 def test_install_upgrade_and_rollback_leave_no_files(workshop):
     workshop.document("install", "torch==2.13.0")
     assert workshop.entries() == {".venv", "pylock.cu126.toml"}

@@ -122,6 +122,7 @@ def planned(visit):
     return json.loads(json.dumps(answer_of(plan, packages)))
 
 
+@pytest.mark.heavy
 def test_page_results_equal_plans(text):
     chance = random.Random(15)
     visits = [any_visit(chance) for _ in range(300)]

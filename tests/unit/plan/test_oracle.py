@@ -282,7 +282,7 @@ def grid():
         Point(*point)
         for point in product(sets, BRANCHES, PLATFORMS, PYTHONS, range(len(ASKED)))
     ]
-    return random.Random(5).sample(points, 500)
+    return random.Random(5).sample(points, 300)
 
 
 @cache

@@ -132,7 +132,7 @@ def _required_pythons(pyproject: Mapping[str, Any]) -> Iterator[str]:
     yield own or _python_of_poetry(pyproject)
     uv = _table(pyproject, "tool", "uv")
     defaults = uv.get("default-groups", ["dev"])
-    groups = _table(uv, "dependency-groups")
+    groups = _table(pyproject, "tool", "uv", "dependency-groups")
     for name in groups:
         if defaults == "all" or (isinstance(defaults, list) and name in defaults):
             python = _table(groups, name).get("requires-python", "")
@@ -165,10 +165,11 @@ def _backend_of_poetry(pyproject: Mapping[str, Any]) -> str | None:
 
 def _table(table: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     """Return a nested table, or an empty one."""
-    for key in keys:
+    for depth, key in enumerate(keys, 1):
         table = table.get(key, {})
         if not isinstance(table, dict):
-            raise _malformed(f"{key} is {table!r}", "It must be a table")
+            path = ".".join(keys[:depth])
+            raise _malformed(f"{path} is {table!r}", "It must be a table")
     return table
 
 

@@ -1,4 +1,4 @@
-# Each target does its own set-up; README.md has the same lines for a machine without make.
+# Each target runs its own setup. CONTRIBUTING.md has the commands of `make test` for a machine without make.
 PYTHON ?= python3
 CARD_PYTHON ?= 3.12
 DEV := .venv-dev/bin/python
@@ -7,9 +7,9 @@ HEAVY := .venv-dev/heavy
 SITE := .venv-site/ready
 TESTS := $(DEV) -m pytest -q -n auto --dist worksteal
 COMPILE := .venv-dev/bin/uv pip compile -q --upgrade --universal --generate-hashes --no-header --no-annotate
-# Hundreds of processes start in the tests: each would compile all modules again.
+# The tests start hundreds of processes, each of which would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
-# A company's certificate may be only in the system's store, and pip may be configured to install for the user.
+# A company's certificate may be only in the system's store, and pip may be configured to install for the user only.
 export UV_SYSTEM_CERTS := true
 export PIP_USER := 0
 
@@ -37,7 +37,7 @@ $(SITE): $(READY) lockfiles/site.txt
 	.venv-dev/bin/uv pip install -q --python .venv-site/bin/python --require-hashes -r lockfiles/site.txt
 	@touch $@
 
-# mypy takes one processor and half a minute, in which the tests have the others.
+# mypy runs on one processor for half a minute, while the tests use the others.
 test: $(READY)
 	$(MAKE) -j 2 lint types test-only
 
@@ -89,8 +89,8 @@ packages:
 release: $(READY)
 	$(DEV) -m tools.release $(VERSION)
 
-# On a machine with a GPU: wheels of the tool from .card/wheels if they are there (make card-wheels), so that no network is
-# needed. Without make: python3 tools/card.py [PYTHON WITH TORCH].
+# For a machine with a GPU. If .card/wheels exists (make card-wheels), the tool is installed from these wheels, without a
+# network. Without make: python3 tools/card.py [PYTHON WITH TORCH].
 card:
 	$(PYTHON) tools/card.py $(TORCH_PYTHON)
 

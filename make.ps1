@@ -1,4 +1,4 @@
-# The targets of the Makefile that Windows runs too: .\make.ps1 test
+# The Makefile's targets for Windows: .\make.ps1 test
 param([ValidateSet('test', 'test-only', 'lint', 'types')][string]$Target = 'test')
 $ErrorActionPreference = 'Stop'
 Set-Location $PSScriptRoot

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Any other CI of a project that has committed its locks and bootstrap.py (see docs/teams.md); keep .cache between runs.
+# For any CI. The project has committed its lock files and bootstrap.py (see docs/teams.md). Keep .cache between runs.
 set -eu
 export UV_CACHE_DIR="$PWD/.cache/uv" XDG_CACHE_HOME="$PWD/.cache/own"
 python3 bootstrap.py sync

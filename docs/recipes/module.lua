@@ -1,5 +1,5 @@
--- /shared/modulefiles/torch/1.lua, for Lmod. Its python, of recipes/module-python, chooses on each node when it is started,
--- so that a module that was loaded on a login node is right in a job too.
+-- /shared/modulefiles/torch/1.lua, for Lmod. The module's python (recipes/module-python) selects the environment when it
+-- starts, so a module that was loaded on a login node also works in a job.
 local folder = "/shared/project"
 
 whatis("PyTorch for the GPUs of the node")

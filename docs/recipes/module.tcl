@@ -1,6 +1,6 @@
 #%Module
-# /shared/modulefiles/torch/1, for Environment Modules (Lmod reads it too). Its python, of recipes/module-python, chooses
-# on each node when it is started, so that a module that was loaded on a login node is right in a job too.
+# /shared/modulefiles/torch/1, for Environment Modules (Lmod reads it too). The module's python (recipes/module-python)
+# selects the environment when it starts, so a module that was loaded on a login node also works in a job.
 set folder /shared/project
 
 module-whatis "PyTorch for the GPUs of the node"

@@ -119,7 +119,7 @@ def test_newer_torch_becomes_a_pull_request(runner, index):
         .startswith("renew-")
     )
     assert runner.run("git", "show", "--name-only", "--format=%s") == (
-        "Lock the newest versions\n\npylock.cu126.toml\n"
+        "Lock the latest versions\n\npylock.cu126.toml\n"
     )
     (call,) = (runner.temporary / "gh").read_text().splitlines()
     assert call.startswith("pr create --head renew-torch-")

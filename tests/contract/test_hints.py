@@ -133,7 +133,7 @@ def test_run_again_hints_become_valid_commands():
     install = ("gpuinstall", "install")
     # doctor and the pages print the hint for "install".
     of_plans = changes(SOURCE / "plan")
-    assert "Run it again with --backend cpu: the CPU build instead" in of_plans
+    assert "Run it again with --backend cpu: selects the CPU build" in of_plans
     assert all(for_command(line, install, options=options) for line in of_plans)
     written = [
         command

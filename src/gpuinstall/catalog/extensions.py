@@ -205,7 +205,7 @@ def _wheels(
     answers = side_by_side(client.page, dict.fromkeys(addresses), PAGES_AT_ONCE)
     pages = list(filter(None, answers))
     if source.id == NAMED and not pages:
-        message = f"there is no page of extensions at {source.url}"
+        message = f"no page of extensions found at {source.url}"
         raise InstallationError("extension-source", message)
     for page in pages:
         yield from parse_page(page, source=source.id)

@@ -40,8 +40,8 @@ _COUNT = re.compile(r"\A[1-9]\d? ?[x×*] ?(?=[A-Za-z])")
 """A number of GPUs, which is ignored, as in 4x A100 or 8×H100."""
 _MIG = re.compile(r" (mig\b|(\dc )?\dg \d+gb).*")
 _ASK_THE_DRIVER = (
-    "nvidia-smi -L prints its name; "
-    "nvidia-smi --query-gpu=compute_cap --format=csv what it can execute, where 8.9 is --gpu sm_89"
+    "nvidia-smi --query-gpu=name,compute_cap --format=csv"
+    "   # on that machine: prints the name and the capability; for 8.9, use --gpu sm_89"
 )
 _NEAR = 0.75
 """The minimum similarity of a suggestion: one of 4 characters may differ."""
@@ -189,7 +189,7 @@ def find_gpu(name: str) -> Product:
             suggestion = None if row["older"] else _suggestion(text)
             raise NoBuildError(
                 "gpu-not-supported",
-                f"no build of torch is known for {row['maker']}'s {name}",
+                f"no known build of torch supports the {row['maker']} {name}",
                 hint=suggestion or row["instead"],
             )
     if not matches:
@@ -214,7 +214,7 @@ def _assumed(name: str, text: str) -> Product | None:
     for row in load_gpus()["assumed"]:
         if re.search(row["names"], text):
             return Product(
-                f"{name.strip().removeprefix('NVIDIA ')}, taken for an {row['family']}",
+                f"{name.strip().removeprefix('NVIDIA ')}, assumed to be an {row['family']}",
                 row["family"],
                 capability=ComputeCapability.parse(row["capability"]),
             )

@@ -515,20 +515,20 @@ def live_catalog(
     for silent in listing.silent:
         # In an offline run, unreachable sources are expected.
         if silent.why != OFFLINE.why:
-            unused = f"{silent.host} cannot be reached, {silent.why}"
-            reporter.warn(f"{unused}; the other sources are used")
+            unused = f"{silent.host} cannot be reached: {silent.why}"
+            reporter.warn(f"{unused}; using the other sources")
     # A folder may supplement a requested index, but the default index may not.
     is_listed = any(wheel.source != DEFAULT_INDEX for wheel in listing.wheels)
     if sources.is_torch_index_requested and listing.index_answers and not is_listed:
         tag = request.backend
         if tag:  # the plan reports an unknown backend
-            below = f"It must contain {tag}/torch/ or files in {tag}/"
-            reporter.warn(f"{index} lists no torch for {tag}: {below}")
+            below = f"it must contain {tag}/torch/ or files in {tag}/"
+            reporter.warn(f"{index} lists no torch for {tag}; {below}")
         else:
             raise UsageError(
                 "torch-index-empty",
                 f"{index} lists no torch for this machine",
-                hint="Give the base of an index that has <backend>/torch/, or files in <backend>/",
+                hint="Set --torch-index to the base URL of an index with <backend>/torch/, or with files in <backend>/",
             )
     platform = platform_of(machine.os, machine.arch)
     return replace(

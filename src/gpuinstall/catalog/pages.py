@@ -231,7 +231,7 @@ def _wheel(
     if not file.filename.endswith(".whl") or len(file.filename) > _LONGEST_NAME:
         return None
     if _PATH.search(file.filename):
-        message = f"an index lists {file.filename!r}, which is outside its folder"
+        message = f"an index lists a file with an unsafe name: {file.filename!r}"
         raise InstallationError("unsafe-name", message)
     stem, *tags = file.filename.removesuffix(".whl").rsplit("-", 3)
     try:
@@ -282,7 +282,7 @@ def _json_names(page: Page) -> list[str]:
 def _json_files(page: Page) -> list[dict[str, Any]]:
     files: list[dict[str, Any]] = parse_json(page.text)["files"]
     if len(files) > _MOST_LINKS:
-        raise ValueError("more files than any page has")
+        raise ValueError(f"the page has more than {_MOST_LINKS:,} files")
     return files
 
 

@@ -102,7 +102,7 @@ def newer_torch(
         excluding.append("the project's own lock")
     if not excluding:
         return None
-    message = f"torch {newer} would run here: {excluding[0]} keeps {chosen}"
+    message = f"torch {newer} would run here, but {excluding[0]} keeps {chosen}"
     return Reason("torch-held", message)
 
 

@@ -120,8 +120,8 @@ def _attempt(
     fault = gpu_fault(context, usable)
     if fault or usable.gpus or demand.backends:
         return fault or _choose_for_gpus(usable)
-    elsewhere = "gpuinstall lock --target cu126   # for machines that have one"
-    message = f"there is no {rules.name} GPU here: torch runs on the CPU; {elsewhere}"
+    elsewhere = "for machines with one: gpuinstall lock --target cu126"
+    message = f"no {rules.name} GPU found, so torch runs on the CPU ({elsewhere})"
     return _choose_cpu(context, Reason(WITHOUT_GPU, message))
 
 

@@ -146,7 +146,7 @@ def _backend(tag: str) -> Backend:
         raise UsageError(
             "backend-malformed",
             f"{tag!r} is not a backend such as cu126 or cpu",
-            hint="Backends are cu126, rocm7.2, xpu, cpu, and others",
+            hint="Use a backend such as cu126, rocm7.2, xpu, or cpu",
         )
     return backend
 
@@ -167,7 +167,7 @@ def requested_python(text: str) -> SpecifierSet:
     try:
         return parse_specifier(f"=={exact[1]}.*" if exact else text)
     except ValueError:
-        message = f"{text!r} is not a Python version such as 3.12"
+        message = f"{text!r} is not a valid Python version, such as 3.12"
         hint = re.sub("^3([0-9]*)$", r"Request Python 3.\1", text)
         if text == "3":
             hint = "Request Python >=3"

@@ -21,7 +21,7 @@ from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.values import GpuSupport, Rejected, RejectedBuild
 
 _LEAVE_OUT = (
-    "Omit --gpus to use all of them; --backend cpu without it selects the CPU build"
+    "Omit --gpus to use all GPUs, or use --backend cpu instead for the CPU build"
 )
 
 
@@ -54,7 +54,7 @@ def requested_gpus(
             labels = [f"{gpu.index} ({gpu.label})" for gpu in gpus]
             present = ", ".join(labels) or f"no {rules.name} GPU"
             message = f"this machine has no GPU {str(name)!r}"
-            raise UsageError("no-such-gpu", message, hint=f"It has {present}")
+            raise UsageError("no-such-gpu", message, hint=f"This machine has {present}")
         requested |= indices
     return tuple(gpu for gpu in gpus if gpu.index in requested)
 
@@ -199,11 +199,11 @@ def _backend_of_another_vendor(context: PlanContext) -> Rejected | None:
         return None
     message = (
         f"{' and '.join(tags)} is for {context.rules.name} GPUs, "
-        f"and this machine has {present[0].label}"
+        f"but this machine has {present[0].label}"
     )
     fix = (
-        "Omit --backend for the build that runs here, "
-        "or describe the target machine: --machine, --gpu"
+        "Omit --backend to select a build for this machine, "
+        "or describe the target machine with --machine or --gpu"
     )
     return refused(context, (Reason("backend-of-another-maker", message),), fix)
 

@@ -72,7 +72,7 @@ def _why_lesser(
     if candidate.served_gpus != best.served_gpus:
         return candidate.lack
     if build.torch < best.build.torch:
-        return Reason("older-torch", f"{best.build.name} fits too and is newer")
+        return Reason("older-torch", f"{best.build.name} also fits and is newer")
     merit = _merit(candidate, best, context)
     return Reason("less-preferred", f"{best.build.name} is preferred: {merit}")
 
@@ -86,7 +86,7 @@ def _merit(
         return "the request prefers it"
     keys = zip(vendor_key(best, context), vendor_key(other, context), strict=True)
     merits = [merit for (ours, merit), (theirs, _) in keys if ours != theirs]
-    return merits[0] if merits else "it is as good"
+    return merits[0] if merits else "both are equally suitable"
 
 
 def reasons_for(
@@ -108,7 +108,7 @@ def reasons_for(
     if not context.gpus:
         yield Reason(
             "no-gpu-here",
-            f"there is no {context.rules.name} GPU here: unproven until gpuinstall verify runs on one",
+            f"no {context.rules.name} GPU found: unproven until gpuinstall verify runs on one",
         )
     yield from newest_reasons(best, others, context)
     yield from _backend(best, compatible, others, context)
@@ -129,10 +129,10 @@ def newest_reasons(
     """
     build = best.build
     if build.learned:
-        unlisted = f"the catalog of {context.catalog.date} does not have it"
+        unlisted = f"it is not in the catalog of {context.catalog.date}"
         yield Reason(
             "learned",
-            f"{build.name} was read from its wheel on {build.learned}: {unlisted}",
+            f"{build.name} was inspected on {build.learned}: {unlisted}",
         )
     context = context.with_gpus_at(best.served_gpus)
     newer = _newer_than(best, others)
@@ -203,8 +203,8 @@ def _newest_known(
     codes = {each.reason_code for each in newer}
     if "not-in-catalogue" in codes:
         unknown = next(each for each in newer if each.reason_code == "not-in-catalogue")
-        newest += f" that the catalog of {context.catalog.date} knows"
-        message = f"{newest}; {unknown.build.name} is on the index"
+        newest += f" in the catalog of {context.catalog.date}"
+        message = f"{newest}; an index also lists {unknown.build.name}"
         return Reason("newest-known", message)
     if "unreachable" in codes:
         return Reason("newest-reachable", f"{newest} in the reachable sources")
@@ -257,7 +257,7 @@ def _newest(
         # The driver supports a newer build, which has no code for the chip.
         if any(rules.against_driver(each.build) is None for each in uncoded):
             newest += f" with code for {_chips(context)}"
-        return Reason("newest-for-driver", f"{newest} that {rules.driver} runs")
+        return Reason("newest-for-driver", f"{newest} that {rules.driver} supports")
     newest = f"{best.build.torch} is the newest that fits; {obstacle.named_reason}"
     return Reason(f"{NEWEST_BUT}{obstacle.reason_code}", newest)
 
@@ -324,7 +324,7 @@ def _backend(
             return
     for rival in compatible:
         if rival is not best and rival.build.torch == torch:
-            preferred = f"{best.build.backend} and not {rival.build.backend}"
+            preferred = f"{best.build.backend} instead of {rival.build.backend}"
             yield Reason("backend", f"{preferred}: {_merit(rival, best, context)}")
             return
 
@@ -351,8 +351,10 @@ def _other_gpus(
     indices = ",".join(str(gpu.index) for gpu in other.gpus)
     serving = [each for each in others if {*served} <= {*each.served_gpus}]
     build = best_first(serving, context)[0].build
-    would_give = f"--gpus {indices} ({other.gpu_names}) would give torch {build.name}"
-    yield Reason("other-choice", would_give)
+    would_select = (
+        f"--gpus {indices} ({other.gpu_names}) would select torch {build.name}"
+    )
+    yield Reason("other-choice", would_select)
 
 
 def gpu_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
@@ -382,15 +384,15 @@ def cpu_warnings(
     """
     if build.backend != CPU:
         message = (
-            f"no reachable source has a CPU build: {build.name} is 3 GB instead of 0.2; "
-            f"for the CPU build, use an index that has it: --backend cpu --torch-index https://index.example/whl; "
-            f"for a machine with GPUs elsewhere: --backend {build.backend}"
+            f"no reachable source has a CPU build, so {build.name} is selected (3 GB instead of 0.2 GB); "
+            "to use another index: --backend cpu --torch-index https://index.example/whl; "
+            f"to lock for a machine with GPUs: --backend {build.backend}"
         )
         yield Reason(GPU_BUILD_FOR_CPU, message)
     signs = ", ".join(_signs_of_a_builder(context.machine))
     if why.code == WITHOUT_GPU and signs:
         message = (
-            f"this looks like a machine that builds environments for others ({signs}): "
+            f"this looks like a build machine ({signs}); "
             "describe the target machine with --backend cu126, --machine, or --gpu and --driver"
         )
         if context.machine.environment.container:
@@ -414,8 +416,8 @@ def _common_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
     if preferred not in {None, build.backend} and not context.demand.backends:
         yield Reason(
             "preference-unmet",
-            f"{preferred} is preferred by the request, but {build.backend} is selected: "
-            f"--backend {preferred} forces it",
+            f"the request prefers {preferred}, but {build.backend} is selected; "
+            f"to force it: --backend {preferred}",
         )
     machine = context.machine
     for problem in machine.problems:
@@ -424,5 +426,5 @@ def _common_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
     for gpu in machine.gpus:
         if vendor_of(gpu, machine) != context.rules.vendor:
             name = f"GPU {gpu.index} ({gpu.label if gpu.name else 'unknown'})"
-            message = f"{name} is not used: it is not from {context.rules.name}"
+            message = f"{name} is not used: it is not an {context.rules.name} GPU"
             yield Reason("gpu-not-supported", message)

@@ -24,11 +24,11 @@ Attempt = Callable[[Request], Plan | Rejected | NoCandidate]
 RELAX = "Run it again with --relax"
 _CPU_BUILD = """\
 Try again when the index of the CPU build is reachable
-Run it again with --backend cpu --torch-index https://index.example/whl: another index that has it
-Run it again with --backend cu126: for a machine with GPUs elsewhere, whose backend it is"""
+Run it again with --backend cpu --torch-index https://index.example/whl: uses another index
+Run it again with --backend cu126: selects the build for a machine with GPUs"""
 _MIRROR = """\
 Try again when its index is reachable
-Run it again with --torch-index https://index.example/whl: a mirror of it"""
+Run it again with --torch-index https://index.example/whl: uses a mirror"""
 
 
 def refuse(
@@ -102,10 +102,12 @@ def with_cpu_build(
         return refusal
     for_cpu = attempt(replace(request, backend=CPU.tag))
     if isinstance(for_cpu, Plan) and for_cpu.choice.build.backend == CPU:
-        cpu_instead = "Run it again with --backend cpu: the CPU build instead"
+        cpu_instead = "Run it again with --backend cpu: selects the CPU build"
         fixes = filter(None, (refusal.fix, cpu_instead))
         return replace(refusal, fix="\n".join(fixes))
-    return replace(refusal, fix=refusal.fix or "Request other versions, or none")
+    return replace(
+        refusal, fix=refusal.fix or "Request other versions, or omit the version"
+    )
 
 
 class Limit(Value):
@@ -228,7 +230,7 @@ def _refused_by_machine(failure: NoCandidate) -> Rejected:
         # Mention the driver that the oldest toolkit requires.
         message = f"{too_old}: {min(required)[1]}"
     elif code == "unreachable":
-        unreached = f"the index of torch {nearest.build.name} cannot be reached"
+        unreached = f"the index of torch {nearest.build.name} is unreachable"
         message = f"{unreached}, and no other source has a build that fits this machine"
     else:
         message = f"no build fits this machine; {nearest.named_reason}"

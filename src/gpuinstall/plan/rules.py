@@ -48,7 +48,7 @@ def matches_cuda_names(build: Build, context: PlanContext) -> Reason | None:
         return None
     for text, name in context.cuda_names.items():
         if build.toolkit[0] != name.major:
-            message = f"{text} is for CUDA {name.major}, and one process has one CUDA"
+            message = f"{text} is for CUDA {name.major}, and a process can load only one CUDA major version"
             return Reason("other-cuda", message)
     return None
 

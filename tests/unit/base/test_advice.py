@@ -20,8 +20,8 @@ from tests.lab.advice import judged
 ROOT = Path(__file__).resolve().parents[3]
 REFUSED = """\
 sudo reboot
-Run it again with --backend cpu: the CPU build instead
-Run it again with --backend cpu --torch-index https://index.example/whl: another index that has it
+Run it again with --backend cpu: selects the CPU build
+Run it again with --backend cpu --torch-index https://index.example/whl: uses another index
 Run it again without --python 3.8"""
 
 
@@ -32,8 +32,8 @@ def test_hints_repeat_the_whole_command():
     mirror = "--torch-index https://index.example/whl"
     assert for_command(REFUSED, run, ("my program",)) == (
         "sudo reboot",
-        f"{again} 'my program'   # the CPU build instead",
-        f"{again} {mirror} 'my program'   # another index that has it",
+        f"{again} 'my program'   # selects the CPU build",
+        f"{again} {mirror} 'my program'   # uses another index",
         "Run it again without --python 3.8",
     )
 

@@ -67,9 +67,9 @@ def test_product_keeps_more_specific_words():
         # Only the 4 GB model is listed.
         "T400": "T400",
         # These are not listed, but their family determines the chip.
-        "RTX 5070 SUPER": "RTX 5070 SUPER, taken for an RTX 50",
-        "NVIDIA RTX 5070 SUPER": "RTX 5070 SUPER, taken for an RTX 50",
-        "Vera Rubin": "Vera Rubin, taken for an unreleased chip of 10.7",
+        "RTX 5070 SUPER": "RTX 5070 SUPER, assumed to be an RTX 50",
+        "NVIDIA RTX 5070 SUPER": "RTX 5070 SUPER, assumed to be an RTX 50",
+        "Vera Rubin": "Vera Rubin, assumed to be an unreleased chip of 10.7",
     }
 
     assert {name: find_gpu(name).name for name in names} == names

@@ -114,4 +114,4 @@ def test_request_that_install_rejects_is_a_finding(on, request_, refusal):
 def test_old_driver_suggests_the_cpu_build():
     old = machine("GTX 1080", driver="430.40")
     (finding,) = refused_request(old, TORCH, frozen_catalog())
-    assert "gpuinstall install --backend cpu   # the CPU build instead" in finding.fixes
+    assert "gpuinstall install --backend cpu   # selects the CPU build" in finding.fixes

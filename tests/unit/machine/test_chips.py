@@ -152,7 +152,7 @@ def test_chip_is_not_served_by_related_code():
         "python -m pip install --index-url https://stable.repo.amd.com/"
     )
     assert '"torch[device-gfx1031]==' in command
-    assert cpu == "Run it again with --backend cpu: the CPU build instead"
+    assert cpu == "Run it again with --backend cpu: selects the CPU build"
 
 
 def test_unsupported_chip_is_rejected():

@@ -230,13 +230,13 @@ def test_system_facts_are_stored_by_vendor(files, facts, tmp_path):
             "a Radeon beside an NVIDIA card",
             "rocm7.2",
             "GPU 1 (AMD Navi 31)",
-            "it is not from AMD",
+            "it is not an AMD GPU",
         ),
         (
             "an Arc beside an NVIDIA card",
             "xpu",
             "GPU 1 (Intel Battlemage)",
-            "it is not from Intel",
+            "it is not an Intel GPU",
         ),
     ],
 )
@@ -246,7 +246,7 @@ def test_nvidia_is_preferred_to_other_vendors(name, backend, gpu, other, tmp_pat
     asked = planned(machine, backend)
 
     assert [(warning.code, warning.message) for warning in plan.warnings] == [
-        ("gpu-not-supported", f"{gpu} is not used: it is not from NVIDIA")
+        ("gpu-not-supported", f"{gpu} is not used: it is not an NVIDIA GPU")
     ]
     assert [run.index for run in asked.gpus] == [1]
     assert outcome(asked).endswith(f"+{backend}")
@@ -311,7 +311,7 @@ def test_missing_level_zero_suggests_its_packages(tmp_path):
     assert plan.exit_code == 8
     first, *_, last = (plan.fix or "").splitlines()
     assert first.startswith("sudo apt-get install libze1 libze-intel-gpu1   # Ubuntu")
-    assert last.endswith(": the CPU build instead")
+    assert last.endswith(": selects the CPU build")
 
 
 def test_mac_build_has_no_label(tmp_path):
@@ -329,7 +329,7 @@ def test_macos_floor_excludes_newer_torch(tmp_path):
     asked = planned(machine, requirements=("torch==2.15.0",))
 
     newest = planned(machine).reasons[0].message
-    assert newest == "2.8.0 is the newest torch that macOS 13.7.2 runs"
+    assert newest == "2.8.0 is the newest torch that macOS 13.7.2 supports"
     assert "needs macOS 14.0 or newer; this is macOS 13.7.2" in asked.reasons[0].message
     assert "Update to macOS 14.0 or newer" in (asked.fix or "")
 

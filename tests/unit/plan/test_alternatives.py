@@ -35,13 +35,16 @@ def test_locked_torch_is_selected_if_it_runs():
     [
         (
             Request(("torch<2.14",)),
-            "torch 2.14.1 would run here: torch<2.14 keeps 2.13.0",
+            "torch 2.14.1 would run here, but torch<2.14 keeps 2.13.0",
         ),
         (
             Request(("torch",), constraints=("torch<2.14",)),
-            "torch 2.14.1 would run here: torch<2.14 keeps 2.13.0",
+            "torch 2.14.1 would run here, but torch<2.14 keeps 2.13.0",
         ),
-        (LOCKED, "torch 2.14.1 would run here: the project's own lock keeps 2.13.0"),
+        (
+            LOCKED,
+            "torch 2.14.1 would run here, but the project's own lock keeps 2.13.0",
+        ),
         (Request(("torch>=2",)), None),
         (Request(("torch",)), None),
         (Request(("torch==2.14.1",)), None),

@@ -123,7 +123,7 @@ class Project:
         index.mkdir()
         for place in (self.place, "other"):
             folder = self.folder / place
-            # In a folder of its own: a setup.py in this one would be the folder's request.
+            # Use a separate folder, because a setup.py in this one would be its request.
             (folder / "mine").mkdir()
             (folder / "mine" / "setup.py").write_text(_SETUP, encoding="utf-8")
             (folder / "mine" / "mine.py").write_text("import torch\n", encoding="utf-8")

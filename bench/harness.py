@@ -1,4 +1,4 @@
-"""Time programs in turns and format the lines of the report."""
+"""Time programs alternately and format the lines of the report."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def paired(
     other: Callable[[], float],
     runs: int,
 ) -> Pair:
-    """Measure in turns after a warm-up, so that load affects both equally.
+    """Measure alternately after a warm-up, so that load affects both equally.
 
     Args:
         ours: Returns its seconds.

@@ -48,7 +48,7 @@ class Project(TypedDict):
 
 @dataclass(frozen=True)
 class Desk:
-    """A place for project folders with a local index."""
+    """A parent of project folders, with a local index."""
 
     place: Path
     environment: dict[str, str]

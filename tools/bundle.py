@@ -22,7 +22,7 @@ EMPTY_FOR_WINDOWS = "$carried = ''\n"
 
 
 def write_single_files(folder: Path) -> None:
-    """Pack what the tool is made from, and put it into the scripts, for ``folder``."""
+    """Write both scripts, with the packed sources, into ``folder``."""
     encoded = base64.b85encode(payload()).decode()
     lines = "\n".join(textwrap.wrap(encoded, 120))
     script = _filled("bootstrap.py", EMPTY, f'PAYLOAD = """\n{lines}\n"""\n')
@@ -67,7 +67,7 @@ def payload() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in bootstrap.read_sources().items():
-            # Without the time of packing.
+            # ZipInfo has a fixed time by default, so the archive is reproducible.
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 

@@ -1,9 +1,10 @@
 """Collect evidence on this machine's GPUs in .card/evidence (``make card``).
 
-``python3 tools/card.py [PYTHON]`` does the same, and needs nothing but a Python with pip; the other one is that which has
-torch. A GPU is often to be had for ten minutes, and the machine goes when they are over: each step's output, and the
-page, are written as soon as the step has ended, the steps come in the order of their worth and share one budget, and one
-that fails or is ended is part of the evidence. No setting of a card is changed, and nothing outside .card but caches.
+``python3 tools/card.py [PYTHON]`` does the same and needs only a Python with pip.
+``PYTHON`` is the interpreter with torch. A GPU may be available for only ten minutes.
+Therefore the output and the page are written after each step, the most important steps
+run first, and all steps share one time limit. A failed or interrupted step is part of
+the evidence. GPU settings are not changed, and only .card and caches are written.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ FOLDER = ROOT / ".card"
 BUDGET_S = 540
 """The time limit of all steps together."""
 LIMIT_S = 60
-"""The longest that a step may take."""
+"""The time limit of one step."""
 END_S = 5
-"""How long a step that took too long has, to end what it has started."""
+"""The time that a step has to stop its processes after its limit."""
 
-# PYTHONPATH would show the torch that is tested our own packages.
+# With PYTHONPATH, the tested torch would also import these packages.
 START = """
 import runpy, sys
 sys.path[:0] = sys.argv.pop(1).split(":")
@@ -45,8 +46,8 @@ for index in range(count):
     print(torch.cuda.get_device_properties(index))
 print(f"torch {torch.__version__}, GPUs: {count}")
 """
-# What is put into a copy of the environment: a note, then one that breaks torch, which has to be undone. A Python that
-# is in no environment of its own is the system's: its prefix is /usr.
+# Copy the environment, for a harmless package and a package that breaks torch and must be rolled back. A Python outside
+# a virtual environment is the system's, whose prefix is /usr, so it is not copied.
 COPY = """
 import os, shutil, sys
 from importlib.metadata import version
@@ -65,7 +66,7 @@ if sys.prefix == sys.base_prefix:
 shutil.copytree(sys.prefix, sys.argv[1], symlinks=True, copy_function=copy)
 print(version("torch"), "cp%d%d" % sys.version_info[:2])
 """
-# On the GPU this product is wrong by one in a thousand; verify must report it.
+# On the GPU, this product has a relative error of 0.001, which verify must report.
 PLANTED = "bmm = lambda a, b, exact=bmm: exact(a, b) * (1.001 if a.is_cuda else 1)\n"
 THERE = """
 import torch
@@ -87,7 +88,7 @@ class Step(NamedTuple):
 
 
 class Card:
-    """The run: the Python that has torch, and the steps taken so far."""
+    """A run: the Python with torch, and the finished steps."""
 
     def __init__(self, python: Path) -> None:
         self.python = python
@@ -126,7 +127,7 @@ class Card:
         variables: Mapping[str, str],
         limit: float,
     ) -> tuple[int | None, str]:
-        # Into a file: the output before a timeout is the evidence of a hang.
+        # Write to a file, because the output before a timeout shows where it hangs.
         path = FOLDER / "work" / "output.txt"
         try:
             with path.open("w", encoding="utf-8") as stream:
@@ -173,7 +174,7 @@ class Card:
         return self.run(name, *command, **variables)
 
     def write_page(self) -> None:
-        """Write the page that lists the steps so far: a table for docs/evidence.md."""
+        """Write the finished steps as a table for docs/evidence.md."""
         lines = [
             "# What gpuinstall says on this machine",
             "",
@@ -189,14 +190,14 @@ class Card:
 
 
 def write(name: str, text: str) -> None:
-    """Write a file of the evidence in one step."""
+    """Write an evidence file atomically."""
     new = FOLDER / "evidence" / f".{name}"
     new.write_text(text, encoding="utf-8")
     new.replace(FOLDER / "evidence" / name)
 
 
 def main() -> None:
-    """Take every step; exit with 1 where no GPU was proven."""
+    """Run every step, and exit with 1 if no GPU was verified."""
     card = Card(Path(sys.argv[1] if sys.argv[1:] else sys.executable))
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -231,7 +232,7 @@ def provide_tool(card: Card) -> None:
 
 
 def take_steps(card: Card) -> bool:
-    """Take the steps in the order of their worth; return whether a GPU was proven."""
+    """Run the steps by importance; return whether a GPU was verified."""
     python = card.python
     # Steps that need a GPU are first.
     card.tool("probe", "probe")
@@ -250,7 +251,7 @@ def take_steps(card: Card) -> bool:
 
 
 def put_into_a_copy(card: Card) -> None:
-    """Plant a wrong kernel and a breaking package in a copy."""
+    """Add a wrong kernel and a package that breaks torch to a copy."""
     sys.path[:0] = [str(ROOT), str(FOLDER / "tool")]
     from tests.lab.index import StandInIndex
     from tests.lab.wheels import make_wheel
@@ -259,7 +260,7 @@ def put_into_a_copy(card: Card) -> None:
     copied = card.run("a copy", card.python, "-c", COPY, copy)
     if copied.status != 0:
         return
-    # Warnings stand above what was printed.
+    # Warnings precede the printed line.
     version, tag = copied.output.splitlines()[-1].split()
     plant(card, copy)
     pages = FOLDER / "work" / "index" / "simple"
@@ -280,7 +281,7 @@ def put_into_a_copy(card: Card) -> None:
 
 
 def plant(card: Card, copy: Path) -> None:
-    """Have verify find a kernel that computes wrongly, and take it out again."""
+    """Insert a wrong kernel, run verify, and remove the kernel."""
     for packages in copy.glob("lib/python3*/site-packages"):
         init = packages / "torch" / "__init__.py"
         if init.is_file():

@@ -20,7 +20,7 @@ from packaging.utils import InvalidName, canonicalize_name, parse_wheel_filename
 from gpuinstall.catalog.authored import TABLES
 
 MAPPING = "conda_pypi/grayskull_pypi_mapping.json"
-#: A hash instead of a name: an error of the mapping.
+#: A hash instead of a name is an error in the mapping.
 _HASH = r"[0-9a-f]{40,}"
 
 
@@ -49,7 +49,7 @@ def table_of(wheel: Path) -> str:
             names.setdefault(row["conda_name"], set()).add(name)
     lines = []
     for conda, wheels in sorted(names.items()):
-        # Two wheels of one conda package: a row of conda_names.toml decides.
+        # If a conda package has two wheels, conda_names.toml selects one.
         if len(wheels) == 1:
             [wheel_name] = wheels
             lines.append(conda if conda == wheel_name else f"{conda} {wheel_name}")

@@ -1,7 +1,6 @@
-"""How densely Python is written: ``python -m tools.density [FOLDER | FILE ...]``.
+"""Print code metrics: ``python -m tools.density [FOLDER | FILE ...]``.
 
-One line for each folder or file. They are a mirror, not a gate: a text that has the right numbers
-and reads badly is no better.
+Each folder or file has one line. No check uses these numbers.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-#: What counts as code. Comments, docstrings and line breaks do not.
+#: The tokens that count as code, which exclude comments, docstrings, and line breaks.
 CODE = {tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING}
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-#: The headings. Comments, comprehensions and conditional expressions are counted per 1,000 lines that are not blank;
-#: a comment counts if it has a line of its own. The last is the share of docstrings that have more than one line.
+#: The headings. Comments on their own lines, comprehensions, and conditional expressions are counted per 1,000 lines
+#: that are not blank. The last column is the share of docstrings with more than one line.
 COLUMNS = (
     "modules",
     "classes",

@@ -207,7 +207,7 @@ def man_page() -> str:
 
 
 def roff(text: str) -> str:
-    """Write text so that nothing in it is a request or an escape."""
+    """Escape roff requests and escape sequences in a text."""
     safe = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
     return f"\\&{safe}" if safe.startswith(".") else safe
 
@@ -398,7 +398,7 @@ def arrows() -> str:
     """Return the imports between packages, in topological order."""
     imports = room_graph()
     packages = sorted(imports.keys() - {"cli", "__main__", "gpuinstall"})
-    # Sorted, because equal nodes keep their order.
+    # TopologicalSorter keeps the order of independent nodes, so sort them.
     graph = {name: sorted(imports[name].intersection(packages)) for name in packages}
     text = " ".join(name for name in packages if not graph[name]) + "\n"
     for name in TopologicalSorter(graph).static_order():
@@ -441,7 +441,7 @@ def output(command: str) -> str:
     The home is empty too, so that nothing on this machine changes a page.
     """
     program = Path(sys.executable).with_name("gpuinstall")
-    # A page shows commands of a uv that is on the reader's PATH.
+    # The pages assume that uv is on the reader's PATH.
     path = os.pathsep.join([str(uv().parent), os.environ["PATH"]])
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
@@ -459,7 +459,7 @@ def output(command: str) -> str:
             text=True,
             check=False,
         )
-    # The pages are written on Debian 12.
+    # The pages show the output on Debian 12.
     text = re.sub(
         r"(?<=GPU · )\w+ \d+(\.\d+)?$", "Debian 12", done.stdout, flags=re.MULTILINE
     )

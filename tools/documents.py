@@ -1,9 +1,9 @@
 """Record a real document of every command in docs/documents.
 
-``python -m tools.documents`` runs the commands on two RTX 4090s that the lab's driver plays, where a kernel fails in
-``verify`` and ``doctor``. What each key means stands in docs/schemas, which are written by hand: an object whose keys
-are data, or that another schema describes, has ``additionalProperties``; of any other, every key has its line. (A
-program that reads a document has to ignore the keys that it does not know.)
+``python -m tools.documents`` runs the commands on two simulated RTX 4090s. In
+``verify`` and ``doctor``, a kernel fails. The handwritten schemas in docs/schemas
+describe every key, except in objects with ``additionalProperties``, whose keys are data
+or are described by another schema. (Readers of a document must ignore unknown keys.)
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ COMMANDS = {
     "report": "report records",
     "env-list": "env list",
     "env-remove": "env remove --yes",
-    # Last, for what it writes is read by every command after it.
+    # Last, because later commands would read the file that it writes.
     "hook": "hook uv",
 }
 FAILING = {"verify", "doctor"}
@@ -180,7 +180,7 @@ def _elsewhere(
     folder: Path,
     index: StandInIndex,
 ) -> str:
-    """Say the paths and addresses that a reader would have."""
+    """Replace paths and URLs with examples from a typical machine."""
     text = text.replace(index.torch_index, "https://download.pytorch.org/whl")
     text = re.sub(r"http://(127\.0\.0\.1|localhost):\d+", "https://index.example", text)
     text = re.sub(r"(127\.0\.0\.1|localhost):\d+", "index.example", text)

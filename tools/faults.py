@@ -1,9 +1,11 @@
 """Insert small faults into modules and list the tests that find them.
 
-``python -m tools.faults src/gpuinstall/plan --tests tests/unit/plan --count 20`` draws places by a seed: a comparison
-turned round, a check left out. A fault that no test finds asks for one; a test that finds nothing that others do not
-find may be one too many. Modules are changed where they lie and restored, also on an interrupt. A fault in what removes
-files removes files: run it where nothing but the clone can be written.
+``python -m tools.faults src/gpuinstall/plan --tests tests/unit/plan --count 20`` selects
+random faults by a seed, such as an inverted comparison or a removed check. If no test
+detects a fault, a test is missing. If a test detects no fault that others miss, it may
+be redundant. Modules are changed in place and restored, also after an interrupt. A fault
+in code that removes files may remove other files, so run this tool where only the clone
+is writable.
 """
 
 import argparse
@@ -36,7 +38,7 @@ class Fault:
     line: int
     kind: str
     start: int
-    """In the bytes of the module, as ``end``."""
+    """The byte offset in the module, like ``end``."""
     end: int
     replacement: str
 
@@ -46,7 +48,7 @@ class Fault:
 
 
 def faults_of(path: Path) -> Iterator[Fault]:
-    """Yield every fault that can be put into the functions of a module."""
+    """Yield every possible fault in the functions of a module."""
     source = path.read_bytes()
     offsets = [0]
     for line in source.splitlines(keepends=True):
@@ -66,7 +68,7 @@ def nodes_of_functions(tree: ast.AST, *, is_inside: bool = False) -> Iterator[as
     else:
         children = list(ast.iter_child_nodes(tree))
     for node in children:
-        # The parts of an f-string have no position of their own before Python 3.12.
+        # Before Python 3.12, the parts of an f-string have no positions.
         if isinstance(node, ast.pattern | ast.JoinedStr | ast.AnnAssign):
             continue
         if is_inside:
@@ -80,17 +82,17 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
         case ast.Compare(ops=[operator]) if type(operator) in OPPOSITES:
             opposite = copy.copy(node)
             opposite.ops = [OPPOSITES[type(operator)]()]
-            yield "comparison turned round", node, f"({ast.unparse(opposite)})"
+            yield "comparison inverted", node, f"({ast.unparse(opposite)})"
         case ast.BoolOp(op=operator):
             exchanged = copy.copy(node)
             exchanged.op = ast.Or() if isinstance(operator, ast.And) else ast.And()
-            yield "and, or exchanged", node, f"({ast.unparse(exchanged)})"
+            yield "and, or swapped", node, f"({ast.unparse(exchanged)})"
         case ast.Constant(value=int() as number) if not isinstance(number, bool):
             yield "constant changed by one", node, str(number + 1)
         case ast.Expr(value=ast.Call()):
-            yield "call left out", node, "pass"
+            yield "call removed", node, "pass"
         case ast.If(body=[*_, (ast.Raise() | ast.Return()) as exit_], orelse=[]):
-            yield "check left out", exit_, "pass"
+            yield "check removed", exit_, "pass"
         case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
             yield "condition negated", test, f"(not ({ast.unparse(test)}))"
 
@@ -103,7 +105,7 @@ def tests_that_fail(tests: Sequence[str], seconds: float) -> set[str]:
         seconds: The limit of a run.
     """
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
-    # Bytecode looks current if a module changes twice within a second.
+    # If a module changes twice within a second, its bytecode looks current.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("PYTHONPYCACHEPREFIX", None)
     try:

@@ -72,7 +72,7 @@ class Finding:
 
 def main() -> int:
     """Print the findings on changed lines; return 1 if there are any."""
-    # A shallow clone lacks the commit, and its user did not write the other lines.
+    # A shallow clone lacks the commit, so all lines would look changed.
     if _git("rev-parse", "--is-shallow-repository").strip() != "false":
         sys.stdout.write("language checks skipped: this is not a full git clone\n")
         return 0
@@ -156,7 +156,7 @@ def _read(name: str) -> list[Passage]:
 def _phrases(name: str, passage: Passage) -> Iterator[Finding]:
     for match in PHRASE.finditer(passage.prose):
         line = passage.start + passage.prose.count("\n", 0, match.start())
-        # The lines of a message are not known from its text.
+        # The line breaks of a message differ from the lines in the source.
         start, end = (
             (passage.start, passage.end)
             if passage.kind == "message"

@@ -1,7 +1,8 @@
 """Inspect a release of torch and print its rows for builds.toml.
 
-``python -m tools.learn_release [2.16.0] [--write]`` reads 6 to 8 MB of one wheel for each build of a release, else of
-the newest, and prints what the catalogue does not have; ``--write`` puts it there. The rows are for review.
+``python -m tools.learn_release [2.16.0] [--write]`` reads 6 to 8 MB of one wheel for each
+build of a release, by default the latest, and prints the rows that the catalog lacks.
+``--write`` adds them to the catalog. Review the rows.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ SOURCE = "the list in torch's own library, read by range"
 
 
 class Additions(NamedTuple):
-    """Lines for the tables of builds.toml, and the days that they are of."""
+    """New rows of builds.toml, and their dates."""
 
     releases: str
     builds: str
@@ -148,7 +149,7 @@ def _release(torch: str, rows: list[LearnedRow]) -> str:
         pythons.update(row.pythons)
         tritons += _pins(row, "triton")
     versions = sorted(pythons, key=_in_order)
-    # A row without a source was read on the default index.
+    # A row without a source is from the default index.
     default = [f'{_platform(row)} = "{row.backend}"' for row in rows if not row.source]
     facts = {
         "torch": f'"{torch}"',
@@ -222,7 +223,7 @@ def extended(text: str, new: Additions) -> str:
         text = f"{text[:end]}{lines}{text[end:]}"
     document = tomli.loads(text)
     newest = max((document["date"], *new.days))
-    # The catalogue's own date is the first.
+    # The first date is the catalog's own.
     text = re.sub(
         r'\Adate = "[^"]*"|(?<=\n)date = "[^"]*"', f'date = "{newest}"', text, count=1
     )

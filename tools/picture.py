@@ -103,7 +103,7 @@ def run(
     try:
         while chunk := os.read(ours, 65536):
             raw += chunk
-    except OSError:  # Linux says so that nobody writes any more
+    except OSError:  # Linux reports that no writer is left
         pass
     os.close(ours)
     running.wait()
@@ -115,7 +115,7 @@ def settled(raw: str) -> str:
     lines = []
     for line in raw.replace("\r\n", "\n").split("\n"):
         last_frame = FRAME.split(line)[-1]
-        # A bar was drawn over at the end.
+        # Finished progress bars were overwritten.
         if not BAR.search(ESCAPE.sub("", last_frame).lstrip("\r")):
             lines.append(CURSOR.sub("", last_frame).lstrip("\r").rstrip())
     return "\n".join(lines).strip("\n")

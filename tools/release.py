@@ -1,6 +1,7 @@
-"""Build a release in dist/ twice, compare, and install it in each way.
+"""Build a release in dist/ twice, compare both, and test its installation.
 
-Nothing is published here. ``.github/workflows/release.yml`` does that for the tag, from the same command.
+This tool publishes nothing. For a tag, ``.github/workflows/release.yml`` runs it and
+publishes the result.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ INSTALL_AND_ASK = '"$0" tool install -q "$1" && ~/.local/bin/gpuinstall --versio
 
 
 def main() -> None:
-    """Check the version, build, compare, describe, and try every way of installation."""
+    """Check the version, compare two builds, and test the installation."""
     version = sys.argv[1] if len(sys.argv) > 1 else ""
     notes = check_version(version)
     shutil.rmtree(DIST, ignore_errors=True)
@@ -95,7 +96,7 @@ def build(folder: Path) -> list[Path]:
 
 
 def digests(paths: Iterable[Path]) -> dict[str, str]:
-    """The SHA-256 of files by name."""
+    """Return the SHA-256 of files by name."""
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 

@@ -95,7 +95,7 @@ def _name(capability: ComputeCapability, drivers: Drivers) -> str:
 
 
 def _other_makers(catalog: Catalog) -> Iterator[str]:
-    """Write a table for each maker whose builds ask for no driver, chip by chip."""
+    """Write a table by chip for each vendor whose builds require no driver."""
     for (brand, os), chips in groupby(
         other_chips(), key=lambda chip: (chip.brand, chip.os)
     ):

@@ -1,8 +1,9 @@
 """Generate ``torch_exports.bin``, the symbols that torch exports.
 
-``python -m tools.torch_exports [VERSION…]`` adds releases whose minor is newer than all in the table, by default the
-newest of the default index. Of each it reads the libraries by range (some 125 MB), of a version that ends in ``+`` the
-library of the device too (another 320 MB and more).
+``python -m tools.torch_exports [VERSION…]`` adds releases whose minor is newer than all
+in the table, by default the latest on the default index. It reads about 125 MB of each
+release's libraries by range. For a version that ends in ``+``, it also reads the device
+library (another 320 MB or more).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ TABLE = (
 COMMON = ("libc10", "libc10_cuda", "libtorch_cpu", "libtorch_python")
 DEVICE = ("libtorch_cuda",)
 LIMITS = Limits(bytes=1 << 30, inflated=8 << 30)
-"""libtorch_cuda has up to 680 MB packed, and 1.5 GB inflated."""
+"""libtorch_cuda has up to 680 MB compressed and 1.5 GB uncompressed."""
 
 
 def main(words: Sequence[str]) -> None:
@@ -117,7 +118,7 @@ def packed(table: Exports) -> bytes:
         "whole": sorted(table.whole),
         "groups": [[mask, len(group)] for mask, group in groups.items()],
     }
-    # Column by column, because sorted hashes share their first bytes.
+    # Store the hashes by column, because sorted hashes share their first bytes.
     columns = b"".join(hashes[column::4] for column in range(4))
     return json.dumps(head).encode() + b"\n" + lzma.compress(columns, preset=9)
 

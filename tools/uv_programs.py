@@ -1,7 +1,8 @@
 """Write lockfiles/uv-programs.txt, the hashes of the pinned uv programs.
 
-uv's release workflow puts one and the same program into a platform's wheel and into its release archive
-(github.com/astral-sh/uv, .github/workflows/build-release-binaries.yml and sign-release-binaries.yml).
+For each platform, uv's wheel and its release archive contain the same program
+(github.com/astral-sh/uv, .github/workflows/build-release-binaries.yml and
+sign-release-binaries.yml).
 """
 
 from __future__ import annotations

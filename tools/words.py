@@ -1,8 +1,8 @@
-"""Rates of the house's idioms in prose: ``python -m tools.words [FOLDER | FILE ...]``.
+"""Print rates of unusual phrases in docstrings and comments.
 
-Prints, per 1,000 words of docstrings and comments, the clauses that start with a
-pronoun instead of a noun, and the idioms for which the field has a usual word. It
-never fails: a worse sentence can have a better rate.
+``python -m tools.words [FOLDER | FILE ...]`` prints rates per 1,000 words. It counts
+clauses that start with a pronoun instead of a noun, and idioms that have a more common
+synonym. It never fails, because a worse sentence can have a better rate.
 """
 
 from __future__ import annotations

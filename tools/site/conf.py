@@ -22,5 +22,5 @@ html_sidebars = {
 html_copy_source = False
 html_use_index = False
 html_show_copyright = False
-html_show_search_summary = False  # a page opened from disk may read no other
+html_show_search_summary = False  # browsers block reading other local pages
 highlight_language = "none"

@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 PARTS = Path(__file__).parent / "page"
 PACKAGES = (("torch", "torchvision"), ("torch", "torchvision", "torchaudio"))
-"""The requests of the page; page.js relies on torch as the first."""
+"""The requests of the page. In page.js, the first package must be torch."""
 CARD = "{card}"
 """Placeholder of the GPU's name, which page.js replaces."""
 DRIVER = "{driver}"
-"""Placeholder of the driver's version: equal answers have equal texts."""
+"""Placeholder of the driver's version, so equal plans have equal texts."""
 
 
 class Platform(NamedTuple):
-    """A system that the page asks for."""
+    """A system that the user can select on the page."""
 
     key: str
-    """The word in the page's address. page.js compares it with ``Kind.os``."""
+    """The word in the page's URL. page.js compares it with ``Kind.os``."""
     name: str
     os: str
     arch: str
@@ -65,24 +65,24 @@ PLATFORMS = (
 
 
 class Kind(NamedTuple):
-    """GPUs with the same answers: a compute capability or a chip."""
+    """GPUs with the same plans: a compute capability or a chip."""
 
     code: str
-    """The name of the code that they run, such as ``sm_89``; empty for no GPU at all."""
+    """The name of their code, such as ``sm_89``, or empty for no GPU."""
     cards: tuple[str, ...]
     gpu: Gpu | None = None
     """A GPU with a placeholder as its name."""
     os: str | None = None
-    """The only system that has them."""
+    """The only system with these GPUs, if any."""
 
     @property
     def needs_driver(self) -> bool:
-        """Whether the answer depends on the driver."""
+        """Whether the plan depends on the driver."""
         return self.gpu is not None and self.gpu.compute_capability is not None
 
 
 def kinds_of_gpus(catalog: Catalog) -> list[Kind]:
-    """Return every kind: by capability, the highest first; by chip; and no GPU."""
+    """Return kinds by descending capability, then other chips, then no GPU."""
     kinds = []
     for capability in reversed(gpu_capabilities(catalog.drivers)):
         cards = {
@@ -98,7 +98,7 @@ def kinds_of_gpus(catalog: Catalog) -> list[Kind]:
 
 
 def selector_page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> str:
-    """Return the page for a catalog. It takes half a minute."""
+    """Return the page for a catalog, which takes half a minute."""
     style = (PARTS / "page.css").read_text("utf-8").strip()
     script = (PARTS / "page.js").read_text("utf-8").strip()
     policy = (
@@ -116,10 +116,10 @@ def selector_page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -
         "STYLE": style,
         "SCRIPT": script,
         "DATE": escape(catalog.date),
-        # "</script>" in an answer would end the element; JSON may write "<" as \u003c.
+        # "</script>" in a text would end the element. In JSON, \u003c is "<".
         "DATA": document.replace("<", "\\u003c"),
     }
-    # Every second piece is a name, written ``@NAME@``; in a text that is put in, an @ means nothing.
+    # Every second piece is the name of a placeholder, ``@NAME@``. Inserted texts may contain an @.
     pieces = (PARTS / "page.html").read_text("utf-8").strip().split("@")
     pieces[1::2] = [text_at[name] for name in pieces[1::2]]
     return "".join(pieces) + "\n"
@@ -136,9 +136,9 @@ def page_data(
 ) -> dict[str, Any]:
     """Return the document that the page embeds and page.js reads.
 
-    An answer stands once, in ``answers``; elsewhere its position there stands for it. A platform has for each kind the
-    ranges of drivers with one answer for each of ``packages``: the first driver (null: any), and the answers from there
-    on::
+    ``answers`` contains each answer once, and other lists contain positions in it. For
+    each kind, a platform has ranges of drivers, each with the first driver (null: any)
+    and the position of one answer for each of ``packages``::
 
         {"packages": [["torch", "torchvision"], ["torch", "torchvision", "torchaudio"]],
          "kinds": [{"code": "sm_89", "cards": ["RTX 4090"], "os": null}],
@@ -149,7 +149,7 @@ def page_data(
     positions: dict[str, int] = {}
     rows = []
     for platform in platforms:
-        # Each kind on each platform, also if it cannot be there: page.js finds it by its position.
+        # Include impossible combinations, because page.js finds a kind by its position.
         ranges = [_ranges(platform, kind, catalog, positions) for kind in kinds]
         rows.append({"key": platform.key, "name": platform.name, "ranges": ranges})
     return {
@@ -198,21 +198,21 @@ def driver_borders(platform: Platform, catalog: Catalog) -> list[tuple[int, ...]
     ended = [
         row.last_branch for row in tables.generations if row.last_branch is not None
     ]
-    # One past the last branch with some support, and past the newest one known: the first without it.
+    # Add the branch after each last supported branch, and after the latest known branch.
     branches += [
         branch + 1 for branch in (*ended, tables.partially_supported.last, branches[-1])
     ]
-    # (branch, 0), because (branch,) means the branch's newest release; (0, 0) is before every driver.
+    # Use (branch, 0), because (branch,) means the latest release of the branch. (0, 0) precedes every driver.
     borders.update((branch, 0) for branch in (0, *branches))
     return sorted(borders)
 
 
 def answer_of(plan: Plan | Rejected, packages: Sequence[str]) -> dict[str, Any]:
     """Return the text for a plan, with placeholders for GPU and driver."""
-    # Several reasons can share a message: the first counts.
+    # If several reasons have the same message, keep the first.
     reasons = list(dict.fromkeys(reason.message for reason in plan.reasons))
     if isinstance(plan, Rejected):
-        # page.js takes an answer without requirements for a rejection.
+        # page.js treats an answer without requirements as a rejection.
         return {
             "title": "No build fits",
             "reasons": reasons,

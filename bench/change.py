@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 PYTHON = "3.11"
 RUNS = 7
-MOST_OF_THE_FIRST = 0.6
+MAX_OF_THE_FIRST = 0.6
 OTHERS = ("numpy", "einops", "cowsay", "setuptools", "wheel", "pip")
 """The packages of the changes and their build tools."""
 _SETUP = "from setuptools import setup\n\nsetup(name='mine', version='1', py_modules=['mine'])\n"
@@ -184,7 +184,7 @@ def _rows(project: Project, chosen: str) -> Iterator[Row]:
         yield single(f"the first proof, on the CPU, of {rest + proof:.0f} s", proof)
         _, again = replace(project, place="again").install()
         yield Pair(again, proof).times(
-            "a fresh environment's, against the very first", MOST_OF_THE_FIRST
+            "a fresh environment's, against the very first", MAX_OF_THE_FIRST
         )
         fresh = replace(project, place="fresh")
         pair = paired(

@@ -111,7 +111,7 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             {**variables, "LAB_VERDICT": str(folder / "failing.json")},
         )
         process.run(
-            uv.create(Path(sys.executable), workshop.folder / "app"),
+            uv.create_command(Path(sys.executable), workshop.folder / "app"),
             env=workshop.environment,
         )
         for name, recording in {"slices": SLICES, "broken": BROKEN}.items():

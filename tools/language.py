@@ -132,8 +132,8 @@ def _git(*arguments: str) -> str:
 
 def is_checked(path: Path) -> bool:
     """Return whether people of this project wrote the file."""
-    is_ours = not path.as_posix().startswith(OTHERS)
-    return is_ours and path.suffix in PROSE and path.is_file()
+    is_managed = not path.as_posix().startswith(OTHERS)
+    return is_managed and path.suffix in PROSE and path.is_file()
 
 
 def findings_of(files: Sequence[str]) -> Iterator[Finding]:

@@ -21,9 +21,9 @@ from gpuinstall.api import load_catalog
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
-from gpuinstall.catalog.listing import narrowed, read_listing
+from gpuinstall.catalog.listing import read_listing, update_builds
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
 from gpuinstall.wheels.learned.reader import Reader
@@ -97,7 +97,7 @@ def learn(
         return []
     builds = [
         build
-        for build in narrowed(verified, listing, f"{os}_{arch}")
+        for build in update_builds(verified, listing, f"{os}_{arch}")
         if build.platform == f"{os}_{arch}" and not build.absent
     ]
     newest = max(
@@ -105,7 +105,7 @@ def learn(
         default=None,
     )
     to_read = [build for build in builds if build.torch == newest and build.unread]
-    return side_by_side(reader.torch, to_read, AT_ONCE)
+    return map_concurrently(reader.torch, to_read, AT_ONCE)
 
 
 def additions(rows: Iterable[LearnedRow], catalog: Catalog) -> Additions:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from gpuinstall.base.patience import Patience
 from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.listing import default_wheels, platforms
 from gpuinstall.catalog.pages import parse_page
@@ -130,7 +130,7 @@ def read(
 ) -> set[bytes]:
     """Return the symbols that libraries of a release export."""
     wheel = linux_wheel(session, version)
-    ranges = HttpRanges(session.client.ask_part, wheel.url, patience=Patience(450))
+    ranges = HttpRanges(session.client.ask_part, wheel.url, timeouts=Timeouts(450))
     reader = WheelReader(ranges, LIMITS)
     names: set[bytes] = set()
     for library in libraries:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from gpuinstall.base import values
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
-    environment_of,
+    environment_folder,
     interpreter,
 )
 from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing, listed
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.request import FOLDER_REQUEST, Request, Sourcing, argument_values
+from gpuinstall.base.shell import quote_word
 from gpuinstall.catalog import Catalog, load_catalog
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.plan import Plan, Rejected
@@ -83,7 +83,7 @@ def choose(machine: Machine, request: Request, catalog: Catalog) -> Plan | Rejec
 
 def install(
     venv: str | Path,
-    request: Request = FOLDERS_OWN,
+    request: Request = FOLDER_REQUEST,
     *,
     upgrade: bool = False,
     replace: bool = False,
@@ -128,7 +128,7 @@ def install(
 
 def install_into(
     python: str | Path,
-    request: Request = FOLDERS_OWN,
+    request: Request = FOLDER_REQUEST,
     *,
     reporter: Reporter = SILENT,
 ) -> InstallResult:
@@ -150,7 +150,7 @@ def install_into(
     from gpuinstall.project.folder import read_extras
 
     path = Path(python).absolute()
-    venv = environment_of(path)
+    venv = environment_folder(path)
     settings = Settings(request, files=read_extras(venv.parent, request), venv=venv)
     # The folder that contains the environment can belong to another project.
     with open_project(venv, settings, reporter) as project:
@@ -159,7 +159,7 @@ def install_into(
 
 def lock(
     folder: str | Path,
-    request: Request = FOLDERS_OWN,
+    request: Request = FOLDER_REQUEST,
     *,
     targets: str | Sequence[str] = (),
     machine: Machine | None = None,
@@ -192,10 +192,12 @@ def lock(
     from gpuinstall.project.request import read_request
     from gpuinstall.project.targets import lock_requests
 
-    names = listed("targets", targets)
+    names = argument_values("targets", targets)
     if not os.path.isdir(folder):
         message = f"{folder} is not a folder"
-        raise UsageError("folder-missing", message, hint=f"mkdir {quoted(str(folder))}")
+        raise UsageError(
+            "folder-missing", message, hint=f"mkdir {quote_word(str(folder))}"
+        )
     request, _ = select_base(request)
     place = Path(folder).absolute()
     settings = Settings(

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from tools.docs import commands
 
-from gpuinstall.base.advice import for_command
+from gpuinstall.base.advice import expand_hint
 from gpuinstall.cli.outcome import COMMANDS
 from tests.lab.advice import judged
 
@@ -134,11 +134,11 @@ def test_run_again_hints_become_valid_commands():
     # doctor and the pages print the hint for "install".
     of_plans = changes(SOURCE / "plan")
     assert "Run it again with --backend cpu: selects the CPU build" in of_plans
-    assert all(for_command(line, install, options=options) for line in of_plans)
+    assert all(expand_hint(line, install, options=options) for line in of_plans)
     written = [
         command
         for line in changes()
-        for command in for_command(line, install, options=options)
+        for command in expand_hint(line, install, options=options)
     ]
     assert {line: fault for line in written if (fault := judged(line))} == {}
 

@@ -8,7 +8,7 @@ import tree_sitter_powershell
 from tools.bundle import for_windows
 from tree_sitter import Language, Node, Parser
 
-from gpuinstall.base.shell import activation, on_path
+from gpuinstall.base.shell import format_activation, path_command
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = (ROOT / "bootstrap.ps1").read_text("utf-8")
@@ -106,9 +106,9 @@ def test_unembeddable_script_is_rejected():
 @pytest.mark.parametrize(
     "text",
     [
-        on_path("C:\\Users\\Ann O'Hara\\bin", "powershell"),
-        activation("C:\\my env", "powershell", windows=True),
-        activation(".venv", "powershell", windows=True),
+        path_command("C:\\Users\\Ann O'Hara\\bin", "powershell"),
+        format_activation("C:\\my env", "powershell", windows=True),
+        format_activation(".venv", "powershell", windows=True),
     ],
 )
 def test_printed_powershell_commands_parse(text):

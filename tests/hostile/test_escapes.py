@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gpuinstall.base.text import visible
+from gpuinstall.base.text import sanitize
 from tests.frozen import GPUINSTALL
 from tests.hostile.repository import LOCK, Repository
 from tests.lab.bounded import fault_of, run
@@ -180,6 +180,6 @@ def test_printed_text_forges_no_line(source, payload, tmp_path, play, libraries)
 
 @pytest.mark.parametrize("text", PAYLOADS.values(), ids=PAYLOADS)
 def test_unprintable_text_is_escaped(text):
-    assert visible(text).isprintable()
-    assert visible("grün · 東京 2 × GPU\u00a0…") == "grün · 東京 2 × GPU\u00a0…"
-    assert visible("a\x1b[2K\n\u202e\ud800") == "a\\x1b[2K\\n\\u202e\\ud800"
+    assert sanitize(text).isprintable()
+    assert sanitize("grün · 東京 2 × GPU\u00a0…") == "grün · 東京 2 × GPU\u00a0…"
+    assert sanitize("a\x1b[2K\n\u202e\ud800") == "a\\x1b[2K\\n\\u202e\\ud800"

@@ -12,7 +12,7 @@ import tomli_w
 from gpuinstall.base.errors import GpuInstallError, LockError, UsageError
 from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.base.text import visible
+from gpuinstall.base.text import sanitize
 from gpuinstall.lock.file.entries import LockGate
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.request.tools import workspace_members
@@ -132,18 +132,18 @@ def test_tokens_in_urls_are_rejected_and_hidden(sign, key):
     with pytest.raises(UsageError) as refused:
         listed([f"x @ {url}"])
     assert "s3cret" not in str(refused.value)
-    assert "s3cret" not in visible(url)
+    assert "s3cret" not in sanitize(url)
 
 
 @pytest.mark.parametrize("end", ["#sha256=aa", "?design=1", "#egg=x&subdirectory=y"])
 def test_parameters_without_tokens_are_accepted(end):
     url = f"https://index.example/x-1-py3-none-any.whl{end}"
     listed([f"x @ {url}"])
-    assert visible(url) == url
+    assert sanitize(url) == url
 
 
 def test_long_lines_are_shortened():
-    assert len(visible("x" * 2_000_000)) < 10_000
+    assert len(sanitize("x" * 2_000_000)) < 10_000
 
 
 def test_links_in_workspaces_form_no_loop(tmp_path):

@@ -9,10 +9,10 @@ import pytest
 
 from gpuinstall.base.shell import (
     ShellName,
-    activation,
-    joined,
-    on_path,
-    quoted,
+    format_activation,
+    join_command,
+    path_command,
+    quote_word,
 )
 from tests.lab.bounded import run
 from tests.lab.programs import write_program
@@ -64,11 +64,11 @@ NAMES = (
 def printed(name, shell):
     """Yield each command with a name; ``shell`` is None for any shell."""
     place = name.replace("/", "-")
-    yield f"echo {quoted(name, shell)}"
-    yield joined(("echo", "--venv", name, name), shell)
+    yield f"echo {quote_word(name, shell)}"
+    yield join_command(("echo", "--venv", name, name), shell)
     if shell:
-        yield activation(f"./{place}", shell, windows=False)
-        yield on_path(f"/nowhere/{place}", shell)
+        yield format_activation(f"./{place}", shell, windows=False)
+        yield path_command(f"/nowhere/{place}", shell)
 
 
 def tried(line, program, folder):
@@ -114,7 +114,7 @@ def test_names_are_never_executed(program, tmp_path):
 def test_quoted_name_is_one_word(program):
     for name in filter(str.isprintable, NAMES):
         done = subprocess.run(
-            [program, "-c", f"printf '%s_' {quoted(name, SHELLS[program])}"],
+            [program, "-c", f"printf '%s_' {quote_word(name, SHELLS[program])}"],
             capture_output=True,
             check=False,
         )
@@ -122,4 +122,4 @@ def test_quoted_name_is_one_word(program):
 
 
 def test_typographic_quotes_are_escaped_for_powershell():
-    assert quoted("a’; calc; ‘", "powershell") == "'a’’; calc; ‘‘'"
+    assert quote_word("a’; calc; ‘", "powershell") == "'a’’; calc; ‘‘'"

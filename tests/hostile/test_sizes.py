@@ -6,7 +6,7 @@ import re
 import pytest
 
 from gpuinstall.base.errors import GpuInstallError, LockError
-from gpuinstall.base.text import visible
+from gpuinstall.base.text import sanitize
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.project import open_project
 from gpuinstall.project.request import read_request
@@ -64,4 +64,4 @@ def test_lock_with_too_many_wheels_is_rejected():
 
 
 def test_each_line_of_a_message_is_shortened():
-    assert len(visible("x\n" + "x" * 2_000_000, keep="\n")) < 10_000
+    assert len(sanitize("x\n" + "x" * 2_000_000, keep="\n")) < 10_000

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from gpuinstall.base.errors import GpuInstallError
-from gpuinstall.base.patience import Patience
+from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.base.uv import default_index
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.listing import platforms
@@ -114,7 +114,7 @@ class Index:
         first = min(
             those, key=lambda wheel: wheel.filename
         )  # Pages are unordered, and wheels differ between Pythons.
-        return HttpRanges(self._ask, first.url, patience=Patience(75))
+        return HttpRanges(self._ask, first.url, timeouts=Timeouts(75))
 
     def _ask(self, url, headers, *, login):
         assert login

@@ -9,13 +9,13 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpuinstall.base.advice import for_install
+from gpuinstall.base.advice import expand_install_hint
 from gpuinstall.base.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog.authored import read_data
 from gpuinstall.catalog.gpus import other_chips, products
-from gpuinstall.catalog.loader import FURTHER
+from gpuinstall.catalog.loader import OTHER_KINDS
 from gpuinstall.plan import Rejected, choose
 from tools.support_table import gpu_capabilities
 
@@ -216,12 +216,12 @@ def answer_of(plan: Plan | Rejected, packages: Sequence[str]) -> dict[str, Any]:
         return {
             "title": "No build fits",
             "reasons": reasons,
-            "notes": list(for_install(plan.fix or "", packages)),
+            "notes": list(expand_install_hint(plan.fix or "", packages)),
             "requirements": [],
         }
     build = plan.choice.build
     kind = build.backend.kind
-    file = f"builds_{kind}.toml" if kind in FURTHER else "builds.toml"
+    file = f"builds_{kind}.toml" if kind in OTHER_KINDS else "builds.toml"
     evidence = read_data(file)["evidence"]
     sources = [
         f"{evidence[key]['source']} ({evidence[key]['date']})" for key in build.evidence

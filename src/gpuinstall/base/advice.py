@@ -6,13 +6,13 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
-from gpuinstall.base.shell import ShellName, joined, quoted
-from gpuinstall.base.text import redacted
+from gpuinstall.base.shell import ShellName, join_command, quote_word
+from gpuinstall.base.text import redact
 from gpuinstall.base.values import Value
 
 NOTE = "   # "
 """The separator between a command and its note, which a shell ignores."""
-OURS = "gpuinstall"
+PROGRAM = "gpuinstall"
 _AGAIN = r"Run it again with (?P<words>--.*?)(?:: (?P<note>.*))?"
 _EXPORT = rf"""(?m)^export (\w+)=(['"]?)(.*?)\2(?={NOTE}|$)"""
 _OPTION = r"(?<!\S)(--[\w-]+)(?: (?!--)(\S+))?"
@@ -33,13 +33,15 @@ class Advice(Value):
 
     def __str__(self) -> str:
         program = uv_program() if self.program == "uv" else self.program
-        line = joined((program, *self.arguments))
+        line = join_command((program, *self.arguments))
         if self.place and self.place != Path.cwd():
-            line = f"cd {quoted(self.place)} && {line}"
+            line = f"cd {quote_word(self.place)} && {line}"
         return f"{line}{NOTE}{self.note}" if self.note else line
 
 
-def for_environment(venv: Path | str, *words: str, place: Path | None = None) -> Advice:
+def environment_advice(
+    venv: Path | str, *words: str, place: Path | None = None
+) -> Advice:
     """Return a gpuinstall command for an environment.
 
     Args:
@@ -47,7 +49,7 @@ def for_environment(venv: Path | str, *words: str, place: Path | None = None) ->
         words: The command.
         place: The folder in which to run the command. None: any folder.
     """
-    return Advice(OURS, (*words, "--venv", str(venv)), place)
+    return Advice(PROGRAM, (*words, "--venv", str(venv)), place)
 
 
 def uv_program() -> str:
@@ -61,7 +63,7 @@ def uv_program() -> str:
     return str(find_uv_bin())
 
 
-def for_command(
+def expand_hint(
     hint: str,
     command: Sequence[str],
     rest: Sequence[str] = (),
@@ -85,13 +87,17 @@ def for_command(
         added = dict(re.findall(_OPTION, again["words"]))
         if options is None or all(option in options for option in added):
             note = again["note"]
-            words = (joined(_without(command, added)), again["words"], joined(rest))
-            run = redacted(" ".join(filter(None, words)))
+            words = (
+                join_command(_remove_options(command, added)),
+                again["words"],
+                join_command(rest),
+            )
+            run = redact(" ".join(filter(None, words)))
             lines.append(f"{run}{NOTE}{note}" if note else run)
     return tuple(lines)
 
 
-def _without(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
+def _remove_options(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
     """Remove options and their values from a command line.
 
     Args:
@@ -109,19 +115,19 @@ def _without(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
     return words
 
 
-def for_install(hint: str, words: Sequence[str] = ()) -> tuple[str, ...]:
+def expand_install_hint(hint: str, words: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the lines of a hint for ``gpuinstall install``.
 
     Args:
         hint: The hint of an error.
         words: Arguments of the command, such as the environment.
     """
-    lines = for_command(hint, (OURS, "install", *words))
+    lines = expand_hint(hint, (PROGRAM, "install", *words))
     # No installation has run, so there is none to run again.
     return tuple(line.replace("Run it again without", "Without") for line in lines)
 
 
-def as_pasted(lines: str, shell: ShellName) -> str:
+def convert_for_shell(lines: str, shell: ShellName) -> str:
     """Convert a hint for POSIX shells to the syntax of another shell."""
     if shell == "powershell":
         return re.sub(_EXPORT, r"$env:\1 = '\3'", lines)

@@ -10,8 +10,8 @@ from typing import Any
 
 from gpuinstall.base.codec import MalformedError, read, read_object
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import hint_for_link, parse_toml, read_document
-from gpuinstall.base.request import FOLDERS_OWN, Request, Sourcing, split_torch_index
+from gpuinstall.base.files import link_hint, parse_toml, read_document
+from gpuinstall.base.request import FOLDER_REQUEST, Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import TextOrigin, parse_requirement
 from gpuinstall.base.values import Value, replace
 
@@ -53,7 +53,7 @@ def read_config(folder: Path) -> Request:
     except (OSError, ValueError) as error:
         # tomli adds lines with the position.
         reason, *_ = str(getattr(error, "strerror", error)).splitlines()
-        raise _malformed(f"cannot be read: {reason}", hint_for_link(error)) from None
+        raise _malformed(f"cannot be read: {reason}", link_hint(error)) from None
     return parse_config(pyproject, version)
 
 
@@ -68,7 +68,7 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
         UsageError: A setting is malformed.
     """
     if not (pyproject or python_version):
-        return FOLDERS_OWN
+        return FOLDER_REQUEST
     values = {}
     for key, value in _table(pyproject, "tool", "gpuinstall").items():
         if key not in _KEYS:
@@ -86,7 +86,7 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     python = settings.python or pinned or required
     place = _PINNED if python == pinned else _PROJECT
     torch_index, backend = split_torch_index(settings.torch_index or "")
-    preferred = _backend_of_poetry(pyproject)
+    preferred = _poetry_backend(pyproject)
     places = {python: place} if python else {}
     if preferred:
         places[preferred] = TextOrigin(
@@ -97,7 +97,7 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     if allowed is None and backend:
         allowed = (backend,)
     return replace(
-        FOLDERS_OWN,
+        FOLDER_REQUEST,
         requirements=tuple(
             parse_requirement(text, _REQUIREMENTS) for text in settings.requirements
         ),
@@ -129,7 +129,7 @@ def _required_pythons(pyproject: Mapping[str, Any]) -> Iterator[str]:
     """Yield requires-python of the project and of uv's default groups."""
     python = _table(pyproject, "project").get("requires-python", "")
     own = read(str, python, "[project] requires-python")
-    yield own or _python_of_poetry(pyproject)
+    yield own or _poetry_python(pyproject)
     uv = _table(pyproject, "tool", "uv")
     defaults = uv.get("default-groups", ["dev"])
     groups = _table(pyproject, "tool", "uv", "dependency-groups")
@@ -139,7 +139,7 @@ def _required_pythons(pyproject: Mapping[str, Any]) -> Iterator[str]:
             yield read(str, python, f"requires-python of group {name}")
 
 
-def _python_of_poetry(pyproject: Mapping[str, Any]) -> str:
+def _poetry_python(pyproject: Mapping[str, Any]) -> str:
     """Return Poetry's ``python`` dependency as a specifier, or ""."""
     python = _table(pyproject, "tool", "poetry", "dependencies").get("python")
     if not isinstance(python, str):
@@ -152,7 +152,7 @@ def _python_of_poetry(pyproject: Mapping[str, Any]) -> str:
         raise _malformed(f"[tool.poetry.dependencies] python: {error}") from None
 
 
-def _backend_of_poetry(pyproject: Mapping[str, Any]) -> str | None:
+def _poetry_backend(pyproject: Mapping[str, Any]) -> str | None:
     """Return the local label of Poetry's torch (``^2.3.1+cu121``), or None."""
     torch = _table(pyproject, "tool", "poetry", "dependencies").get("torch")
     version = torch.get("version") if isinstance(torch, dict) else torch

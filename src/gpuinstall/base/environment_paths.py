@@ -11,7 +11,7 @@ from os.path import isfile, islink
 from pathlib import Path
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
 
 _WORK = ".gpuinstall"
@@ -75,15 +75,15 @@ class EnvironmentPaths(Value):
         """
         try:
             project = venv.absolute().parent if isfile(venv) else None
-            venv = followed(venv)
+            venv = follow_redirect(venv)
             place = Path(os.path.abspath(venv))  # noqa: PTH100  keeps links above
             if islink(venv):
                 place = venv.resolve()
                 if not place.is_relative_to(venv.parent.resolve()):
                     message = f"{venv} is a link to {place}"
-                    hint = f"Run it again with --venv {quoted(place)}: uses that environment"
+                    hint = f"Run it again with --venv {quote_word(place)}: uses that environment"
                     if not is_named:
-                        hint = f"rm {quoted(venv)}   # removes only the link; then run it again"
+                        hint = f"rm {quote_word(venv)}   # removes only the link; then run it again"
                     raise UsageError(
                         "link-elsewhere",
                         message,
@@ -92,20 +92,22 @@ class EnvironmentPaths(Value):
             # Raises UnicodeEncodeError for surrogates of undecodable bytes.
             str(place).encode("utf-8")
             if not place.name:
-                raise _unusable(place, "it is the root of the file system")
+                raise _unusable_error(place, "it is the root of the file system")
             if os.pathsep in str(place):
-                raise _unusable(
+                raise _unusable_error(
                     place, f"a folder on PATH cannot have {os.pathsep!r} in its name"
                 )
             work = cls(place).work
             with suppress(FileNotFoundError, NotADirectoryError):
                 if not stat.S_ISDIR(work.lstat().st_mode):
-                    raise _unusable(place, f"{work.name} next to it is not a folder")
+                    raise _unusable_error(
+                        place, f"{work.name} next to it is not a folder"
+                    )
         except UnicodeEncodeError:
-            raise _unusable(venv, "uv requires a path in UTF-8") from None
+            raise _unusable_error(venv, "uv requires a path in UTF-8") from None
         except (OSError, RuntimeError) as error:
             reason = getattr(error, "strerror", "a link points to itself")
-            raise _unusable(venv, reason) from None
+            raise _unusable_error(venv, reason) from None
         return cls(place, project=project)
 
     @property
@@ -114,11 +116,11 @@ class EnvironmentPaths(Value):
         return self.project or self.venv.parent
 
     @property
-    def is_ours(self) -> bool:
+    def is_managed(self) -> bool:
         """Whether gpuinstall manages it."""
         return self.layout is None
 
-    def check_left(self, folder: Path | None, action: str) -> None:
+    def check_working_folder(self, folder: Path | None, action: str) -> None:
         """Check that the shell's working folder is outside the environment.
 
         Windows refuses to delete a working folder.
@@ -134,7 +136,7 @@ class EnvironmentPaths(Value):
             raise UsageError(
                 "working-folder",
                 f"{self.venv} cannot be {action} while you are inside it",
-                hint=f"cd {quoted(self.folder)}   # then run it again",
+                hint=f"cd {quote_word(self.folder)}   # then run it again",
             )
 
     @property
@@ -213,7 +215,7 @@ class EnvironmentPaths(Value):
         return self.venv.with_name(name), self.venv.with_name(f"{name}-2")
 
 
-def followed(venv: Path) -> Path:
+def follow_redirect(venv: Path) -> Path:
     """Return the environment to which a ``.venv`` file redirects (PEP 832).
 
     Returns:
@@ -227,7 +229,7 @@ def followed(venv: Path) -> Path:
     return venv
 
 
-def below(folder: Path, root: Path) -> str:
+def relative_prefix(folder: Path, root: Path) -> str:
     """Return a path prefix below ``root``: ``""`` or ``"lib/"``.
 
     Links are not followed.
@@ -236,7 +238,7 @@ def below(folder: Path, root: Path) -> str:
     return "" if name == "." else f"{name}/"
 
 
-def _unusable(venv: Path, reason: str) -> UsageError:
+def _unusable_error(venv: Path, reason: str) -> UsageError:
     return UsageError(
         "unusable-place",
         f"{venv} cannot be used for an environment: {reason}",
@@ -248,14 +250,14 @@ def venv_option(venv: Path) -> str:
     """Return the ``--venv`` option, or "" for the default."""
     if venv == Path.cwd() / ".venv":
         return ""
-    return f" --venv {quoted(venv)}"
+    return f" --venv {quote_word(venv)}"
 
 
 def other_venv(folder: Path) -> str:
     """Return a ``--venv`` option with an unused path in a folder."""
     paths = (folder / f".venv-{number}" for number in count(2))
     free = next(path for path in paths if not os.path.lexists(path))
-    return f"--venv {quoted(free.name if folder == Path.cwd() else free)}"
+    return f"--venv {quote_word(free.name if folder == Path.cwd() else free)}"
 
 
 def interpreter(venv: Path) -> Path:
@@ -269,7 +271,7 @@ def interpreter(venv: Path) -> Path:
     return venv / "Scripts" / "python.exe"
 
 
-def environment_of(python: Path) -> Path:
+def environment_folder(python: Path) -> Path:
     """Return the environment of an interpreter."""
     folder = python.parent
     if folder.name in {"bin", "Scripts"}:
@@ -277,7 +279,7 @@ def environment_of(python: Path) -> Path:
     return folder
 
 
-def made_for(venv: Path) -> Path:
+def final_path(venv: Path) -> Path:
     """Return the final path of an environment, which may be staged."""
     work = venv.parent
     if work.suffix == _WORK and venv.name.startswith(_STAGING):

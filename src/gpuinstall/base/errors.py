@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.text import redacted
+from gpuinstall.base.text import redact
 
 if TYPE_CHECKING:
     from gpuinstall.base.advice import Advice
@@ -34,13 +34,13 @@ class GpuInstallError(Exception):
         id: str | None = None,  # noqa: A002  the key of the failure catalog
         data: dict[str, Any] | None = None,
     ) -> None:
-        message = redacted(message)
+        message = redact(message)
         super().__init__(message)
         self.code = code
         self.message = message
-        self.hint = None if hint is None else redacted(str(hint))
-        self.why = why and redacted(why)
-        self.evidence = evidence and redacted(evidence)
+        self.hint = None if hint is None else redact(str(hint))
+        self.why = why and redact(why)
+        self.evidence = evidence and redact(evidence)
         self.id = id
         self.data = data
 

@@ -23,11 +23,11 @@ from typing import IO, Any
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.owners import exposures, has_same_owner, is_shared
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 
 DOCUMENT_BYTES = 10_000_000
 """The maximum size of a document in bytes, ten times the largest lock file."""
-MOST_ENTRIES = 10_000
+MAX_ENTRIES = 10_000
 """The maximum number of list entries and of lines in a requirements file."""
 
 _VALUES = 2_000_000
@@ -76,7 +76,7 @@ def check_outside(path: Path, file: Path, place: str) -> None:
         fault = f"cannot be read: {error.strerror}"
     else:
         # /proc/self/environ is a regular file that this user owns.
-        if _is_of_kernel(target):
+        if _is_in_kernel_filesystem(target):
             fault = "is not a file of a project"
         elif not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             fault = "is not a regular file or a folder"
@@ -89,7 +89,7 @@ def check_outside(path: Path, file: Path, place: str) -> None:
     raise UsageError("path-outside", message, why=why)
 
 
-def _is_of_kernel(path: Path) -> bool:
+def _is_in_kernel_filesystem(path: Path) -> bool:
     """Return whether an absolute path is in a kernel file system."""
     return not path.is_relative_to(_SHARED_MEMORY) and any(
         path.is_relative_to(folder) for folder in _KERNEL_FOLDERS
@@ -113,10 +113,10 @@ def read_document(path: Path | str, folder: Path | None = None) -> str:
         OSError: The file is not regular, is too large, or is outside ``folder``.
         UnicodeDecodeError: The file is not text.
     """
-    return decoded(read_raw(path, folder))
+    return decode_text(read_raw(path, folder))
 
 
-def decoded(raw: bytes, errors: str = "strict") -> str:
+def decode_text(raw: bytes, errors: str = "strict") -> str:
     """Decode UTF-8, or UTF-16 with a byte order mark."""
     # The > operator of PowerShell 5 writes UTF-16.
     has_mark = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -145,12 +145,12 @@ def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
     return raw
 
 
-def hint_for_link(error: Exception) -> str | None:
+def link_hint(error: Exception) -> str | None:
     """Return the hint for a link that leaves its folder, or None."""
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         target = real_path(error.filename)
         if isfile(target):
-            return f"rm {quoted(error.filename)} && gpuinstall lock -r {quoted(target)}"
+            return f"rm {quote_word(error.filename)} && gpuinstall lock -r {quote_word(target)}"
     return None
 
 
@@ -163,7 +163,7 @@ def parse_json(text: str | bytes) -> Any:
     """Parse JSON. Raise ValueError if it is malformed or too large."""
     import json
 
-    text = text if isinstance(text, str) else decoded(text)
+    text = text if isinstance(text, str) else decode_text(text)
     # A value can need a hundred times the memory of its text, and text four bytes per
     # character.
     if sum(map(text.count, ",{[")) > _VALUES or sys.getsizeof(text) > _WIDEST:
@@ -198,8 +198,8 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 def check_count(count: int, things: str, place: str) -> None:
     """Raise ValueError for too many entries."""
-    if count > MOST_ENTRIES:
-        message = f"{place} has {count} {things}; at most {MOST_ENTRIES} are read"
+    if count > MAX_ENTRIES:
+        message = f"{place} has {count} {things}; at most {MAX_ENTRIES} are read"
         raise ValueError(message)
 
 
@@ -225,7 +225,7 @@ def parse_ini(text: str) -> dict[str, dict[str, str]]:
     return {name: dict(parser[name]) for name in parser.sections()}
 
 
-def keep_temporary_files_apart() -> None:
+def use_private_tmpdir() -> None:
     """Set TMPDIR to a private folder if other users can change it."""
     folder = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  not written to
     # The command reports a missing home folder, which is a RuntimeError.
@@ -236,7 +236,7 @@ def keep_temporary_files_apart() -> None:
             os.environ["TMPDIR"] = str(own)
 
 
-def close_umask() -> None:
+def tighten_umask() -> None:
     """Set a umask that keeps other users from writing to new files.
 
     It also applies to child processes. The next run would refuse a cache or
@@ -274,13 +274,13 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
             raise InstallationError(
                 "unsafe-cache",
                 f"{one.reason}, and so {effect}",
-                hint=f"chmod o-w {quoted(one.part)}   # or use another cache: XDG_CACHE_HOME, UV_CACHE_DIR",
+                hint=f"chmod o-w {quote_word(one.part)}   # or use another cache: XDG_CACHE_HOME, UV_CACHE_DIR",
             )
     if exposed:
         reporter.warn(f"{exposed[-1].reason}: other users {effect}")
 
 
-def expanded_home(path: str) -> Path:
+def expand_home(path: str) -> Path:
     """Expand ``~`` if the home folder is known."""
     return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib raises if it is unknown
 
@@ -293,7 +293,7 @@ def display_path(path: Path) -> str:
     return str(path)
 
 
-def sha256_of(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a regular file."""
     import hashlib
 
@@ -304,7 +304,7 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def holds_text(path: Path, text: str) -> bool:
+def has_text(path: Path, text: str) -> bool:
     """Return whether a regular file contains exactly this text."""
     with suppress(OSError, ValueError):
         return not islink(path) and read_document(path) == text
@@ -337,13 +337,15 @@ def write_atomically(
     is_private: bool = False,
     is_cached: bool = False,
 ) -> None:
-    """Replace a file's text; see ``written``."""
-    with written(path, folder, is_private=is_private, is_cached=is_cached) as file:
+    """Replace a file's text; see ``open_atomically``."""
+    with open_atomically(
+        path, folder, is_private=is_private, is_cached=is_cached
+    ) as file:
         file.write(text.encode())
 
 
 @contextmanager
-def written(
+def open_atomically(
     path: Path,
     folder: Path | None = None,
     *,
@@ -368,9 +370,9 @@ def written(
 
     part = (folder or path.parent) / f".{path.name[:40]}.{secrets.token_hex(4)}"
     try:
-        with writing(path):
+        with convert_write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with _created(part, path, is_private=is_private) as file:
+            with _create_temporary(part, path, is_private=is_private) as file:
                 yield file
                 if not is_cached:
                     file.flush()
@@ -381,7 +383,7 @@ def written(
             part.unlink()
 
 
-def _created(part: Path, path: Path, *, is_private: bool) -> IO[bytes]:
+def _create_temporary(part: Path, path: Path, *, is_private: bool) -> IO[bytes]:
     """Create a file with the owner and mode of the file that it replaces.
 
     The file is private at first, so that other users cannot read a token in it even if
@@ -413,7 +415,7 @@ def write_in_place(path: Path, text: str) -> None:
     Raises:
         InstallationError: The file cannot be written.
     """
-    if _is_of_kernel(path.absolute()) or (exists(path) and not isfile(path)):
+    if _is_in_kernel_filesystem(path.absolute()) or (exists(path) and not isfile(path)):
         with path.open("a", encoding="utf-8") as stream:
             stream.write(text)
         return
@@ -421,12 +423,12 @@ def write_in_place(path: Path, text: str) -> None:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def convert_write_errors(path: Path) -> Iterator[None]:
     """Convert an OSError of writing ``path`` to an InstallationError."""
     try:
         yield
     except OSError as error:
-        hint: str | None = look_at(path.parent)
+        hint: str | None = diagnostic_commands(path.parent)
         if os.name == "nt":
             # The usual cause is a program that has the file open.
             is_in_use = isinstance(error, PermissionError)
@@ -439,13 +441,13 @@ def writing(path: Path) -> Iterator[None]:
         raise InstallationError("not-writable", message, hint=hint) from error
 
 
-def look_at(path: Path) -> str:
+def diagnostic_commands(path: Path) -> str:
     """Return the commands that show permissions and free space."""
     # A failed change removes its own folders before the user runs these commands.
     for place in (path, *path.parents):
         if os.path.lexists(place) and ".gpuinstall" not in str(place):
             break
-    staying = quoted(place)
+    staying = quote_word(place)
     return f"ls -ld {staying}; df -h {staying}"
 
 
@@ -455,7 +457,7 @@ def make_private_folder(folder: Path) -> None:
     Raises:
         InstallationError: The folder cannot be created.
     """
-    with writing(folder):
+    with convert_write_errors(folder):
         for path in (*reversed(folder.parents), folder):
             if not isdir(path):
                 path.mkdir(mode=0o700, exist_ok=True)

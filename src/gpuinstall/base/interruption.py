@@ -47,12 +47,12 @@ def install_handlers() -> None:
             signal.signal(number, _interrupt)
 
 
-def interrupted() -> bool:
+def is_interrupted() -> bool:
     """Return whether a signal stopped this run, for waiting threads."""
     return _Run.interrupted
 
 
-def within(seconds: float, call: Callable[[], Result]) -> Result:
+def call_with_timeout(seconds: float, call: Callable[[], Result]) -> Result:
     """Call a function in a thread, with a time limit.
 
     Args:
@@ -84,7 +84,7 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
     thread = Thread(target=capture, daemon=True)
     thread.start()
     deadline = monotonic() + seconds
-    while thread.is_alive() and monotonic() < deadline and not interrupted():
+    while thread.is_alive() and monotonic() < deadline and not is_interrupted():
         thread.join(0.1)
     if future.cancel():
         raise TimeoutError
@@ -99,11 +99,11 @@ def defer_interrupts() -> Iterator[None]:
         yield
     finally:
         _Run.unfinished -= 1
-        _end_if_interrupted()
+        _raise_if_interrupted()
 
 
 @contextmanager
-def ending_with_us(program: Popen[str]) -> Iterator[None]:
+def kill_on_exit(program: Popen[str]) -> Iterator[None]:
     """Kill a program when the block ends, even by an exception or a signal."""
     _Run.programs.add(program)
     try:
@@ -121,10 +121,10 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     # Threads that wait for a program return when it exits.
     for program in tuple(_Run.programs):
         program.kill()
-    _end_if_interrupted()
+    _raise_if_interrupted()
 
 
-def _end_if_interrupted() -> None:
+def _raise_if_interrupted() -> None:
     """Raise KeyboardInterrupt, unless a first one is propagating."""
     if (
         _Run.interrupted

@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import expanded_home
-from gpuinstall.base.requirement import fault_in
-from gpuinstall.base.text import redacted, shorten
+from gpuinstall.base.files import expand_home
+from gpuinstall.base.requirement import url_fault
+from gpuinstall.base.text import redact, shorten
 from gpuinstall.base.values import Value
 
 _PORTS = {"http": 80, "https": 443}
@@ -46,7 +46,7 @@ class Location(Value):
         Raises:
             UsageError: The URL is malformed.
         """
-        fault = fault_in(address)
+        fault = url_fault(address)
         if fault:
             raise malformed_address(address, fault)
         try:
@@ -54,7 +54,7 @@ class Location(Value):
             if parts.scheme == "file":
                 return cls("file://", os.path.realpath(file_path(parts.path)))
             if "://" not in address:
-                path = (folder or Path()) / expanded_home(address)
+                path = (folder or Path()) / expand_home(address)
                 return cls("file://", os.path.realpath(path))
             # A fully qualified host name can end in a dot.
             host = (parts.hostname or "").rstrip(".")
@@ -86,6 +86,6 @@ class Location(Value):
 
 def malformed_address(address: str, why: str) -> UsageError:
     """Return the error for a malformed URL, without its login."""
-    shown = redacted(address.rpartition("@")[2])
+    shown = redact(address.rpartition("@")[2])
     message = f"{shorten(shown)!r} is not a URL: {why}"
     return UsageError("malformed-address", message)

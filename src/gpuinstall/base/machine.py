@@ -32,9 +32,9 @@ _PROCESSORS = {
     ("macos", "aarch64"): "arm64",
     ("windows", "aarch64"): "arm64",
 }
-MAKERS_WITH_FACTS = ("amd", "apple")
+VENDORS_WITH_FACTS = ("amd", "apple")
 """Vendors with facts under their own key. NVIDIA's facts are in ``driver``."""
-MOST_GPUS = 1024  # limits the processing of a malformed document
+MAX_GPUS = 1024  # limits the processing of a malformed document
 
 
 def _version(pattern: str, example: str) -> Callable[[str], str]:
@@ -52,7 +52,7 @@ _Glibc = Annotated[str, _version(r"[0-9]+\.[0-9]+", "2.36")]
 _Python = Annotated[str, _version(r"[0-9]+\.[0-9]+t?(?![0-9a-z])", "3.12.1")]
 
 
-def processor_of(os: str, arch: str) -> str:
+def platform_processor(os: str, arch: str) -> str:
     """Return the processor in a platform tag, such as aarch64 or arm64."""
     return _PROCESSORS.get((os, arch), arch)
 
@@ -162,7 +162,7 @@ class Machine(Value):
     distribution: str | None = None
     signs: tuple[str, ...] = ()
     makers: Mapping[str, Mapping[str, Any]] = {}
-    """The facts of ``MAKERS_WITH_FACTS``, by vendor."""
+    """The facts of ``VENDORS_WITH_FACTS``, by vendor."""
 
     def __hash__(self) -> int:
         # A dict cannot be hashed, so ``makers`` is only compared.
@@ -196,9 +196,9 @@ class Machine(Value):
                 f"schema is {schema!r}; this release reads {MACHINE_DOCUMENT!r}"
             )
         gpus = read(tuple[dict[str, Any], ...], body.get("gpus"), "gpus")
-        if len(gpus) > MOST_GPUS:
+        if len(gpus) > MAX_GPUS:
             raise MalformedError(
-                f"gpus has {len(gpus)} entries; at most {MOST_GPUS} are read"
+                f"gpus has {len(gpus)} entries; at most {MAX_GPUS} are read"
             )
         numbered = []
         for position, gpu in enumerate(gpus):
@@ -210,7 +210,7 @@ class Machine(Value):
             numbered.append({"index": position} | known)
         makers = {
             maker: read(dict, body[maker], maker)
-            for maker in MAKERS_WITH_FACTS
+            for maker in VENDORS_WITH_FACTS
             if body.get(maker) not in (None, {})
         }
         machine = read_object(cls, {**body, "gpus": numbered, "makers": makers})

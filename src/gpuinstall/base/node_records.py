@@ -19,10 +19,10 @@ from gpuinstall.base.codec import one_of, read_object, write_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_json, write_atomically
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.text import redacted_document
+from gpuinstall.base.text import redact_document
 from gpuinstall.base.values import Value
 
-UNENDED = {
+UNFINISHED = {
     "exit_code": None,
     "errors": [{"message": "it is still running, or was killed"}],
 }
@@ -141,7 +141,7 @@ def write_record(
         "machine": machine.to_dict() if machine else None,
         "document": document,
     }
-    text = json.dumps(redacted_document(record), indent=1)
+    text = json.dumps(redact_document(record), indent=1)
     write_atomically(folder / _file_name(node, command), f"{text}\n")
 
 

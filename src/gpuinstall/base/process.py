@@ -17,9 +17,9 @@ from time import monotonic, sleep
 from typing import IO, NamedTuple
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.interruption import ending_with_us
+from gpuinstall.base.interruption import kill_on_exit
 from gpuinstall.base.owners import can_start
-from gpuinstall.base.patience import MORE_TIME, Patience, read_patience
+from gpuinstall.base.timeouts import MORE_TIME, Timeouts, read_timeouts
 
 _AFTERWARDS_S = 1.0
 """Seconds to read the rest of a pipe that grandchild processes keep open."""
@@ -78,7 +78,7 @@ _followers: list[Callable[[Sequence[str]], None]] = []
 
 
 @contextmanager
-def followed_by(follower: Callable[[Sequence[str]], None]) -> Iterator[None]:
+def observe_commands(follower: Callable[[Sequence[str]], None]) -> Iterator[None]:
     """Call ``follower`` with the command line of every started program."""
     _followers.append(follower)
     try:
@@ -94,7 +94,7 @@ def run(
     cwd: Path | None = None,
     text: str | None = None,
     seconds: float | None = None,
-    patience: Patience | None = None,
+    timeouts: Timeouts | None = None,
     memory: int | None = None,
     each_error_line: Callable[[str], None] | None = None,
     group: bool = False,
@@ -107,7 +107,7 @@ def run(
         cwd: The working folder.
         text: The input. None: no input.
         seconds: The time limit.
-        patience: The limits for a program that waits for servers. Exceeding a limit
+        timeouts: The limits for a program that waits for servers. Exceeding a limit
             is then an error. ``seconds`` overrides the time limit.
         memory: The memory limit in bytes, on Linux only.
         each_error_line: Receives each line of stderr, in another thread.
@@ -115,17 +115,17 @@ def run(
 
     Raises:
         FileNotFoundError: The program does not exist.
-        InstallationError: A program with ``patience`` exceeded a limit.
+        InstallationError: A program with ``timeouts`` exceeded a limit.
     """
     words = tuple(str(word) for word in argv)
     for follow in _followers:
         follow(words)
-    limit = patience.total if patience and seconds is None else seconds
+    limit = timeouts.total if timeouts and seconds is None else seconds
     exceeded: list[str] = []
     with (
         (_Group if group and sys.platform != "win32" else subprocess.Popen)(
             words,
-            env=_safe(os.environ if env is None else env),
+            env=_safe_environment(os.environ if env is None else env),
             cwd=cwd,
             stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -135,7 +135,7 @@ def run(
             errors="replace",
             start_new_session=group,
         ) as process,
-        ending_with_us(process),
+        kill_on_exit(process),
     ):
 
         def end(excess: str) -> None:
@@ -146,8 +146,8 @@ def run(
         if limit or memory:
             watched = (process, limit, memory, end)
             Thread(target=_watch, args=watched, daemon=True).start()
-        out, err = _communicated(process, text, each_error_line, end)
-    if exceeded and patience:
+        out, err = _communicate(process, text, each_error_line, end)
+    if exceeded and timeouts:
         name = " ".join([Path(words[0]).name, *words[1:3]])
         raise InstallationError(
             "too-slow",
@@ -179,7 +179,7 @@ def _watch(
         sleep(_LOOK_S)
 
 
-def _safe(environ: Mapping[str, str]) -> dict[str, str]:
+def _safe_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Remove the untrusted working folder from library paths."""
     variables = dict(environ)
     for name in _LIBRARY_PATHS & variables.keys():
@@ -191,12 +191,12 @@ def _safe(environ: Mapping[str, str]) -> dict[str, str]:
     return variables
 
 
-def ask(argv: Sequence[str | Path]) -> Finished:
+def query_interpreter(argv: Sequence[str | Path]) -> Finished:
     """Query an interpreter, with a short time limit."""
-    return run(argv, seconds=read_patience(os.environ).look)
+    return run(argv, seconds=read_timeouts(os.environ).interpreter_query)
 
 
-def _communicated(
+def _communicate(
     running: subprocess.Popen[str],
     text: str | None,
     each_error_line: Callable[[str], None] | None,

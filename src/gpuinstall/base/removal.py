@@ -43,7 +43,7 @@ def is_folder(path: Path) -> bool:
     return isdir(path) and not is_link(path)
 
 
-def mounts_in(folder: Path) -> frozenset[str]:
+def find_mounts(folder: Path) -> frozenset[str]:
     """Return the mount points in a folder, including the folder itself.
 
     A disk, a folder, or a single file can be mounted.
@@ -66,12 +66,12 @@ def mounts_in(folder: Path) -> frozenset[str]:
     return frozenset(below)
 
 
-def files_below(folder: Path) -> Iterator[Path]:
+def iter_files(folder: Path) -> Iterator[Path]:
     """Yield the files, links, and mount points in a folder tree.
 
     ``Path.rglob`` fails below a depth of 1000.
     """
-    mounts = mounts_in(folder)
+    mounts = find_mounts(folder)
     folders = [str(folder)]
     while folders:
         with suppress(OSError), os.scandir(folders.pop()) as entries:
@@ -85,9 +85,9 @@ def files_below(folder: Path) -> Iterator[Path]:
                     yield Path(entry)
 
 
-def size_of(folder: Path) -> int:
+def tree_size(folder: Path) -> int:
     """Return the size of a folder tree or a file in bytes."""
-    files = files_below(folder) if is_folder(folder) else [folder]
+    files = iter_files(folder) if is_folder(folder) else [folder]
     size = 0
     for file in files:
         with suppress(OSError):  # another process removed the file
@@ -111,7 +111,7 @@ def remove_path(path: Path) -> None:
             path.rmdir()
         elif not is_folder(path):
             path.unlink(missing_ok=True)
-        elif not mounts_in(path):
+        elif not find_mounts(path):
             try:
                 shutil.rmtree(path, ignore_errors=True)
             except RecursionError:

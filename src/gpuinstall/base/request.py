@@ -168,18 +168,18 @@ class Request(Value):
         """
         for name in ("python", "backend"):
             check_text(name, getattr(self, name))
-        requirements = _parsed("requirements", self.requirements)
+        requirements = _parse_requirements("requirements", self.requirements)
         force_setattr(self, "requirements", requirements)
         for name in ("constraints", "preferred"):
             constraints = [
                 one if isinstance(one, Constraint) else one.constraint
-                for one in _parsed(name, getattr(self, name))
+                for one in _parse_requirements(name, getattr(self, name))
             ]
             force_setattr(self, name, tuple(constraints))
         for name in ("extras", "targets"):
-            force_setattr(self, name, listed(name, getattr(self, name)))
+            force_setattr(self, name, argument_values(name, getattr(self, name)))
         if self.gpus is not None:
-            force_setattr(self, "gpus", listed("gpus", self.gpus, str | int))
+            force_setattr(self, "gpus", argument_values("gpus", self.gpus, str | int))
 
     @property
     def is_for_cpu(self) -> bool:
@@ -198,7 +198,7 @@ def check_text(name: str, value: object) -> None:
         raise TypeError(f"{name} must be a string, not {type(value).__name__}")
 
 
-def listed(name: str, value: Any, kinds: Any = str) -> tuple[Any, ...]:
+def argument_values(name: str, value: Any, kinds: Any = str) -> tuple[Any, ...]:
     """Return an argument's values, from one value or a collection.
 
     Args:
@@ -219,14 +219,14 @@ def listed(name: str, value: Any, kinds: Any = str) -> tuple[Any, ...]:
     return values
 
 
-def _parsed(name: str, value: object) -> tuple[Requirement, ...]:
+def _parse_requirements(name: str, value: object) -> tuple[Requirement, ...]:
     return tuple(
         parse_requirement(one, _CALLER) if isinstance(one, str) else one
-        for one in listed(name, value, str | Requirement)
+        for one in argument_values(name, value, str | Requirement)
     )
 
 
-FOLDERS_OWN = Request(())
+FOLDER_REQUEST = Request(())
 """A request without requirements, which selects the folder's own."""
 
 

@@ -11,8 +11,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.machine import Machine, processor_of
-from gpuinstall.base.text import shorten, without_logins
+from gpuinstall.base.machine import Machine, platform_processor
+from gpuinstall.base.text import remove_logins, shorten
 from gpuinstall.base.values import Value, astuple, replace
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Requirement(Value):
     @classmethod
     def of(cls, name: str, specifier: str = "") -> Self:
         """Return a requirement for a package and a specifier."""
-        name = normalized(name)
+        name = normalize_name(name)
         clauses = _canonical(specifier)
         return cls(name, f"{name}{clauses}", clauses=clauses)
 
@@ -161,7 +161,7 @@ class Requirement(Value):
     @property
     def full_name(self) -> str:
         """The name with the extras, ``jax[cuda12]``."""
-        return f"{self.name}{_brackets(self.extras)}"
+        return f"{self.name}{_format_extras(self.extras)}"
 
     @property
     def has_name(self) -> bool:
@@ -211,7 +211,7 @@ class Requirement(Value):
             marker.evaluate({**environment, "extra": extra}) for extra in extras
         )
 
-    def counts_on(self, machine: Machine, python: str) -> bool:
+    def applies_on(self, machine: Machine, python: str) -> bool:
         """Return whether the marker holds on a machine.
 
         Args:
@@ -245,7 +245,7 @@ class Requirement(Value):
         """
         if has_name is None:
             has_name = self.has_name or not self.url
-        place = f"{url}{_brackets(self.extras)}"
+        place = f"{url}{_format_extras(self.extras)}"
         if has_name:
             place = f"{self.full_name} @ {url}"
         marker = f" ; {self.marker}" if self.marker else ""
@@ -257,7 +257,7 @@ class Requirement(Value):
         """Return a requirement with the extras and clauses of both."""
         extras = tuple(sorted({*self.extras, *other.extras}))
         clauses = _canonical(",".join(filter(None, (self.clauses, other.clauses))))
-        text = f"{self.name}{_brackets(extras)}{clauses}"
+        text = f"{self.name}{_format_extras(extras)}{clauses}"
         return Requirement(self.name, text, extras, clauses)
 
 
@@ -275,7 +275,7 @@ def is_remote(address: str) -> bool:
     return re.match(r"[A-Za-z+]{2,}:", address) is not None
 
 
-def fault_in(address: str) -> str:
+def url_fault(address: str) -> str:
     """Return why programs could interpret a URL differently, or ""."""
     plain = re.sub(_MARKS, "", address.strip())
     if not re.match(_SCHEME, plain):
@@ -396,7 +396,7 @@ def parse_line(line: str, origin: TextOrigin = NO_ORIGIN) -> Requirement:
 # Files and locks have the same texts. The lock of a large program has some hundred.
 @lru_cache(maxsize=10_000)
 def _parse(text: str) -> Requirement:
-    stripped = without_logins(text.strip())
+    stripped = remove_logins(text.strip())
     login = re.search(_LOGIN, text)
     if login and login[1] not in stripped:
         return replace(_parse(stripped), login=login[1])
@@ -404,7 +404,7 @@ def _parse(text: str) -> Requirement:
     # Most requirements are only a name, which needs no parser.
     is_name = re.fullmatch(r"(?a)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", stripped)
     if is_name and not is_file and stripped.lower() != "pytorch":
-        name = normalized(stripped)
+        name = normalize_name(stripped)
         return Requirement(name, name)
     # uv writes a relative path as file:folder.
     stripped = re.sub(r"(?<![^\s@])file:(?=[\w.])", "./", stripped)
@@ -442,12 +442,14 @@ def _parse(text: str) -> Requirement:
     return replace(requirement, editable=True, text=f"-e {requirement.text}")
 
 
-def names_of(requirements: Iterable[Requirement]) -> frozenset[str]:
+def requirement_names(requirements: Iterable[Requirement]) -> frozenset[str]:
     """Return the names of requirements."""
     return frozenset(requirement.name for requirement in requirements)
 
 
-def once(requirements: Iterable[RequirementT]) -> tuple[RequirementT, ...]:
+def without_duplicates(
+    requirements: Iterable[RequirementT],
+) -> tuple[RequirementT, ...]:
     """Remove duplicate requirements, and keep their order."""
     return tuple(dict.fromkeys(requirements))
 
@@ -466,7 +468,7 @@ def parse_specifier(text: str) -> SpecifierSet:
     return SpecifierSet(text)
 
 
-def normalized(name: str) -> str:
+def normalize_name(name: str) -> str:
     """Normalize the name of a package."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -485,7 +487,7 @@ def marker_environment(
     """
     # X.Y means X.Y.0, so a marker for a later patch release may not hold.
     full = python if python.count(".") > 1 else f"{python}.0"
-    processor = processor_of(os, arch)
+    processor = platform_processor(os, arch)
     if os == "windows":
         processor = processor.upper().replace("X86_64", "AMD64")
     return {
@@ -505,7 +507,7 @@ def _parse_text(text: str) -> Requirement:
     """Parse a standard requirement, or a URL without a name."""
     named = re.fullmatch(_NAMED, text)
     address = named["rest"] if named else text
-    fault = fault_in(address)
+    fault = url_fault(address)
     if fault:
         raise _malformed(address.rpartition("@")[2], "URL", fault)
     unnamed = re.fullmatch(_UNNAMED, text)
@@ -531,8 +533,8 @@ def _parse_named(text: str) -> Requirement:
             malformed.hint = f"Write {single[1]}=={single[2]} instead of {text}"
         raise malformed from None
     url = parsed.url
-    parsed.name = normalized(parsed.name)
-    parsed.extras = set(map(normalized, parsed.extras))
+    parsed.name = normalize_name(parsed.name)
+    parsed.extras = set(map(normalize_name, parsed.extras))
     return Requirement(
         parsed.name,
         str(parsed).replace(_BLANK_MARK, " "),
@@ -548,15 +550,15 @@ def _parse_address(form: re.Match[str]) -> Requirement:
     """Parse a URL or path without a name."""
     address = form["address"]
     names = re.findall(r"[^][,\s]+", form["extras"] or "")
-    extras = tuple(sorted(set(map(normalized, names))))
+    extras = tuple(sorted(set(map(normalize_name, names))))
     try:
         marker = standard_marker(form["marker"]) if form["marker"] else None
     except (ValueError, RecursionError) as error:
         raise _malformed(form["marker"], "marker", error) from None
-    name = _name_in(address)
-    written = f"{address}{_brackets(extras)}"
+    name = _name_from_url(address)
+    written = f"{address}{_format_extras(extras)}"
     return Requirement(
-        normalized(name) if name else address,
+        normalize_name(name) if name else address,
         f"{written} ; {marker}" if marker else written,
         extras=extras,
         url=address,
@@ -575,7 +577,7 @@ def _malformed(
     return UsageError("requirement-malformed", message)
 
 
-def _name_in(address: str) -> str:
+def _name_from_url(address: str) -> str:
     """Return the package name in a URL: its ``#egg=``, file, or last part."""
     location = re.sub(r"(@[^/\\]*)?[/\\]*(#.*)?\Z", "", address)
     *_, owner, last = re.split(r"[/\\]", f"/{location}".removesuffix(".git"))
@@ -589,5 +591,5 @@ def _name_in(address: str) -> str:
     return package or re.sub(r"\s+", "-", last)
 
 
-def _brackets(extras: Collection[str]) -> str:
+def _format_extras(extras: Collection[str]) -> str:
     return f"[{','.join(sorted(extras))}]" if extras else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from gpuinstall.base.text import is_shown
+from gpuinstall.base.text import is_printable
 
 ShellName = Literal["sh", "powershell"]
 _PLAIN = r"(?a)(?!=)[\w@%+=:,./-]+"
@@ -21,7 +21,7 @@ def this_shell(environ: Mapping[str, str]) -> ShellName:
     return "powershell" if os.name == "nt" or "PSModulePath" in environ else "sh"
 
 
-def quoted(word: Path | str, shell: ShellName | None = None) -> str:
+def quote_word(word: Path | str, shell: ShellName | None = None) -> str:
     """Quote text as one shell word that can be pasted.
 
     An unprintable character, such as a line break, becomes an escape sequence, which
@@ -43,8 +43,8 @@ def _value(text: str, shell: ShellName) -> str:
     """Quote a word as a value. PowerShell would run it without quotes."""
     if shell == "sh" and re.fullmatch(_PLAIN, text):
         return text
-    if all(map(is_shown, text)):
-        return literal(text, shell)
+    if all(map(is_printable, text)):
+        return quote_literal(text, shell)
     if shell == "powershell":
         written = re.sub(
             _ODD, lambda odd: f"$([char]::ConvertFromUtf32({ord(odd[0])}))", text
@@ -55,7 +55,7 @@ def _value(text: str, shell: ShellName) -> str:
     return f"\"$(printf %b '{written}')\""
 
 
-def literal(word: Path | str, shell: ShellName) -> str:
+def quote_literal(word: Path | str, shell: ShellName) -> str:
     """Quote text as one shell word, to write into a file."""
     text = str(word)
     if shell == "powershell":
@@ -67,12 +67,12 @@ def literal(word: Path | str, shell: ShellName) -> str:
     return f"'{escaped}'"
 
 
-def joined(words: Iterable[Path | str], shell: ShellName | None = None) -> str:
+def join_command(words: Iterable[Path | str], shell: ShellName | None = None) -> str:
     """Return a command line."""
-    return " ".join(quoted(word, shell) for word in words)
+    return " ".join(quote_word(word, shell) for word in words)
 
 
-def activation(venv: str, shell: ShellName, *, windows: bool) -> str:
+def format_activation(venv: str, shell: ShellName, *, windows: bool) -> str:
     """Return the command that activates an environment.
 
     Args:
@@ -82,14 +82,14 @@ def activation(venv: str, shell: ShellName, *, windows: bool) -> str:
     """
     folder = "\\Scripts\\" if windows else "/bin/"
     if shell == "sh":
-        return f". {quoted(f'{venv}{folder}activate', shell)}"
+        return f". {quote_word(f'{venv}{folder}activate', shell)}"
     path = f"{venv}{folder}activate.ps1"
-    file = quoted(path, shell)
+    file = quote_word(path, shell)
     # PowerShell prints a quoted word instead of running it.
     return file if file == path else f"& {file}"
 
 
-def on_path(folder: str, shell: ShellName) -> str:
+def path_command(folder: str, shell: ShellName) -> str:
     """Return the command that adds a folder to PATH in this shell."""
     word = _value(folder, shell)
     if shell == "powershell":

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-MOST_NAMES = ContextVar("MOST_NAMES", default=6)
-"""The number of names that ``some`` lists. ``--verbose`` lists all names."""
+MAX_NAMES = ContextVar("MAX_NAMES", default=6)
+"""Maximum number of names in a list. ``--verbose`` lists all names."""
 
 
 _LOGIN = r"(?:(?<=://)(?<!ssh://)|(?<=ssh://)(?=[^/\s]*:[^/\s]*@))[^/\s]+@"
@@ -35,7 +35,7 @@ _WIDEST = 8000
 """The maximum number of characters in a printed line."""
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """Replace the logins and tokens in all URLs with asterisks."""
     # A log has many lines, and most of them need no redaction.
     if "=" in text and "://" in text:
@@ -45,17 +45,17 @@ def redacted(text: str) -> str:
     return text
 
 
-def redacted_document(value: Any) -> Any:
+def redact_document(value: Any) -> Any:
     """Redact every string in a JSON document."""
     # In the serialized document, a login could start within an escape sequence.
     if isinstance(value, dict):
-        return {redacted(key): redacted_document(one) for key, one in value.items()}
+        return {redact(key): redact_document(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [redacted_document(one) for one in value]
-    return redacted(value) if isinstance(value, str) else value
+        return [redact_document(one) for one in value]
+    return redact(value) if isinstance(value, str) else value
 
 
-def without_logins(text: str) -> str:
+def remove_logins(text: str) -> str:
     """Remove the logins from all URLs."""
     if "@" in text:
         return re.sub(_LOGIN, "", text)
@@ -64,12 +64,12 @@ def without_logins(text: str) -> str:
 
 def has_login(text: str) -> bool:
     """Return whether a URL in the text contains credentials."""
-    return without_logins(text) != text
+    return remove_logins(text) != text
 
 
 def is_verbose() -> bool:
     """Return whether ``--verbose`` lists every name."""
-    return MOST_NAMES.get() > 1000
+    return MAX_NAMES.get() > 1000
 
 
 def shorten(text: str) -> str:
@@ -77,9 +77,9 @@ def shorten(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
-def some(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Join names, and count the rest: ``numpy, pandas and 20 more``."""
-    most = MOST_NAMES.get()
+    most = MAX_NAMES.get()
     more = len(names) - most
     # "and 1 more" is as long as a name.
     if more < 2:
@@ -87,20 +87,20 @@ def some(names: Sequence[str]) -> str:
     return f"{', '.join(names[:most])} and {more} more"
 
 
-def visible(text: str, keep: str = "") -> str:
+def sanitize(text: str, keep: str = "") -> str:
     r"""Redact text, and escape unprintable characters: ``\x1b``, ``\u202e``.
 
     Unprintable characters could move the cursor, reverse the text, or start a line.
     Characters in ``keep`` are not escaped.
     """
-    text = redacted(text)
+    text = redact(text)
     if len(text) > _WIDEST:
         text = "\n".join(map(_narrowed, text.split("\n")))
     if text.isprintable():
         return text
     return "".join(
         mark
-        if is_shown(mark) or mark in keep
+        if is_printable(mark) or mark in keep
         else mark.encode("unicode_escape").decode()
         for mark in text
     )
@@ -112,26 +112,26 @@ def _narrowed(line: str) -> str:
     return f"{line[:_WIDEST]}… ({len(line)} characters)"
 
 
-def is_shown(mark: str) -> bool:
+def is_printable(mark: str) -> bool:
     """Return whether a character is printable or a space of any width."""
     from unicodedata import category
 
     return mark.isprintable() or category(mark) == "Zs"
 
 
-def readable(size: int) -> str:
+def format_size(size: int) -> str:
     """Format a number of bytes: ``2.9 GB``."""
     if size < 1e6:
         return f"{size / 1e3:.0f} kB"
     return f"{size / 1e6:.0f} MB" if size < 1e9 else f"{size / 1e9:.1f} GB"
 
 
-def number_of(count: int, thing: str) -> str:
+def format_count(count: int, thing: str) -> str:
     """Format a count: ``1 package``, ``2 packages``."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration in seconds: ``4.1 s``, ``1 min 12 s``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
@@ -142,13 +142,13 @@ class BrokenBlockError(ValueError):
     """A block lacks one of its two marks, so its extent is unknown."""
 
 
-def with_block(text: str, lines: Iterable[str]) -> str:
+def add_block(text: str, lines: Iterable[str]) -> str:
     """Prepend lines between marks to a text."""
     return "".join(f"{line}\n" for line in (_BEGIN, *lines, _END)) + text
 
 
-def without_block(text: str) -> str:
-    """Remove the block that ``with_block`` added. Raise BrokenBlockError."""
+def remove_block(text: str) -> str:
+    """Remove the block that ``add_block`` added. Raise BrokenBlockError."""
     text = re.sub(_BLOCK, "", text)
     if _BEGIN in text or _END in text:
         raise BrokenBlockError("one of the two marks is missing")

@@ -9,7 +9,7 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-def side_by_side(
+def map_concurrently(
     call: Callable[[_Item], _Result],
     items: Iterable[_Item],
     at_once: int = 16,

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
-from gpuinstall.base.patience import Patience
 from gpuinstall.base.text import has_login
+from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.base.values import Value
 
 _HARMLESS = (
@@ -117,7 +117,7 @@ def default_index(variables: Mapping[str, str]) -> str | None:
 
     options = ("--quiet", "--no-header", "--emit-index-url", "-")
     # Without --python, uv would run the Python in the folder's .venv.
-    command = pip("compile", Path(sys.executable), *options)
+    command = pip_command("compile", Path(sys.executable), *options)
     setting = run(command, env=variables, text="").out
     option, _, address = setting.strip().partition(" ")
     return address if option == "--index-url" else None
@@ -152,7 +152,7 @@ def environment(
     return variables
 
 
-def without_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
+def remove_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
     """Return the variables that uv needs to resolve, without secrets.
 
     uv expands ``${NAME}`` in URLs, also in the METADATA of an unknown package.
@@ -251,7 +251,7 @@ def compile_lock(
     never_built = []
     for name in sorted(wheels_only):
         never_built += ["--only-binary", name]
-    return pip(
+    return pip_command(
         "compile",
         python,
         "--python-version",
@@ -272,7 +272,7 @@ def compile_lock(
     )
 
 
-def create(python: Path, folder: Path) -> list[str]:
+def create_command(python: Path, folder: Path) -> list[str]:
     """Return the command that creates a relocatable environment.
 
     Args:
@@ -292,12 +292,14 @@ def create(python: Path, folder: Path) -> list[str]:
     ]
 
 
-def pip(command: str, python: Path, *words: str) -> list[str]:
+def pip_command(command: str, python: Path, *words: str) -> list[str]:
     """Return a command of ``uv pip`` for the environment of an interpreter."""
     return [str(uv()), "pip", command, "--python", str(python), *words]
 
 
-def from_loopback(environ: Mapping[str, str], patience: Patience) -> dict[str, str]:
+def loopback_variables(
+    environ: Mapping[str, str], timeouts: Timeouts
+) -> dict[str, str]:
     """Return variables for downloads from this machine.
 
     uv's timeout is longer than gpuinstall's own requests for the same files.
@@ -307,5 +309,5 @@ def from_loopback(environ: Mapping[str, str], patience: Patience) -> dict[str, s
     return {
         "NO_PROXY": direct,
         "no_proxy": direct,
-        "UV_HTTP_TIMEOUT": str(round(patience.standstill) or 1),
+        "UV_HTTP_TIMEOUT": str(round(timeouts.stalled_program) or 1),
     }

@@ -63,13 +63,13 @@ class DriverVersion(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> DriverVersion:
         """Parse a release, a branch, or a Windows driver number."""
-        text = cls.of_windows(text) or text
+        text = cls.from_windows(text) or text
         if not re.fullmatch(r"[0-9]{2,4}(\.[0-9]{1,4}){0,3}", text):
             raise ValueError(f"{text!r} is not a driver version such as 535.183.01")
         return cls(tuple(int(part) for part in text.split(".")), text)
 
     @staticmethod
-    def of_windows(text: str) -> str | None:
+    def from_windows(text: str) -> str | None:
         """Convert a Windows driver number: ``31.0.15.3623`` is ``536.23``."""
         number = re.fullmatch(
             r"[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{1,2}([0-9])\.([0-9]{2})([0-9]{2})", text
@@ -86,7 +86,7 @@ class DriverVersion(NamedTuple):
 
 
 @lru_cache
-def numbers(version: str) -> tuple[int, ...]:
+def version_key(version: str) -> tuple[int, ...]:
     """Return a version's numbers as a sort key: 12.10 is after 12.9."""
     return tuple(map(int, re.findall(r"[0-9]+", version)))
 
@@ -168,7 +168,7 @@ def torch_backend(version: str, toolkit: Backend | None) -> Backend:
     return known or toolkit or CPU
 
 
-def is_like_a_tag(text: str) -> bool:
+def looks_like_tag(text: str) -> bool:
     """Return whether text starts like a tag."""
     match = re.fullmatch(r"([a-z]+)[0-9.]*", text)
     return match is not None and match[1] in {

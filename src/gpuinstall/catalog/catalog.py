@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from packaging.version import Version
 
 from gpuinstall.base.codec import Words, WordSet
-from gpuinstall.base.machine import Machine, processor_of
+from gpuinstall.base.machine import Machine, platform_processor
 from gpuinstall.base.requirement import Constraint, parse_constraint
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, Backend
@@ -152,7 +152,7 @@ class Build(Value):
 
 
 @cache
-def toolkit_of(version: str | None) -> tuple[int, int] | None:
+def parse_toolkit(version: str | None) -> tuple[int, int] | None:
     """Return the major and minor numbers of a release such as ``13.0.2``."""
     release = re.match(r"(\d{1,3})\.(\d{1,2})", version or "", re.ASCII)
     if release is None:
@@ -160,9 +160,9 @@ def toolkit_of(version: str | None) -> tuple[int, int] | None:
     return int(release[1]), int(release[2])
 
 
-def platform_of(os: str, arch: str) -> str:
+def platform_name(os: str, arch: str) -> str:
     """Return the catalog's name of a platform."""
-    return f"{os}_{processor_of(os, arch)}"
+    return f"{os}_{platform_processor(os, arch)}"
 
 
 def _backends(tags: str) -> frozenset[Backend]:
@@ -226,7 +226,7 @@ class Companion(Value):
     undeclared: WordSet = frozenset()
     """The imported packages that METADATA omits."""
 
-    def loads_in(self, build: Build) -> bool:
+    def may_load_in(self, build: Build) -> bool:
         """Return whether it may have a compatible wheel for a build."""
         if build.platform not in self.platforms:
             return False
@@ -273,11 +273,11 @@ class Catalog(Value, eq=False):
     """The functions that load further builds, by kind such as ``rocm``."""
 
     @cached_property
-    def serving(self) -> Callable[[str], Catalog]:
+    def with_kind(self) -> Callable[[str], Catalog]:
         """Return the catalog with the builds of a further kind."""
-        return cache(self._serving)
+        return cache(self._with_kind)
 
-    def _serving(self, kind: str) -> Catalog:
+    def _with_kind(self, kind: str) -> Catalog:
         if kind not in self.further:
             return self
         further = dict(self.further)
@@ -339,16 +339,16 @@ class Catalog(Value, eq=False):
         arch: str,
     ) -> tuple[Build, ...]:
         """Return the builds for a platform, the latest torch first."""
-        return self._of_platform(platform_of(os, arch))
+        return self._builds_by_platform(platform_name(os, arch))
 
     @cached_property
-    def _of_platform(self) -> Callable[[str], tuple[Build, ...]]:
+    def _builds_by_platform(self) -> Callable[[str], tuple[Build, ...]]:
         return cache(self._sorted_builds)
 
     def _sorted_builds(self, platform: str) -> tuple[Build, ...]:
         builds = [build for build in self.builds if build.platform == platform]
-        return tuple(sorted(builds, key=_newness, reverse=True))
+        return tuple(sorted(builds, key=_build_sort_key, reverse=True))
 
 
-def _newness(build: Build) -> tuple[Version, tuple[int, int], str]:
+def _build_sort_key(build: Build) -> tuple[Version, tuple[int, int], str]:
     return build.torch, build.toolkit or (0, 0), build.backend.tag

@@ -10,14 +10,14 @@ from gpuinstall.base.versions import (
     ComputeCapability,
     CudaVersion,
     DriverVersion,
-    numbers,
+    version_key,
 )
 from gpuinstall.catalog import authored
 
 _Row = Mapping[str, Any]
 
 
-_Numbers = Annotated[tuple[int, ...], numbers]
+_Numbers = Annotated[tuple[int, ...], version_key]
 _KEYS = {
     "floors": "cuda",
     "first_drivers": "capability",
@@ -172,7 +172,7 @@ class Drivers(Value, eq=False):
 
     def cudnn_floor(self, version: str) -> ComputeCapability | None:
         """Return the lowest compute capability of a cuDNN, if it has one."""
-        cudnn = numbers(version)
+        cudnn = version_key(version)
         for row in reversed(self.cudnn):
             if cudnn >= row.version:
                 return row.capability
@@ -184,7 +184,7 @@ class Drivers(Value, eq=False):
         cuda: int | None,
     ) -> ComputeCapability | None:
         """Return the highest compute capability of a cuDNN, if it has one."""
-        cudnn = numbers(version)
+        cudnn = version_key(version)
         ceilings = [
             row.capability
             for row in self.cudnn_last

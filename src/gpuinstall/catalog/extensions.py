@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gpuinstall.base.codec import WordSet, read_object
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value
 from gpuinstall.catalog import Wheel, authored
 from gpuinstall.catalog.listing import default_wheels
@@ -202,7 +202,7 @@ def _wheels(
         address = address.replace("{backend}", key.backend)
         address = address.replace("{tag}", tag)
         addresses.append(address)
-    answers = side_by_side(client.page, dict.fromkeys(addresses), PAGES_AT_ONCE)
+    answers = map_concurrently(client.page, dict.fromkeys(addresses), PAGES_AT_ONCE)
     pages = list(filter(None, answers))
     if source.id == NAMED and not pages:
         message = f"no page of extensions found at {source.url}"

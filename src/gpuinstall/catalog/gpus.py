@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import NoBuildError, UsageError
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import authored
 from gpuinstall.catalog.drivers import load_drivers
@@ -122,7 +122,7 @@ def other_chips() -> tuple[Product, ...]:
 
 
 @cache
-def product_of(key: str) -> Product | None:
+def product_by_id(key: str) -> Product | None:
     """Return the NVIDIA product with a PCI device ID such as ``2684``."""
     table = load_gpus()
     chip, _, listed = table["pci"].get(key, "").partition(": ")
@@ -193,7 +193,7 @@ def find_gpu(name: str) -> Product:
                 hint=suggestion or row["instead"],
             )
     if not matches:
-        assumed = _assumed(name, text)
+        assumed = _guess_product(name, text)
         if assumed:
             return assumed
         hint = _suggestion(text) or _ASK_THE_DRIVER
@@ -209,7 +209,7 @@ def find_gpu(name: str) -> Product:
     return first._replace(name=name.replace("_", " ").strip())
 
 
-def _assumed(name: str, text: str) -> Product | None:
+def _guess_product(name: str, text: str) -> Product | None:
     """Return an unlisted GPU whose name identifies its family."""
     for row in load_gpus()["assumed"]:
         if re.search(row["names"], text):
@@ -324,7 +324,7 @@ def _examples(gpus: Iterable[Product]) -> str:
     # Sort sm_89 before sm_120.
     codes = sorted(by_code, key=lambda code: (len(code), code))
     return " or ".join(
-        f"--gpu {quoted(code)} ({by_code[code].full_name})" for code in codes
+        f"--gpu {quote_word(code)} ({by_code[code].full_name})" for code in codes
     )
 
 
@@ -338,4 +338,4 @@ def _suggestion(text: str) -> str | None:
     near = get_close_matches(text, names, n=3, cutoff=_NEAR)
     if not near or not re.search(r"\d", text):
         return None
-    return f"Did you mean {' or '.join(quoted(names[match]) for match in near)}?"
+    return f"Did you mean {' or '.join(quote_word(names[match]) for match in near)}?"

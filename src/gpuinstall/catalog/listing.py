@@ -27,8 +27,8 @@ from gpuinstall.base.location import Location, file_path
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import names_of
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, known_backend
 from gpuinstall.catalog.catalog import (
@@ -38,8 +38,8 @@ from gpuinstall.catalog.catalog import (
     Catalog,
     Wheel,
     WheelSource,
-    platform_of,
-    toolkit_of,
+    parse_toolkit,
+    platform_name,
 )
 from gpuinstall.catalog.pages import parse_folder, parse_names, parse_page
 from gpuinstall.sources import Sources
@@ -92,7 +92,7 @@ def read_listing(
     tags = tuple(dict.fromkeys(backends))
     names = tuple(dict.fromkeys(packages))
     index = [
-        partial(_from_index, client, sources.torch_index, tag, name)
+        partial(_read_index, client, sources.torch_index, tag, name)
         for tag, name in product(tags, names)
     ]
     links = [
@@ -109,7 +109,7 @@ def read_listing(
         asks = links + index + default
     silent = {}
     wheels: dict[Wheel, None] = {}
-    for ask, answer in zip(asks, side_by_side(_answer, asks), strict=True):
+    for ask, answer in zip(asks, map_concurrently(_wheels_or_error, asks), strict=True):
         if isinstance(answer, UnreachableError):
             silent[ask] = answer
         else:
@@ -124,7 +124,7 @@ def read_listing(
     )
 
 
-def _answer(ask: Callable[[], _Wheels]) -> _Wheels | UnreachableError:
+def _wheels_or_error(ask: Callable[[], _Wheels]) -> _Wheels | UnreachableError:
     try:
         return ask()
     except UnreachableError as error:
@@ -203,12 +203,12 @@ def _hosts(
 ) -> set[str]:
     """Return the file hosts of a package on the torch index."""
     with suppress(UnreachableError):
-        wheels = _from_index(client, sources.torch_index, backend, package)
+        wheels = _read_index(client, sources.torch_index, backend, package)
         return {Location.parse(wheel.url).server for wheel in wheels}
     return set()
 
 
-def _from_index(
+def _read_index(
     client: Client,
     base: str,
     backend: str,
@@ -279,7 +279,7 @@ _PLATFORMS = {
 }
 
 
-def narrowed(
+def update_builds(
     builds: Collection[Build],
     listing: Listing,
     platform: str,
@@ -296,32 +296,32 @@ def narrowed(
     """
     kinds = {build.backend.kind for build in builds}
     known = [build for build in builds if build.platform == platform]
-    narrowed = [build for build in builds if build.platform != platform]
-    listed = _by_build(listing.wheels, known, platform)
+    update_builds = [build for build in builds if build.platform != platform]
+    listed = _group_by_build(listing.wheels, known, platform)
     for build in known:
         by_source = listed.get((build.torch, build.backend), {})
-        narrowed += _as_listed(build, by_source, listing)
+        update_builds += _listed_builds(build, by_source, listing)
     for build in _unknown(listed, known, platform):
         if build.backend.kind in kinds and not build.torch.is_prerelease:
-            narrowed.append(build)
-    return tuple(narrowed)
+            update_builds.append(build)
+    return tuple(update_builds)
 
 
-def offered(
+def listed_companions(
     listing: Listing,
     platform: str,
 ) -> dict[tuple[str, str], frozenset[str]]:
     """Return the listed versions by companion and backend tag."""
     keys = product(listing.packages - {"torch"}, listing.backends)
-    offered = dict.fromkeys(keys, frozenset[str]())
+    listed_companions = dict.fromkeys(keys, frozenset[str]())
     for wheel in listing.wheels:
         key = wheel.package, wheel.backend or ""
-        if key in offered and platform in platforms(wheel.tags):
-            offered[key] |= {str(wheel.version)}
-    return offered
+        if key in listed_companions and platform in platforms(wheel.tags):
+            listed_companions[key] |= {str(wheel.version)}
+    return listed_companions
 
 
-def _by_build(
+def _group_by_build(
     wheels: Iterable[Wheel],
     known: Iterable[Build],
     platform: str,
@@ -354,7 +354,9 @@ def _by_build(
     return by_build
 
 
-def _from_source(build: Build, source: WheelSource, wheels: Sequence[Wheel]) -> Build:
+def _update_from_source(
+    build: Build, source: WheelSource, wheels: Sequence[Wheel]
+) -> Build:
     """Update a build from the wheels of a source."""
     tags = chain.from_iterable(wheel.tags for wheel in wheels)
     return replace(
@@ -366,13 +368,13 @@ def _from_source(build: Build, source: WheelSource, wheels: Sequence[Wheel]) -> 
     )
 
 
-def _as_listed(
+def _listed_builds(
     build: Build,
     by_source: _Sources,
     listing: Listing,
 ) -> Iterator[Build]:
     for source, wheels in by_source.items():
-        yield _from_source(build.published(), source, wheels)
+        yield _update_from_source(build.published(), source, wheels)
     if by_source:
         return
     was_asked_for = build.backend.tag in listing.backends
@@ -408,12 +410,12 @@ def _unknown(
                 backend,
                 os,
                 arch,
-                toolkit=toolkit_of(backend.version),
+                toolkit=parse_toolkit(backend.version),
                 glibc=platform_floor(wheels[0].tags, "manylinux"),
                 on_default_index=source == DEFAULT_INDEX,
                 unread=tuple(wheels),
             )
-            yield _from_source(build, source, wheels)
+            yield _update_from_source(build, source, wheels)
 
 
 def unknown_builds(
@@ -428,7 +430,7 @@ def unknown_builds(
         known: The known builds, which determine the backend of an unlabeled torch.
         platform: The platform, such as ``linux_x86_64``.
     """
-    return _unknown(_by_build(wheels, known, platform), known, platform)
+    return _unknown(_group_by_build(wheels, known, platform), known, platform)
 
 
 def _pythons(wheels: Iterable[Wheel]) -> tuple[str, ...]:
@@ -510,7 +512,7 @@ def live_catalog(
         tags += _new_tags(index, client, catalog, builds)
         if request.allowed_backends is not None:
             tags = [tag for tag in tags if tag in request.allowed_backends]
-    companions = COMPANIONS & names_of(request.requirements)
+    companions = COMPANIONS & requirement_names(request.requirements)
     listing = read_listing(sources, client, tags, ("torch", *sorted(companions)))
     for silent in listing.silent:
         # In an offline run, unreachable sources are expected.
@@ -530,12 +532,12 @@ def live_catalog(
                 f"{index} lists no torch for this machine",
                 hint="Set --torch-index to the base URL of an index with <backend>/torch/, or with files in <backend>/",
             )
-    platform = platform_of(machine.os, machine.arch)
+    platform = platform_name(machine.os, machine.arch)
     return replace(
         catalog,
         torch_index=index,
-        builds=narrowed(catalog.builds, listing, platform),
-        offered=offered(listing, platform),
+        builds=update_builds(catalog.builds, listing, platform),
+        offered=listed_companions(listing, platform),
     )
 
 

@@ -18,13 +18,13 @@ from gpuinstall.catalog.catalog import (
     ConfiguredIndex,
     CudaName,
     Release,
-    toolkit_of,
+    parse_toolkit,
 )
 from gpuinstall.catalog.drivers import Drivers, load_drivers
 
 _Row = dict[str, Any]
 
-FURTHER = ("rocm", "xpu")
+OTHER_KINDS = ("rocm", "xpu")
 """The kinds of builds with their own file, such as ``builds_rocm.toml``."""
 
 
@@ -53,7 +53,7 @@ def parse_catalog(
         tied=tuple(builds["tied"]),
         companions=_companions(builds),
         settled_python=builds["settled_python"]["version"],
-        further={kind: partial(rows.of_kind, kind) for kind in FURTHER},
+        further={kind: partial(rows.builds_of_kind, kind) for kind in OTHER_KINDS},
         chips=authored.read_chips,
         cuda_names=_cuda_names,
         driver_commands=_driver_commands,
@@ -108,18 +108,18 @@ class Rows:
     def builds(self) -> Iterator[Build]:
         """Yield the CUDA builds, then the CPU builds."""
         for row in self.table["builds"]:
-            yield from self._for_gpus(row, row["torch"])
+            yield from self._gpu_builds(row, row["torch"])
         for row in self.table["cpu"]:
             labeled: Collection[str] = ()
             first_labeled = row.get("labelled")  # prose: the key of the file
             if first_labeled != "never":
-                labeled = self._between(first_labeled)
+                labeled = self._releases_between(first_labeled)
             first = row.get("first")
             last = row.get("last")
-            for torch in self._between(first, last):
-                yield self._cpu(row, torch, is_labeled=torch in labeled)
+            for torch in self._releases_between(first, last):
+                yield self._cpu_build(row, torch, is_labeled=torch in labeled)
 
-    def of_kind(self, kind: str) -> Iterator[Build]:
+    def builds_of_kind(self, kind: str) -> Iterator[Build]:
         """Yield the builds of another kind of backend.
 
         A row covers a minor release.
@@ -127,15 +127,15 @@ class Rows:
         for row in authored.read_data(f"builds_{kind}.toml")["builds"]:
             for torch in self.releases:
                 if torch.startswith(f"{row['torch']}."):
-                    yield from self._for_gpus(row, torch)
+                    yield from self._gpu_builds(row, torch)
 
-    def _for_gpus(self, row: _Row, torch: str) -> Iterator[Build]:
+    def _gpu_builds(self, row: _Row, torch: str) -> Iterator[Build]:
         # A value that is a list has the code and evidence of a platform.
         for platform, facts in row.items():
             if isinstance(facts, list):
-                yield self._for_platform(row, torch, platform)
+                yield self._platform_build(row, torch, platform)
 
-    def _for_platform(
+    def _platform_build(
         self,
         row: _Row,
         torch: str,
@@ -168,7 +168,7 @@ class Rows:
             os=os,
             arch=arch,
             code=code_names(code),
-            toolkit=toolkit_of(toolkit),
+            toolkit=parse_toolkit(toolkit),
             libraries=(("cudnn", cudnn),) if cudnn else (),
             pythons=pythons,
             glibc=glibc,
@@ -179,7 +179,7 @@ class Rows:
             absent=absent,
         )
 
-    def _cpu(
+    def _cpu_build(
         self,
         row: _Row,
         torch: str,
@@ -206,11 +206,11 @@ class Rows:
         """Return the minimums of platform tags. Later rows have priority."""
         floors = {}
         for row in self.table.get(name, ()):
-            for torch in self._between(row.get("first")):
+            for torch in self._releases_between(row.get("first")):
                 floors[torch, row["platform"]] = row["floor"]
         return floors
 
-    def _between(
+    def _releases_between(
         self,
         first: str | None,
         last: str | None = None,

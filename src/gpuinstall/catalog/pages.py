@@ -41,7 +41,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")
 _PATH = re.compile(r"[/\\\0]|\A\.")
 _PLAIN_ADDRESS = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?/[!\"$-~]*")
 """An absolute ASCII URL without a fragment, which needs no further parsing."""
-_MOST_LINKS = 1_000_000
+_MAX_LINKS = 1_000_000
 """The maximum number of links on a page, more than any index has packages."""
 _LONGEST_NAME = 255
 """The maximum length of a file name, which limits the number of its tags."""
@@ -73,7 +73,7 @@ def parse_page(
     Raises:
         InstallationError: The page is malformed, or a file name is a path.
     """
-    return wheels_of(_files(page), backend, source)
+    return wheels_from_files(_files(page), backend, source)
 
 
 @cache
@@ -101,7 +101,7 @@ def parse_names(page: Page) -> frozenset[str]:
         names = _json_names(page)
     else:
         links = _files(page)
-        wheels = wheels_of(links, None, DEFAULT_INDEX)
+        wheels = wheels_from_files(links, None, DEFAULT_INDEX)
         names = [wheel.package for wheel in wheels]
         for link in links:
             path = urlsplit(link.url).path
@@ -125,7 +125,7 @@ def parse_folder(
         source: The source of the wheels.
     """
     links = (PageFile((folder / name).as_uri(), name) for name in names)
-    return wheels_of(links, None, source)
+    return wheels_from_files(links, None, source)
 
 
 class PageFile(NamedTuple):
@@ -204,7 +204,7 @@ def _parsed(page: Page) -> tuple[PageFile, ...]:
     return tuple(parsed)
 
 
-def wheels_of(
+def wheels_from_files(
     files: Iterable[PageFile],
     backend: str | None,
     source: WheelSource,
@@ -281,16 +281,16 @@ def _json_names(page: Page) -> list[str]:
 
 def _json_files(page: Page) -> list[dict[str, Any]]:
     files: list[dict[str, Any]] = parse_json(page.text)["files"]
-    if len(files) > _MOST_LINKS:
-        raise ValueError(f"the page has more than {_MOST_LINKS:,} files")
+    if len(files) > _MAX_LINKS:
+        raise ValueError(f"the page has more than {_MAX_LINKS:,} files")
     return files
 
 
 def _html_files(page: Page) -> Iterator[dict[str, Any]]:
     """Yield the links on an HTML page as file objects of PEP 691."""
-    if page.text.lower().count("<a") > _MOST_LINKS:
-        raise ValueError(f"the page has more than {_MOST_LINKS:,} links")
-    for anchor in _anchors(page.text):
+    if page.text.lower().count("<a") > _MAX_LINKS:
+        raise ValueError(f"the page has more than {_MAX_LINKS:,} links")
+    for anchor in _parse_anchors(page.text):
         address, _, fragment = anchor.get("href", "").partition("#")
         path = address.partition("?")[0]
         # PEP 658 specified the second name, which PEP 714 replaced.
@@ -307,7 +307,7 @@ def _html_files(page: Page) -> Iterator[dict[str, Any]]:
         }
 
 
-def _anchors(text: str) -> list[dict[str, str]]:
+def _parse_anchors(text: str) -> list[dict[str, str]]:
     """Return the attributes of each link on a page."""
     from html.parser import HTMLParser  # slow to import
 

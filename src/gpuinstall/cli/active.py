@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from os.path import exists, isfile
 from pathlib import Path
 
-from gpuinstall.base.advice import Advice, for_environment
+from gpuinstall.base.advice import Advice, environment_advice
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import display_path
 from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 from gpuinstall.cli.options import CommandOptions, names_environment
 from gpuinstall.cli.terminal import Terminal
 
@@ -43,7 +43,7 @@ def project_folder(terminal: Terminal, *, installs: bool = False) -> Iterator[Pa
     if installs and not names_environment():
         parent = parent_environment(here)
     if parent:
-        place = quoted(os.path.relpath(parent))
+        place = quote_word(os.path.relpath(parent))
         into = "" if exists(parent / "gpuinstall.json") else "--into "
         raise UsageError(
             "parent-environment",
@@ -102,10 +102,10 @@ def check_started(venv: Path, reporter: Reporter) -> None:
         raise UsageError(
             "application-environment",
             f"the application in this folder runs in {place}, and would not use {display_path(venv)}",
-            hint=f"Run it again with --into --venv {quoted(place)}\n"
-            f"Run it again with --venv {quoted(display_path(venv))}: creates it anyway",
+            hint=f"Run it again with --into --venv {quote_word(place)}\n"
+            f"Run it again with --venv {quote_word(display_path(venv))}: creates it anyway",
         )
-    into = for_environment(place, "install", "--into")
+    into = environment_advice(place, "install", "--into")
     reporter.step(
         "Environment", f"{display_path(venv)}, not {place}; to use that: {into}"
     )
@@ -126,7 +126,7 @@ def check_startable(venv: Path, reporter: Reporter) -> None:
         raise UsageError(
             "environment-of-another-user",
             f"{venv} belongs to {owner_of(venv)}",
-            hint=f"Run it again with --venv {quoted(venv)}: runs that user's programs",
+            hint=f"Run it again with --venv {quote_word(venv)}: runs that user's programs",
         )
     report_owner(venv, reporter)
     allow_unmanaged = is_named or read_policy(os.environ, venv.parent).runs(venv)
@@ -156,10 +156,10 @@ def report_active(words: Sequence[str], venv: Path, reporter: Reporter) -> None:
         return
     from gpuinstall.environments.environment import read_marker
 
-    advice = for_environment(active, *words)
+    advice = environment_advice(active, *words)
     # gpuinstall changes packages in an unmanaged environment, but never replaces it.
     if read_marker(active) is None and words[0] == "install":
-        advice = for_environment(active, *words, "--into")
+        advice = environment_advice(active, *words, "--into")
     elif read_marker(active) is None and words[0] == "remove":
         removal = ("pip", "uninstall", "--python", str(active), *words[1:])
         advice = Advice("uv", removal)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.text import number_of
+from gpuinstall.base.text import format_count
 from gpuinstall.cli.active import environment_to_read, report_active
 from gpuinstall.cli.machine_text import machine_line
 from gpuinstall.cli.options import (
@@ -131,15 +131,15 @@ def _summary(examination: Examination) -> str:
     parts = []
     verified = len(preflight.outcomes) - len(preflight.with_outcome("unproven"))
     if verified:
-        parts.append(f"the driver and {number_of(verified, 'GPU')}")
+        parts.append(f"the driver and {format_count(verified, 'GPU')}")
     evidence = examination.evidence
     if not evidence.is_there:
         missing = "no environment in this folder: gpuinstall install creates one"
         return f"no problem found in {parts[0]}; {missing}" if parts else missing
     verdict = examination.verdict
     if verdict and examination.is_last:
-        parts.append(f"{number_of(len(verdict.devices), 'verified device')}")
+        parts.append(f"{format_count(len(verdict.devices), 'verified device')}")
     parts.append(
-        f"{number_of(len(evidence.packages), 'package')} in {evidence.venv.name}"
+        f"{format_count(len(evidence.packages), 'package')} in {evidence.venv.name}"
     )
     return f"healthy: {', '.join(parts)}"

@@ -11,8 +11,8 @@ import click
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.files import display_path, real_path
-from gpuinstall.base.removal import size_of
-from gpuinstall.base.text import readable, some
+from gpuinstall.base.removal import tree_size
+from gpuinstall.base.text import format_size, join_names
 from gpuinstall.cli.install import activation_command, existing_interpreter
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import COMMANDS, Outcome, Row, confirm, define_command
@@ -50,18 +50,18 @@ def _list(_options: CommandOptions) -> Outcome:
         environment = {
             **_environment(venv),
             "status": existing.verdict.get("status"),
-            "bytes": size_of(venv),
+            "bytes": tree_size(venv),
             "rollback": journal_entry(paths.last_change),
             "unfinished": paths.is_unfinished,
         }
         environments.append(environment)
-        size = readable(environment["bytes"])
+        size = format_size(environment["bytes"])
         text = "torch {torch} · Python {python} · {status}".format(**environment)
         rows.append((display_path(venv), f"{text} · {size}"))
         if existing.changed_build:
             rows.append(("", existing.changed_build))
         if environment["rollback"]:
-            size = readable(environment["rollback"]["bytes"])
+            size = format_size(environment["rollback"]["bytes"])
             rows.append(("", f"{size} for {undo_command(paths)}"))
         if environment["unfinished"]:
             rows.append(("", unfinished_change(venv)))
@@ -111,7 +111,7 @@ def _rollback(options: CommandOptions) -> Outcome:
             place = inspect_unmanaged(python)
         before = _versions(place)
         undo(place, project.reporter, takes_over=options.replace)
-        if not place.is_ours:
+        if not place.is_managed:
             renew_uv_guard(place.venv)
     now, marker = _versions(place), read_marker(place.venv)
     changes = compare_versions(before, now)
@@ -120,14 +120,14 @@ def _rollback(options: CommandOptions) -> Outcome:
         text = (
             f" · torch {marker.torch} · Python {marker.python}; {marker.lock}, restored"
         )
-    elif not place.is_ours:
+    elif not place.is_managed:
         text = f" · torch {now.get('torch', 'none')}"
     rows = [
-        ("Changes", some(list(map(str, changes))) or "no version changes"),
+        ("Changes", join_names(list(map(str, changes))) or "no version changes"),
         ("Environment", f"{display_path(place.venv)}{text}"),
         ("Undo", undo_command(place)),
     ]
-    if place.is_ours and is_environment(place.venv):
+    if place.is_managed and is_environment(place.venv):
         rows.append(("Ready", activation_command(place.venv)))
     data = {
         "environment": _environment(place.venv),
@@ -183,13 +183,14 @@ def _confirm(folders: Mapping[Path, int], packages: Sequence[str] = ()) -> None:
         packages: The packages in the folders that are in no lock file.
     """
     places = [
-        f"{display_path(folder)} ({readable(size)})" for folder, size in folders.items()
+        f"{display_path(folder)} ({format_size(size)})"
+        for folder, size in folders.items()
     ]
     from gpuinstall.install.journal import is_journal
 
     names = " and ".join(places)
     if packages:
-        names += f", with {some(packages)}, which no lock file has"
+        names += f", with {join_names(packages)}, which no lock file has"
     files = [
         display_path(folder / file)
         for folder in folders
@@ -197,14 +198,14 @@ def _confirm(folders: Mapping[Path, int], packages: Sequence[str] = ()) -> None:
         for file in users_files(folder)
     ]
     if files:
-        names += f", with your own files: {some(files)}"
+        names += f", with your own files: {join_names(files)}"
     confirm(f"Remove {names}?", f"nothing was removed: {names}")
 
 
 def _removed(folders: Mapping[Path, int]) -> Outcome:
     """Return the outcome of a removal, with sizes in bytes."""
     rows = [
-        ("Removed", f"{display_path(folder)}, {readable(size)}")
+        ("Removed", f"{display_path(folder)}, {format_size(size)}")
         for folder, size in folders.items()
     ]
     entries = [{"path": str(folder), "bytes": size} for folder, size in folders.items()]

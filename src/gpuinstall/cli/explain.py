@@ -14,9 +14,9 @@ import click
 from gpuinstall.base.advice import uv_program
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import decoded
-from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import number_of
+from gpuinstall.base.files import decode_text
+from gpuinstall.base.shell import quote_word
+from gpuinstall.base.text import format_count
 from gpuinstall.catalog.failures.classify import RecognizedCause
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.cli.active import environment_to_read
@@ -34,7 +34,7 @@ LIKELIEST = 5
 # A single word that is a path or has the suffix of a log.
 _PATH = r"(?!\S*://)[\w.~:-]*[/\\]\S*[^:\s]|\S+\.(log|txt|out|err|json|md)"
 _NUMBER = r"[Ff]?\d{1,4}"
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 """The maximum number of bytes to read from each end of a log."""
 _BLOCK = 1 << 20
 
@@ -63,7 +63,7 @@ def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
         _show_here(screen, explanation)
         if explanation.unread:
             screen.line()
-            count = number_of(explanation.unread, "line")
+            count = format_count(explanation.unread, "line")
             screen.line(
                 f"{count} not read: repeated, or between the start and the end of a long text."
             )
@@ -144,13 +144,13 @@ def _show_here(terminal: Terminal, explanation: Explanation) -> None:
 
 def _words(venv: Path) -> dict[str, str]:
     """Return the values for placeholders in the commands of a fix."""
-    words = {"uv": quoted(uv_program())}
+    words = {"uv": quote_word(uv_program())}
     if exists(interpreter(venv)) or is_virtual(venv):
         words = advice_words(interpreter(venv))
     for shadow in (Path("torch").absolute(), Path("torch.py").absolute()):
         if exists(shadow):
-            words["path"] = quoted(shadow)
-            words["moved"] = quoted(f"{shadow}.away")
+            words["path"] = quote_word(shadow)
+            words["moved"] = quote_word(f"{shadow}.away")
     return words
 
 
@@ -192,9 +192,9 @@ def _read_text(text: str) -> str:
 
 def _read(file: IO[bytes]) -> str:
     """Read a log, or only the start and end of a very long one."""
-    start = file.read(MOST_BYTES)
-    end: deque[bytes] = deque(maxlen=MOST_BYTES // _BLOCK)
+    start = file.read(MAX_BYTES)
+    end: deque[bytes] = deque(maxlen=MAX_BYTES // _BLOCK)
     # After the end of its input, a terminal would wait for input again.
-    if len(start) == MOST_BYTES:
+    if len(start) == MAX_BYTES:
         end.extend(iter(lambda: file.read(_BLOCK), b""))
-    return decoded(b"".join((start, *end)), "replace")
+    return decode_text(b"".join((start, *end)), "replace")

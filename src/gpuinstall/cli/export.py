@@ -15,7 +15,7 @@ import click
 from gpuinstall.base.codec import write_object
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import real_path, write_in_place
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import COMMANDS, Outcome, define_command
 from gpuinstall.cli.terminal import Terminal
@@ -163,7 +163,7 @@ def _read_locks(
             "lock-missing", "this folder has no lock file", hint=lock_command
         )
     if len(found) > 1 and not takes_several:
-        fixes = [f"Run it again with --lock {quoted(path)}" for path in found]
+        fixes = [f"Run it again with --lock {quote_word(path)}" for path in found]
         fixes.append("Run it again with --any: one image for all of these machines")
         names = ", ".join(map(str, found))
         raise UsageError(
@@ -217,7 +217,7 @@ def _outcome(format_: str, text: str, output: Path | None, **more: Any) -> Outco
             raise UsageError(
                 "output-link",
                 f"{output} is a link to {target}, outside its folder",
-                hint=f"rm {quoted(output)}   # removes only the link",
+                hint=f"rm {quote_word(output)}   # removes only the link",
             )
     if isfile(output):
         with output.open(encoding="utf-8", errors="replace") as stream:
@@ -226,7 +226,7 @@ def _outcome(format_: str, text: str, output: Path | None, **more: Any) -> Outco
             raise UsageError(
                 "not-an-export",
                 f"{output} already exists and was not written by gpuinstall; not overwriting it",
-                hint=f"Run it again with -o {quoted(output.with_name(f'locked-{output.name}'))}",
+                hint=f"Run it again with -o {quote_word(output.with_name(f'locked-{output.name}'))}",
             )
     write_in_place(output, text)
     return Outcome(document, [("Written", str(output))])

@@ -21,12 +21,12 @@ from gpuinstall.base.files import (
     write_atomically,
 )
 from gpuinstall.base.request import Request
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import (
     BrokenBlockError,
+    add_block,
     has_login,
-    with_block,
-    without_block,
+    remove_block,
 )
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
@@ -146,7 +146,7 @@ def _with_hook(
         else:
             # uv pip, uv tool, and uvx all read torch-backend.
             source = f"torch-backend = {json.dumps(backend.tag)}"
-            hooked = with_block(hooked, [source])
+            hooked = add_block(hooked, [source])
     try:
         (parse_ini if tool == "pip" else tomli.loads)(hooked)
     except ValueError as error:
@@ -182,7 +182,7 @@ def _with_block_in(text: str, places: Mapping[str, str]) -> str:
     for opening, lines in places.items():
         found = re.search(opening, text, re.MULTILINE)
         if found:
-            return text[: found.end()] + with_block(text[found.end() :], [lines])
+            return text[: found.end()] + add_block(text[found.end() :], [lines])
     return text
 
 
@@ -194,7 +194,7 @@ def torch_constraint(plan: Plan, project: Project) -> str:
     bound = [f"torch>={min(running)}", f"<={max(running)}"]
     others = {
         build.torch
-        for build in project.catalog.serving(backend.kind).builds_for(
+        for build in project.catalog.with_kind(backend.kind).builds_for(
             machine.os, machine.arch
         )
         if build.backend == backend and build.torch not in running
@@ -223,7 +223,7 @@ def _write_bound(file: Path, bound: str) -> None:
         raise UsageError(
             "hook-taken",
             f"{file} was not written by gpuinstall; not overwriting it",
-            hint=f"mv {quoted(file)} {quoted(file)}.mine",
+            hint=f"mv {quote_word(file)} {quote_word(file)}.mine",
         )
     write_atomically(file, f"{_BOUND_HEAD}{bound}\n")
 
@@ -276,7 +276,7 @@ def _text(file: Path) -> str:
 
 def _without_hook(file: Path, text: str) -> str:
     try:
-        plain = without_block(text)
+        plain = remove_block(text)
     except BrokenBlockError as error:
         raise UsageError(
             "hook-changed",

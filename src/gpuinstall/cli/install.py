@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.base.environment_paths import followed, interpreter, venv_option
+from gpuinstall.base.environment_paths import follow_redirect, interpreter, venv_option
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import display_path
 from gpuinstall.base.request import Request
-from gpuinstall.base.shell import activation, quoted, this_shell
-from gpuinstall.base.text import duration, number_of, readable
+from gpuinstall.base.shell import format_activation, quote_word, this_shell
+from gpuinstall.base.text import format_count, format_duration, format_size
 from gpuinstall.base.values import replace
 from gpuinstall.cli.active import check_started, report_active
 from gpuinstall.cli.machine_text import machine_line
@@ -74,7 +74,7 @@ def command(options: CommandOptions) -> Outcome:
             raise UsageError(
                 "environment-as-package",
                 f"{name} is an environment in this folder, not a package",
-                hint=f"gpuinstall install --into --venv {quoted(name)}",
+                hint=f"gpuinstall install --into --venv {quote_word(name)}",
             )
     if options.into:
         from gpuinstall.install.install import dry_run, install
@@ -137,7 +137,7 @@ def existing_interpreter(python: str | None, venv: Path) -> Path:
         from gpuinstall.machine.pythons import find_interpreter
 
         return find_interpreter(python)
-    folder = followed(venv).absolute()
+    folder = follow_redirect(venv).absolute()
     application = find_application(folder.parent)
     if application and not isdir(folder):
         folder = application.environment
@@ -160,13 +160,13 @@ def _change_request(project: Project, options: CommandOptions, *words: str) -> O
         options: The options of the command.
         words: The command, for the hint about the active environment.
     """
-    from gpuinstall.base.requirement import names_of
+    from gpuinstall.base.requirement import requirement_names
     from gpuinstall.install.state import InstallOptions
 
     report_active(words, project.paths.venv, project.reporter)
     # "install -U numpy" upgrades only numpy, as with pip.
     requested = project.settings.request.requirements
-    typed = names_of(one for one in requested if not one.editable)
+    typed = requirement_names(one for one in requested if not one.editable)
     named = set(options.names_to_upgrade())
     if options.upgrade:
         named |= typed
@@ -244,14 +244,14 @@ def _installed_rows(result: InstallResult) -> Iterator[Row]:
         yield "Verdict", str(result.verdict.get("status"))
     unchanged = "" if result.is_lock_new else ", unchanged"
     torch = f"torch {lock.versions['torch']}"
-    packages = number_of(len(lock.pylock.packages), "package")
+    packages = format_count(len(lock.pylock.packages), "package")
     file = display_path(result.paths.folder / lock.name)
     yield "Lock", f"{file}: {torch}, {packages}, {lock.pinned_by}{unchanged}"
     if result.rollback:
         yield "Undo", f"{undo_command(result.paths)}   # until the next change"
     cost = "already up to date"
     if result.action is Action.VERIFY:
-        cost = duration(result.seconds)
+        cost = format_duration(result.seconds)
     elif result.action is Action.BUILD:
         cost = _cost(result)
     start = activation_command(venv)
@@ -259,8 +259,8 @@ def _installed_rows(result: InstallResult) -> Iterator[Row]:
 
 
 def _cost(result: InstallResult) -> str:
-    size = readable(result.bytes) if result.bytes else "nothing"
-    return f"{duration(result.seconds)}, {size} downloaded"
+    size = format_size(result.bytes) if result.bytes else "nothing"
+    return f"{format_duration(result.seconds)}, {size} downloaded"
 
 
 def activation_command(venv: Path) -> str:
@@ -269,7 +269,7 @@ def activation_command(venv: Path) -> str:
     if venv.is_relative_to(Path.cwd()):
         path = os.path.relpath(venv)
     shell = this_shell(os.environ)
-    return activation(path, shell, windows=isdir(venv / "Scripts"))
+    return format_activation(path, shell, windows=isdir(venv / "Scripts"))
 
 
 def _rows_into(result: InstallResult) -> Iterator[Row]:
@@ -282,10 +282,10 @@ def _rows_into(result: InstallResult) -> Iterator[Row]:
     if result.uv_guard:
         yield "Guard", f"pip and uv there keep these builds, by {result.uv_guard}"
     elif result.guard:
-        constraints = quoted(result.guard)
+        constraints = quote_word(result.guard)
         guard = f"plain pip there keeps these builds; uv pip does with -c {constraints}"
         yield "Guard", guard
-    yield "Ready", f"{quoted(place.python)}   {_cost(result)}"
+    yield "Ready", f"{quote_word(place.python)}   {_cost(result)}"
 
 
 @define_command(

@@ -10,7 +10,7 @@ import click
 
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.text import number_of
+from gpuinstall.base.text import format_count
 from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, define_command
 from gpuinstall.install.environment_lock import lock_file_lock
@@ -120,7 +120,7 @@ def _write(
             options.terminal.warn(text)
     rows: list[Row] = []
     for written in locks:
-        packages = number_of(len(written.lock.pylock.packages), "package")
+        packages = format_count(len(written.lock.pylock.packages), "package")
         text = f"{packages}, {written.lock.pinned_by} ({written.status})"
         rows.append(("Lock", f"{written.path.name}: {text}"))
     if len(made) > 1:

@@ -25,13 +25,13 @@ from gpuinstall.base.errors import (
     UsageError,
 )
 from gpuinstall.base.files import (
-    close_umask,
-    keep_temporary_files_apart,
-    look_at,
+    diagnostic_commands,
     real_path,
+    tighten_umask,
+    use_private_tmpdir,
 )
-from gpuinstall.base.interruption import TransferInterrupted, interrupted
-from gpuinstall.base.shell import joined
+from gpuinstall.base.interruption import TransferInterrupted, is_interrupted
+from gpuinstall.base.shell import join_command
 from gpuinstall.base.version import __version__
 from gpuinstall.cli.outcome import COMMAND_GROUPS, COMMANDS, fail
 from gpuinstall.cli.terminal import CURRENT, Terminal
@@ -104,8 +104,8 @@ def main_command() -> None:
 
 def run_command_line(arguments: list[str]) -> int:
     """Run a command line and return the exit status."""
-    close_umask()
-    keep_temporary_files_apart()
+    tighten_umask()
+    use_private_tmpdir()
     # Another command in this process must not use the command's terminal.
     return copy_context().run(_run_and_show_path, arguments)
 
@@ -141,7 +141,7 @@ def _run_and_report(arguments: list[str]) -> int:
     except Exception as error:
         known: GpuInstallError | None = _missing_folder(error) or _known(error)
         # An interrupted import can raise another exception.
-        if interrupted():
+        if is_interrupted():
             known = InterruptedByUserError("interrupted", "interrupted")
         if known is None and _terminal(arguments).verbose:
             raise
@@ -227,8 +227,8 @@ def bootstrap_command(arguments: list[str]) -> list[str]:
             raise UsageError(
                 "command-or-package",
                 f"no package {word} was installed: {command} is a command, and must come first",
-                hint=f"{program} {joined([command, *rest])}   # the command\n"
-                f"{program} {joined(['install', *arguments])}   # a package of that name",
+                hint=f"{program} {join_command([command, *rest])}   # the command\n"
+                f"{program} {join_command(['install', *arguments])}   # a package of that name",
             )
     return ["install", *arguments]
 
@@ -290,7 +290,9 @@ def _known(error: Exception) -> InstallationError | None:
     path = Path(os.fsdecode(error.filename))
     message = f"{path} cannot be used: {message}"
     # An environment's Python can be a link to a file in another user's folder.
-    return InstallationError("file-unusable", message, hint=look_at(real_path(path)))
+    return InstallationError(
+        "file-unusable", message, hint=diagnostic_commands(real_path(path))
+    )
 
 
 def _command_of(arguments: list[str]) -> str:

@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import DOCUMENT_BYTES, decoded, parse_json
+from gpuinstall.base.files import DOCUMENT_BYTES, decode_text, parse_json
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import (
@@ -28,7 +28,7 @@ from gpuinstall.base.requirement import (
     is_remote,
     parse_requirement,
 )
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value, replace
 
 if TYPE_CHECKING:
@@ -431,7 +431,7 @@ class CommandOptions:
                 raise UsageError(
                     "version-with-name",
                     f"--upgrade-package takes only a name, not {one.text}",
-                    hint=f"gpuinstall lock --upgrade-package {one.name} {quoted(one.text)}",
+                    hint=f"gpuinstall lock --upgrade-package {one.name} {quote_word(one.text)}",
                 )
         return [one.name for one in requirements]
 
@@ -576,5 +576,5 @@ def _read_stream(name: str) -> RequirementsFile | None:
     if name != STDOUT and not path.is_fifo():
         return None
     with reading(path):
-        text = decoded(_read_document(name))
+        text = decode_text(_read_document(name))
     return parse_requirements(text, path)

@@ -14,7 +14,7 @@ import click
 
 from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.text import MOST_NAMES, visible
+from gpuinstall.base.text import MAX_NAMES, sanitize
 from gpuinstall.base.values import Value
 from gpuinstall.cli.active import project_folder
 from gpuinstall.cli.options import OUTPUT_OPTIONS, CommandOptions, parameter, relocated
@@ -103,10 +103,10 @@ def define_command(
             CURRENT.set(terminal)
             with ExitStack() as stack:
                 if terminal.verbose:
-                    from gpuinstall.base.process import followed_by
+                    from gpuinstall.base.process import observe_commands
 
-                    stack.callback(MOST_NAMES.reset, MOST_NAMES.set(sys.maxsize))
-                    stack.enter_context(followed_by(terminal.show_command))
+                    stack.callback(MAX_NAMES.reset, MAX_NAMES.set(sys.maxsize))
+                    stack.enter_context(observe_commands(terminal.show_command))
                 folder = Path()
                 if uses_project:
                     folder = stack.enter_context(
@@ -189,11 +189,11 @@ def _recorded(
     folder = options.record
     try:
         if folder:
-            from gpuinstall.base.node_records import UNENDED, this_node, write_record
+            from gpuinstall.base.node_records import UNFINISHED, this_node, write_record
 
             # This fails early if the folder is read-only.
             # The record remains if the process is killed.
-            write_record(folder, this_node(), name, None, UNENDED)
+            write_record(folder, this_node(), name, None, UNFINISHED)
         outcome = _with_certificates(work, options.terminal)
     except GpuInstallError as error:
         outcome = failure(error)
@@ -234,5 +234,5 @@ def confirm(question: str, unchanged: str) -> None:
             the message.
     """
     has_terminal = sys.stdin is not None and sys.stdin.isatty()
-    if not (has_terminal and click.confirm(visible(question), err=True)):
+    if not (has_terminal and click.confirm(sanitize(question), err=True)):
         raise UsageError("not-confirmed", unchanged, hint="Run it again with --yes")

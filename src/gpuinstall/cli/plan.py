@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.requirement import names_of
-from gpuinstall.base.shell import joined
-from gpuinstall.base.text import some
+from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.shell import join_command
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import PAIRED, load_catalog
 from gpuinstall.cli.machine_text import machine_line
@@ -111,7 +111,7 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
 def _with_dry_run(fix: str) -> str:
     """Replace the ``--relax`` line in a fix with ``lock --dry-run``."""
     words = [word for word in sys.argv[2:] if word not in {"--all", "--json"}]
-    line = joined(["gpuinstall", "lock", "--dry-run", "--relax", *words])
+    line = join_command(["gpuinstall", "lock", "--dry-run", "--relax", *words])
     return re.sub(rf"(?m)^{RELAX}: ", lambda _: f"{line}{NOTE}", fix)
 
 
@@ -162,7 +162,7 @@ def _show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
         terminal.line(f"  {reason.message}")
     terminal.line(f"  index  {choice.index or 'the default index'}")
     if len(choice.requirements) > 1:
-        terminal.line(f"  with   {some([*map(str, choice.requirements[1:])])}")
+        terminal.line(f"  with   {join_names([*map(str, choice.requirements[1:])])}")
     if plan.rejected:
         terminal.line(f"  more   --all shows the {len(plan.rejected)} rejected builds")
     for warning in plan.warnings:
@@ -183,7 +183,7 @@ def _with_warnings(plan: Plan, project: Project) -> Plan:
     if error:
         message = f"install and lock stop, because {error.message}; {error.hint}"
         warnings.append(Reason("source-not-obeyed", message))
-    if not names_of(plan.choice.requirements) <= PAIRED:
+    if not requirement_names(plan.choice.requirements) <= PAIRED:
         message = (
             "the request was not resolved: gpuinstall lock --dry-run resolves it, "
             "and may select an older torch"

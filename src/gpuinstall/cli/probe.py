@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gpuinstall.base.advice import for_install
+from gpuinstall.base.advice import expand_install_hint
 from gpuinstall.base.errors import MachineError, SomeNodesError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
-from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import number_of, some
+from gpuinstall.base.shell import quote_word
+from gpuinstall.base.text import format_count, join_names
 from gpuinstall.base.values import replace
 from gpuinstall.cli.machine_text import facts, machine_line
 from gpuinstall.cli.options import CommandOptions
@@ -56,7 +56,7 @@ def refusals(machine: Machine) -> tuple[Finding, ...]:
     if isinstance(plan, Plan) or plan.error_class is not MachineError:
         return ()
     error = plan.error(machine)
-    return (replace(error.finding, fixes=for_install(error.hint or "")),)
+    return (replace(error.finding, fixes=expand_install_hint(error.hint or "")),)
 
 
 def show_machine(terminal: Terminal, machine: Machine) -> None:
@@ -85,7 +85,7 @@ def report_command(options: CommandOptions) -> Outcome:
         raise UsageError(
             "no-records",
             f"{folder} has no records",
-            hint=f"gpuinstall probe --record {quoted(folder)}   # on each node",
+            hint=f"gpuinstall probe --record {quote_word(folder)}   # on each node",
         )
     errors = [
         Finding(
@@ -101,15 +101,15 @@ def report_command(options: CommandOptions) -> Outcome:
         for group in report.groups:
             driver = f"driver {group.driver}" if group.driver else None
             known = filter(None, (group.gpus, driver, group.lock, group.verdict))
-            text = f"{' · '.join(known)}: {some(group.nodes)}"
-            screen.field(number_of(len(group.nodes), "node"), text)
+            text = f"{' · '.join(known)}: {join_names(group.nodes)}"
+            screen.field(format_count(len(group.nodes), "node"), text)
         for failure in report.failed:
             screen.field(
                 "Failed", f"{failure.node}: {failure.command}: {failure.message}"
             )
             screen.rows([("do", failure.hint)])
         if report.missing:
-            screen.field("Missing", some(report.missing))
+            screen.field("Missing", join_names(report.missing))
 
     return Outcome(
         report.to_dict(),

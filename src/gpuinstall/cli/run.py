@@ -23,8 +23,8 @@ from gpuinstall.base.errors import (
 )
 from gpuinstall.base.files import read_document, restore_umask
 from gpuinstall.base.request import Request
-from gpuinstall.base.shell import joined
-from gpuinstall.base.text import redacted, some
+from gpuinstall.base.shell import join_command
+from gpuinstall.base.text import join_names, redact
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.cli.active import check_startable, project_folder
 from gpuinstall.cli.options import SOURCING, CommandOptions
@@ -79,7 +79,7 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
                 misplaced = _check_environment(project, options).misplaced_projects
                 if misplaced:
                     project.reporter.warn(
-                        f"{some(sorted(misplaced))} is missing or was installed from a different path; run gpuinstall sync"
+                        f"{join_names(sorted(misplaced))} is missing or was installed from a different path; run gpuinstall sync"
                     )
                 check_startable(paths.venv, project.reporter)
     _execute(command_words, paths)
@@ -106,8 +106,8 @@ def _inline_metadata(
             tag = choice.build.backend.tag
             note = f"   # with these lines in its block, for torch of {tag}:"
             lines = _source_lines(f"{project.sources.torch_index}/{tag}", tag)
-    uv_run = joined(["uv", "run", script, *arguments])
-    python = joined(["gpuinstall", "run", "python", script, *arguments])
+    uv_run = join_command(["uv", "run", script, *arguments])
+    python = join_command(["gpuinstall", "run", "python", script, *arguments])
     return UsageError(
         "inline-metadata",
         f"{script} has inline metadata, which only uv installs",
@@ -123,7 +123,7 @@ def _source_lines(index: str, tag: str) -> list[str]:
         *(f'# {name} = {{ index = "pytorch-{tag}" }}' for name in names),
         "# [[tool.uv.index]]",
         f'# name = "pytorch-{tag}"',
-        f"# url = {json.dumps(redacted(index))}",
+        f"# url = {json.dumps(redact(index))}",
         "# explicit = true",
     ]
 
@@ -241,7 +241,7 @@ def _execute(words: list[str], paths: EnvironmentPaths) -> NoReturn:
         if error.errno == ENOENT or is_missing:
             reason = "no such program in the environment or on PATH"
         if word == "-" or exists(word):
-            hint = joined(["gpuinstall", "run", "python", *words])
+            hint = join_command(["gpuinstall", "run", "python", *words])
         elif "/" in word or word.endswith(".py"):
             reason = "no such file"
             hint = "Check the path, and download a URL first"

@@ -12,11 +12,11 @@ from pathlib import Path
 import click
 
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.files import display_path, look_at, own_cache_folder
+from gpuinstall.base.files import diagnostic_commands, display_path, own_cache_folder
 from gpuinstall.base.removal import is_folder, remove_path
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import on_path, quoted, this_shell
-from gpuinstall.base.text import some
+from gpuinstall.base.shell import path_command, quote_word, this_shell
+from gpuinstall.base.text import join_names
 from gpuinstall.base.version import __version__
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import COMMANDS, Outcome, confirm, define_command
@@ -49,12 +49,12 @@ def path_line() -> str | None:
     folder = str(command_file().parent)
     if folder in os.environ.get("PATH", "").split(os.pathsep):
         return None
-    return on_path(folder, this_shell(os.environ))
+    return path_command(folder, this_shell(os.environ))
 
 
 def program_name() -> str:
     """Return the program name that runs gpuinstall in this shell."""
-    return quoted(command_file()) if path_line() else "gpuinstall"
+    return quote_word(command_file()) if path_line() else "gpuinstall"
 
 
 @define_command(
@@ -69,7 +69,9 @@ def _uninstall(options: CommandOptions) -> Outcome:
     # Windows cannot remove a running program.
     if home is None or os.name == "nt":
         hint = "uv tool uninstall gpuinstall\npipx uninstall gpuinstall   # if pipx installed it\n"
-        hint += f"{quoted(sys.executable)} -m pip uninstall gpuinstall   # if pip did"
+        hint += (
+            f"{quote_word(sys.executable)} -m pip uninstall gpuinstall   # if pip did"
+        )
         if home:
             hint = f'rmdir /s /q "{home}"'
         raise UsageError(
@@ -98,7 +100,7 @@ def _uninstall(options: CommandOptions) -> Outcome:
         rows.append(
             (
                 "Kept",
-                f"{some(list(map(display_path, leftovers)))}, not created by gpuinstall",
+                f"{join_names(list(map(display_path, leftovers)))}, not created by gpuinstall",
             )
         )
     return Outcome({"removed": str(home)}, rows)
@@ -124,7 +126,7 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
         own = users_files(tool)
         discard_environment(tool, trash=home)
         if own:
-            text = f"{some(own)} (created or modified by you), with {tool}"
+            text = f"{join_names(own)} (created or modified by you), with {tool}"
             reporter.notice("Removed", text)
     for path in (*leftovers, *files):
         remove_path(path)
@@ -136,8 +138,8 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
     if remaining:
         raise InstallationError(
             "not-writable",
-            f"{some(remaining)} in {home} cannot be removed",
-            hint=look_at(home),
+            f"{join_names(remaining)} in {home} cannot be removed",
+            hint=diagnostic_commands(home),
         )
     for folder in (home / "bin", home):
         with suppress(OSError):  # the folder contains other files

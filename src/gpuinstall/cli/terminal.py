@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from gpuinstall.base.advice import OURS, as_pasted, for_command
+from gpuinstall.base.advice import PROGRAM, convert_for_shell, expand_hint
 from gpuinstall.base.errors import GpuInstallError, InternalError
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import joined, this_shell
-from gpuinstall.base.text import duration, redacted_document, visible
+from gpuinstall.base.shell import join_command, this_shell
+from gpuinstall.base.text import format_duration, redact_document, sanitize
 from gpuinstall.base.values import Value, field, replace
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Terminal(Reporter, Value):
 
     def _styled(self, head: str, stream: TextIO, style: dict[str, Any]) -> str:
         """Escape the head of a line, and style it if ``stream`` has colors."""
-        head = visible(head)
+        head = sanitize(head)
         if not head or not self.colored(stream):
             return head
         return click.style(head, **(style or {"bold": True}))
@@ -95,7 +95,7 @@ class Terminal(Reporter, Value):
             head: The styled start of the line.
             style: Arguments of ``click.style``; without any, the head is bold.
         """
-        self.block(self._styled(head, self.out, style) + visible(text))
+        self.block(self._styled(head, self.out, style) + sanitize(text))
 
     def block(self, text: str) -> None:
         """Print unescaped text for another program, with one line break."""
@@ -140,7 +140,7 @@ class Terminal(Reporter, Value):
         if self.as_events:
             self._event("result", **document)
         else:
-            self.block(json.dumps(redacted_document(document), indent=2))
+            self.block(json.dumps(redact_document(document), indent=2))
 
     def step(
         self,
@@ -173,10 +173,10 @@ class Terminal(Reporter, Value):
         if self.as_events:
             self._event("step", label=label, text=text, seconds=seconds)
             return
-        text = visible(text)
+        text = sanitize(text)
         if seconds is not None:
             # Align the ends of all times.
-            text += f"{duration(seconds):>{max(9, SCREEN - 12 - len(text))}}"
+            text += f"{format_duration(seconds):>{max(9, SCREEN - 12 - len(text))}}"
         self._show(f" {text}", head=f"{label:<11}")
 
     def wait(self, text: str) -> None:
@@ -192,7 +192,7 @@ class Terminal(Reporter, Value):
             self._event("warning", text=text)
         elif not self.quiet and text not in self.warned:
             self.warned.add(text)
-            self._show(f" {visible(text)}", head="warning:", fg="yellow")
+            self._show(f" {sanitize(text)}", head="warning:", fg="yellow")
 
     def fault(self, error: GpuInstallError) -> None:
         """Print an error with its cause, evidence, and fix."""
@@ -250,10 +250,10 @@ class Terminal(Reporter, Value):
         if self.as_events:
             self._event("command", argv=list(argv))
         else:
-            self._show(head=f"{'':11} $ {joined(map(_one_line, argv))}", dim=True)
+            self._show(head=f"{'':11} $ {join_command(map(_one_line, argv))}", dim=True)
 
     def _event(self, event: str, /, **values: Any) -> None:
-        self.block(json.dumps(redacted_document({"event": event, **values})))
+        self.block(json.dumps(redact_document({"event": event, **values})))
 
     def _show(
         self,
@@ -301,7 +301,7 @@ def finding_with_hints(error: GpuInstallError) -> Finding:
     "Run it again" becomes the full command line. Lines with options that the command
     lacks are omitted.
     """
-    words = (OURS, *sys.argv[1:])
+    words = (PROGRAM, *sys.argv[1:])
     end = len(words)
     options: list[str] | None = None
     context = click.get_current_context(silent=True)
@@ -312,12 +312,12 @@ def finding_with_hints(error: GpuInstallError) -> Finding:
             end = len(context.command_path.split())
     # A hint is for people, even in a JSON document.
     command = [word for word in words[:end] if word not in _FOR_PROGRAMS]
-    lines = for_command(error.hint or "", command, words[end:], options)
+    lines = expand_hint(error.hint or "", command, words[end:], options)
     return replace(error.finding, fixes=lines)
 
 
 def _hanging(label: str, text: str) -> str:
     """Format a label and a text, and indent the lines after the first."""
     head = f"  {label} "
-    lines = visible(as_pasted(text, this_shell(os.environ)), "\n")
+    lines = sanitize(convert_for_shell(text, this_shell(os.environ)), "\n")
     return head + lines.replace("\n", "\n" + " " * len(head))

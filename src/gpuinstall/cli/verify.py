@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuinstall.base.advice import OURS, Advice, for_environment
-from gpuinstall.base.environment_paths import environment_of, packages_folders
+from gpuinstall.base.advice import PROGRAM, Advice, environment_advice
+from gpuinstall.base.environment_paths import environment_folder, packages_folders
 from gpuinstall.base.errors import MachineError, VerificationError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import replace
@@ -59,7 +59,7 @@ def command(options: CommandOptions) -> Outcome:
     if not python:
         report_active(["verify"], venv, options.terminal)
     target = existing_interpreter(python, venv)
-    folder = environment_of(target)
+    folder = environment_folder(target)
     machine = read_machine(options.terminal)
     options.read_machine = machine
     check_libcuda(folder, machine)
@@ -111,7 +111,7 @@ def _warn_of_damage(venv: Path, terminal: Terminal) -> None:
     for message in messages:
         terminal.warn(message)
     if messages:
-        terminal.warn(f"{for_environment(venv, 'doctor')} shows how to repair it")
+        terminal.warn(f"{environment_advice(venv, 'doctor')} shows how to repair it")
 
 
 def _no_gpu_error(verdict: Verdict) -> VerificationError:
@@ -123,7 +123,7 @@ def _no_gpu_error(verdict: Verdict) -> VerificationError:
         "no-gpu-proven",
         "no kernel ran on a GPU",
         evidence="\n".join(devices),
-        hint=Advice(OURS, ("probe",), note="shows the GPUs of this machine"),
+        hint=Advice(PROGRAM, ("probe",), note="shows the GPUs of this machine"),
         data=verdict.to_dict(),
     )
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from gpuinstall.base.advice import OURS, Advice, for_environment
+from gpuinstall.base.advice import PROGRAM, Advice, environment_advice
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import read_document, real_path
 from gpuinstall.base.finding import Finding, Rejection
-from gpuinstall.base.requirement import names_of
+from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.shapes import parse_pyproject
-from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import some
+from gpuinstall.base.shell import quote_word
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import COMPANIONS
 from gpuinstall.catalog.failures.problems import finding_for
@@ -49,7 +49,7 @@ def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
     yield finding_for(
         "uv-undoes-build",
         f"the next uv run or uv sync replaces torch {evidence.torch_version} with the default index's build",
-        evidence.context.knowing(group=quoted(f"torch-{label}")),
+        evidence.context.knowing(group=quote_word(f"torch-{label}")),
         why="pyproject.toml requires torch, and [tool.uv.sources] does not set its index",
         entry="F44",
         where="project",
@@ -63,7 +63,7 @@ def _is_undone(folder: Path) -> bool:
     with suppress(OSError, ValueError, UsageError):
         file = folder / "pyproject.toml"
         pyproject = parse_pyproject(read_document(file, folder))
-        names = names_of(project_dependencies(pyproject, file))
+        names = requirement_names(project_dependencies(pyproject, file))
         settings = pyproject.get("tool", {}).get("uv", {})
         indexes = [index.get("default") for index in settings.get("index", ())]
         is_named = "torch" in settings.get("sources", ()) or any(indexes)
@@ -97,7 +97,7 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
         yield Finding(
             f"lock-{reason.code}",
             f"no lock here fits this machine: {name}: {reason.message}",
-            fixes=(Advice(OURS, ("lock",), evidence.folder),),
+            fixes=(Advice(PROGRAM, ("lock",), evidence.folder),),
             where="project",
             blocking=False,
         )
@@ -115,9 +115,9 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
         folder = evidence.venv.parent
         for name in lock.misplaced_projects(folder, evidence.packages):
             changes.setdefault(name, f"{name} is a copy, or from another folder")
-    changed = some([*changes.values()])
+    changed = join_names([*changes.values()])
     if changed:
-        fix = for_environment(evidence.venv, "sync", place=evidence.folder)
+        fix = environment_advice(evidence.venv, "sync", place=evidence.folder)
         yield evidence.fault(
             "changed-by-hand",
             changed,
@@ -139,13 +139,13 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
     # There is no match if the script is missing or finds its own path.
     activated = Path(line[2]) if line else evidence.venv
     if real_path(activated) != real_path(evidence.venv):
-        is_ours = read_marker(evidence.venv) is not None
+        is_managed = read_marker(evidence.venv) is not None
         yield evidence.fault(
             "environment-moved",
             f"{evidence.venv} was moved or copied: its activate script leads to {activated}",
             why="the scripts of an environment contain its path, and start another Python or none",
-            fixes=(evidence.install_advice(recreate=not is_ours),),
-            blocking=not is_ours,
+            fixes=(evidence.install_advice(recreate=not is_managed),),
+            blocking=not is_managed,
         )
 
 
@@ -237,7 +237,7 @@ def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
                 "guard-passed",
                 f"torch {evidence.torch_version or 'is missing'}, instead of the verified torch {proven}",
                 why="an installer that ignores the environment's settings of pip and uv replaced it",
-                fixes=(for_environment(evidence.venv, "install", "--into"),),
+                fixes=(environment_advice(evidence.venv, "install", "--into"),),
             )
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from gpuinstall.base.advice import OURS, Advice
+from gpuinstall.base.advice import PROGRAM, Advice
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.request import Request
-from gpuinstall.base.text import some
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.failures.problems import FixContext, finding_for
 from gpuinstall.diagnose.reading import LocalReading
@@ -114,9 +114,9 @@ class DoctorEvidence(LocalReading):
                 else:
                     arguments.append(f"{name}=={package.version}")
         if lost:
-            note = f"without {some(lost)}, not installed from an index"
+            note = f"without {join_names(lost)}, not installed from an index"
         words = ("install", *arguments, *requirements)
-        return Advice(OURS, words, self.folder, note)
+        return Advice(PROGRAM, words, self.folder, note)
 
     def reinstall(
         self,

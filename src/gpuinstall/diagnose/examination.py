@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpuinstall.base.advice import for_environment, for_install
+from gpuinstall.base.advice import environment_advice, expand_install_hint
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import MachineError, UsageError
 from gpuinstall.base.finding import Finding, Where
@@ -190,7 +190,7 @@ def refused_request(
     if isinstance(plan, Plan):
         return
     error = plan.error(machine)
-    finding = replace(error.finding, fixes=for_install(error.hint or "", words))
+    finding = replace(error.finding, fixes=expand_install_hint(error.hint or "", words))
     if isinstance(error, MachineError):
         yield finding
     else:
@@ -222,7 +222,7 @@ def not_started(venv: Path) -> Finding:
         "not-started",
         f"the Python of {venv} was not started: nothing was imported, no kernel run, no requirement checked",
         why="gpuinstall did not create it, and no option selects it",
-        fixes=(for_environment(venv, "doctor"),),
+        fixes=(environment_advice(venv, "doctor"),),
         where="environment",
         blocking=False,
     )
@@ -348,7 +348,7 @@ def _verify(
         fix = evidence.install_advice(recreate=True)
         finding = replace(error.finding, id="F168", fixes=(fix,), where="environment")
         return None, [finding]
-    more = for_environment(venv, "verify", "--verbose")
+    more = environment_advice(venv, "verify", "--verbose")
     failures = []
     torch = evidence.by_name.get("torch")
     for device in verdict.devices:

@@ -73,7 +73,7 @@ class LocalReading(Value):
 
     def find_torch(self, version: str, backend: Backend) -> InstalledTorch:
         """Return an installed torch with its build, if the catalog has it."""
-        serving = self.catalog.serving(backend.kind)
+        serving = self.catalog.with_kind(backend.kind)
         with suppress(InvalidVersion):
             public = Version(Version(version).public)
             for build in serving.builds_for(self.machine.os, self.machine.arch):

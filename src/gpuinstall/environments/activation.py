@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gpuinstall.base.files import read_document, write_atomically
 from gpuinstall.base.removal import is_link
-from gpuinstall.base.shell import literal
+from gpuinstall.base.shell import quote_literal
 
 _SH = r"(?s)(?<=\ndeactivate nondestructive\n).*?(?=\nif \(\[)"
 """The lines of uv's ``activate`` that set VIRTUAL_ENV."""
@@ -58,8 +58,8 @@ def _sh_lines(folder: Path) -> str:
 
     bash, zsh, and ksh report the script's path. Other shells use a fixed path.
     """
-    fixed = literal(folder, "sh")
-    script = literal(folder / "bin" / "activate", "sh")
+    fixed = quote_literal(folder, "sh")
+    script = quote_literal(folder / "bin" / "activate", "sh")
     return f"""
 VIRTUAL_ENV={fixed}
 if [ -n "${{BASH_VERSION:+x}}${{ZSH_VERSION:+x}}${{KSH_VERSION:+x}}" ]; then

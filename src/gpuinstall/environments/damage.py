@@ -11,7 +11,7 @@ from os.path import exists
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from gpuinstall.base.text import some
+from gpuinstall.base.text import join_names
 from gpuinstall.environments.packages import (
     InstalledPackage,
     RecordedFile,
@@ -43,7 +43,7 @@ class Damage(NamedTuple):
             case "no-record":
                 return f"{name} is damaged: {self.files[0]} is empty"
             case "edited":
-                return f"{name} was edited after its installation: {some(self.files)}"
+                return f"{name} was edited after its installation: {join_names(self.files)}"
             case "lost":
                 are = "are" if len(self.files) > 1 else "is"
                 total = sum(file.size > 0 for file in self.package.files)

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import writing
+from gpuinstall.base.files import convert_write_errors
 from gpuinstall.base.removal import (
-    files_below,
+    find_mounts,
     is_link,
-    mounts_in,
+    iter_files,
     remove_path,
-    size_of,
+    tree_size,
 )
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 from gpuinstall.environments.damage import intact_files
 from gpuinstall.environments.environment import modified_scripts
 from gpuinstall.environments.ownership import (
@@ -44,15 +44,15 @@ def discard_environment(folder: Path, trash: Path) -> int:
         remove_path(folder)
     if not os.path.lexists(folder):
         return 0
-    mounts = sorted(mounts_in(folder))
+    mounts = sorted(find_mounts(folder))
     if mounts:
         raise UsageError(
             "mount-point",
             f"something is mounted at {mounts[0]}, which gpuinstall does not remove",
-            hint=f"umount {quoted(mounts[0])}   # then run it again",
+            hint=f"umount {quote_word(mounts[0])}   # then run it again",
         )
-    size = size_of(folder)
-    with writing(folder):
+    size = tree_size(folder)
+    with convert_write_errors(folder):
         # On Windows, this fails if a file is open.
         discarded = folder.rename(trash / f".discarded-{os.urandom(4).hex()}")
     remove_path(discarded)
@@ -64,7 +64,7 @@ def users_files(folder: Path) -> list[str]:
     names = set(user_paths(folder))
     if is_environment(folder):
         # Files behind links are not removed.
-        files = {file.relative_to(folder).as_posix() for file in files_below(folder)}
+        files = {file.relative_to(folder).as_posix() for file in iter_files(folder)}
         folders = packages_folders(folder)
         recorded = recorded_paths(folder, folders) & files
         names |= recorded - intact_files(read_packages(folders), folder, recorded)

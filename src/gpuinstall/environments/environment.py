@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.advice import uv_program
 from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.environment_paths import (
-    environment_of,
+    environment_folder,
+    final_path,
     interpreter,
-    made_for,
     packages_folders,
 )
 from gpuinstall.base.files import (
+    file_sha256,
     read_document,
     read_json,
-    sha256_of,
     write_atomically,
 )
 from gpuinstall.base.removal import is_link
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def script_digests(venv: Path) -> dict[str, str]:
     digests = {}
     for file in (venv / "pyvenv.cfg", *venv.glob("bin/*activate*")):
         if isfile(file) and not is_link(file):
-            digests[file.relative_to(venv).as_posix()] = sha256_of(file)
+            digests[file.relative_to(venv).as_posix()] = file_sha256(file)
     return digests
 
 
@@ -212,13 +212,13 @@ def advice_words(python: Path) -> dict[str, str]:
         inspect the environment, ``into`` for an installation into it, and ``anew`` for a
         rebuild. ``cuda`` and ``toolkit`` are the CUDA version of its torch, if any.
     """
-    venv = environment_of(python)
-    place = made_for(venv)
+    venv = environment_folder(python)
+    place = final_path(venv)
     words = {
-        "uv": quoted(uv_program()),
-        "python": quoted(place / python.relative_to(venv)),
-        "prefix": quoted(place),
-        "at": f" --venv {quoted(place)}",
+        "uv": quote_word(uv_program()),
+        "python": quote_word(place / python.relative_to(venv)),
+        "prefix": quote_word(place),
+        "at": f" --venv {quote_word(place)}",
     }
     cuda = torch_cuda(venv)
     if cuda:
@@ -226,7 +226,7 @@ def advice_words(python: Path) -> dict[str, str]:
         words["toolkit"] = cuda.replace(".", "-")
     renewing = renewing_arguments(venv)
     if renewing:
-        words["into"] = "".join(f" {quoted(word)}" for word in renewing)
+        words["into"] = "".join(f" {quote_word(word)}" for word in renewing)
     if is_virtual(venv):
         words["anew"] = f"{words['at']} --replace"
     return words
@@ -253,7 +253,7 @@ def renewing_arguments(venv: Path) -> tuple[str, ...]:
     is_embedded = any(interpreter(venv).parent.glob("*._pth"))
     if not (is_virtual(venv) or isdir(venv / "conda-meta") or is_embedded):
         return ()
-    place = made_for(venv)
+    place = final_path(venv)
     arguments = ("--venv", str(place))
     # A new environment will be managed.
     if read_marker(place) or not exists(place):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.files import read_document
-from gpuinstall.base.removal import files_below
+from gpuinstall.base.removal import iter_files
 from gpuinstall.environments.environment import NAME, is_virtual, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import (
@@ -65,7 +65,7 @@ def user_paths(folder: Path) -> tuple[str, ...]:
     """
     # pathlib takes ten times as long as strings for 17,000 files.
     start = len(f"{folder}{os.sep}")
-    paths = {str(file)[start:].replace(os.sep, "/") for file in files_below(folder)}
+    paths = {str(file)[start:].replace(os.sep, "/") for file in iter_files(folder)}
     owned = _owned_paths(folder, paths) if is_environment(folder) else set()
     shared_folders = {path.partition("/")[0] for path in owned}
     names = set()

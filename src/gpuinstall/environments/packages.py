@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import DOCUMENT_BYTES, open_regular, parse_json, sha256_of
+from gpuinstall.base.files import DOCUMENT_BYTES, file_sha256, open_regular, parse_json
 from gpuinstall.base.location import Location
-from gpuinstall.base.requirement import normalized, standard_requirement
+from gpuinstall.base.requirement import normalize_name, standard_requirement
 from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def read_packages(folders: Iterable[Path]) -> tuple[InstalledPackage, ...]:
         records = [*folder.glob("*.dist-info"), *folder.glob("*.egg-info")]
         for record in sorted(filter(_has_metadata, records)):
             stem, _, rest = record.stem.partition("-")
-            name = normalized(stem)
+            name = normalize_name(stem)
             version = rest.partition("-py")[0]
             if re.fullmatch(_NAME, name) and re.fullmatch(_VERSION, version):
                 package = InstalledPackage(name, version, record)
@@ -179,7 +179,7 @@ def required_names(
     for name in names:
         if name in packages:
             required = re.findall(_REQUIRED_NAME, packages[name].head)
-            new = set(map(normalized, required)) - seen
+            new = set(map(normalize_name, required)) - seen
             seen |= new
             names += new
     return seen
@@ -191,7 +191,7 @@ def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage
     required = set[str]()
     for package in packages:
         names = {
-            normalized(one.name)
+            normalize_name(one.name)
             for one in package.requires
             if one.marker is None or one.marker.evaluate()
         }
@@ -216,7 +216,7 @@ def unmet_requirements(
         for requirement in package.requires:
             if requirement.marker and not requirement.marker.evaluate(environment):
                 continue
-            version = versions.get(normalized(requirement.name))
+            version = versions.get(normalize_name(requirement.name))
             # An installed pre-release was requested explicitly.
             allowed = requirement.specifier
             if version is None or not allowed.contains(version, prereleases=True):
@@ -257,7 +257,7 @@ def recorded_digest(path: Path | str) -> str:
     Raises:
         OSError: The file cannot be read.
     """
-    digest = bytes.fromhex(sha256_of(Path(path)))
+    digest = bytes.fromhex(file_sha256(Path(path)))
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 

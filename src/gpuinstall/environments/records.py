@@ -24,10 +24,10 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import read_document, write_atomically, xdg_folder
 from gpuinstall.base.removal import remove_file, remove_path
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 from gpuinstall.environments.environment import read_marker
 
-MOST_IDENTITIES = 64
+MAX_IDENTITIES = 64
 """The maximum number of recorded identities for a path.
 
 Each verification assigns a new identity, and the previous environment, kept for
@@ -54,7 +54,7 @@ def vouch(path: Path, identity: str) -> None:
     """
     earlier = _identities(path)
     if identity not in earlier:
-        fields = [str(path), *earlier[1 - MOST_IDENTITIES :], identity]
+        fields = [str(path), *earlier[1 - MAX_IDENTITIES :], identity]
         write_atomically(_record(path), "\0".join(fields))
 
 
@@ -141,9 +141,9 @@ def _unmanaged_paths(root: Path, packages: Path) -> EnvironmentPaths:
 
 def undo_command(place: EnvironmentPaths) -> str:
     """Return the command that rolls back the last or interrupted change."""
-    if place.is_ours:
+    if place.is_managed:
         return f"gpuinstall env rollback{venv_option(place.venv)}"
-    return f"gpuinstall env rollback --into --python {quoted(place.python)}"
+    return f"gpuinstall env rollback --into --python {quote_word(place.python)}"
 
 
 def admit_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> bool:
@@ -177,7 +177,7 @@ def check_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> Non
         raise UsageError(
             "folder-not-trusted",
             f"{venv} was not created by you on this machine, and your settings (trust-folder) refuse such environments",
-            hint=f"Run it again with --venv {quoted(venv)}, which allows it",
+            hint=f"Run it again with --venv {quote_word(venv)}, which allows it",
         )
 
 

@@ -14,7 +14,7 @@ from gpuinstall.base.environment_paths import (
 )
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.owners import is_foreign, is_mine, owner_of, way_to
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 
 
 def check_rights(paths: EnvironmentPaths) -> None:
@@ -60,7 +60,7 @@ def check_owner(paths: EnvironmentPaths) -> None:
 def _fix(path: Path) -> str:
     return (
         f"gpuinstall install {other_venv(Path.home())}   # an environment of your own\n"
-        f"ls -ld {quoted(path)}"
+        f"ls -ld {quote_word(path)}"
     )
 
 
@@ -74,7 +74,7 @@ def reason_unmanaged(venv: Path) -> str:
 def _written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
     """Yield the folders in which a change writes or removes files."""
     # Journals are next to a managed environment, and in an unmanaged one.
-    if paths.is_ours:
+    if paths.is_managed:
         yield next(folder for folder in paths.venv.parents if exists(folder))
     if isdir(paths.venv):
         scripts = (paths.root / paths.path_below_root("bin/python")).parent

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.authored import read_data
 from gpuinstall.environments.environment import LOCK_NAME
@@ -157,7 +157,7 @@ def _platform_of(
     if not re.fullmatch(LOCK_NAME, lock.name):
         raise not_exportable(
             f"{lock.name} is not a valid lock name for a Dockerfile",
-            f"mv {quoted(lock.name)} pylock.toml",
+            f"mv {quote_word(lock.name)} pylock.toml",
         )
     absent = [name for name in lock.unserved if name not in projects]
     if absent:

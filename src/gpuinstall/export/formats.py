@@ -9,7 +9,7 @@ import json
 import re
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.text import visible
+from gpuinstall.base.text import sanitize
 from gpuinstall.catalog import load_catalog
 from gpuinstall.export.needs import machine_needs
 from gpuinstall.export.pins import comments, overridden, pins
@@ -19,7 +19,7 @@ from gpuinstall.lock.file.lock import Lock
 def requirements(lock: Lock) -> str:
     """Return a requirements file."""
     pythons = str(lock.python or lock.pylock.requires_python or "of any version")
-    head = f"# From {visible(lock.name)}, for Python {visible(pythons)}.\n"
+    head = f"# From {sanitize(lock.name)}, for Python {sanitize(pythons)}.\n"
     lines = [" \\\n    ".join(words) + "\n" for words in pins(lock)]
     return "".join([head, comments(lock), *lines])
 
@@ -27,7 +27,7 @@ def requirements(lock: Lock) -> str:
 def constraints(lock: Lock) -> str:
     """Return a constraints file with the version of each package."""
     commands = "pip install -c constraints.txt, uv pip install -c constraints.txt"
-    lines = [f"# From {visible(lock.name)}: {commands}\n", overridden(lock)]
+    lines = [f"# From {sanitize(lock.name)}: {commands}\n", overridden(lock)]
     lines += [f"{name}=={version}\n" for name, version in sorted(lock.versions.items())]
     return "".join(lines)
 
@@ -39,7 +39,7 @@ def conda(lock: Lock) -> str:
     """
     virtual_packages = _virtual_packages(lock)
     command = "conda env create -f environment.yml"
-    text = f"# From {visible(lock.name)}: {command}\n{comments(lock)}"
+    text = f"# From {sanitize(lock.name)}: {command}\n{comments(lock)}"
     if "__cuda" in virtual_packages:
         cuda = virtual_packages["__cuda"]
         text += f"# On a machine without a GPU: CONDA_OVERRIDE_CUDA={cuda} {command}\n"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
-from gpuinstall.base.text import visible
+from gpuinstall.base.text import sanitize
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog import Catalog
@@ -125,7 +125,7 @@ def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
         minimum = gpus[0] if gpus else GpuNeeds(())
         needs.append(
             MachineNeeds(
-                lock=visible(lock.name),
+                lock=sanitize(lock.name),
                 torch=lock.versions.get("torch", ""),
                 python=str(lock.python),
                 os=os,

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import visible
+from gpuinstall.base.shell import quote_word
+from gpuinstall.base.text import sanitize
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import load_extensions
@@ -50,10 +50,10 @@ def unhashed_packages(lock: Lock) -> dict[str, str]:
     words_of: dict[str, str] = {}
     for name, address in lock.addresses.items():
         option, _, place = address.partition(f"{name} @ ")
-        words_of[name] = quoted(address)
+        words_of[name] = quote_word(address)
         if not re.match(r"\w+\+", place):
             # pip does not accept a folder after a name.
-            words_of[name] = f"{option}{quoted(place)}"
+            words_of[name] = f"{option}{quote_word(place)}"
     return words_of
 
 
@@ -61,7 +61,7 @@ def comments(lock: Lock) -> str:
     """Return comment lines about packages that need options."""
     text = overridden(lock)
     for name, words in unhashed_packages(lock).items():
-        line = visible(f"# Without {name}: pip install --no-deps {words}")
+        line = sanitize(f"# Without {name}: pip install --no-deps {words}")
         text += f"{line}\n"
     return text
 

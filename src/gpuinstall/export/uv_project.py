@@ -9,7 +9,7 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.text import visible
+from gpuinstall.base.text import sanitize
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
 from gpuinstall.export.pins import backend_of, one_python, requirement_of
@@ -59,7 +59,7 @@ def uv_tables(
         conflicts = f"conflicts = [[{choices}]]\n"
     for package, entries in sorted(sources.items()):
         tables += f"{package} = [\n{_items(entries)}]\n"
-    names = visible(", ".join(lock.name for lock in locks))
+    names = sanitize(", ".join(lock.name for lock in locks))
     others = [tag for tag in backends if tag != default] or [default]
     return (
         f"# For pyproject.toml, from {names}: uv sync\n"

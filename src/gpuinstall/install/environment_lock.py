@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import read_document, write_atomically, writing
+from gpuinstall.base.files import convert_write_errors, read_document, write_atomically
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import remove_file
 from gpuinstall.base.reporter import Reporter
@@ -93,7 +93,7 @@ def undo(place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool) -> No
     with environment_lock(place, reporter, takes_over=takes_over) as (_, recovered):
         if not recovered:
             roll_back(place, reporter)
-        if place.is_ours:
+        if place.is_managed:
             # The previous files may contain a different path.
             relocate_environment(place, None, reporter)
 
@@ -169,7 +169,7 @@ def _file_lock(
     lock = FileLock(file)
     deadline = time.monotonic() + wait
     has_waited = False
-    with writing(file.parent):
+    with convert_write_errors(file.parent):
         while not _acquire(lock, place):
             if time.monotonic() >= deadline:
                 raise InstallationError(

@@ -14,11 +14,11 @@ from functools import cache
 from os.path import isdir, islink
 from pathlib import Path
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, below
+from gpuinstall.base.environment_paths import EnvironmentPaths, relative_prefix
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_document
-from gpuinstall.base.removal import files_below, is_folder, is_link, mounts_in
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.removal import find_mounts, is_folder, is_link, iter_files
+from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
 from gpuinstall.environments.damage import intact_files
 from gpuinstall.environments.environment import NAME, versions_of
@@ -84,7 +84,7 @@ def plan_change(
     journal = Journal(
         Owner.this_run(),
         added={name: size_and_time(source) for name, source in added.items()},
-        own=tuple(sorted({*own, *({NAME} if place.is_ours else ())})),
+        own=tuple(sorted({*own, *({NAME} if place.is_managed else ())})),
         packages={
             name: (before.get(name, ""), after.get(name, "")) for name in packages
         },
@@ -162,7 +162,7 @@ def _real_names(place: EnvironmentPaths) -> Callable[[str], str]:
     def prefix(folder: str) -> str:
         path = (place.root / folder).resolve()
         is_inside = path.is_relative_to(real_root)
-        return below(path, real_root) if is_inside else f"{folder}/"
+        return relative_prefix(path, real_root) if is_inside else f"{folder}/"
 
     def real_name(name: str) -> str:
         folder, _, file = name.rpartition("/")
@@ -248,18 +248,18 @@ def check_paths(
             raise UsageError(
                 "immutable-file",
                 f"{path} cannot be replaced: it is immutable",
-                hint=f"chattr -i {quoted(path)}   # then run it again",
+                hint=f"chattr -i {quote_word(path)}   # then run it again",
             )
     seen = set[str]()
     for name in added:
         blocking = _blocking_path(place.root, name, removed, seen)
         if blocking:
-            aside = quoted(f"{blocking}.old")
+            aside = quote_word(f"{blocking}.old")
             kind = "folder" if is_folder(blocking) else "file"
             raise UsageError(
                 "path-taken",
                 f"{place.root / name} cannot be written: {blocking} is a {kind}",
-                hint=f"mv {quoted(blocking)} {aside}   # then run it again",
+                hint=f"mv {quote_word(blocking)} {aside}   # then run it again",
             )
 
 
@@ -276,7 +276,7 @@ def _blocking_path(
     """
     path = root / name
     if is_folder(path):
-        files = (file for file in files_below(path) if file.suffix != ".pyc")
+        files = (file for file in iter_files(path) if file.suffix != ".pyc")
         if any(file.relative_to(root).as_posix() not in removed for file in files):
             return path
     folder = posixpath.dirname(name)
@@ -319,7 +319,7 @@ def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
     Raises:
         UsageError: A file is behind a mount or such a link.
     """
-    mounts = mounts_in(place.root)
+    mounts = find_mounts(place.root)
     real_root = place.root.resolve()
     seen = set[str]()
     for name in sorted(names):
@@ -332,10 +332,10 @@ def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
             is_on_the_way = part != name and is_link(path)
             if str(path) in mounts:
                 message = f"something is mounted at {path}"
-                hint = f"umount {quoted(path)}   # then run it again"
+                hint = f"umount {quote_word(path)}   # then run it again"
             elif is_on_the_way and not path.resolve().is_relative_to(real_root):
                 message = f"{path} is a link to {path.resolve()}"
-                hint = f"rm {quoted(path)}   # removes only the link; then run it again"
+                hint = f"rm {quote_word(path)}   # removes only the link; then run it again"
             if message:
                 raise UsageError(
                     "leads-outside",

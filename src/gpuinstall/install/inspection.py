@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gpuinstall.base.text import some
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.records import check_records
@@ -129,7 +129,7 @@ def read_state(
     if existing.lacks_pip:
         changed["pip"] = "pip is missing"
     if changed and not again:
-        text = f"{some([*changed.values()])}; restoring the locked versions"
+        text = f"{join_names([*changed.values()])}; restoring the locked versions"
         project.reporter.step("Changed", text)
     catalog = options.catalog
     if catalog is None:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
-    below,
-    environment_of,
+    environment_folder,
     packages_folders,
+    relative_prefix,
 )
 from gpuinstall.base.errors import InstallationError, MachineError, NoBuildError
-from gpuinstall.base.files import holds_text
-from gpuinstall.base.requirement import normalized
-from gpuinstall.base.text import some
+from gpuinstall.base.files import has_text
+from gpuinstall.base.requirement import normalize_name
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.environments.environment import (
     Marker,
@@ -123,7 +123,7 @@ class InstallResult(Value, kw_only=True):
         choice, lock = self.fit.choice, self.fit.lock
         changes = [change._asdict() for change in self.changes]
         status = self.action.value
-        if not self.paths.is_ours:
+        if not self.paths.is_managed:
             status = "changed" if changes else "none"
         document = {
             "plan": self.fit.plan.to_dict(),
@@ -139,7 +139,7 @@ class InstallResult(Value, kw_only=True):
             "bytes": self.bytes,
             "seconds": round(self.seconds, 3),
         }
-        if not self.paths.is_ours:
+        if not self.paths.is_managed:
             return {**document, "changes": changes}
         document["lock"] = {
             "path": str(self.paths.folder / lock.name),
@@ -210,7 +210,7 @@ def dry_run(project: Project, options: InstallOptions) -> PricedLock:
         GpuInstallError: The installation would fail before the download.
     """
     venv = project.paths.venv
-    check_finished(environment_of(options.python) if options.python else venv)
+    check_finished(environment_folder(options.python) if options.python else venv)
     state = read_state(project, options)
     priced = price_lock(select_lock(state, project), project)
     _report_kept(priced, project.reporter)
@@ -242,7 +242,7 @@ def _announce(priced: PricedLock, reporter: Reporter) -> None:
     priced.bill.check(reporter)
     _report_kept(priced, reporter)
     place = priced.existing.paths
-    reason = None if place.is_ours else reason_against_guard(place)
+    reason = None if place.is_managed else reason_against_guard(place)
     if reason:
         reporter.warn(f"plain pip may replace torch in {place.venv}: {reason}")
 
@@ -251,7 +251,7 @@ def _report_kept(priced: PricedLock, reporter: Reporter) -> None:
     """Report kept packages in no lock file, and broken requirements."""
     existing = priced.existing
     kept: Collection[InstalledPackage] = existing.packages
-    if existing.paths.is_ours:
+    if existing.paths.is_managed:
         names = existing.added - priced.fit.lock.names - priced.change.goes
         # A rebuild reports them with the changes.
         is_changed = priced.action is Action.BUILD and not priced.change.is_rebuild
@@ -260,13 +260,13 @@ def _report_kept(priced: PricedLock, reporter: Reporter) -> None:
         versions = [
             f"{name} {existing.versions[name]}".strip() for name in sorted(names)
         ]
-        reporter.step("Kept", f"{some(versions)} (not in the lock file)")
+        reporter.step("Kept", f"{join_names(versions)} (not in the lock file)")
         kept = existing.packages_named(names)
     changes = {change.package: change.new for change in priced.changes}
     unchanged = [package for package in kept if package.name not in changes]
     coming = {name: version for name, version in changes.items() if version}
     for package, requirement, version in unmet_requirements(unchanged, coming):
-        if normalized(requirement.name) not in changes:
+        if normalize_name(requirement.name) not in changes:
             continue
         name = f"{package.name} {package.version}"
         if version is None:
@@ -325,9 +325,9 @@ def _is_lock_new(unpacked: Unpacked) -> bool:
     """Return whether the change writes a new lock file into the folder."""
     priced = unpacked.priced
     place, lock = priced.existing.paths, priced.fit.lock
-    if priced.action is Action.NOTHING or not place.is_ours:
+    if priced.action is Action.NOTHING or not place.is_managed:
         return False
-    return not holds_text(place.folder / lock.name, lock.text)
+    return not has_text(place.folder / lock.name, lock.text)
 
 
 @contextmanager
@@ -363,7 +363,7 @@ def _planned(unpacked: Unpacked) -> Change:
     existing = priced.existing
     place = existing.paths
     folder = place.staging
-    prefix = below(place.venv, place.root)
+    prefix = relative_prefix(place.venv, place.root)
     own = {}
     for name in (priced.fit.lock.name, *GUARD_FILES):
         if exists(folder / name):
@@ -399,11 +399,11 @@ def _verify(
     if priced.action is Action.NOTHING:
         return Proof()
     # Only packages with native code have dependencies to check.
-    if place.is_ours and any(package.is_native for package in unpacked.packages):
+    if place.is_managed and any(package.is_native for package in unpacked.packages):
         check_links(fit, packages_folders(place.venv)[0], project.reporter)
     earlier = priced.existing.stamp
     proof = renew_proof(fit, place, here, project, earlier=earlier, ahead=ahead)
-    if not place.is_ours:
+    if not place.is_managed:
         return proof
     lock = fit.lock
     versions = versions_of(read_packages(place.packages_folders), {"pip"})
@@ -439,7 +439,7 @@ def _result(unpacked: Unpacked, proof: Proof, project: Project) -> InstallResult
     place = existing.paths
     is_built = priced.action is Action.BUILD
     guard = uv_guard = None
-    if not place.is_ours:
+    if not place.is_managed:
         uv_guard = renew_uv_guard(place.venv)
         if reason_against_guard(place) is None:
             guard = place.venv / CONSTRAINTS

@@ -30,7 +30,7 @@ from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_json, read_document, write_atomically
-from gpuinstall.base.removal import is_folder, size_of
+from gpuinstall.base.removal import is_folder, tree_size
 from gpuinstall.base.values import Value
 from gpuinstall.environments.records import place_of, vouch
 from gpuinstall.environments.stamp import file_stamp
@@ -117,7 +117,7 @@ def journal_entry(folder: Path | None) -> dict[str, Any] | None:
     """Return a journal for JSON output, with its size in bytes."""
     if folder is None or not exists(folder):
         return None
-    return {"path": str(folder), "bytes": size_of(folder)}
+    return {"path": str(folder), "bytes": tree_size(folder)}
 
 
 def is_journal(folder: Path) -> bool:

@@ -14,14 +14,14 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
     check_cache,
     display_path,
-    expanded_home,
+    expand_home,
     real_path,
 )
-from gpuinstall.base.removal import size_of
-from gpuinstall.base.requirement import names_of
-from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import readable, some
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.removal import tree_size
+from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.shell import quote_word
+from gpuinstall.base.text import format_size, join_names
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value
 from gpuinstall.environments.packages import InstalledPackage
 from gpuinstall.install.selection import Selection
@@ -92,15 +92,15 @@ class Bill(Value):
             free = _free(folder)
             if size <= free:
                 continue
-            place = f"in {display_path(folder)}, {readable(free)} free"
+            place = f"in {display_path(folder)}, {format_size(free)} free"
             if self._least(size) <= free:
                 reporter.warn(
-                    f"up to {readable(size)} required {place}; uv's cache may have some of the files"
+                    f"up to {format_size(size)} required {place}; uv's cache may have some of the files"
                 )
                 continue
             raise InstallationError(
                 "no-space",
-                f"{readable(size)} required {place}",
+                f"{format_size(size)} required {place}",
                 hint="Free some space\n"
                 "Name a folder on another disk with --venv\n"
                 "Set UV_CACHE_DIR to a folder on another disk for uv's cache",
@@ -111,17 +111,17 @@ class Bill(Value):
         if not self.cache:
             return size
         # The unpacked files of a wheel are at least as large as the wheel.
-        cached = int(UNPACKED * size_of(self.cache))
+        cached = int(UNPACKED * tree_size(self.cache))
         return max(size - cached, min(size, self.copied))
 
     def __str__(self) -> str:
         most = "up to " if self.cache else ""
         texts = [
-            f"{most}{readable(self.fetch)}" if self.fetch else "nothing to download"
+            f"{most}{format_size(self.fetch)}" if self.fetch else "nothing to download"
         ]
         for folder, size in self.folders.items():
-            space = f"{most}{readable(size)} in {display_path(folder)}"
-            texts.append(f"unpacked {space} ({readable(_free(folder))} free)")
+            space = f"{most}{format_size(size)} in {display_path(folder)}"
+            texts.append(f"unpacked {space} ({format_size(_free(folder))} free)")
         return ", ".join(texts)
 
 
@@ -188,13 +188,15 @@ class PricedLock(Value):
     def _change_lines(self) -> list[str]:
         if not self.change.is_new:
             return change_lines(self.changes) or ["no version changes"]
-        requested = names_of(self.fit.choice.requirements)
+        requested = requirement_names(self.fit.choice.requirements)
         # List requested packages first.
         changes = sorted(
             self.changes,
             key=lambda change: change.package not in {"torch", *requested},
         )
-        return [f"+ {some([str(change).removeprefix('+ ') for change in changes])}"]
+        return [
+            f"+ {join_names([str(change).removeprefix('+ ') for change in changes])}"
+        ]
 
 
 class Unpacked(Value):
@@ -225,7 +227,7 @@ def price_lock(selection: Selection, project: Project) -> PricedLock:
         return PricedLock(state, fit, state.action, is_installed=True)
     change = package_change(existing, fit)
     action = state.action_for(fit)
-    if not existing.paths.is_ours:
+    if not existing.paths.is_managed:
         is_unchanged = state.is_guarded and not change.comes
         action = Action.VERIFY if is_unchanged else Action.BUILD
     files = selected(fit.lock, fit.choice.python, state.lock_request.machine)
@@ -359,11 +361,11 @@ def requested_names(lock: Lock, project: Project) -> frozenset[str]:
     files = [*project.contents.declaration.files.values(), project.words]
     files += [*project.settings.files.values()]
     requirements = [one for file in files for one in file.requirements]
-    requested = set(names_of(requirements))
+    requested = set(requirement_names(requirements))
     own = {real_path(project.folder)}
     for requirement in requirements:
         if requirement.path:
-            own.add(real_path(project.folder / expanded_home(requirement.path)))
+            own.add(real_path(project.folder / expand_home(requirement.path)))
     for name, (place, _) in lock.projects_in(project.paths.folder).items():
         if place in own:
             requested.add(name)
@@ -409,7 +411,7 @@ def price_files(
             return listed.get(file.url) or session.client.head(file.url).size or 0
         return 0
 
-    sizes = dict(zip(files, side_by_side(size, files), strict=True))
+    sizes = dict(zip(files, map_concurrently(size, files), strict=True))
     unpacked = int(UNPACKED * sum(sizes.values()))
     copied = 0 if is_linked else unpacked
     folders = {cache: unpacked, venv: copied}
@@ -420,10 +422,10 @@ def price_files(
         file: size for file, size in sizes.items() if not local_file(file, wheels)
     }
     if wheels and missing:
-        names = some([file.package for file in missing])
+        names = join_names([file.package for file in missing])
         session.reporter.warn(
             f"not in {wheels}, and downloaded unless uv's cache has them: {names}; "
-            f"`gpuinstall lock download {quoted(wheels)}` downloads all locked files"
+            f"`gpuinstall lock download {quote_word(wheels)}` downloads all locked files"
         )
     return Bill(
         missing=missing,

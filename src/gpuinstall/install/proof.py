@@ -15,7 +15,7 @@ from gpuinstall.base.errors import InstallationError, VerificationError
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.requirement import names_of
+from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog import Build, Catalog
 from gpuinstall.catalog.failures.table import load_failures
@@ -72,7 +72,7 @@ def check_links(
     from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
     from gpuinstall.wheels.members import load_members
 
-    requested = names_of(fit.choice.requirements)
+    requested = requirement_names(fit.choice.requirements)
     libraries = read_libraries(site)
     names = {library.elf.soname for library in libraries}
     names |= {Path(library.path).name for library in libraries}
@@ -261,7 +261,7 @@ def catalog_without(
         major = (other.toolkit or ())[:1]
         return major == (build.toolkit or ())[:1]
 
-    catalog = catalog.serving(build.backend.kind)
+    catalog = catalog.with_kind(build.backend.kind)
     if not any(
         row.name == build.name and row.platform == build.platform
         for row in catalog.builds

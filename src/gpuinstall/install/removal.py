@@ -12,9 +12,9 @@ from pathlib import Path
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.files import own_cache_folder
-from gpuinstall.base.removal import is_folder, remove_file, remove_path, size_of
+from gpuinstall.base.removal import is_folder, remove_file, remove_path, tree_size
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.text import some
+from gpuinstall.base.text import join_names
 from gpuinstall.environments.discarding import discard_environment, users_files
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.records import changed_by_into, forget, remembered
@@ -47,7 +47,7 @@ def remove(
         UsageError: The environment is missing, not managed, or cannot be removed from this folder.
         InstallationError: Another user owns the environment.
     """
-    paths.check_left(typed_in, "removed")
+    paths.check_working_folder(typed_in, "removed")
     check_owner(paths)
     removable = find_removable(paths)
     if shutil.disk_usage(paths.folder).free < _SPACE and not exists(paths.work):
@@ -73,13 +73,13 @@ def _discard(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> int:
         reporter: Reports removed user files.
     """
     if folder == paths.last_change:
-        size = size_of(folder)
+        size = tree_size(folder)
         remove_path(folder)
         return size
     files = users_files(folder)
     size = discard_environment(folder, paths.work)
     if files:
-        text = f"{some(files)} (created or modified by you), with {folder}"
+        text = f"{join_names(files)} (created or modified by you), with {folder}"
         reporter.notice("Removed", text)
     return size
 
@@ -87,7 +87,7 @@ def _discard(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> int:
 def find_prunable() -> dict[Path, int]:
     """Return the size of each folder that ``prune`` would remove."""
     return {
-        folder: size_of(folder)
+        folder: tree_size(folder)
         for paths in _changed()
         for folder in _rollback_data(paths)
     }
@@ -130,7 +130,7 @@ def _changed() -> list[EnvironmentPaths]:
 def _rollback_data(paths: EnvironmentPaths) -> list[Path]:
     """Return the journal and the previous environments of an environment."""
     folders = [paths.last_change]
-    if paths.is_ours:
+    if paths.is_managed:
         folders += paths.previous
     return list(filter(is_folder, folders))
 
@@ -167,4 +167,4 @@ def find_removable(paths: EnvironmentPaths) -> dict[Path, int]:
             hint="gpuinstall env list   # lists managed environments",
         )
     folders = [venv, *_rollback_data(paths)]
-    return {folder: size_of(folder) for folder in folders if is_folder(folder)}
+    return {folder: tree_size(folder) for folder in folders if is_folder(folder)}

@@ -13,7 +13,7 @@ from gpuinstall.base.finding import Rejection
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Constraint
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import Backend, numbers
+from gpuinstall.base.versions import Backend, version_key
 from gpuinstall.environments.environment import torch_cuda
 from gpuinstall.environments.guard import guarded_lines
 from gpuinstall.environments.packages import unmet_requirements
@@ -59,7 +59,7 @@ def select_lock(state: InstallState, project: Project) -> Selection:
     """
     if state.fit:
         return Selection(state, state.fit)
-    is_managed = state.existing.paths.is_ours
+    is_managed = state.existing.paths.is_managed
     if is_managed:
         state.check_lockable()
         _report_misfits(state, project.reporter)
@@ -87,7 +87,7 @@ def _better_build(resolution: Resolution, state: InstallState) -> str:
         return ""
     build = best.build
     torch = str(build.torch)
-    if build.name == kept.name or numbers(torch) < numbers(str(kept.torch)):
+    if build.name == kept.name or version_key(torch) < version_key(str(kept.torch)):
         return ""
     for _, requirement, version in unmet_requirements(packages, {"torch": torch}):
         if version and requirement.name == "torch":
@@ -101,7 +101,7 @@ def _report_misfits(state: InstallState, reporter: Reporter) -> None:
     changed = {
         misfit.candidate.sha256
         for misfit in state.misfits
-        if misfit.reason.code == OTHER_REQUEST and misfit.candidate.is_ours
+        if misfit.reason.code == OTHER_REQUEST and misfit.candidate.is_from_gpuinstall
     }
     marker = state.existing.marker
     # If the request changed, the list of changes explains it.
@@ -161,7 +161,7 @@ def _selection_of(
     place = state.existing.paths
     for warning in resolution.plan.warnings:
         session.reporter.warn(warning.message)
-    folder = place.folder if place.is_ours else Path()
+    folder = place.folder if place.is_managed else Path()
     [lock] = build_locks([resolution], session, folder, resolution.unhashed_wheels)
     fit = Fit(lock, resolution.plan)
     if not session.sources.policy.trusts_folder:

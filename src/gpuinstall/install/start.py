@@ -9,7 +9,7 @@ from typing import Any
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import MachineError, UsageError
 from gpuinstall.base.request import Request
-from gpuinstall.base.shell import joined
+from gpuinstall.base.shell import join_command
 from gpuinstall.base.values import replace
 from gpuinstall.environments.records import check_start
 from gpuinstall.install.environment_lock import environment_lock
@@ -118,7 +118,9 @@ def _install_lock(
         UsageError: Installation is not allowed, or the path is in use.
     """
     target = fit.lock.target
-    sync = joined(("gpuinstall", "sync", "--target", target, "--venv", str(paths.venv)))
+    sync = join_command(
+        ("gpuinstall", "sync", "--target", target, "--venv", str(paths.venv))
+    )
     if not installing:
         message = f"there is no environment of {fit.lock.name} at {paths.venv}"
         raise UsageError("environment-missing", message, hint=sync)

@@ -20,11 +20,11 @@ from gpuinstall.base.errors import LockError, MachineError, NoBuildError, UsageE
 from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Driver
-from gpuinstall.base.removal import is_link, mounts_in, remove_path, size_of
-from gpuinstall.base.shell import joined, quoted
-from gpuinstall.base.text import readable, some
+from gpuinstall.base.removal import find_mounts, is_link, remove_path, tree_size
+from gpuinstall.base.shell import join_command, quote_word
+from gpuinstall.base.text import format_size, join_names
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import numbers
+from gpuinstall.base.versions import version_key
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.damage import Damage, find_damage
 from gpuinstall.environments.environment import (
@@ -214,7 +214,11 @@ class ExistingEnvironment(Value):
             return
         venv = self.paths.venv
         files = user_paths(venv)
-        why = f"it has files that no installer wrote: {some(files)}" if files else None
+        why = (
+            f"it has files that no installer wrote: {join_names(files)}"
+            if files
+            else None
+        )
         kind = "not ours"
         hint = f"Run it again with {other_venv(venv.parent)}: another folder"
         if is_environment(venv):
@@ -326,7 +330,7 @@ def _is_behind_link(loss: Damage) -> bool:
     The user created it, so it is kept.
     """
     site = loss.package.record.parent
-    mounts = mounts_in(site)
+    mounts = find_mounts(site)
     return any(
         is_link(site / folder) or str(site / folder) in mounts
         for file in loss.files
@@ -401,7 +405,7 @@ def check_libcuda(venv: Path, machine: Machine) -> None:
         "libcuda-not-loaded",
         f"{verified.libcuda} no longer loads",
         why=f"{venv} was verified with it, for CUDA {verified.cuda}; the driver's own supports CUDA {now.cuda}",
-        hint=f"export LD_LIBRARY_PATH={quoted(folder)}\n"
+        hint=f"export LD_LIBRARY_PATH={quote_word(folder)}\n"
         f"gpuinstall install{venv_option(venv)}   # selects a build for the driver's own",
     )
 
@@ -430,7 +434,7 @@ def check_previous(paths: EnvironmentPaths) -> None:
         oldest = paths.previous[1]
         raise UsageError(
             THIRD_PREVIOUS,
-            f"{oldest}, {readable(size_of(oldest))}, is the older of two previous environments and would be removed",
+            f"{oldest}, {format_size(tree_size(oldest))}, is the older of two previous environments and would be removed",
             hint="Run it again with --discard-previous",
         )
 
@@ -448,7 +452,7 @@ def check_movable(paths: EnvironmentPaths, typed_in: Path | None = None) -> None
         UsageError: The environment cannot be renamed.
     """
     venv = paths.venv
-    paths.check_left(typed_in, "replaced")
+    paths.check_working_folder(typed_in, "replaced")
     is_fixed = os.path.ismount(venv)
     if os.name == "posix" and exists(venv) and not is_fixed:
         # Renaming to a folder with files always fails. The error differs if no rename is possible.
@@ -463,7 +467,7 @@ def check_movable(paths: EnvironmentPaths, typed_in: Path | None = None) -> None
         raise UsageError(
             "not-replaceable",
             f"{venv} cannot be replaced: it is a mount point, or in a lower layer of an image",
-            hint=f"Run it again with --venv {quoted(venv / 'env')}",
+            hint=f"Run it again with --venv {quote_word(venv / 'env')}",
         )
 
 
@@ -490,7 +494,7 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
         fit: The lock file and its plan.
     """
     marker, new = existing.marker, fit.lock
-    if not existing.paths.is_ours:
+    if not existing.paths.is_managed:
         there = existing.versions.items()
         return PackageChange(frozenset(dict(new.all_versions.items() - there)))
     anew = PackageChange(new.names, is_rebuild=True, is_new=existing.is_empty)
@@ -615,7 +619,7 @@ class InstallState(Value):
         hint = "gpuinstall lock"
         if not Path.cwd().is_relative_to(folder):
             beside = "the locks of an environment lie in the folder that holds it"
-            hint = f"mkdir -p {quoted(folder)} && cp pylock.*.toml {quoted(folder)}   # {beside}"
+            hint = f"mkdir -p {quote_word(folder)} && cp pylock.*.toml {quote_word(folder)}   # {beside}"
         return LockError("lock-missing", message, hint=hint)
 
     def _misfit(self) -> LockError:
@@ -651,10 +655,12 @@ class InstallState(Value):
             words += ["--target", target]
         locked = {one.candidate.record.torch for one in self.misfits}
         newer = [
-            torch for torch in locked if numbers(torch) > numbers(str(build.torch))
+            torch
+            for torch in locked
+            if version_key(torch) > version_key(str(build.torch))
         ]
         moved = f"   # torch {newer[0]} becomes {build.torch}" if newer else ""
-        return f"{joined(words)}{moved}"
+        return f"{join_command(words)}{moved}"
 
     def _driver_hints(self) -> Iterator[str]:
         """Yield driver updates that rejected lock files require."""

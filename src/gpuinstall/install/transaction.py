@@ -17,27 +17,27 @@ from contextlib import contextmanager, suppress
 from os.path import exists, isdir
 from pathlib import Path
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, below
+from gpuinstall.base.environment_paths import EnvironmentPaths, relative_prefix
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import (
+    convert_write_errors,
     display_path,
-    holds_text,
+    has_text,
     link_or_copy,
     write_atomically,
-    writing,
 )
 from gpuinstall.base.interruption import defer_interrupts
 from gpuinstall.base.removal import (
-    files_below,
+    find_mounts,
     is_folder,
-    mounts_in,
+    iter_files,
     remove_file,
     remove_path,
-    size_of,
+    tree_size,
 )
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import number_of, readable, some
+from gpuinstall.base.shell import quote_word
+from gpuinstall.base.text import format_count, format_size, join_names
 from gpuinstall.base.values import replace
 from gpuinstall.environments.discarding import discard_environment, users_files
 from gpuinstall.environments.environment import NAME, read_marker
@@ -103,7 +103,9 @@ def _changing_files(place: EnvironmentPaths) -> Iterator[None]:
     except OSError as error:
         # filename2 is the destination of a link or move.
         named = error.filename2 or error.filename
-        with writing(Path(named) if isinstance(named, str | Path) else place.root):
+        with convert_write_errors(
+            Path(named) if isinstance(named, str | Path) else place.root
+        ):
             raise
 
 
@@ -111,7 +113,7 @@ def _begin(change: Change) -> None:
     """Write the journal that is used to recover the change if it is killed."""
     place = change.place
     journal = change.journal
-    with writing(place.work):
+    with convert_write_errors(place.work):
         remove_path(place.scratch)
         before(place.scratch).mkdir(parents=True)
         # Linking changes the ctime. Link RECORDs first, so that edited files remain newer.
@@ -204,7 +206,7 @@ def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
         place: The environment. Its standard folders are kept.
         names: The removed and replaced files.
     """
-    mounts = mounts_in(place.root)
+    mounts = find_mounts(place.root)
     modules: dict[str, set[str]] = {}
     for name in names:
         folder, _, file = name.rpartition("/")
@@ -228,7 +230,7 @@ def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
 
 def _commit(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
     """Flush a verified change to disk, and commit it."""
-    with writing(place.root):
+    with convert_write_errors(place.root):
         sync_file_system(place.root)
     verified = replace(journal, is_verified=True)
     with defer_interrupts():
@@ -241,7 +243,7 @@ def _finish(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> No
     publish_lock(place)
     _keep_journal(place)
     if journal.modified:
-        count = number_of(len(journal.modified), "modified file")
+        count = format_count(len(journal.modified), "modified file")
         names = ", ".join(journal.modified[:3])
         more = ", …" if len(journal.modified) > 3 else ""
         undo = (
@@ -288,7 +290,7 @@ def publish_lock(place: EnvironmentPaths) -> None:
     if own is None:
         return
     lock = place.folder / own.name
-    if not holds_text(lock, own.text):
+    if not has_text(lock, own.text):
         write_atomically(lock, own.text, place.work if exists(place.work) else None)
         sync_folder(lock.parent)
 
@@ -317,7 +319,7 @@ def recover(
     journal = read_journal(place.current_change, place)
     if journal is None:
         aside = place.current_change.with_name("changing.others")
-        move = f"mv {quoted(place.current_change)} {quoted(aside)}"
+        move = f"mv {quote_word(place.current_change)} {quote_word(aside)}"
         raise UsageError(
             "others-change",
             f"{place.current_change} is an interrupted change that this user did not begin",
@@ -428,8 +430,10 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
     """
     changed = _changed_by_others(place, journal, place.current_change)
     copies = before(place.current_change)
-    previous = {copy.relative_to(copies).as_posix() for copy in files_below(copies)}
-    folders = [copies / below(one, place.root) for one in place.packages_folders]
+    previous = {copy.relative_to(copies).as_posix() for copy in iter_files(copies)}
+    folders = [
+        copies / relative_prefix(one, place.root) for one in place.packages_folders
+    ]
     kept = _files_of(changed, read_packages(folders), copies)
     kept |= _files_of(changed, read_packages(place.packages_folders), place.root)
     new = {*journal.added, *journal.own} - previous
@@ -463,10 +467,10 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
             _move(part, path)
     _remove_leftovers(place, journal.added)
     if changed:
-        text = f"{some(changed)}: changed by another tool since in {place.venv}"
+        text = f"{join_names(changed)}: changed by another tool since in {place.venv}"
         reporter.notice("Kept", text)
     if written:
-        reporter.notice("Kept", f"{some(written)}: written since in {place.venv}")
+        reporter.notice("Kept", f"{join_names(written)}: written since in {place.venv}")
     if previous.intersection(written):
         # The previous content may also be the user's.
         _keep_journal(place)
@@ -523,11 +527,9 @@ def _report_previous(folder: Path | None, reporter: Reporter) -> None:
     if folder is None:
         return
     files = users_files(folder)
-    text = (
-        f"{display_path(folder)}, {readable(size_of(folder))}, the previous environment"
-    )
+    text = f"{display_path(folder)}, {format_size(tree_size(folder))}, the previous environment"
     if files:
-        text += f", with {some(files)} (created or modified by you)"
+        text += f", with {join_names(files)} (created or modified by you)"
     reporter.notice("Kept", text)
 
 
@@ -542,10 +544,10 @@ def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) 
     Raises:
         InstallationError: The new environment cannot be moved. The previous one is unchanged.
     """
-    with writing(place.root):
+    with convert_write_errors(place.root):
         sync_file_system(new)
         ignored = new / ".gitignore"
-        if holds_text(ignored, _GITIGNORE):
+        if has_text(ignored, _GITIGNORE):
             remove_file(ignored)
         identity = identity_of(new)
         journal = Journal(Owner.this_run(), is_rebuild=True, identity=identity)
@@ -625,16 +627,18 @@ def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> C
     changed = _changed_by_others(place, journal, place.last_change)
     if changed:
         reporter.warn(
-            f"{some(changed)}: changed by another tool since in {place.venv}; not rolled back"
+            f"{join_names(changed)}: changed by another tool since in {place.venv}; not rolled back"
         )
     staging = place.staging
     files = {}
     copies = before(place.last_change)
-    for copy in files_below(copies):
+    for copy in iter_files(copies):
         name = copy.relative_to(copies).as_posix()
         files[name] = staging / name
         _link(copy, files[name])
-    folders = [staging / below(one, place.root) for one in place.packages_folders]
+    folders = [
+        staging / relative_prefix(one, place.root) for one in place.packages_folders
+    ]
     restored = read_packages(folders)
     excluded = {name for name in journal.own if _is_edited_guard(place.root / name)}
     excluded |= _files_of(changed, restored, staging)

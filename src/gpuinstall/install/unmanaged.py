@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, Layout, below
+from gpuinstall.base.environment_paths import EnvironmentPaths, Layout, relative_prefix
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.requirement import Requirement, names_of
+from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.environments.environment import read_marker, versions_of
 from gpuinstall.environments.guard import (
@@ -83,8 +83,8 @@ def inspect_unmanaged(python: Path) -> EnvironmentPaths:
     places = [answer.prefix, *answer.paths.values()]
     root = Path(os.path.commonpath(places))
     packages = answer.paths["purelib"]
-    scripts = below(answer.paths["scripts"], root)
-    site = below(packages, root)
+    scripts = relative_prefix(answer.paths["scripts"], root)
+    site = relative_prefix(packages, root)
     layout = Layout(
         root=root,
         python=python,
@@ -97,7 +97,7 @@ def inspect_unmanaged(python: Path) -> EnvironmentPaths:
             "Lib/site-packages/": site,
             "bin/": scripts,
             "Scripts/": scripts,
-            "": below(answer.paths["data"], root),
+            "": relative_prefix(answer.paths["data"], root),
         },
     )
     return EnvironmentPaths(answer.prefix, layout)
@@ -127,7 +127,7 @@ def read_unmanaged(
     )
     # Packages built for the installed torch change with it.
     companions = {"torchvision", "torchaudio"} & existing.versions.keys()
-    unnamed = sorted(companions - names_of(request.requirements))
+    unnamed = sorted(companions - requirement_names(request.requirements))
     request = replace(
         request,
         requirements=(*request.requirements, *map(Requirement.of, unnamed)),

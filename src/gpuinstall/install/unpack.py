@@ -12,15 +12,15 @@ from pathlib import Path
 from gpuinstall.base import uv
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
-    below,
     interpreter,
     packages_folders,
+    relative_prefix,
 )
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import real_path, write_atomically
 from gpuinstall.base.removal import remove_path
-from gpuinstall.base.shell import joined, quoted
-from gpuinstall.base.text import some
+from gpuinstall.base.shell import join_command, quote_word
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.environments.activation import relocate_activation
 from gpuinstall.environments.damage import find_damage
@@ -83,7 +83,7 @@ def unpack_packages(priced: PricedLock, project: Project) -> Unpacked:
     if priced.change.is_rebuild:
         _create(fit, staging, project)
         relocate_activation(staging, place.venv)
-    elif place.is_ours and (priced.change.comes or existing.lacks_pip):
+    elif place.is_managed and (priced.change.comes or existing.lacks_pip):
         _create_before(place, staging, session)
     keeps_guard = not priced.change.is_rebuild and _keeps_guard(existing, fit, project)
     packages: tuple[InstalledPackage, ...] = ()
@@ -101,7 +101,7 @@ def unpack_packages(priced: PricedLock, project: Project) -> Unpacked:
             packages += tuple(package for package in staged if package.name == "pip")
         if not keeps_guard:
             _write_guard(fit, absent.result(), priced.change.comes, existing, project)
-    if place.is_ours:
+    if place.is_managed:
         write_atomically(staging / fit.lock.name, fit.lock.text)
     elif "torch" in priced.change.comes:
         try:
@@ -120,17 +120,19 @@ def _create_before(place: EnvironmentPaths, staging: Path, session: Session) -> 
         staging: The new environment's folder, which may already contain packages.
         session: The clients of this command.
     """
-    if place.is_ours and place.python.parent.name == "bin":
+    if place.is_managed and place.python.parent.name == "bin":
         # uv needs 0.1 s for this. On Windows, python.exe is uv's launcher.
         for path in (place.python, place.venv / "pyvenv.cfg", place.venv / "lib64"):
-            copy = staging / below(path, place.venv)
+            copy = staging / relative_prefix(path, place.venv)
             copy.parent.mkdir(exist_ok=True)
             if os.path.lexists(path):
                 shutil.copy2(path, copy, follow_symlinks=False)
         for folder in place.packages_folders:
-            (staging / below(folder, place.venv)).mkdir(parents=True, exist_ok=True)
+            (staging / relative_prefix(folder, place.venv)).mkdir(
+                parents=True, exist_ok=True
+            )
     else:
-        run_uv(uv.create(place.python, staging), session)
+        run_uv(uv.create_command(place.python, staging), session)
     lines = [
         f"import site; site.addsitedir({str(folder)!r})\n"
         for folder in place.search_path
@@ -154,7 +156,7 @@ def _create(
     """
     session = project.session
     base = project.settings.base_python or _base_python(fit.choice.python, session)
-    run_uv(uv.create(base, venv), session)
+    run_uv(uv.create_command(base, venv), session)
     _install_pip(base, venv, session)
 
 
@@ -172,7 +174,7 @@ def _install_pip(base: Path, venv: Path, session: Session) -> None:
         if carried:
             source = ["--no-index", str(carried)]
         words = ("--quiet", "--no-deps", *source)
-        run_uv(uv.pip("install", interpreter(venv), *words), session)
+        run_uv(uv.pip_command("install", interpreter(venv), *words), session)
     except InstallationError as error:
         reason = error.why or error.message
         session.reporter.warn(f"the environment has no pip of its own: {reason}")
@@ -227,7 +229,7 @@ def _write_guard(
     write_guard(
         place.staging,
         place.venv,
-        source=fit.lock.name if place.is_ours else f"torch=={versions['torch']}",
+        source=fit.lock.name if place.is_managed else f"torch=={versions['torch']}",
         lines=constraint_lines(versions, absent, fit.choice.build.backend.tag),
         constraints=pip_words(os.environ, place.venv / PIP_NAME, "", "constraint"),
     )
@@ -244,7 +246,7 @@ def _check_files(priced: PricedLock, project: Project) -> tuple[InstalledPackage
     staging = place.staging
     packages = read_packages(packages_folders(staging))
     for loss in find_damage(packages, with_edits=False):
-        clean = joined((uv.uv(), "cache", "clean", loss.package.name))
+        clean = join_command((uv.uv(), "cache", "clean", loss.package.name))
         raise InstallationError(
             "cache-damaged",
             loss.message,
@@ -255,7 +257,7 @@ def _check_files(priced: PricedLock, project: Project) -> tuple[InstalledPackage
     for package in new:
         fault = misplaced_file(package, staging)
         if fault:
-            others = quoted(f"{package.name}!={package.version}")
+            others = quote_word(f"{package.name}!={package.version}")
             raise InstallationError(
                 "foreign-files",
                 fault,
@@ -266,14 +268,14 @@ def _check_files(priced: PricedLock, project: Project) -> tuple[InstalledPackage
         both = sorted(package.name for package in writers)
         overlapping.update(both)
         project.reporter.warn(
-            f"{' and '.join(both)} write {some(files)}, with "
+            f"{' and '.join(both)} write {join_names(files)}, with "
             "different contents; the last in the lock wins, as with pip"
         )
     # uv installs in parallel. Reinstall packages with shared files in order.
     for locked in priced.fit.lock.pylock.packages:
-        if place.is_ours and locked.name in overlapping & names:
+        if place.is_managed and locked.name in overlapping & names:
             # With --reinstall, uv would download it again.
-            command = uv.pip("uninstall", interpreter(staging), locked.name)
+            command = uv.pip_command("uninstall", interpreter(staging), locked.name)
             run_uv(command, project.session)
             _unpack_beside({locked.name}, priced, project)
     return new
@@ -349,7 +351,7 @@ def _unpack_beside(
     )
     private_lock = session.scratch / "pylock.private.toml"
     wheels = project.sourcing.wheels
-    folder = place.folder if place.is_ours else session.folder
+    folder = place.folder if place.is_managed else session.folder
     transfer = Transfer(
         fit.lock,
         folder,
@@ -380,7 +382,7 @@ def _unpack_beside(
     for name in refreshed:
         words += ["--refresh-package", name]
     python = interpreter(place.staging)
-    if not place.is_ours:
+    if not place.is_managed:
         # Scripts start the interpreter next to their final path.
         python = place.python
         words += ["--prefix", str(place.staging)]
@@ -388,7 +390,7 @@ def _unpack_beside(
         "UV_BUILD_CONSTRAINT": str(constraints),
         **sync_variables(builds, site),
     }
-    command = uv.pip("install", python, *words)
+    command = uv.pip_command("install", python, *words)
     return transfer.run(command, variables, session)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.lock.file.fit import OTHER_REQUEST, fit, read_locks
 from gpuinstall.lock.file.lock import Lock, Record, version_conflicts
@@ -83,7 +83,7 @@ def check_locks(
     Raises:
         LockError: A lock is missing or cannot be read.
     """
-    locks = [lock for lock in read_locks(folder) if lock.is_ours]
+    locks = [lock for lock in read_locks(folder) if lock.is_from_gpuinstall]
     _check_complete(locks, targets)
     left_over = [] if has_others else of_other_targets(locks, targets)
     kept = [lock for lock in locks if lock not in left_over]
@@ -169,7 +169,7 @@ def _withdrawn(lock: Lock, session: Session) -> Iterator[Reason]:
         yield Reason("lock-source", message)
         return
     addresses = [file.url for file in files]
-    gone = side_by_side(session.client.is_gone, addresses)
+    gone = map_concurrently(session.client.is_gone, addresses)
     for file, is_gone in zip(files, gone, strict=True):
         if is_gone:
             message = f"{file.package} is no longer available: {file.url} is gone"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import tomli_w
 
 from gpuinstall.base.errors import LockError
-from gpuinstall.base.files import holds_text, read_document, write_atomically
-from gpuinstall.base.text import number_of, readable
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.files import has_text, read_document, write_atomically
+from gpuinstall.base.text import format_count, format_size
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.check import of_other_targets
 from gpuinstall.lock.file.fit import (
@@ -131,7 +131,7 @@ def write_locks(
     else:
         locks = build_locks(resolutions, session, folder)
         # Write concurrently, because each write waits for the disk.
-        written = side_by_side(partial(_write, folder=folder), locks)
+        written = map_concurrently(partial(_write, folder=folder), locks)
     return [
         replace(one, changes=changed)
         for one, changed in zip(written, changes, strict=True)
@@ -167,7 +167,7 @@ def _current(
         lock = best_fit.lock
         # The same requirements may now be in other files.
         files = Record.of(one.request).requirements_files
-        if lock.is_ours and lock.record.requirements_files != files:
+        if lock.is_from_gpuinstall and lock.record.requirements_files != files:
             return []
         current.append(lock)
     has_one_python = len({lock.python for lock in current}) == 1
@@ -189,7 +189,7 @@ def _existing_locks(folder: Path, session: Session) -> list[Lock]:
             session.reporter.step(
                 "Merged", f"both requests of {path.name}; git add {path.name}"
             )
-    return [lock for lock in locks if lock.is_ours]
+    return [lock for lock in locks if lock.is_from_gpuinstall]
 
 
 def _announce(
@@ -213,8 +213,8 @@ def _announce(
     for one in resolutions:
         missing |= one.hashes.missing
     if missing:
-        files = number_of(len(missing), "file")
-        size = readable(sum(head.size or 0 for head in missing.values()))
+        files = format_count(len(missing), "file")
+        size = format_size(sum(head.size or 0 for head in missing.values()))
         text = f"{files} without a hash on the index: {size} to download once"
         reporter.step("Hashes", text)
 
@@ -232,7 +232,7 @@ def _compare(lock: Lock, folder: Path) -> Written:
     """Compare a lock with the one in its folder."""
     path = folder / lock.name
     status: Literal["unchanged", "stale"] = "stale"
-    if holds_text(path, lock.text):
+    if has_text(path, lock.text):
         status = "unchanged"
     return Written(path, lock, status)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Driver, Gpu, Machine
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.gpus import Product, find_gpu
@@ -51,7 +51,7 @@ def machine_from_options(
         for index, (name, one) in enumerate(zip(gpus, found, strict=True))
     ]
     systems = [os, *(product.os for product in products)]
-    if driver and DriverVersion.of_windows(driver.strip()):
+    if driver and DriverVersion.from_windows(driver.strip()):
         systems.append("windows")
     system = next(filter(None, systems), "linux")
     is_arm = system == "macos" or (products and all(one.arm for one in products))
@@ -81,7 +81,7 @@ def machine_from_options(
             return replace(machine, driver=Driver(version, found_via="assumed"))
         message = "no driver supports one build of torch on all of {}"
     labels = [gpu.label for gpu in cards]
-    commands = [f"gpuinstall plan --gpu {quoted(label)}" for label in labels]
+    commands = [f"gpuinstall plan --gpu {quote_word(label)}" for label in labels]
     raise UsageError(
         "driver-missing",
         message.format(", ".join(labels)),

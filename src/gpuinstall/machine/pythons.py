@@ -26,7 +26,7 @@ from gpuinstall.base.process import is_startable, run
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import TextOrigin
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import numbers
+from gpuinstall.base.versions import version_key
 from gpuinstall.machine.children import how_it_ended, json_lines, json_or_none
 from gpuinstall.machine.source import Source
 
@@ -191,13 +191,13 @@ def read_pythons(source: Source) -> tuple[str, ...]:
 def newest_patches(versions: Sequence[str]) -> tuple[str, ...]:
     """Sort versions, and drop ``3.11`` if ``3.11.7`` is present."""
     minors_of_patches = {version.rpartition(".")[0] for version in versions}
-    return tuple(sorted(set(versions) - minors_of_patches, key=numbers))
+    return tuple(sorted(set(versions) - minors_of_patches, key=version_key))
 
 
 def find_python(version: str) -> Path | None:
     """Return the newest interpreter for a version ``X.Y`` that starts."""
     installed = [one for one in _installed() if _is_of(one[0], version)]
-    newest_first = sorted(installed, key=lambda one: numbers(one[0]), reverse=True)
+    newest_first = sorted(installed, key=lambda one: version_key(one[0]), reverse=True)
     for _, program in newest_first:
         python = start_python(program)
         if isinstance(python, Python) and _is_of(python.version, version):

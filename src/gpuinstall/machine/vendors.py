@@ -73,7 +73,7 @@ def rules_for(
         kinds: The kinds of the requested backends.
     """
     rules = vendor_for(machine, kinds)
-    return rules(machine, catalog.serving(rules.kind))
+    return rules(machine, catalog.with_kind(rules.kind))
 
 
 def vendor_for(

@@ -173,7 +173,7 @@ class Companions(Value):
             has_wheels = wheels.was_seen(build)
         else:
             has_wheels = version in listed or f"{version}+{build.backend}" in listed
-        return has_wheels and wheels.loads_in(build)
+        return has_wheels and wheels.may_load_in(build)
 
     def _listed_versions(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import numbers
+from gpuinstall.base.versions import version_key
 from gpuinstall.catalog.catalog import Build, Catalog, CudaName
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.plan.companions import Companions
@@ -75,7 +75,7 @@ class PlanContext(Value, eq=False):
         cuda_names: dict[str, CudaName] = {}
         for requirement in self.demand.others:
             # Evaluate markers for the default Python, because the Python is selected later.
-            if not requirement.counts_on(self.machine, self.catalog.settled_python):
+            if not requirement.applies_on(self.machine, self.catalog.settled_python):
                 continue
             rows = self.catalog.cuda_names()
             extras = [f"{requirement.name}[{extra}]" for extra in requirement.extras]
@@ -106,11 +106,11 @@ class PlanContext(Value, eq=False):
         )
         if not compatible or not may_download:
             return ""
-        newest = numbers(self.catalog.settled_python)
-        settled = [python for python in compatible if numbers(python) <= newest]
+        newest = version_key(self.catalog.settled_python)
+        settled = [python for python in compatible if version_key(python) <= newest]
         if settled:
-            return max(settled, key=numbers)
-        return min(compatible, key=numbers)
+            return max(settled, key=version_key)
+        return min(compatible, key=version_key)
 
     def with_gpus_at(self, positions: Iterable[int]) -> PlanContext:
         """Return the context with only the GPUs at these positions."""

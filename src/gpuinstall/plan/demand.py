@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import ANY_TORCH, Request
-from gpuinstall.base.requirement import Requirement, names_of, parse_specifier
+from gpuinstall.base.requirement import Requirement, parse_specifier, requirement_names
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import Backend, is_like_a_tag, known_backend, numbers
+from gpuinstall.base.versions import Backend, known_backend, looks_like_tag, version_key
 from gpuinstall.machine.vendors import served_backend
 from gpuinstall.plan.python import installed_pythons
 
@@ -78,7 +78,7 @@ def parse_request(
         UsageError: The request is malformed.
     """
     requirements = list(request.requirements)
-    names = {"torch", *names_of(requirements)}
+    names = {"torch", *requirement_names(requirements)}
     # A constraint does not request a package. Keep one with a URL, so that it is refused below.
     requirements += [
         constraint
@@ -89,7 +89,7 @@ def parse_request(
     if request.python:
         python = requested_python(request.python)
         pythons = [one for one in _PYTHONS if allows_python(python, one)]
-    own = sorted(installed_pythons(machine), key=numbers, reverse=True)
+    own = sorted(installed_pythons(machine), key=version_key, reverse=True)
     to_try = (*request.preferred_pythons, *own)
     # The Python depends on the build, and the build on requirements with Python markers. Assume the Python first.
     available = [one for one in to_try if one in pythons]
@@ -100,7 +100,7 @@ def parse_request(
     for requirement in requirements:
         if requirement.name not in family:
             others.append(requirement)
-        elif requirement.counts_on(machine, first_python):
+        elif requirement.applies_on(machine, first_python):
             public, labels = _split_labels(requirement)
             tags += labels
             earlier = companions.get(public.name)
@@ -130,7 +130,7 @@ def _split_labels(requirement: Requirement) -> tuple[Requirement, list[str]]:
     for clause in requirement.specifier or ():
         text = str(clause)
         public, _, tag = clause.version.lower().partition("+")
-        if text.startswith("==") and is_like_a_tag(tag):
+        if text.startswith("==") and looks_like_tag(tag):
             tags.append(tag)
             text = f"=={public}"
         clauses.append(text)

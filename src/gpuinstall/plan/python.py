@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from gpuinstall.base.machine import Machine
-from gpuinstall.base.versions import numbers
+from gpuinstall.base.versions import version_key
 
 RUNNING_PYTHON = "{}.{}".format(*sys.version_info)
 """The Python that runs gpuinstall, which is tried first on this machine."""
@@ -22,8 +22,8 @@ def python_range(pythons: Sequence[str]) -> str:
     """Format a range of Pythons for messages: ``3.11 to 3.15``."""
     if not pythons:
         return "none"
-    first = min(pythons, key=numbers)
-    last = max(pythons, key=numbers)
+    first = min(pythons, key=version_key)
+    last = max(pythons, key=version_key)
     return first if first == last else f"{first} to {last}"
 
 

@@ -7,7 +7,12 @@ from collections.abc import Callable, Collection
 from gpuinstall.base.errors import GpuInstallError, MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.request import ANY_TORCH, Request
-from gpuinstall.base.requirement import NO_ORIGIN, Constraint, Requirement, names_of
+from gpuinstall.base.requirement import (
+    NO_ORIGIN,
+    Constraint,
+    Requirement,
+    requirement_names,
+)
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, Backend
 from gpuinstall.catalog.catalog import Build
@@ -142,7 +147,7 @@ def limits_of(request: Request, family: Collection[str]) -> list[Limit]:
 
     Constraints are included only for torch and for requested packages of the family.
     """
-    concerned = {"torch", *names_of(request.requirements)} & {*family}
+    concerned = {"torch", *requirement_names(request.requirements)} & {*family}
     requirements: list[Requirement] = [
         one for one in request.requirements if one != ANY_TORCH
     ]

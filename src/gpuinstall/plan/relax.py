@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.request import Request
-from gpuinstall.base.requirement import Requirement, names_of
+from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import numbers
+from gpuinstall.base.versions import version_key
 from gpuinstall.catalog.catalog import PAIRED, Catalog, Release
 from gpuinstall.plan.values import Plan
 
@@ -59,7 +59,7 @@ def nearest_request(
         if limit not in of_torch and catalog.is_tied(limit.name)
     ]
     # Restore only limits of requested companions, whose compatible versions the catalog lists.
-    known = PAIRED & names_of(request.requirements)
+    known = PAIRED & requirement_names(request.requirements)
 
     def relax(torch: Version, dropped: Collection[Requirement]) -> Request | None:
         """Return a satisfiable request for a torch, if any."""
@@ -117,7 +117,7 @@ def _for_torch(
         elif requirement.name in family:
             requirements.append(requirement.with_specifier(""))
     # If only torchvision is requested, torch must be added.
-    if "torch" not in names_of(requirements):
+    if "torch" not in requirement_names(requirements):
         requirements.append(Requirement.of("torch", f"=={torch}"))
     constraints = [
         constraint
@@ -163,7 +163,7 @@ def _requested_minors(
     for limit in limits:
         if limit.name == "torch":
             for part in limit.specifier or ():
-                version = numbers(part.version)
+                version = version_key(part.version)
                 # Ignore a version that is newer than all releases.
                 if () < version < newest:
                     minors.add(version[:2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.versions import numbers
+from gpuinstall.base.versions import version_key
 from gpuinstall.catalog.catalog import PAIRED, Build
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.python import installed_pythons, python_range
@@ -77,7 +77,11 @@ def has_companions(build: Build, context: PlanContext) -> Reason | None:
 def supports_glibc(build: Build, context: PlanContext) -> Reason | None:
     """Require the glibc of the wheel's platform tag."""
     glibc = context.machine.glibc
-    if build.glibc is None or glibc is None or numbers(glibc) >= numbers(build.glibc):
+    if (
+        build.glibc is None
+        or glibc is None
+        or version_key(glibc) >= version_key(build.glibc)
+    ):
         return None
     message = f"its wheels require glibc {build.glibc}; this machine has {glibc}"
     return Reason("glibc-too-old", message)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import NoBuildError, UsageError
 from gpuinstall.base.request import ANY_TORCH, Request
-from gpuinstall.base.requirement import names_of
+from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.lock.request.history import by_hand
@@ -77,7 +77,7 @@ def torch_limits(project: Project, request: Request) -> tuple[Constraint, ...]:
         UsageError: The extras conflict.
     """
     declaration = project.contents.declaration
-    if declaration.alternatives or "torch" in names_of(request.requirements):
+    if declaration.alternatives or "torch" in requirement_names(request.requirements):
         return ()
     omitted = _omitted(project, request)
     extras = [one for one in omitted if one.part.kind == "extra" and one.torch]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.request import FOLDERS_OWN, Request
+from gpuinstall.base.request import FOLDER_REQUEST, Request
 from gpuinstall.base.requirement import marker_environment
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.request.declaration import (
@@ -50,7 +50,7 @@ SINGLE_VERSION = re.compile(r"3\.\d+")
 class Settings(Value):
     """Command-line options or API arguments."""
 
-    request: Request = FOLDERS_OWN
+    request: Request = FOLDER_REQUEST
     """The request to add to the folder's."""
 
     files: Mapping[str, RequirementsFile] = {}

@@ -7,9 +7,13 @@ from os.path import exists
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import expanded_home
-from gpuinstall.base.request import ANY_TORCH, FOLDERS_OWN, Request
-from gpuinstall.base.requirement import TextOrigin, names_of, once
+from gpuinstall.base.files import expand_home
+from gpuinstall.base.request import ANY_TORCH, FOLDER_REQUEST, Request
+from gpuinstall.base.requirement import (
+    TextOrigin,
+    requirement_names,
+    without_duplicates,
+)
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.lock.file.target import Target
@@ -79,7 +83,7 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     # A later command cannot reread a pipe. Treat its lines as typed by the user.
     words = project.words | files.pop("", RequirementsFile())
     if settings.only:
-        request = renewed(FOLDERS_OWN, contents.limits, words.lines, files)
+        request = renewed(FOLDER_REQUEST, contents.limits, words.lines, files)
     else:
         request = renewed(recorded, project.files, words.lines, files)
         request = without(request, settings.without)
@@ -97,7 +101,7 @@ def _limited(request: Request, project: Project) -> Request:
     lines = (*request.files.get(PROJECT, ()), *limits)
     constraints = (*request.constraints, *limits)
     files = {**request.files, PROJECT: lines}
-    return replace(request, constraints=once(constraints), files=files)
+    return replace(request, constraints=without_duplicates(constraints), files=files)
 
 
 def todays_request(project: Project) -> Request:
@@ -137,7 +141,7 @@ def _announce(project: Project, request: Request) -> None:
     for name, export in declared.unread.items():
         reporter.warn(f"{name} is not read; to install what it has: {export}")
     for name, conda in _conda_requests(project):
-        note = conda.note(names_of(request.requirements))
+        note = conda.note(requirement_names(request.requirements))
         if note:
             reporter.warn(f"{name}: {note}")
 
@@ -175,14 +179,14 @@ def _completed(
         values = [getattr(one, name) for one in speakers]
         # An empty list of backends is a value, unlike None.
         said = [one for one in values if one or one == ()]
-        decided[name] = next(iter(said), getattr(FOLDERS_OWN, name))
+        decided[name] = next(iter(said), getattr(FOLDER_REQUEST, name))
     places: dict[str, TextOrigin] = {}
     for one in reversed(speakers):
         places |= one.places
     if not settings.only:
         _check_python(decided["python"], config, places)
     overrides = project.sources.overrides
-    excluded = names_of(one for one in overrides if one.text.endswith(NEVER))
+    excluded = requirement_names(one for one in overrides if one.text.endswith(NEVER))
     requirements = tuple(
         one
         for one in listed.requirements or config.requirements
@@ -223,7 +227,7 @@ def _speakers(
     )
     setting = next(
         filter(lambda one: one.backend, files),
-        next(filter(lambda one: one.preferred_backend, files), FOLDERS_OWN),
+        next(filter(lambda one: one.preferred_backend, files), FOLDER_REQUEST),
     )
     tag = setting.backend or setting.preferred_backend
     if tag is None:
@@ -276,7 +280,7 @@ def _backend_of_settings(project: Project) -> Request:
         if tag and setting.applies_in(project.markers):
             place = TextOrigin(str(setting.file), setting.row.key, setting.line)
             return _selecting(tag, place)
-    return FOLDERS_OWN
+    return FOLDER_REQUEST
 
 
 def _backend_of_extra(project: Project, listed: Request) -> Request:
@@ -286,15 +290,15 @@ def _backend_of_extra(project: Project, listed: Request) -> Request:
         tag = member.backend_on(project.markers)
         if tag and member.part in requested:
             return _selecting(tag, TextOrigin(str(member.part)))
-    return FOLDERS_OWN
+    return FOLDER_REQUEST
 
 
 def _selecting(tag: str, place: TextOrigin) -> Request:
     """Return a request for the CPU build or a preference for another one."""
     places = {tag: place}
     if tag == CPU.tag:
-        return replace(FOLDERS_OWN, backend=tag, places=places)
-    return replace(FOLDERS_OWN, preferred_backend=tag, places=places)
+        return replace(FOLDER_REQUEST, backend=tag, places=places)
+    return replace(FOLDER_REQUEST, preferred_backend=tag, places=places)
 
 
 def _check_python(
@@ -335,7 +339,7 @@ def _build_files_digest(requirements: Iterable[Requirement], project: Project) -
     located = [one for one in requirements if one.path and one.name != "torch"]
     for one in located:
         path = one.path or ""
-        if exists(folder / expanded_home(path)):
+        if exists(folder / expand_home(path)):
             continue
         place = f"{one.origin}: " if one.origin.is_in_file else ""
         if one.marker is None or one.counts(project.markers):

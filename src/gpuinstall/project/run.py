@@ -10,16 +10,16 @@ from os.path import isdir, isfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, followed
-from gpuinstall.base.files import expanded_home, real_path
+from gpuinstall.base.environment_paths import EnvironmentPaths, follow_redirect
+from gpuinstall.base.files import expand_home, real_path
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import (
     TextOrigin,
-    names_of,
-    normalized,
+    normalize_name,
+    requirement_names,
 )
-from gpuinstall.base.text import without_logins
+from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.file.target import locks_in
 from gpuinstall.lock.request.declaration import by_place
@@ -93,7 +93,7 @@ class Project(Value):
         # A read-only command also works where no environment can be created.
         if self.settings.only_looks:
             return EnvironmentPaths(
-                followed(venv).absolute(), project=venv.absolute().parent
+                follow_redirect(venv).absolute(), project=venv.absolute().parent
             )
         return EnvironmentPaths.at(venv)
 
@@ -127,7 +127,7 @@ class Project(Value):
         """The non-editable folders among the user's requirements."""
         requirements = self.settings.request.requirements
         paths = [one.path for one in requirements if one.path and not one.editable]
-        places = [real_path(self.folder / expanded_home(path)) for path in paths]
+        places = [real_path(self.folder / expand_home(path)) for path in paths]
         return {place for place in places if isdir(place)}
 
     @cached_property
@@ -142,11 +142,11 @@ class Project(Value):
             configured=self.contents.config.sourcing.torch_index,
         ).with_settings(_source_settings(self), self.folder)
         sources = refuse_family_builds(sources)
-        typed = names_of(self.settings.request.requirements)
+        typed = requirement_names(self.settings.request.requirements)
         policy = replace(sources.policy, requested=frozenset(typed))
         sources = replace(sources, policy=policy)
         for setting in self.words.settings:
-            if setting.is_own and without_logins(setting.value) != setting.value:
+            if setting.is_own and remove_logins(setting.value) != setting.value:
                 self.reporter.notice(
                     "Login",
                     f"no lock has the login of {setting.package}; later commands read it from a netrc file or a keyring",
@@ -248,7 +248,7 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
         yield pages(address, folder / PROJECT)
     for listed in by_place(settings.files, project.paths.folder).values():
         yield from listed.settings
-    removed = set(map(normalized, settings.without))
+    removed = set(map(normalize_name, settings.without))
     locks = TextOrigin(str(project.paths.folder / "pylock.*.toml"))
     recorded = by_hand(contents.read_recorded())
     by_locks = RequirementsFile.of(one.at(locks) for one in recorded)
@@ -296,7 +296,7 @@ def _locked_indexes(folder: Path, removed: set[str]) -> Iterator[SourceSetting]:
         from gpuinstall.lock.file.fit import readable_lock  # slow to import
 
         lock = readable_lock(path)
-        if lock is None or not lock.is_ours:
+        if lock is None or not lock.is_from_gpuinstall:
             continue
         for name, index in lock.indexes.items():
             if name not in removed:

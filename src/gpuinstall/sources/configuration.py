@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
-    expanded_home,
+    expand_home,
     parse_ini,
     parse_toml,
     read_document,
@@ -38,8 +38,8 @@ from gpuinstall.base.shapes import CONFIG, PYPROJECT, UV, check_shape
 from gpuinstall.base.text import (
     BrokenBlockError,
     is_guard_text,
-    without_block,
-    without_logins,
+    remove_block,
+    remove_logins,
 )
 from gpuinstall.base.values import replace
 from gpuinstall.sources.gate import Policy
@@ -523,7 +523,7 @@ def _with_login(address: str, name: object, environ: _Environ) -> str:
         return address
     # Without a password, the keyring may have one.
     written = ":".join(quote(part, safe="") for part in login).removesuffix(":")
-    return without_logins(address).replace("://", f"://{written}@", 1)
+    return remove_logins(address).replace("://", f"://{written}@", 1)
 
 
 def uv_settings(
@@ -635,7 +635,7 @@ def _located(
     is_index = "index" in option and address.startswith(".")
     if not is_index and (option != "find-links" or "://" in address):
         return address
-    return os.path.normpath(folder.absolute() / expanded_home(address))
+    return os.path.normpath(folder.absolute() / expand_home(address))
 
 
 def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
@@ -669,7 +669,7 @@ def _text(path: Path, folder: Path | None = None) -> str:
         return ""
     # A block that the user edited is part of the configuration.
     with suppress(BrokenBlockError):
-        text = without_block(text)
+        text = remove_block(text)
     return text
 
 

@@ -19,8 +19,8 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_json
 from gpuinstall.base.location import Location, malformed_address
 from gpuinstall.base.request import split_torch_index
-from gpuinstall.base.requirement import Requirement, fault_in, standard_marker
-from gpuinstall.base.text import TOKEN, without_logins
+from gpuinstall.base.requirement import Requirement, standard_marker, url_fault
+from gpuinstall.base.text import TOKEN, remove_logins
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import known_backend
 
@@ -264,7 +264,7 @@ class SourceSetting(Value):
             return ""
         is_replaced = self.effect is Effect.UNRELATED and self.row.instead
         if self.effect is Effect.REFUSED or is_replaced:
-            instead = self.row.instead.replace("ADDRESS", without_logins(self.value))
+            instead = self.row.instead.replace("ADDRESS", remove_logins(self.value))
             return f"instead: {instead}"
         row: EffectRow = self.effect.value
         return row.why_ignored
@@ -299,7 +299,7 @@ def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
         if setting.effect is Effect.HASH:
             hashes.add(f"{setting.package} {setting.value}")
         elif setting.effect.value.is_obeyed:
-            value = without_logins(setting.value)
+            value = remove_logins(setting.value)
             if Path(value).is_absolute():
                 value = os.path.relpath(value, folder.absolute())
             words = filter(None, (setting.row.key, setting.package, value))
@@ -345,7 +345,7 @@ def source_setting(
             row = load_rules()[tool, f"{key} (torch)"]
     effect = row.declared_effect
     is_address = effect.is_reported or effect.value.is_compared
-    fault = fault_in(value) if is_address else ""
+    fault = url_fault(value) if is_address else ""
     if is_address and TOKEN.search(value):
         fault = "it has a token, which locks would record; put it into a netrc file"
     setting = SourceSetting(row, value, file, line, package, marker=marker)
@@ -380,4 +380,4 @@ def is_of_pytorch(address: str) -> bool:
         host = (parts.hostname or "").rstrip(".")
     except ValueError:
         return False
-    return not fault_in(address) and f".{host}".endswith(OFFICIAL_HOSTS)
+    return not url_fault(address) and f".{host}".endswith(OFFICIAL_HOSTS)

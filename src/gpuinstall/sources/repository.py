@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.process import find_program, run
-from gpuinstall.base.text import redacted, shorten
+from gpuinstall.base.text import redact, shorten
 
 if TYPE_CHECKING:
     from gpuinstall.base.process import Finished
@@ -66,6 +66,6 @@ def check_subdirectory(
     if git("cat-file", "-t", f"{commit}:{inner}").out.strip() != "tree":
         raise UsageError(
             "lock-traversal",
-            f"{shorten(redacted(repository))} has no folder {shorten(subdirectory)}",
+            f"{shorten(redact(repository))} has no folder {shorten(subdirectory)}",
             why="a subdirectory that is a symbolic link could lead out of the repository",
         )

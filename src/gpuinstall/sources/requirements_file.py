@@ -18,22 +18,22 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     check_count,
     check_outside,
-    hint_for_link,
+    link_hint,
     read_document,
     real_path,
 )
-from gpuinstall.base.request import FOLDERS_OWN, Request
+from gpuinstall.base.request import FOLDER_REQUEST, Request
 from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
     TextOrigin,
     is_remote,
-    normalized,
-    once,
+    normalize_name,
     parse_requirement,
+    without_duplicates,
 )
-from gpuinstall.base.shell import joined, quoted
-from gpuinstall.base.text import redacted, shorten, some
+from gpuinstall.base.shell import join_command, quote_word
+from gpuinstall.base.text import join_names, redact, shorten
 from gpuinstall.base.values import Value, astuple, replace
 from gpuinstall.sources.provenance import (
     ANY_FILE,
@@ -65,7 +65,7 @@ _COMMENT = r"(?:^|\s)#.*"
 class CondaRequest(Value):
     """Settings of a conda environment file, and packages without a wheel."""
 
-    request: Request = FOLDERS_OWN
+    request: Request = FOLDER_REQUEST
     """The Python and the backend."""
 
     without_wheel: tuple[tuple[str, str], ...] = ()
@@ -83,15 +83,15 @@ class CondaRequest(Value):
         missing = {
             name: package
             for name, package in self.without_wheel
-            if normalized(name) not in requested
+            if normalize_name(name) not in requested
         }
         if not missing:
             return ""
         packages = missing.values()
         return (
-            f"not installed, because the index may have other projects with these names: {some([*packages])}; "
-            f"if they are the same: {joined(['gpuinstall', 'install', *missing])}; "
-            f"if only conda has them: {joined(['conda', 'install', *packages])}"
+            f"not installed, because the index may have other projects with these names: {join_names([*packages])}; "
+            f"if they are the same: {join_command(['gpuinstall', 'install', *missing])}; "
+            f"if only conda has them: {join_command(['conda', 'install', *packages])}"
         )
 
 
@@ -131,7 +131,7 @@ class RequirementsFile(Value):
     @property
     def lines(self) -> tuple[Requirement, ...]:
         """All requirements, then all constraints, without duplicates."""
-        return once((*self.requirements, *self.constraints))
+        return without_duplicates((*self.requirements, *self.constraints))
 
     def as_limits(self) -> RequirementsFile:
         """Return all its requirements as constraints."""
@@ -216,7 +216,7 @@ def group_path(group: str) -> str:
 
 def extra_path(extra: str) -> str:
     """Add ``pyproject.toml`` to the name of an extra."""
-    return Part("extra", normalized(extra)).path
+    return Part("extra", normalize_name(extra)).path
 
 
 def split_part(name: str) -> tuple[str, Part | None]:
@@ -231,8 +231,8 @@ def split_part(name: str) -> tuple[str, Part | None]:
         return name, None
     file, group, extra = match.groups()
     if extra:
-        return file, Part("extra", normalized(extra))
-    return file, Part("group", normalized(group))
+        return file, Part("extra", normalize_name(extra))
+    return file, Part("group", normalize_name(group))
 
 
 def requirements_path(name: str) -> Path:
@@ -243,11 +243,11 @@ def requirements_path(name: str) -> Path:
     """
     if not is_remote(name):
         return Path(name)
-    file = quoted(name.rpartition("/")[2])
+    file = quote_word(name.rpartition("/")[2])
     raise UsageError(
         "requirements-unreadable",
-        f"{redacted(name)} is a URL, and requirements files must be local",
-        hint=f"curl -O {quoted(redacted(name))}   # then use {file}",
+        f"{redact(name)} is a URL, and requirements files must be local",
+        hint=f"curl -O {quote_word(redact(name))}   # then use {file}",
     )
 
 
@@ -320,7 +320,7 @@ def read_listed(path: Path, folder: Path | None = None) -> str:
         return read_document(path, folder)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "it is not a text file")
-        hint = _NO_VARIABLES if "${" in str(path) else hint_for_link(error)
+        hint = _NO_VARIABLES if "${" in str(path) else link_hint(error)
         message = f"{path} cannot be read: {reason}"
         raise UsageError("requirements-unreadable", message, hint=hint) from None
 

@@ -21,11 +21,11 @@ from gpuinstall.base.files import (
     own_cache_folder,
     write_atomically,
 )
-from gpuinstall.base.patience import USUAL, Patience, read_patience
 from gpuinstall.base.process import find_program, run
 from gpuinstall.base.removal import scratch_folder
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
+from gpuinstall.base.timeouts import USUAL, Timeouts, read_timeouts
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.sources.configuration import OFF
 from gpuinstall.sources.sources import OFFICIAL, Sources, server_of
@@ -45,7 +45,7 @@ class Session(Value):
     reporter: Reporter
     scratch: Path
     """A temporary folder, removed after the run."""
-    patience: Patience = USUAL
+    timeouts: Timeouts = USUAL
     folder: Path = field(default_factory=Path.cwd)
     """The folder to which requested paths are relative."""
     sourcing: Sourcing = DEFAULT_SOURCING
@@ -112,11 +112,11 @@ def open_session(
     # The search for uv is not thread-safe, so run it before any thread starts.
     uv.uv()
     check_cache(own_cache_folder(), reporter)
-    patience = read_patience(os.environ)
+    timeouts = read_timeouts(os.environ)
     variables = uv.environment(
         os.environ, sources.environment(), offline=sourcing.offline
     )
-    variables |= patience.variables(os.environ)
+    variables |= timeouts.variables(os.environ)
     error = sources.unknown_index(lambda: original_index(sources))
     if error:
         raise error
@@ -134,7 +134,7 @@ def open_session(
                 sources.certificates,
                 logins=logins,
                 offline=sourcing.offline,
-                patience=patience,
+                timeouts=timeouts,
                 quick_hosts={urlsplit(OFFICIAL).netloc},
             )
         )
@@ -149,7 +149,7 @@ def open_session(
             Path(sys.executable),
             reporter,
             scratch,
-            patience,
+            timeouts,
             folder or Path.cwd(),
             sourcing,
         )

@@ -18,11 +18,11 @@ from gpuinstall.base.location import Location, malformed_address
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import (
     Requirement,
-    fault_in,
-    normalized,
+    normalize_name,
+    url_fault,
 )
-from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import redacted, shorten, without_logins
+from gpuinstall.base.shell import quote_word
+from gpuinstall.base.text import redact, remove_logins, shorten
 from gpuinstall.base.values import Value, replace
 from gpuinstall.sources.gate import (
     TRUST,
@@ -152,7 +152,7 @@ class Sources(Value):
             if setting.row.key in RESOLVER_TABLES:
                 table = tables.setdefault(setting.row.key, {})
                 for name, value in json.loads(setting.value).items():
-                    table.setdefault(normalized(name), value)
+                    table.setdefault(normalize_name(name), value)
         return tables
 
     @property
@@ -219,7 +219,7 @@ class Sources(Value):
     def _names_in(self, effect: Effect) -> frozenset[str]:
         """Return the package names in the values of settings."""
         names = " ".join(self._addresses(effect)).replace(",", " ").split()
-        return frozenset(map(normalized, names)) - {":none:"}
+        return frozenset(map(normalize_name, names)) - {":none:"}
 
     @property
     def ignored_settings(self) -> list[SourceSetting]:
@@ -431,7 +431,7 @@ class Sources(Value):
             setting: The setting.
             overrides: Whether a default index replaces an existing one.
         """
-        plain = without_logins if setting.effect is Effect.EXTENSIONS else _plain
+        plain = remove_logins if setting.effect is Effect.EXTENSIONS else _plain
         address = plain(setting.value)
         default_index = self.default_index
         if setting.effect is Effect.INDEX and (overrides or not default_index):
@@ -532,7 +532,7 @@ class Sources(Value):
             name: The package.
             address: The URL in the metadata of another package.
         """
-        shown = f"{name} from {shorten(redacted(address))}"
+        shown = f"{name} from {shorten(redact(address))}"
         entry = Entry(SourceKind.ADDRESS, shown, source_location(address))
         self._check([entry])
 
@@ -541,8 +541,8 @@ class Sources(Value):
         if requirement.url and not self.has_address(requirement.url):
             raise UsageError(
                 "source-setting",
-                f"{requirement.name} has an address that was not reported: {redacted(requirement.url)}",
-                hint=f"gpuinstall install {quoted(requirement.text)}   # requests it by its address",
+                f"{requirement.name} has an address that was not reported: {redact(requirement.url)}",
+                hint=f"gpuinstall install {quote_word(requirement.text)}   # requests it by its address",
             )
 
     def has_address(self, address: str) -> bool:
@@ -553,7 +553,7 @@ class Sources(Value):
 def _entry(setting: SourceSetting) -> Entry:
     """Convert a setting for the gate."""
     is_address = setting.row.key == BY_ADDRESS
-    shown = shorten(redacted(setting.value)) if is_address else setting.row.key
+    shown = shorten(redact(setting.value)) if is_address else setting.row.key
     return Entry(
         SourceKind.ADDRESS if is_address else SourceKind.INDEX,
         f"{setting.file}: {shown}",
@@ -629,7 +629,7 @@ def torch_index_of(requested: str | None) -> str:
     if not requested:
         return OFFICIAL
     is_url = re.match(r"(?!.*\$\{)https?://[^/]", requested)
-    if not is_url or fault_in(requested):
+    if not is_url or url_fault(requested):
         hint = (
             "Run it again with --torch-index https://index.example/whl: the URL above <backend>/<package>/\n"
             "Set UV_FIND_LINKS instead if it is a folder of wheels"
@@ -637,7 +637,7 @@ def torch_index_of(requested: str | None) -> str:
         raise UsageError(
             "torch-index", f"the torch index {requested!r} is not a URL", hint=hint
         )
-    return without_logins(requested.rstrip("/"))
+    return remove_logins(requested.rstrip("/"))
 
 
 def links_url(place: str) -> str:
@@ -659,7 +659,9 @@ def export_commands(addresses: Iterable[str]) -> str:
         # uv separates indexes by spaces, and find-links by commas.
         name, sign = ("UV_INDEX", " ") if is_index else ("UV_FIND_LINKS", ",")
         values[name] = f"{values[name]}{sign}{address}" if name in values else address
-    return "\n".join(f"export {name}={quoted(text)}" for name, text in values.items())
+    return "\n".join(
+        f"export {name}={quote_word(text)}" for name, text in values.items()
+    )
 
 
 def _not_obeyed(
@@ -668,7 +670,7 @@ def _not_obeyed(
     hint: str = "",
 ) -> UsageError:
     package = f" of {setting.package}" if setting.package else ""
-    value = f" = {without_logins(setting.value)}" if setting.value else ""
+    value = f" = {remove_logins(setting.value)}" if setting.value else ""
     return UsageError(
         "source-setting",
         f"{setting.place}: {setting.row.key}{package}{value} cannot be obeyed",
@@ -679,7 +681,7 @@ def _not_obeyed(
 
 def _plain(address: str) -> str:
     """Return a URL without its login and trailing slash."""
-    plain = without_logins(address)
+    plain = remove_logins(address)
     stripped = plain.rstrip("/")
     return stripped if "/" in stripped else plain
 
@@ -708,7 +710,7 @@ def _logins(address: str) -> dict[str, str]:
         server = server_of(address)
     except ValueError as error:
         raise malformed_address(address, str(error)) from error
-    if without_logins(address) == address:
+    if remove_logins(address) == address:
         return {}
     scheme, _, netloc = server.partition("://")
     written, _, host = netloc.rpartition("@")

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import own_cache_folder, read_json, write_atomically
-from gpuinstall.base.interruption import interrupted, within
-from gpuinstall.base.patience import MORE_TIME, RETRIES, USUAL, Pace, Patience
-from gpuinstall.base.text import readable, without_logins
+from gpuinstall.base.interruption import call_with_timeout, is_interrupted
+from gpuinstall.base.text import format_size, remove_logins
+from gpuinstall.base.timeouts import MORE_TIME, RETRIES, USUAL, Pace, Timeouts
 from gpuinstall.base.values import Value
 from gpuinstall.base.version import __version__
 
@@ -161,7 +161,7 @@ class Client:
         logins: ``user:password`` by scheme, host, and port. URLs contain no logins.
         offline: Whether to use only the cache.
         cache: The folder of cached pages. None: the user's cache.
-        patience: The time limits.
+        timeouts: The time limits.
         quick_hosts: Hosts with a shorter time limit for their first response.
     """
 
@@ -172,10 +172,10 @@ class Client:
         logins: Mapping[str, str] | None = None,
         offline: bool = False,
         cache: Path | None = None,
-        patience: Patience = USUAL,
+        timeouts: Timeouts = USUAL,
         quick_hosts: Collection[str] = (),
     ) -> None:
-        self.patience = patience
+        self.timeouts = timeouts
         self.received = 0
         """Bytes of files that were downloaded."""
         self._quick_hosts = quick_hosts
@@ -273,7 +273,7 @@ class Client:
             _check(response, url)
             received = 0
             for chunk in read_chunks(
-                response, url, size or declared(response), self.patience
+                response, url, size or declared(response), self.timeouts
             ):
                 received += len(chunk)
                 with self._lock:
@@ -293,7 +293,7 @@ class Client:
             headers["If-None-Match"] = cached.etag
         with self._ask("GET", url, headers) as response:
             chunks = read_chunks(
-                response, url, PAGE_BYTES, self.patience, self.patience.page
+                response, url, PAGE_BYTES, self.timeouts, self.timeouts.page
             )
             text = b"".join(chunks).decode("utf-8", "replace")
         if response.status_code == 304:
@@ -328,7 +328,7 @@ class Client:
         with self._lock:
             is_quick = host in self._quick_hosts
             gate = self._gates.setdefault(
-                host, HostGate(host, self.patience, is_quick=is_quick)
+                host, HostGate(host, self.timeouts, is_quick=is_quick)
             )
         auth: tuple[str, str] | Callable[[PreparedRequest], PreparedRequest] | None = (
             None
@@ -344,7 +344,7 @@ class Client:
             url,
             headers=headers,
             auth=auth,
-            timeout=(self.patience.connection, self.patience.silence),
+            timeout=(self.timeouts.connection, self.timeouts.silence),
             # With None, requests would read its own environment variables.
             verify=self._certificates or True,
             stream=True,
@@ -398,10 +398,10 @@ def _check(response: Response, url: str) -> None:
 class HostGate:
     """Time limits for one host. No request is sent after its first failure."""
 
-    def __init__(self, host: str, patience: Patience, *, is_quick: bool) -> None:
+    def __init__(self, host: str, timeouts: Timeouts, *, is_quick: bool) -> None:
         self._host = host
-        self._patience = patience
-        self._seconds = patience.first_answer if is_quick else patience.answer
+        self._timeouts = timeouts
+        self._seconds = timeouts.first_response if is_quick else timeouts.answer
         self._until: float | None = None
         self.failure: UnreachableError | None = None
         """The first failure of the host."""
@@ -416,26 +416,26 @@ class HostGate:
             if self.failure:
                 raise self.failure
             try:
-                response = within(self._seconds, send)
+                response = call_with_timeout(self._seconds, send)
             except UnicodeError as error:
                 self.failure = UnreachableError(self._host, _GARBLED)
                 raise self.failure from error
             except OSError as error:
                 self.failure = UnreachableError(self._host, _cause(error))
                 raise self.failure from error
-            self._seconds = self._patience.answer
+            self._seconds = self._timeouts.answer
             wait = _retry_after(response)
             if wait is None or not self._may_wait(wait):
                 return response
             response.close()
             until = monotonic() + max(wait, RETRY_S)
-            while monotonic() < until and not interrupted():
+            while monotonic() < until and not is_interrupted():
                 sleep(0.1)
 
     def _may_wait(self, seconds: float) -> bool:
         """Return whether a busy host is still within its time limit."""
         if self._until is None:
-            self._until = monotonic() + self._patience.window
+            self._until = monotonic() + self._timeouts.window
         return monotonic() + seconds <= self._until
 
 
@@ -443,7 +443,7 @@ def read_chunks(
     response: Response,
     url: str,
     limit: int | None,
-    patience: Patience,
+    timeouts: Timeouts,
     seconds: float | None = None,
 ) -> Iterator[bytes]:
     """Yield the body of a response.
@@ -452,7 +452,7 @@ def read_chunks(
         response: The response, whose body is not read yet.
         url: The requested URL, for messages.
         limit: The maximum number of bytes. None: ``FILE_BYTES``.
-        patience: The time limits for slow servers.
+        timeouts: The time limits for slow servers.
         seconds: The time limit. None: no limit.
 
     Raises:
@@ -461,9 +461,9 @@ def read_chunks(
     from urllib3.exceptions import HTTPError, ReadTimeoutError
 
     most = min(limit or FILE_BYTES, FILE_BYTES)
-    pace = Pace(patience)
+    pace = Pace(timeouts)
     done = Event()
-    faults = _watch(response, pace, patience, seconds, done)
+    faults = _watch(response, pace, timeouts, seconds, done)
     read = 0
     try:
         # read() would wait for a full chunk and detect a slow server too late.
@@ -472,13 +472,13 @@ def read_chunks(
             if read > most:
                 raise InstallationError(
                     "too-large",
-                    f"{url} sent more than {readable(most)}",
+                    f"{url} sent more than {format_size(most)}",
                     hint="Set GPUINSTALL_TORCH_INDEX or UV_DEFAULT_INDEX to the URL of another index",
                 )
             pace.count(len(chunk))
             yield chunk
     except ReadTimeoutError:
-        faults.append(f"sent nothing for {patience.silence:.0f} s")
+        faults.append(f"sent nothing for {timeouts.silence:.0f} s")
     except HTTPError as error:
         if not faults:
             message = f"the download of {url} was interrupted"
@@ -493,7 +493,7 @@ def read_chunks(
 def _watch(
     response: Response,
     pace: Pace,
-    patience: Patience,
+    timeouts: Timeouts,
     seconds: float | None,
     done: Event,
 ) -> list[str]:
@@ -504,14 +504,14 @@ def _watch(
     Args:
         response: The response that is being read.
         pace: The number of bytes over time.
-        patience: The time limits for slow servers.
+        timeouts: The time limits for slow servers.
         seconds: The time limit. None: no limit.
         done: Set by the caller after the last read.
 
     Returns:
         A list that is empty until the thread adds its reason.
     """
-    window = patience.window
+    window = timeouts.window
     start = monotonic()
     faults: list[str] = []
 
@@ -520,7 +520,7 @@ def _watch(
             if done.wait(min(1.0, window / 8)):
                 return
             if pace.lags():
-                least = readable(int(patience.floor * window))
+                least = format_size(int(timeouts.floor * window))
                 faults.append(f"sent less than {least} in {window:.0f} s")
             elif seconds and monotonic() - start > seconds:
                 faults.append(f"was not done after {seconds:.0f} s")
@@ -555,7 +555,7 @@ def ways_to_network() -> str:
     """Return the hint for a network on which no host is reachable."""
     for name, address in os.environ.items():
         if address and re.fullmatch("(?i)(https?|all)_proxy", name):
-            return f"Check the proxy: {name} is {without_logins(address)}"
+            return f"Check the proxy: {name} is {remove_logins(address)}"
     return "Behind a proxy, set HTTPS_PROXY; for a mirror, UV_DEFAULT_INDEX"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from gpuinstall.base.finding import CheckResult
-from gpuinstall.base.text import some
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
@@ -145,7 +145,7 @@ def _message(
         return "torch is not installed in this environment"
     parts = [_numpy_error(record.evidence) or record.message or "failed"]
     if record.name == "import" and context.altered:
-        parts.append(f"{NOT_AS_INSTALLED}: {some(context.altered)}")
+        parts.append(f"{NOT_AS_INSTALLED}: {join_names(context.altered)}")
     if report.loader_settings:
         parts.append(f"it passes without {report.loader_settings}")
     return "; ".join(parts)

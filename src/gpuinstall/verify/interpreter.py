@@ -16,7 +16,7 @@ from gpuinstall.base import process
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Finding
-from gpuinstall.base.patience import read_patience
+from gpuinstall.base.timeouts import read_timeouts
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import Backend, torch_backend
 from gpuinstall.machine.children import how_it_ended, json_lines
@@ -120,7 +120,7 @@ def answer_of(kind: type[_Answer], argv: Sequence[str | Path]) -> _Answer:
     """
     python = Path(argv[0])
     try:
-        done = process.ask(argv)
+        done = process.query_interpreter(argv)
     except OSError as error:
         raise _unusable(python, error.strerror or str(error)) from None
     # The environment's startup files may print more lines.
@@ -128,7 +128,9 @@ def answer_of(kind: type[_Answer], argv: Sequence[str | Path]) -> _Answer:
     if answers:
         with suppress(ValueError):
             return read_object(kind, answers[-1])
-    raise _unusable(python, how_it_ended(done, read_patience(os.environ).look))
+    raise _unusable(
+        python, how_it_ended(done, read_timeouts(os.environ).interpreter_query)
+    )
 
 
 def _unusable(python: Path, reason: str) -> UsageError:

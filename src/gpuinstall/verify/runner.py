@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.environment_paths import environment_of
+from gpuinstall.base.environment_paths import environment_folder
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import some
+from gpuinstall.base.shell import quote_word
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
@@ -90,7 +90,7 @@ def verify_environment(
         UsageError: ``python`` does not run.
     """
     if origin is None:
-        origin = read_origin(environment_of(python), machine)
+        origin = read_origin(environment_folder(python), machine)
     work = "deep" if deep else "quick"
     verification = _prepare(python, machine, origin, reporter, work=work)
     if _leaves_idle(verification):
@@ -341,7 +341,7 @@ def _file_checks(verification: Verification) -> Iterator[CheckResult]:
     verification.reporter.wait("comparing the files of torch with their hashes")
     altered = list(altered_files(verification.context.torch, load_catalog().family))
     if altered:
-        message = f"{NOT_AS_INSTALLED}: {some(altered)}"
+        message = f"{NOT_AS_INSTALLED}: {join_names(altered)}"
         yield verification.context.failed("files", message, "torch-damaged")
 
 
@@ -354,6 +354,6 @@ def _surroundings_check(
         "surroundings",
         interfering.message,
         interfering.code,
-        path=quoted(path),
-        moved=quoted(f"{path}.away"),
+        path=quote_word(path),
+        moved=quote_word(f"{path}.away"),
     )

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.finding import CheckResult, Finding
-from gpuinstall.base.text import number_of
+from gpuinstall.base.text import format_count
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog.failures.table import load_failures
 
@@ -50,11 +50,11 @@ class Device(Value):
         """The result in messages: ``passed, 14 checks``."""
         statuses = Counter(check.status for check in self.checks)
         if self.status == "failed":
-            return f"failed in {statuses['failed']} of {number_of(len(self.checks), 'check')}"
+            return f"failed in {statuses['failed']} of {format_count(len(self.checks), 'check')}"
         if self.status == "unproven":
             return f"unproven: {self.unproven}" if self.unproven else "unproven"
         skipped = f", {statuses['skipped']} skipped" if statuses["skipped"] else ""
-        return f"passed, {number_of(statuses['passed'], 'check')}{skipped}"
+        return f"passed, {format_count(statuses['passed'], 'check')}{skipped}"
 
     @property
     def faults(self) -> tuple[Finding, ...]:

@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Gpu
-from gpuinstall.base.requirement import names_of
+from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, ComputeCapability
 from gpuinstall.catalog import Build, Wheel
@@ -369,7 +369,7 @@ def has_own_runtime(row: LearnedRow) -> bool:
     """
     uses_torch = row.torch.kind != "none"
     if row.torch.kind == "unknown":
-        uses_torch = "torch" in names_of(row.requirements())
+        uses_torch = "torch" in requirement_names(row.requirements())
     return row.has_runtime and not uses_torch
 
 
@@ -491,7 +491,7 @@ def undeclared_packages(row: LearnedRow, linked: Iterable[str]) -> tuple[str, ..
     apart = _packages_of(filter(comes_apart, row.needs), row).values()
     packages = {one for one in apart if name_for_cuda(one, 0) in names}
     if packages:
-        packages -= names_of(row.requirements())
+        packages -= requirement_names(row.requirements())
     return tuple(sorted(packages))
 
 

@@ -52,11 +52,11 @@ _OF_SECTION = 3
 _BINDINGS = frozenset({0, 1, 2, 10})
 _WEAK = 2
 
-_MOST_SECTIONS = 512
-_MOST_ENTRIES = 4096
-_MOST_SYMBOLS = 1 << 19
+_MAX_SECTIONS = 512
+_MAX_ENTRIES = 4096
+_MAX_SYMBOLS = 1 << 19
 """libtorch_cpu has about 130,000 symbols, more than other libraries."""
-_MOST_STRINGS = 64 << 20
+_MAX_STRINGS = 64 << 20
 _LONGEST_BEGINNING = 4 << 20
 _FEWEST = 16
 """The minimum number of valid rows of a symbol table."""
@@ -131,7 +131,7 @@ def read_elf(data: _Data, *, whole: bool) -> Elf | None:
         if not whole:
             end = segments + segment_count * segment_size
             return _read_beginning(data[:_LONGEST_BEGINNING], machine, end)
-        if size == _SECTION.size and count <= _MOST_SECTIONS:
+        if size == _SECTION.size and count <= _MAX_SECTIONS:
             end = sections + count * size
             return _read_linked(data, machine, data[sections:end])
     return None
@@ -163,12 +163,12 @@ def _read_linked(
     # Reversed, so that the first section of each kind is kept.
     by_kind = {section.kind: section for section in reversed(sections)}
     symbols = by_kind[_DYNAMIC_SYMBOLS]
-    table = symbols.read(data, _MOST_SYMBOLS * _SYMBOL.size)
-    strings = sections[symbols.link].read(data, _MOST_STRINGS)
+    table = symbols.read(data, _MAX_SYMBOLS * _SYMBOL.size)
+    strings = sections[symbols.link].read(data, _MAX_STRINGS)
     if not _is_sound(table, strings):
         return None
     texts = defaultdict[int, list[str]](list)
-    entries = by_kind[_DYNAMIC].read(data, _MOST_ENTRIES * _ENTRY.size)
+    entries = by_kind[_DYNAMIC].read(data, _MAX_ENTRIES * _ENTRY.size)
     for kind, value in _ENTRY.iter_unpack(entries):
         if kind == _END:
             break
@@ -230,7 +230,7 @@ def _read_table(
         furthest = max(furthest, symbol[0])
         end += _SYMBOL.size
     count = (end - first) // _SYMBOL.size
-    if not _FEWEST < count <= _MOST_SYMBOLS:
+    if not _FEWEST < count <= _MAX_SYMBOLS:
         return None
     if data[end : end + 1] != b"\0":
         return None
@@ -261,7 +261,7 @@ def _is_row(row: tuple[int, ...]) -> bool:
     kind = info & 15
     if kind not in _TYPES or info >> 4 not in _BINDINGS:
         return False
-    if other > 3 or name >= _MOST_STRINGS:
+    if other > 3 or name >= _MAX_STRINGS:
         return False
     if name == 0 and kind != _OF_SECTION:
         return False

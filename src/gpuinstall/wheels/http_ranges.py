@@ -8,8 +8,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from gpuinstall.base.interruption import within
-from gpuinstall.base.patience import MORE_TIME, USUAL, Pace, Patience
+from gpuinstall.base.interruption import call_with_timeout
+from gpuinstall.base.timeouts import MORE_TIME, USUAL, Pace, Timeouts
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class HttpRanges:
     """File at a URL. The constructor requests its size.
 
     It follows one redirect, without credentials, to the same host or one of ``hosts``.
-    ``patience`` limits the total time of all reads.
+    ``timeouts`` limits the total time of all reads.
 
     Raises:
         WheelError: The server sends no ranges or wrong ranges, or is too slow.
@@ -45,14 +45,14 @@ class HttpRanges:
         url: str,
         *,
         hosts: Collection[str] = (),
-        patience: Patience = USUAL,
+        timeouts: Timeouts = USUAL,
     ) -> None:
         self._ask = ask
         self._url = url
         self._hosts = hosts
         self._login = True
-        self._patience = patience
-        self._deadline = monotonic() + patience.wheel
+        self._timeouts = timeouts
+        self._deadline = monotonic() + timeouts.wheel
         with closing(self._open(0, 1)) as response:
             self.size, self._etag = _version(response)
             _keep_open(response)
@@ -65,7 +65,7 @@ class HttpRanges:
             if _version(response) != (self.size, self._etag):
                 message = f"{_host(self._url)} changed the file while it was read"
                 raise WheelError("wrong-range", message)
-            pace = Pace(self._patience)
+            pace = Pace(self._timeouts)
             while start < end:
                 # With pieces of a fixed size, bytes_read is reproducible.
                 piece = self._read(response, min(_PIECE, end - start), pace)
@@ -95,9 +95,9 @@ class HttpRanges:
             "Range": f"bytes={start}-{end - 1}",
             "Accept-Encoding": "identity",
         }
-        left = min(self._time_left(), self._patience.standstill)
+        left = min(self._time_left(), self._timeouts.stalled_program)
         try:
-            return within(
+            return call_with_timeout(
                 left, lambda: self._ask(self._url, headers, login=self._login)
             )
         except TimeoutError:

@@ -24,7 +24,7 @@ from contextlib import ExitStack, closing
 from typing import NamedTuple
 
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.requirement import Requirement, names_of
+from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.wheels.compatibility import (
@@ -158,7 +158,9 @@ class Inspector(Value):
         )
         opened = missing_packages(row, versions)
         if not found.unusable and not found.running:
-            is_alone = not row.torch.is_linked and "torch" not in names_of(required)
+            is_alone = not row.torch.is_linked and "torch" not in requirement_names(
+                required
+            )
             is_older = needs_older_cuda(row, self.builds[best])
             if opened or (is_alone and is_older):
                 return with_own_cuda(found, opened)

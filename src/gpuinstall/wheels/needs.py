@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 from gpuinstall.base.codec import one_of, read_object
 from gpuinstall.base.requirement import Requirement, marker_environment
 from gpuinstall.base.values import Value
-from gpuinstall.base.versions import numbers
+from gpuinstall.base.versions import version_key
 from gpuinstall.wheels.elf import X86_64, Elf, read_elf
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.torch_abi import (
@@ -48,7 +48,7 @@ _LARGE = 40 << 20
 patchelf moves the tables there (torch-projectors 0.13.1, 12 MB).
 """
 _LARGE_INFLATED = 512 << 20
-_MOST_LIBRARIES = 32
+_MAX_LIBRARIES = 32
 """The maximum number of libraries to read, largest first."""
 _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
 """The hash in the name of a library that auditwheel bundles."""
@@ -206,7 +206,7 @@ class TorchNeeds(Value):
         if self.kind == "none":
             return True
         if self.kind == "stable" and self.oldest:
-            return numbers(minor) >= numbers(self.oldest)
+            return version_key(minor) >= version_key(self.oldest)
         if minor not in self.judged:
             return None
         if minor in self.fits:
@@ -387,7 +387,7 @@ def read_needs(
     elves = dict[str, Elf | None].fromkeys(waiting)
     opened = set[str]()
     for number, path in enumerate(waiting):
-        if number == _MOST_LIBRARIES:
+        if number == _MAX_LIBRARIES:
             break
         elf, strings = tables.read(path, whole=to_the_end)
         elves[path] = elf
@@ -550,7 +550,7 @@ def _oldest(exports: Exports, names: set[bytes]) -> str | None:
     fitting = exports.fitting(names)
     for minor in reversed(exports.minors):
         # The interface only grows, so older releases lack the name, too.
-        if minor not in fitting or numbers(minor) < numbers(FIRST_STABLE):
+        if minor not in fitting or version_key(minor) < version_key(FIRST_STABLE):
             break
         oldest = minor
     return oldest

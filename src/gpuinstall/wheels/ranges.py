@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PIECE = 256 << 10
 _TAIL = (64 << 10) + 64
 """The end-of-directory record of a zip file with the longest comment."""
-_MOST_AT_ONCE = 8 << 20
+_MAX_AT_ONCE = 8 << 20
 """The largest zip directory: 160,000 short names take 60 MB of memory."""
 
 
@@ -131,12 +131,12 @@ class RangeFile:
 
     def read(self, size: int = -1) -> bytes:
         """Return ``size`` bytes, or fewer at the end of the part to read."""
-        if size > _MOST_AT_ONCE:
+        if size > _MAX_AT_ONCE:
             message = f"the wheel says that its directory has {size} bytes"
             raise WheelError("wheel-too-large", message)
         data = b""
         while size < 0 or len(data) < size:
-            most = size - len(data) if size >= 0 else _MOST_AT_ONCE
+            most = size - len(data) if size >= 0 else _MAX_AT_ONCE
             piece = self._next(most)
             if not piece:
                 break

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 _PIECE = 64 << 10
 _SMALL = 4 << 20
-_MOST_KEPT = 128 << 20
+_MAX_KEPT = 128 << 20
 """The maximum number of bytes of files to keep in memory."""
 _HIGHEST_RATIO = 16
 """The maximum inflation ratio. Libraries inflate at most eightfold."""
@@ -126,7 +126,7 @@ class WheelReader:
             OSError: The disk is full.
         """
         size = self.members[name].file_size
-        if sum(map(len, self._kept.values())) + size <= _MOST_KEPT:
+        if sum(map(len, self._kept.values())) + size <= _MAX_KEPT:
             self._kept[name] = b"".join(self.stream(name))
         else:
             with TemporaryFile() as file:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuinstall.base.advice import as_pasted, for_command
-from gpuinstall.base.text import some
+from gpuinstall.base.advice import convert_for_shell, expand_hint
+from gpuinstall.base.text import join_names
 from gpuinstall.catalog.failures.problems import load_packages, load_repositories
 from gpuinstall.catalog.failures.table import (
     load_failures,
@@ -30,7 +30,7 @@ def test_hints_repeat_the_whole_command():
     run = ("gpuinstall", "run", "--backend=cu130", "--backend", "xpu", login)
     again = "gpuinstall run https://****@index.example --backend cpu"
     mirror = "--torch-index https://index.example/whl"
-    assert for_command(REFUSED, run, ("my program",)) == (
+    assert expand_hint(REFUSED, run, ("my program",)) == (
         "sudo reboot",
         f"{again} 'my program'   # selects the CPU build",
         f"{again} {mirror} 'my program'   # uses another index",
@@ -40,7 +40,7 @@ def test_hints_repeat_the_whole_command():
 
 def test_hints_omit_options_that_the_command_lacks():
     lines = ("sudo reboot", "Run it again without --python 3.8")
-    assert for_command(REFUSED, ["it"], options={"--any"}) == lines
+    assert expand_hint(REFUSED, ["it"], options={"--any"}) == lines
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def test_hints_omit_options_that_the_command_lacks():
     ],
 )
 def test_hints_set_variables_as_the_shell_does(shell, line):
-    assert as_pasted("export A='b c'   # why", shell) == line
+    assert convert_for_shell("export A='b c'   # why", shell) == line
 
 
 def test_lists_count_names_beyond_six():
-    assert some(["numpy", "pandas"]) == "numpy, pandas"
-    assert some(list("abcdefg")) == "a, b, c, d, e, f, g"
-    assert some(list("abcdefgh")) == "a, b, c, d, e, f and 2 more"
+    assert join_names(["numpy", "pandas"]) == "numpy, pandas"
+    assert join_names(list("abcdefg")) == "a, b, c, d, e, f, g"
+    assert join_names(list("abcdefgh")) == "a, b, c, d, e, f and 2 more"
 
 
 def test_hints_of_failures_are_prose_or_commands():

@@ -14,16 +14,16 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
     check_cache,
     check_outside,
-    close_umask,
-    look_at,
+    diagnostic_commands,
     make_private_folder,
+    open_atomically,
     open_regular,
     restore_umask,
+    tighten_umask,
     write_atomically,
     write_in_place,
-    written,
 )
-from gpuinstall.base.removal import files_below, remove_path
+from gpuinstall.base.removal import iter_files, remove_path
 from gpuinstall.base.reporter import Reporter
 from tests.lab.listener import Listener
 from tests.lab.nobody import NOBODY, open_folder, said_to_nobody
@@ -40,7 +40,7 @@ def test_file_is_replaced_in_new_folders(tmp_path):
 def test_failed_write_keeps_the_previous_file(tmp_path):
     path = tmp_path / "file"
     write_atomically(path, "old")
-    with pytest.raises(InstallationError) as caught, written(path) as file:
+    with pytest.raises(InstallationError) as caught, open_atomically(path) as file:
         _half_written(file)
     assert caught.value.code == "not-writable"
     assert path.read_text("utf-8") == "old"
@@ -53,7 +53,7 @@ def test_ls_hint_names_an_existing_parent(tmp_path):
     file.touch()
     stays = {".venv.gpuinstall/staging-1/bin": tmp_path, "none/none": tmp_path}
     for name, place in {**stays, "file": file}.items():
-        assert look_at(tmp_path / name) == f"ls -ld {place}; df -h {place}"
+        assert diagnostic_commands(tmp_path / name) == f"ls -ld {place}; df -h {place}"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="requires Unix file modes")
@@ -122,7 +122,7 @@ def test_deep_folders_are_read_and_removed(tmp_path, monkeypatch):
             os.mkdir("d")  # noqa: PTH102  a path from the top would be too long
             os.chdir("d")
         Path("file").touch()
-    assert [file.name for file in files_below(deep)] == ["file"]
+    assert [file.name for file in iter_files(deep)] == ["file"]
     remove_path(deep)
     assert not deep.exists()
 
@@ -139,7 +139,7 @@ def test_replaced_file_keeps_its_mode(
     path.chmod(mode)
     if not has_modes:
         monkeypatch.setattr(os, "fchmod", Mock(side_effect=PermissionError))
-    with written(path) as file:
+    with open_atomically(path) as file:
         (part,) = {*tmp_path.iterdir()} - {path}
         assert stat.S_IMODE(part.stat().st_mode) == expected
         file.write(b"token")
@@ -180,7 +180,7 @@ def test_cache_is_private_for_any_umask(tmp_path):
     before = os.umask(0)
     try:
         check_cache(cache, Reporter())
-        close_umask()
+        tighten_umask()
         (cache / "of another program").mkdir()
         within = os.umask(0)
         restore_umask()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpuinstall.base import process
-from gpuinstall.base.interruption import within
+from gpuinstall.base.interruption import call_with_timeout
 
 SLEEP = "[sys.executable, '-c', 'import time; time.sleep(60)']"
 PREFACE = (
@@ -128,22 +128,22 @@ def test_late_result_of_a_call_is_closed():
         return SimpleNamespace(close=closed.set)
 
     with pytest.raises(TimeoutError):
-        within(0.05, call)
+        call_with_timeout(0.05, call)
     release.set()
     assert closed.wait(30)
 
 
 def test_call_in_time_returns_or_raises():
     answer = BytesIO()
-    assert within(5, lambda: answer) is answer
+    assert call_with_timeout(5, lambda: answer) is answer
     assert not answer.closed
     with pytest.raises(ZeroDivisionError):
-        within(5, lambda: BytesIO(bytes(1 // 0)))
+        call_with_timeout(5, lambda: BytesIO(bytes(1 // 0)))
 
 
 def test_waiting_for_a_call_can_be_interrupted():
     running = start(
-        "print('ready', flush=True)\ninterruption.within(60, lambda: time.sleep(60))"
+        "print('ready', flush=True)\ninterruption.call_with_timeout(60, lambda: time.sleep(60))"
     )
     running.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in running.communicate(timeout=30)[1]

@@ -5,7 +5,7 @@ import pytest
 
 from gpuinstall.base import process
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.patience import Patience, read_patience
+from gpuinstall.base.timeouts import Timeouts, read_timeouts
 from tests.lab.pace import within
 from tests.lab.processes import has_ended
 
@@ -75,11 +75,11 @@ ENDLESS = "import os\nprint('begun', flush=True)\nwhile True: os.write(1, b'x' *
 )
 def test_slow_or_verbose_program_is_stopped(code, silence, excess):
     command = [sys.executable, "-c", code]
-    patience = Patience(silence=silence)
+    timeouts = Timeouts(silence=silence)
     with within(20):
-        done = process.run(command, seconds=patience.total)
+        done = process.run(command, seconds=timeouts.total)
         with pytest.raises(InstallationError, match=f"was stopped: {excess}") as caught:
-            process.run(command, patience=patience)
+            process.run(command, timeouts=timeouts)
     assert (done.status, done.ok, done.excess) == (None, False, excess)
     assert done.out.startswith("begun\n")
     assert len(done.out) <= 2 * process.OUTPUT
@@ -89,11 +89,11 @@ def test_slow_or_verbose_program_is_stopped(code, silence, excess):
 @pytest.mark.parametrize("said", ["soon", "0", "-1", "inf", "nan"])
 def test_silence_variable_must_be_positive(said):
     with pytest.raises(UsageError, match="GPUINSTALL_SILENCE"):
-        read_patience({"GPUINSTALL_SILENCE": said})
+        read_timeouts({"GPUINSTALL_SILENCE": said})
 
 
 def test_uv_timeouts_depend_on_variables():
-    usual = read_patience({}).variables({})
+    usual = read_timeouts({}).variables({})
     assert (usual["UV_HTTP_TIMEOUT"], usual["UV_HTTP_RETRIES"]) == ("30", "3")
-    chosen = Patience(silence=7).variables({"UV_HTTP_RETRIES": "9"})
+    chosen = Timeouts(silence=7).variables({"UV_HTTP_RETRIES": "9"})
     assert (chosen["UV_HTTP_TIMEOUT"], chosen["UV_HTTP_RETRIES"]) == ("7", "9")

@@ -7,7 +7,7 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import parse_requirement
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.threads import map_concurrently
 
 REPOSITORY = "git+https://git.example/tool#egg=tool"
 ADDRESSES = {
@@ -157,6 +157,6 @@ def test_markers_are_parsed_in_several_threads():
 
     gc.set_threshold(50)
     sys.setswitchinterval(1e-5)
-    side_by_side(parse, range(8))
+    map_concurrently(parse, range(8))
     gc.set_threshold(700)
     sys.setswitchinterval(0.005)

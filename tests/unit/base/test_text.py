@@ -2,10 +2,10 @@
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.text import (
-    redacted,
-    redacted_document,
-    visible,
-    without_logins,
+    redact,
+    redact_document,
+    remove_logins,
+    sanitize,
 )
 
 ADDRESSES = {
@@ -33,17 +33,17 @@ ADDRESSES = {
 
 
 def test_logins_in_urls_are_hidden():
-    assert {text: redacted(text) for text in ADDRESSES} == ADDRESSES
+    assert {text: redact(text) for text in ADDRESSES} == ADDRESSES
     for text, expected in ADDRESSES.items():
-        assert visible(f"see {text}!") == f"see {expected}!"
+        assert sanitize(f"see {text}!") == f"see {expected}!"
         if "://" in text:
-            assert without_logins(text) == expected.replace("****@", "")
+            assert remove_logins(text) == expected.replace("****@", "")
 
 
 def test_logins_in_documents_are_hidden():
     document = {"seen": [list(ADDRESSES), {"name": "you@b.example"}], "count": 1}
     texts = [list(ADDRESSES.values()), {"name": "you@b.example"}]
-    assert redacted_document(document) == {"seen": texts, "count": 1}
+    assert redact_document(document) == {"seen": texts, "count": 1}
 
 
 def test_logins_in_errors_are_hidden():

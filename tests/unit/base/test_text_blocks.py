@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuinstall.base.text import BrokenBlockError, with_block, without_block
+from gpuinstall.base.text import BrokenBlockError, add_block, remove_block
 
 LINES = st.lists(
     st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])),
@@ -17,18 +17,18 @@ TEXTS = st.lists(
 
 @given(TEXTS, LINES)
 def test_removed_block_restores_the_text(text, lines):
-    assert without_block(with_block(text, lines)) == text
+    assert remove_block(add_block(text, lines)) == text
 
 
 def test_lines_added_around_a_block_are_kept():
-    hooked = with_block("a = 1\n", ["b = 2"])
+    hooked = add_block("a = 1\n", ["b = 2"])
 
-    assert without_block(f"# new\n{hooked}c = 3\n") == "# new\na = 1\nc = 3\n"
-    assert without_block(hooked.replace("\n", "\r\n")) == "a = 1\r\n"
+    assert remove_block(f"# new\n{hooked}c = 3\n") == "# new\na = 1\nc = 3\n"
+    assert remove_block(hooked.replace("\n", "\r\n")) == "a = 1\r\n"
 
 
 def test_block_without_both_marks_is_not_removed():
-    hooked = with_block("a = 1\n", ["b = 2"])
+    hooked = add_block("a = 1\n", ["b = 2"])
     for text in (hooked.split("\n", 1)[1], hooked.replace("# end", "# the end")):
         with pytest.raises(BrokenBlockError):
-            without_block(text)
+            remove_block(text)

@@ -2,7 +2,7 @@ from threading import Barrier, get_ident
 
 import pytest
 
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.threads import map_concurrently
 
 
 def test_parallel_calls_return_in_order():
@@ -12,14 +12,14 @@ def test_parallel_calls_return_in_order():
         all_there.wait()
         return item * 2
 
-    assert side_by_side(call, (3, 1, 2)) == [6, 2, 4]
+    assert map_concurrently(call, (3, 1, 2)) == [6, 2, 4]
 
 
 def test_single_call_needs_no_thread():
-    assert side_by_side(lambda _: get_ident(), [None]) == [get_ident()]
-    assert side_by_side(lambda _: get_ident(), []) == []
+    assert map_concurrently(lambda _: get_ident(), [None]) == [get_ident()]
+    assert map_concurrently(lambda _: get_ident(), []) == []
 
 
 def test_first_exception_is_raised():
     with pytest.raises(ZeroDivisionError):
-        side_by_side(lambda item: 1 // item, (1, 0, 2))
+        map_concurrently(lambda item: 1 // item, (1, 0, 2))

@@ -13,12 +13,12 @@ from gpuinstall.catalog.catalog import ConfiguredIndex
 from gpuinstall.catalog.listing import (
     Listing,
     family_wheels,
-    narrowed,
-    offered,
+    listed_companions,
     platform_floor,
     platforms,
     python,
     read_listing,
+    update_builds,
 )
 from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.sources import Sources
@@ -273,7 +273,7 @@ ALL = {"default_listed": True}
     ],
 )
 def test_builds_are_limited_to_listed_wheels(builds, wheels, listing, narrowed_to):
-    found = narrowed(builds, Listing(wheels, ASKED, **listing), "linux_x86_64")
+    found = update_builds(builds, Listing(wheels, ASKED, **listing), "linux_x86_64")
 
     assert [(build.source, build.pythons, build.absent) for build in found] == (
         narrowed_to
@@ -285,13 +285,13 @@ def test_builds_are_limited_to_listed_wheels(builds, wheels, listing, narrowed_t
 def test_listed_build_keeps_its_facts():
     build = _build("2.14.1", "cu126", glibc="2.28", toolkit=CudaVersion(12, 6))
     listing = Listing(_listed("2.14.1+cu126", "cu126"), ASKED)
-    (found,) = narrowed([build], listing, "linux_x86_64")
+    (found,) = update_builds([build], listing, "linux_x86_64")
     assert (found.glibc, found.toolkit) == ("2.28", CudaVersion(12, 6))
 
 
 def test_build_without_catalog_entry_is_unknown():
     listing = Listing(_listed("2.16.0+cu136", "cu136"), ASKED)
-    _, found = narrowed([OF_WINDOWS], listing, "linux_x86_64")
+    _, found = update_builds([OF_WINDOWS], listing, "linux_x86_64")
     assert (found.name, len(found.unread)) == ("2.16.0+cu136", 1)
     assert (found.toolkit, found.glibc) == (CudaVersion(13, 6), "2.28")
 
@@ -305,7 +305,7 @@ def test_companions_are_listed_by_backend_and_platform():
     listing = Listing(
         wheels, frozenset({"cpu", "cu126"}), frozenset({"torch", "torchvision"})
     )
-    assert offered(listing, "linux_x86_64") == {
+    assert listed_companions(listing, "linux_x86_64") == {
         ("torchvision", "cpu"): frozenset(),
         ("torchvision", "cu126"): {"0.29.1+cu126"},
     }

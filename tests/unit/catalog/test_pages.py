@@ -183,10 +183,10 @@ def test_number_of_links_is_limited(monkeypatch, is_html):
         if is_html
         else partial(_json, {"files": files})
     )
-    monkeypatch.setattr(pages, "_MOST_LINKS", 1)
+    monkeypatch.setattr(pages, "_MAX_LINKS", 1)
     with pytest.raises(InstallationError):
         parse()
-    monkeypatch.setattr(pages, "_MOST_LINKS", 2)
+    monkeypatch.setattr(pages, "_MAX_LINKS", 2)
     assert len(parse()) == 2
 
 

@@ -2,7 +2,7 @@ import json
 from io import FileIO, TextIOWrapper
 from itertools import product
 
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.cli.terminal import Terminal
 
 
@@ -19,7 +19,7 @@ def test_events_of_threads_are_separate_lines(
         terminal = Terminal(
             out=out, as_events=True
         )  # The stream that PYTHONUNBUFFERED affects.
-        side_by_side(commands, range(8))
+        map_concurrently(commands, range(8))
 
     events = [
         json.loads(line)

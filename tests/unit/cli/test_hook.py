@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tomli
 
-from gpuinstall.base.text import without_block
+from gpuinstall.base.text import remove_block
 from gpuinstall.cli.hook import _with_values
 from gpuinstall.cli.main import run_command_line
 
@@ -76,7 +76,7 @@ def test_removed_hook_restores_the_file(home, hook, name, text):
 def test_mirror_precedes_find_links_of_uv_toml(text):
     before = tomli.loads(text)
     hooked = _with_values(text, "pip.find-links", ["https://mirror.example"])
-    assert without_block(hooked) == text
+    assert remove_block(hooked) == text
     links = before.get("pip", {}).get("find-links", [])
     before.setdefault("pip", {})["find-links"] = ["https://mirror.example", *links]
     assert tomli.loads(hooked) == before

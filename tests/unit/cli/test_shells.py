@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from gpuinstall.base import process
-from gpuinstall.base.shell import activation, on_path, this_shell
+from gpuinstall.base.shell import format_activation, path_command, this_shell
 
 
 @pytest.mark.parametrize(
@@ -16,12 +16,12 @@ from gpuinstall.base.shell import activation, on_path, this_shell
     ],
 )
 def test_activation_command_depends_on_the_shell(shell, venv, line):
-    assert activation(venv, shell, windows="Scripts" in line) == line
+    assert format_activation(venv, shell, windows="Scripts" in line) == line
 
 
 def test_powershell_path_is_a_quoted_string():
     assert (
-        on_path("C:\\tools", "powershell")
+        path_command("C:\\tools", "powershell")
         == "$env:PATH = 'C:\\tools' + [IO.Path]::PathSeparator + $env:PATH"
     )
 
@@ -40,7 +40,7 @@ def test_path_command_finds_the_program(shell, tmp_path):
     folder.mkdir()
     (folder / "gpuinstall-here").write_text("#!/bin/sh\necho found\n", "utf-8")
     (folder / "gpuinstall-here").chmod(0o755)
-    line = on_path(str(folder), "sh")
+    line = path_command(str(folder), "sh")
 
     words = [program, "-c", f"{line}; gpuinstall-here"]
     done = process.run(words)

@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base import process, uv
-from gpuinstall.base.shell import ShellName, activation, literal, quoted
+from gpuinstall.base.shell import (
+    ShellName,
+    format_activation,
+    quote_literal,
+    quote_word,
+)
 from gpuinstall.environments.activation import relocate_activation, relocate_scripts
 from tests.lab.wheels import make_wheel
 
@@ -54,7 +59,7 @@ def program_of(name):
 def built(tmp_path_factory):
     venv = tmp_path_factory.mktemp("built") / "venv"
     variables = {**os.environ, "UV_NO_CONFIG": "1"}
-    done = process.run(uv.create(Path(sys.executable), venv), env=variables)
+    done = process.run(uv.create_command(Path(sys.executable), venv), env=variables)
     assert done.ok, done.err
     return venv
 
@@ -68,7 +73,7 @@ def environment_in(folder, built):
 def activated(name, venv):
     """Return a shell's VIRTUAL_ENV and prefix after activation."""
     words = program_of(name)
-    line = activation(str(venv), "sh", windows=False)
+    line = format_activation(str(venv), "sh", windows=False)
     python = "import sys; print(sys.prefix)"
     script = f"""{line}; printf "[%s]" "$VIRTUAL_ENV"; python -c '{python}'"""
     done = process.run([*words, script], cwd=Path("/"))
@@ -91,14 +96,14 @@ def test_printed_command_activates_an_environment_of_any_name(name, built, tmp_p
 def test_shell_words_expand_to_their_text(name):
     words = program_of(name)
     for text in NAMES:
-        for word in (literal(text, "sh"), quoted(text, "sh")):
+        for word in (quote_literal(text, "sh"), quote_word(text, "sh")):
             said = process.run([*words, f"printf '[%s]' {word}"]).out
             assert (word, said) == (word, f"[{text}]")
 
 
 def test_printed_words_have_no_control_characters():
     shells: list[ShellName] = ["sh", "powershell"]
-    words = [quoted(text, shell) for text in NAMES for shell in shells]
+    words = [quote_word(text, shell) for text in NAMES for shell in shells]
     marks = {mark for word in words for mark in word}
     assert not marks & set("\t\n\u202e\u200d")
 

@@ -1,6 +1,6 @@
 from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.machine import Gpu, Machine
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import (
     NAME,
@@ -62,15 +62,15 @@ def test_fixes_select_the_kind_of_environment(tmp_path):
     next_one = write_files(tmp_path / "ours.gpuinstall" / "staging-1", "pyvenv.cfg")
     first = write_files(tmp_path / "new.gpuinstall" / "staging-1", "pyvenv.cfg")
     into = {
-        ours: (f" --venv {ours}", f" --venv {quoted(ours)} --replace"),
-        venv: (f" --into --venv {venv}", f" --venv {quoted(venv)} --replace"),
+        ours: (f" --venv {ours}", f" --venv {quote_word(ours)} --replace"),
+        venv: (f" --into --venv {venv}", f" --venv {quote_word(venv)} --replace"),
         conda: (f" --into --venv {conda}", None),
         embedded: (f" --into --venv {embedded}", None),
         system: (None, None),
     }
     new = tmp_path / "new"
     into[next_one] = into[ours]
-    into[first] = (f" --venv {new}", f" --venv {quoted(new)} --replace")
+    into[first] = (f" --venv {new}", f" --venv {quote_word(new)} --replace")
     words = {folder: advice_words(interpreter(folder)) for folder in into}
     assert {at: (one.get("into"), one.get("anew")) for at, one in words.items()} == into
 

@@ -40,7 +40,9 @@ def installed(request, tmp_path_factory):
         make_wheel(folder, "other", "2.0"),
     )
     words = ("--no-index", "--compile-bytecode", *wheels)
-    done = process.run(uv.pip("install", venv / "bin" / "python", *map(str, words)))
+    done = process.run(
+        uv.pip_command("install", venv / "bin" / "python", *map(str, words))
+    )
     assert done.ok, done.err
     return venv
 

@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 from gpuinstall.environments.records import (
     forget,
     remember,
@@ -72,9 +72,10 @@ def test_unfinished_change_is_reported_with_the_rollback_command(tmp_path):
     shutil.rmtree(ours)
     for folder in (EnvironmentPaths(ours).work, work):
         (folder / "changing").mkdir(parents=True)
-    assert f"; gpuinstall env rollback --venv {quoted(ours)} c" in unfinished_change(
-        ours
+    assert (
+        f"; gpuinstall env rollback --venv {quote_word(ours)} c"
+        in unfinished_change(ours)
     )
-    python = quoted(theirs / "bin" / "python")
+    python = quote_word(theirs / "bin" / "python")
     into = f"; gpuinstall env rollback --into --python {python} c"
     assert into in unfinished_change(theirs)

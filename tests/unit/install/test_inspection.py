@@ -7,7 +7,7 @@ import pytest
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.install.state import (
@@ -236,7 +236,7 @@ def test_environment_around_the_working_folder_is_not_replaced(
     refusal = "while you are inside it"
     with pytest.raises(UsageError, match=refusal) as typed:
         check_movable(paths, inside)
-    assert typed.value.hint == f"cd {quoted(paths.folder)}   # then run it again"
+    assert typed.value.hint == f"cd {quote_word(paths.folder)}   # then run it again"
     monkeypatch.chdir(inside)
     with pytest.raises(UsageError, match=refusal):
         check_movable(paths)

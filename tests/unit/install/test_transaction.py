@@ -16,7 +16,7 @@ from gpuinstall.base import process
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.environments.records import remember, was_made_here
@@ -660,7 +660,7 @@ def test_change_of_another_host_requires_takeover(place, monkeypatch):
     monkeypatch.setattr("platform.node", lambda: "elsewhere")
     error = refusal(heal_now, place)
     assert error.code == "change-elsewhere"
-    command = f"gpuinstall env rollback --venv {quoted(place.venv)} --replace"
+    command = f"gpuinstall env rollback --venv {quote_word(place.venv)} --replace"
     assert error.hint == f"{command}   # if it does not"
     assert "process 1 on" in error.message
     assert tree(place) == changed != before

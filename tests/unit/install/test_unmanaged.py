@@ -29,7 +29,7 @@ def test_output_of_a_startup_file_is_ignored(starting, tmp_path):
 
 
 def test_interpreter_that_fails_is_reported_with_the_reason(starting, monkeypatch):
-    monkeypatch.setattr("gpuinstall.base.patience.Patience.look", 0.5)
+    monkeypatch.setattr("gpuinstall.base.timeouts.Timeouts.interpreter_query", 0.5)
     for line, why in (
         (
             "import os; os.write(2, b'no licence'); os._exit(3)",

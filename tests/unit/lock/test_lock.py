@@ -43,7 +43,7 @@ def test_lock_has_python_versions_and_pins():
     parsed = read()
     assert (parsed.python, parsed.versions) == ("3.12", {"torch": "2.14.1+cu126"})
     assert len(parsed.sha256) == 64
-    assert not parsed.is_ours
+    assert not parsed.is_from_gpuinstall
     assert (parsed.addresses, parsed.unserved) == ({}, [])
     assert parsed.pinned_by == "every file hashed"
 

@@ -10,7 +10,7 @@ import tomli_w
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.patience import Patience
+from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.lock.file.lock import placeholder_hash
 from gpuinstall.lock.uv import errors
 from gpuinstall.lock.uv.errors import Conflict
@@ -52,7 +52,9 @@ class Uv:
         """Return the errors of uv about a request."""
         index = () if "--index-url" in options else ("--no-index",)
         words = ("--find-links", str(self.links), "--format", "pylock.toml", "-")
-        command = uv.pip("compile", Path(sys.executable), *index, *words, *options)
+        command = uv.pip_command(
+            "compile", Path(sys.executable), *index, *words, *options
+        )
         return self.run(command, variables, request)
 
     def install(self, url, sha256, **variables):
@@ -63,13 +65,13 @@ class Uv:
         path = self.folder / "pylock.toml"
         path.write_text(tomli_w.dumps(lock), "utf-8")
         target = ("--target", str(self.folder / "target"), str(path))
-        command = uv.pip("sync", Path(sys.executable), *target)
+        command = uv.pip_command("sync", Path(sys.executable), *target)
         return self.run(command, variables, "")
 
     def run(self, command, variables, text):
         environment = {**self.variables, **variables}
         done = process.run(
-            command, env=environment, cwd=self.folder, patience=Patience(), text=text
+            command, env=environment, cwd=self.folder, timeouts=Timeouts(), text=text
         )
         return done.err
 

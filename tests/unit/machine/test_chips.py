@@ -127,7 +127,7 @@ def test_plan_selects_exactly_the_builds_for_a_chip(kind, chip):
 def test_catalog_contains_the_builds_of_the_table(kind, platforms, split):
     builds = [
         build
-        for build in frozen_catalog().serving(kind).builds
+        for build in frozen_catalog().with_kind(kind).builds
         if build.backend.kind == kind
     ]
 

@@ -41,7 +41,7 @@ PARSERS = {
         lambda text: list(bus.parse_adapters(text)),
         '[{"PNPDeviceID": "PCI\\\\VEN_10DE&DEV_2684"}]',
     ),
-    "Windows driver": (DriverVersion.of_windows, "32.0.15.8180"),
+    "Windows driver": (DriverVersion.from_windows, "32.0.15.8180"),
 }
 
 

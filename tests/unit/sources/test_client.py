@@ -14,7 +14,7 @@ from requests.adapters import HTTPAdapter
 from urllib3 import HTTPResponse
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.patience import Patience
+from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.sources.web import AnswerCache, Client, FileHash, Head, UnreachableError
 from tests.lab.host import CHUNK, NOT_FOUND, UNAUTHORIZED, Answer, Host
 from tests.lab.pace import slowness
@@ -217,15 +217,15 @@ def test_refusing_host_is_requested_once(client):
 @pytest.mark.parametrize("is_quick", [False, True])
 def test_only_quick_hosts_must_answer_within_seconds(tmp_path, is_quick):
     # 8 of the default 30 seconds.
-    patience = Patience(silence=1.5 * slowness())
+    timeouts = Timeouts(silence=1.5 * slowness())
 
     def respond(_path, _headers):
-        time.sleep(8 / 30 * patience.silence)
+        time.sleep(8 / 30 * timeouts.silence)
         return Answer(200, b"page", "text/html")
 
     with closing(Host("slow", respond)) as host:
         quick_hosts = [host.url.removeprefix("http://")] if is_quick else []
-        client = Client(cache=tmp_path, patience=patience, quick_hosts=quick_hosts)
+        client = Client(cache=tmp_path, timeouts=timeouts, quick_hosts=quick_hosts)
         with client, suppress(UnreachableError):
             client.page(f"{host.url}/page/")
         assert (client.unreachable(host.url) is not None) == is_quick
@@ -238,7 +238,7 @@ def test_silent_quick_host_fails_once_for_all_threads(tmp_path):
     ):
         host = f"127.0.0.1:{server.getsockname()[1]}"
         client = Client(
-            cache=tmp_path, patience=Patience(silence=1.5), quick_hosts={host}
+            cache=tmp_path, timeouts=Timeouts(silence=1.5), quick_hosts={host}
         )
         url = f"http://{host}/page/"
         started = time.perf_counter()

@@ -144,7 +144,7 @@ def test_uv_resolves_without_variables_of_the_user(tmp_path):
     )
 
     own = {"HOME": "/me", "PATH": "/me/bin", "https_proxy": "q", "HTTPS_PROXY": "p"}
-    assert uv.without_secrets({**kept, **secrets, **own}, home) == kept | places
+    assert uv.remove_secrets({**kept, **secrets, **own}, home) == kept | places
     assert 'path = "/me/.gitconfig"' in (home / ".gitconfig").read_text("utf-8")
 
 

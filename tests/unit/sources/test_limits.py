@@ -9,7 +9,7 @@ from email.utils import formatdate
 import pytest
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.patience import Patience
+from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.sources.web import RETRY_S, Client, UnreachableError
 from tests.lab.host import Answer, Host
 from tests.lab.pace import within
@@ -17,19 +17,19 @@ from tests.lab.pace import within
 FILE = b"wheel" * 1000
 
 
-class ShortWindow(Patience):
+class ShortWindow(Timeouts):
     """Default limits with a short measuring window."""
 
     window = 0.8
 
 
-class ShortAnswer(Patience):
+class ShortAnswer(Timeouts):
     """Default limits with a short time until the response."""
 
     answer = 0.8
 
 
-class ShortPage(Patience):
+class ShortPage(Timeouts):
     """Default limits with a short time for a whole page."""
 
     page = 0.5
@@ -64,7 +64,7 @@ def host(respond):
     served.close()
 
 
-def given_up(respond, patience, cache):
+def given_up(respond, timeouts, cache):
     """Return why a page is abandoned.
 
     On a busy machine, a host may start too late, so up to nine clients try.
@@ -72,7 +72,7 @@ def given_up(respond, patience, cache):
     for _ in range(9):
         with (
             host(respond) as served,
-            Client(cache=cache, patience=patience) as client,
+            Client(cache=cache, timeouts=timeouts) as client,
             pytest.raises(InstallationError) as caught,
         ):
             client.page(f"{served.url}/page/")
@@ -94,16 +94,16 @@ def steadily(sent):
 
 
 @pytest.mark.parametrize(
-    ("pieces", "patience", "said"),
+    ("pieces", "timeouts", "said"),
     [
         (drip, ShortWindow(), "sent less than"),
-        (stall, Patience(silence=0.4), "sent nothing for"),
+        (stall, Timeouts(silence=0.4), "sent nothing for"),
         (steadily, ShortPage(), "was not done after"),
     ],
 )
-def test_slow_page_is_aborted(tmp_path, pieces, patience, said):
+def test_slow_page_is_aborted(tmp_path, pieces, timeouts, said):
     with within(4):
-        error = given_up(sending(pieces, 10**6), patience, tmp_path)
+        error = given_up(sending(pieces, 10**6), timeouts, tmp_path)
     assert said in error.message
     assert error.code == "too-slow"
     assert "GPUINSTALL_SILENCE" in (error.hint or "")
@@ -120,7 +120,7 @@ def test_endless_page_is_aborted(client, monkeypatch):
 
 def test_slow_headers_are_aborted(tmp_path):
     with (
-        Client(cache=tmp_path, patience=ShortAnswer()) as client,
+        Client(cache=tmp_path, timeouts=ShortAnswer()) as client,
         socket.create_server(("127.0.0.1", 0)) as server,
         ThreadPoolExecutor(1) as pool,
     ):

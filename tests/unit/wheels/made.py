@@ -11,7 +11,7 @@ from functools import cache
 
 import requests
 
-from gpuinstall.base.patience import Patience
+from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.wheels.http_ranges import HttpRanges
 from tests.lab.host import Answer, Host
 
@@ -164,4 +164,4 @@ def over_http(url, *, hosts=(), seconds=20.0, certificates=None):
                 verify=certificates or True,
             )
 
-        yield HttpRanges(ask, url, hosts=hosts, patience=Patience(seconds / 36))
+        yield HttpRanges(ask, url, hosts=hosts, timeouts=Timeouts(seconds / 36))

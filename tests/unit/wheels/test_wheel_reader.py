@@ -199,7 +199,7 @@ def test_large_text_is_not_read():
 def test_large_file_is_cached_on_disk(
     monkeypatch,
 ):
-    monkeypatch.setattr("gpuinstall.wheels.wheel_reader._MOST_KEPT", 5)
+    monkeypatch.setattr("gpuinstall.wheels.wheel_reader._MAX_KEPT", 5)
     wheel = WheelReader(Bytes(archive({"a.so": b"small", "b.so": b"larger" * 20_000})))
 
     whole = [wheel.whole(name)[:] for name in ("a.so", "b.so")]

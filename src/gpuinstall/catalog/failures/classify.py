@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import Value, replace
-from gpuinstall.base.versions import numbers
+from gpuinstall.base.versions import version_key
 from gpuinstall.catalog.failures import table
 from gpuinstall.catalog.failures.problems import (
     LINUX,
@@ -27,7 +27,7 @@ LEAST_ODDS = 0.1
 """The minimum odds of a cause, relative to the likeliest one."""
 CONSEQUENCE_DISCOUNT = 0.6
 """The factor for the weight of a failure that is a consequence of another."""
-MOST_CAUSES = 3
+MAX_CAUSES = 3
 
 # The systems in which a text may originate, the innermost first.
 ENGINES = (
@@ -167,7 +167,7 @@ def causes_of(
         words = {name: words[name] for name in words if name == "uv"}
     is_certain = len(matches) == 1 and matches[0].weight >= RELIABLE
     causes = []
-    for match in matches[:MOST_CAUSES]:
+    for match in matches[:MAX_CAUSES]:
         failure = match.failure
         # Prefer placeholders from the lines that show the failure.
         closest = Circumstances(match.evidence).placeholders_of(True)
@@ -359,8 +359,8 @@ def _of_gpus(machine: Machine) -> Iterator[str]:
         "any": [*capabilities],
     }
     for row in table.read_table("circumstances")["machine"]:
-        low = numbers(row.get("from", "0"))
-        high = numbers(row.get("below", "1000"))
+        low = version_key(row.get("from", "0"))
+        high = version_key(row.get("below", "1000"))
         if any(low <= number < high for number in known[row["of"]]):
             yield from row["holds"]
     if is_mixed:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import LockError, UsageError
-from gpuinstall.base.files import check_outside, expanded_home, real_path
+from gpuinstall.base.files import check_outside, expand_home, real_path
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.location import Location
-from gpuinstall.base.text import redacted, shorten
+from gpuinstall.base.text import redact, shorten
 from gpuinstall.base.values import Value
 from gpuinstall.catalog import load_catalog
 from gpuinstall.sources.gate import (
@@ -118,7 +118,7 @@ class LockGate(Value):
             )
             yield Entry(
                 _kind(package, source, written),
-                f"{package.name} from {shorten(redacted(written))}",
+                f"{package.name} from {shorten(redact(written))}",
                 location,
                 is_reachable=is_reachable,
                 is_family=is_family,
@@ -146,7 +146,7 @@ class LockGate(Value):
         for requirement in self.requirements:
             if requirement.url:
                 with suppress(UsageError):
-                    path = str(expanded_home(requirement.url))
+                    path = str(expand_home(requirement.url))
                     places.add(source_location(path, self.folder))
         return places
 

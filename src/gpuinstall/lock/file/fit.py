@@ -16,7 +16,7 @@ from gpuinstall.base.request import ANY_TORCH
 from gpuinstall.base.requirement import (
     Requirement,
     marker_environment,
-    normalized,
+    normalize_name,
 )
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, known_backend
@@ -194,7 +194,7 @@ def locks_by_target(folder: Path) -> dict[Target, Lock | None]:
     locks: dict[Target, Lock | None] = {}
     for path in locks_in(folder):
         lock = readable_lock(path)
-        if lock and not lock.is_ours:
+        if lock and not lock.is_from_gpuinstall:
             continue
         with suppress(UsageError):
             target = Target.parse(target_in(path.name))
@@ -251,7 +251,7 @@ def locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None
         return None
     torch = Version(version)
     backend = known_backend(torch.local)
-    served = catalog.serving(backend.kind) if backend else catalog
+    served = catalog.with_kind(backend.kind) if backend else catalog
     for build in served.builds_for(machine.os, machine.arch):
         if str(build.torch) != torch.public:
             continue
@@ -295,7 +295,7 @@ def _built_family(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
         if path.endswith(".whl"):
             from_wheels.add(name)
         else:
-            archived.add(normalized(_ARCHIVED.sub("", path)))
+            archived.add(normalize_name(_ARCHIVED.sub("", path)))
     built = (lock.names & catalog.family) - from_wheels
     built |= archived & catalog.family
     if built:
@@ -336,7 +336,7 @@ def _unfit(
         if requirement.counts(environment)
         and not _satisfies(lock, requirement, installed)
     ]
-    if lock.is_ours:
+    if lock.is_from_gpuinstall:
         # Every package in such a lock is required, even if a marker excludes it.
         missing += map(Requirement.of, sorted(lock.names - installed))
     for constraint in request.constraints:

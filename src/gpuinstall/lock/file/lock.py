@@ -22,15 +22,15 @@ from gpuinstall.base.files import parse_toml, read_document, real_path
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import (
     TextOrigin,
-    fault_in,
-    names_of,
-    once,
     parse_constraint,
     parse_line,
     parse_requirement,
+    requirement_names,
+    url_fault,
+    without_duplicates,
 )
-from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import MOST_NAMES, has_login, shorten
+from gpuinstall.base.shell import quote_word
+from gpuinstall.base.text import MAX_NAMES, has_login, shorten
 from gpuinstall.base.values import Value
 from gpuinstall.sources.provenance import RECORDED_HASHES
 
@@ -128,7 +128,7 @@ class Record(Value):
         selected = {*chain.from_iterable(request.selected.values())}
         own = (one for one in request.requirements if one not in selected)
         return cls(
-            inputs=tuple(map(str, once(own))),
+            inputs=tuple(map(str, without_duplicates(own))),
             constraints=tuple(sorted({one.text for one in request.constraints})),
             sources=request.sources,
             preferred_digest=digest(map(str, request.preferred))
@@ -239,7 +239,7 @@ class Lock(Value):
     text: str
     pylock: Pylock
     record: Record
-    is_ours: bool
+    is_from_gpuinstall: bool
     """Whether gpuinstall created it."""
 
     @property
@@ -275,7 +275,7 @@ class Lock(Value):
     @property
     def requested(self) -> frozenset[str]:
         """The names of the requested packages."""
-        return names_of(map(parse_requirement, self.record.all_inputs))
+        return requirement_names(map(parse_requirement, self.record.all_inputs))
 
     def versions_of(self, names: Collection[str]) -> dict[str, str]:
         """Return the locked versions of ``names`` (canonical), sorted."""
@@ -460,7 +460,9 @@ def read_lock(path: Path) -> Lock:
         message = f"{path} cannot be read: {reason}"
         hint = _RESTORE
         if isdir(path):
-            hint = f"mv {quoted(path)} {quoted(f'{path}.d')}   # then run it again"
+            hint = (
+                f"mv {quote_word(path)} {quote_word(f'{path}.d')}   # then run it again"
+            )
         raise LockError("lock-unreadable", message, hint=hint) from None
     return parse(path.name, text)
 
@@ -495,7 +497,7 @@ def parse(name: str, text: str) -> Lock:
             message = f"{name} has a conflict that git could not merge"
             raise LockError(LOCK_IN_CONFLICT, message, hint=hint) from None
         raise _malformed(name, f"is not valid TOML: {error}") from None
-    lock = Lock(name, text, pylock, record, is_ours=bool(own))
+    lock = Lock(name, text, pylock, record, is_from_gpuinstall=bool(own))
     _check_sources(lock)
     return lock
 
@@ -509,7 +511,7 @@ def _check_sources(lock: Lock) -> None:
         if len(source.path or "") > _LONGEST_PATH:
             raise _malformed(lock.name, f"has too long a path of {package}")
     for package, source in repositories + lock.entries:
-        fault = fault_in(source.url or "") or _fault_of(source.url or "")
+        fault = url_fault(source.url or "") or _fault_of(source.url or "")
         if fault:
             what = f"has a malformed address of {package}: {fault}"
             raise _malformed(lock.name, what)
@@ -599,7 +601,7 @@ class VersionChange(NamedTuple):
 def change_lines(changes: Collection[VersionChange]) -> list[str]:
     """Return a line for each change, but at most ten for added packages."""
     # A first installation adds many packages. Removals and changes matter more.
-    most = max(10, MOST_NAMES.get())
+    most = max(10, MAX_NAMES.get())
     added = [change for change in changes if change.kind == "added"]
     hidden = added[most:]
     lines = [str(change) for change in changes if change not in hidden]

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.alternatives import join_alternatives
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_count
-from gpuinstall.base.request import FOLDERS_OWN
+from gpuinstall.base.request import FOLDER_REQUEST
 from gpuinstall.base.requirement import (
     Requirement,
     TextOrigin,
-    names_of,
     parse_requirement,
+    requirement_names,
 )
 from gpuinstall.base.text import shorten
 from gpuinstall.base.values import Value, replace
@@ -71,7 +71,7 @@ def read_conda(path: Path) -> RequirementsFile:
             for one in packages
         ]
     )
-    names = names_of(listed.requirements)
+    names = requirement_names(listed.requirements)
     others = [one for one in conda.requirements if one.name not in names]
     unknown = tuple(
         unknown_setting("conda", str(key.value), path, _line(key))
@@ -329,7 +329,7 @@ def conda_requirements(specs: Sequence[_Spec]) -> RequirementsFile:
     places |= backends
     is_for_cpu = CPU.tag in backends
     request = replace(
-        FOLDERS_OWN,
+        FOLDER_REQUEST,
         python=python,
         backend=CPU.tag if is_for_cpu else None,
         preferred_backend=None if is_for_cpu else next(iter(backends), None),

@@ -30,8 +30,8 @@ from gpuinstall.base.requirement import (
     parse_requirement,
 )
 from gpuinstall.base.shapes import parse_pyproject
-from gpuinstall.base.shell import joined, quoted
-from gpuinstall.base.text import number_of
+from gpuinstall.base.shell import join_command, quote_word
+from gpuinstall.base.text import format_count
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.file.target import locks_in
 from gpuinstall.lock.request.pyproject import (
@@ -130,7 +130,7 @@ class Declaration(Value):
         itself = f"{self.project_file}: the project itself"
         if self.project_file and not count:
             return itself
-        text = f"{self.file}: {number_of(count, 'requirement')}"
+        text = f"{self.file}: {format_count(count, 'requirement')}"
         return f"{text}; {itself}" if self.project_file else text
 
 
@@ -259,7 +259,7 @@ def read_inputs(name: str) -> RequirementsFile:
     advice = advise_lock(path)
     if path.suffix == ".py" and "# /// script" in read_listed(path):
         kind = "a script with inline requirements"
-        advice = f"uv run {quoted(path)}"
+        advice = f"uv run {quote_word(path)}"
     if advice:
         raise UsageError("requirements-malformed", f"{path} is {kind}", hint=advice)
     if path.suffix in {".yml", ".yaml"}:
@@ -285,8 +285,8 @@ def advise_lock(path: Path) -> str:
     words = ["gpuinstall", "sync"]
     if lock[1]:
         words += ["--target", lock[1]]
-    place = "" if path.parent == Path() else f"cd {quoted(str(path.parent))} && "
-    return place + joined(words)
+    place = "" if path.parent == Path() else f"cd {quote_word(str(path.parent))} && "
+    return place + join_command(words)
 
 
 def read_limits(name: str) -> RequirementsFile:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import read_document
-from gpuinstall.base.request import ANY_TORCH, FOLDERS_OWN, Request
+from gpuinstall.base.request import ANY_TORCH, FOLDER_REQUEST, Request
 from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
     RequirementT,
-    names_of,
-    normalized,
-    once,
+    normalize_name,
     parse_requirement,
+    requirement_names,
+    without_duplicates,
 )
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
@@ -69,7 +69,7 @@ def renewed(
     all_files = others | today | added
     of_files = chain.from_iterable(all_files.values())
     lines = [line for line in of_files if _name(line) not in hand]
-    listed = RequirementsFile.of(once(chain(lines, *hand.values())))
+    listed = RequirementsFile.of(without_duplicates(chain(lines, *hand.values())))
     return replace(
         request,
         requirements=listed.requirements,
@@ -120,7 +120,7 @@ def without(request: Request, names: Iterable[str]) -> Request:
     Raises:
         UsageError: A package is not requested, or a file requires it.
     """
-    removed = set(map(normalized, names))
+    removed = set(map(normalize_name, names))
     for name in sorted(removed):
         _check_removable(name, request)
     requirements = tuple(one for one in request.requirements if one.name not in removed)
@@ -138,7 +138,7 @@ def _check_removable(name: str, request: Request) -> None:
             raise UsageError(
                 "requested-elsewhere", f"{file} requires {name}", hint=hint
             )
-    if name not in names_of(request.requirements):
+    if name not in requirement_names(request.requirements):
         requested = " ".join(map(str, request.requirements)) or "torch"
         message = f"{name} was not requested here; the request is: {requested}"
         why = "dependencies go with the packages that require them"
@@ -167,7 +167,7 @@ def other_request(lock: Lock, request: Request) -> str | None:
         request: The current request.
     """
     inputs = lock.record.inputs
-    today = once(request.requirements)
+    today = without_duplicates(request.requirements)
     if not inputs or set(inputs) == set(map(str, today)):
         return None
     now = " ".join(map(str, request.requirements))
@@ -196,7 +196,7 @@ def recorded_request(folder: Path, own: Lock | None = None) -> Request:
     newest = [request for request in requests if request.revision == revision]
     files = [request.files.items() for request in newest]
     return replace(
-        FOLDERS_OWN,
+        FOLDER_REQUEST,
         requirements=_joined(request.requirements for request in newest),
         constraints=_joined(request.constraints for request in newest),
         sources=tuple(dict.fromkeys(chain(*(one.sources for one in newest)))),
@@ -208,7 +208,7 @@ def recorded_request(folder: Path, own: Lock | None = None) -> Request:
 def _joined(
     lists: Iterable[tuple[RequirementT, ...]],
 ) -> tuple[RequirementT, ...]:
-    return once(chain.from_iterable(lists))
+    return without_duplicates(chain.from_iterable(lists))
 
 
 def _recorded(path: Path) -> list[Request]:

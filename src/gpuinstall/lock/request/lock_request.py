@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.machine import Gpu, Machine
-from gpuinstall.base.requirement import Requirement, names_of
+from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import PAIRED, Build, Catalog
 from gpuinstall.lock.file.target import (
@@ -83,7 +83,11 @@ class LockRequest(Value):
         Args:
             locks: The locks of the environment. A requested backend has priority.
         """
-        tags = [Target.parse(lock.target).backend for lock in locks if lock.is_ours]
+        tags = [
+            Target.parse(lock.target).backend
+            for lock in locks
+            if lock.is_from_gpuinstall
+        ]
         if self.request.backend or not tags:
             return self
         narrowed = self.asking(allowed_backends=tuple(tags))
@@ -113,7 +117,7 @@ class LockRequest(Value):
     @property
     def names_programs(self) -> bool:
         """Whether it requests packages that torch does not determine."""
-        return not names_of(self.request.requirements) <= PAIRED
+        return not requirement_names(self.request.requirements) <= PAIRED
 
     @cached_property
     def outcome(self) -> Plan | Rejected:

@@ -21,7 +21,7 @@ from gpuinstall.catalog.extensions import (
 )
 from gpuinstall.catalog.listing import family_wheels, platforms, unknown_builds
 from gpuinstall.catalog.loader import load_catalog
-from gpuinstall.catalog.pages import PageFile, parse_files, wheels_of
+from gpuinstall.catalog.pages import PageFile, parse_files, wheels_from_files
 from gpuinstall.lock.file.fit import readable_lock
 from gpuinstall.lock.file.target import Target, locks_in
 from gpuinstall.sources.provenance import is_of_pytorch
@@ -98,7 +98,7 @@ def with_locked_builds(
         if file.package != "torch":
             continue
         for build in _builds_of(file, catalog):
-            catalog = catalog.serving(build.backend.kind)
+            catalog = catalog.with_kind(build.backend.kind)
             # Send requests only to the configured sources.
             if not strange_hosts([file], build.backend.tag, opened()):
                 unknown.append(build)
@@ -117,12 +117,12 @@ def with_locked_builds(
 def _builds_of(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
     """Yield the unknown builds of a torch wheel, one for each platform."""
     link = PageFile(file.url, file.name, file.sha256)
-    for listed in wheels_of([link], None, DEFAULT_INDEX):
+    for listed in wheels_from_files([link], None, DEFAULT_INDEX):
         wheel = listed
         backend = known_backend(wheel.backend)
         if backend:
             wheel = replace(wheel, source=f"{catalog.torch_index}/{backend}")
-            catalog = catalog.serving(backend.kind)
+            catalog = catalog.with_kind(backend.kind)
         for platform in platforms(wheel.tags):
             known = catalog.builds_for(*platform.split("_", 1))
             yield from unknown_builds([wheel], known, platform)
@@ -134,7 +134,7 @@ def locked_strange_hosts(
     """Return a lock's packages by host, for hosts outside the sources."""
     torch = lock.versions.get("torch", "")
     label = torch.partition("+")[2]
-    if not label and lock.is_ours:
+    if not label and lock.is_from_gpuinstall:
         # The builds for macOS have no label.
         label = Target.parse(lock.target).backend
     backend = known_backend(label)

@@ -14,17 +14,17 @@ from typing import IO, Any
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     DOCUMENT_BYTES,
-    expanded_home,
+    expand_home,
+    file_sha256,
     read_raw,
     real_path,
-    sha256_of,
 )
 from gpuinstall.base.location import Location
 from gpuinstall.base.requirement import (
     Requirement,
     TextOrigin,
     is_remote,
-    normalized,
+    normalize_name,
     parse_requirement,
     standard_marker,
     standard_requirement,
@@ -61,9 +61,9 @@ _REQUIRED = re.compile(r"(?im)^Requires-Dist:[ \t]*(.+@.+?)\s*$")
 _LISTED = re.compile(r"(?m)^(\w.*@.+?)\s*$")
 """A requirement with a URL in requires.txt."""
 _LIST_NAME = re.compile(r"[\w./-]+\.(?:txt|in)\b")
-_MOST_MEMBERS = 20_000
+_MAX_MEMBERS = 20_000
 """Maximum number of archive members to read. The sdist of torch has 15,000."""
-_MOST_BYTES = 1_000_000_000
+_MAX_BYTES = 1_000_000_000
 """Maximum number of bytes to unpack. A crafted archive may be endless."""
 
 
@@ -86,14 +86,14 @@ def read_folder_project(
     """
     if requirement.path is None:
         return None
-    table = static_project(folder / expanded_home(requirement.path))
+    table = static_project(folder / expand_home(requirement.path))
     if table is None:
         return None
     extras = ProjectParts({"project": table}, Path(PROJECT)).extras
     is_known = extras.keys() >= set(requirement.extras)
     if not is_known or "name" not in table:
         return None
-    name = normalized(table["name"])
+    name = normalize_name(table["name"])
     version = str(table.get("version", DYNAMIC_VERSION))
     row = {"name": name, "version": version, "requires-dist": []}
     lists = [extras[extra] for extra in requirement.extras]
@@ -126,7 +126,7 @@ def dynamic_projects(
     for requirement in requirements:
         if requirement.path is None:
             continue
-        file = folder / expanded_home(requirement.path) / PROJECT
+        file = folder / expand_home(requirement.path) / PROJECT
         table = static_project(file.parent)
         if table is None or "version" in table or "name" not in table:
             continue
@@ -151,7 +151,7 @@ def _static_metadata(
             one.marker = standard_marker(marker)
             dependencies.append(str(one))
     row = {
-        "name": normalized(table["name"]),
+        "name": normalize_name(table["name"]),
         "version": DYNAMIC_VERSION,
         "requires-dist": dependencies,
         "provides-extra": [*extras],
@@ -177,7 +177,7 @@ def nested_settings(
                 if is_by_key or setting.effect is Effect.PACKAGE_INDEX:
                     value = setting.value
                     if setting.row.key == BY_ADDRESS and not is_remote(value):
-                        value = str(place / expanded_home(value))
+                        value = str(place / expand_home(value))
                     yield replace(setting, value=value)
 
 
@@ -194,7 +194,7 @@ def nested_requirements(
         for requirement in required:
             path = requirement.path
             if path and requirement.name not in named:
-                yield requirement.with_url(str(place / expanded_home(path)))
+                yield requirement.with_url(str(place / expand_home(path)))
 
 
 def _projects(
@@ -260,7 +260,7 @@ def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
             return
         with tarfile.open(place) as files:
             for count, member in enumerate(files):
-                if count > _MOST_MEMBERS or member.offset + member.size > _MOST_BYTES:
+                if count > _MAX_MEMBERS or member.offset + member.size > _MAX_BYTES:
                     return
                 file = _IN_ARCHIVE.fullmatch(member.name) and files.extractfile(member)
                 if file:
@@ -289,7 +289,7 @@ def build_files_digest(requirements: Iterable[Requirement], folder: Path) -> str
             continue
         with suppress(OSError):
             if isfile(place):
-                contents.append(f"{place.name} {sha256_of(place)}".encode())
+                contents.append(f"{place.name} {file_sha256(place)}".encode())
         names = [*PROJECT_FILES]
         for name in names:
             with suppress(OSError):
@@ -308,7 +308,7 @@ def built_requirements(
     """Yield path requirements whose dependencies only a build can list."""
     for requirement in requirements:
         path = requirement.path
-        if path and static_project(folder / expanded_home(path)) is None:
+        if path and static_project(folder / expand_home(path)) is None:
             yield requirement
 
 

@@ -13,13 +13,13 @@ from gpuinstall.base.files import check_count, text_list
 from gpuinstall.base.requirement import (
     Requirement,
     TextOrigin,
-    names_of,
-    normalized,
-    once,
+    normalize_name,
     opposite_marker,
     parse_requirement,
+    requirement_names,
+    without_duplicates,
 )
-from gpuinstall.base.shell import quoted
+from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog.loader import load_catalog
@@ -61,7 +61,7 @@ class PartContents(Value):
     def has_family(self) -> bool:
         """Whether it requires a torch-family package."""
         family = load_catalog().family
-        return not family.isdisjoint(names_of(self.listed.requirements))
+        return not family.isdisjoint(requirement_names(self.listed.requirements))
 
     @property
     def kind(self) -> str:
@@ -106,11 +106,12 @@ def default_parts(document: Table) -> tuple[Part, ...]:
     groups = _group_entries(document)
     names: Any = uv.get("default-groups")
     if names is None:
-        names = [name for name in groups if normalized(name) == "dev"]
+        names = [name for name in groups if normalize_name(name) == "dev"]
     elif names == "all":
         names = list(groups)
     parts = (
-        Part("group", normalized(name)) for name in text_list(names, "default-groups")
+        Part("group", normalize_name(name))
+        for name in text_list(names, "default-groups")
     )
     return tuple(part for part in parts if not _is_exported(part, document))
 
@@ -131,13 +132,13 @@ class ProjectParts(Value):
     @property
     def own_name(self) -> str:
         """The name of the project, normalized."""
-        return normalized(table_in(self.document, "project").get("name", ""))
+        return normalize_name(table_in(self.document, "project").get("name", ""))
 
     @cached_property
     def extras(self) -> dict[str, list[str]]:
         """The requirements of each extra by its normalized name."""
         extras = table_in(self.document, "project", "optional-dependencies")
-        texts = {normalized(name): text_list(extras[name], name) for name in extras}
+        texts = {normalize_name(name): text_list(extras[name], name) for name in extras}
         poetry = table_in(self.document, "tool", "poetry")
         optional: dict[str, list[str]] = {}
         for name, entry in poetry_entries(poetry):
@@ -145,9 +146,9 @@ class ProjectParts(Value):
                 written = poetry_requirement(name, entry)
                 optional.setdefault(name, []).append(written)
         for extra, names in table_in(poetry, "extras").items():
-            listed = map(normalized, text_list(names, extra))
+            listed = map(normalize_name, text_list(names, extra))
             required = chain.from_iterable(optional.get(name, ()) for name in listed)
-            texts[normalized(extra)] = [*required]
+            texts[normalize_name(extra)] = [*required]
         return texts
 
     @cached_property
@@ -160,7 +161,7 @@ class ProjectParts(Value):
     @cached_property
     def group_names(self) -> frozenset[str]:
         """The normalized names of the groups."""
-        return frozenset(map(normalized, _group_entries(self.document)))
+        return frozenset(map(normalize_name, _group_entries(self.document)))
 
     def requirements(self, part: Part, where: str = "") -> Iterator[Requirement]:
         """Yield the requirements of an extra or a group.
@@ -209,7 +210,7 @@ class ProjectParts(Value):
         if part.name in names:
             hint = f"Use {other}"
         elif "optional-dependencies" in dynamic:
-            hint = f"gpuinstall install -e {quoted(f'.[{part.name}]')}"
+            hint = f"gpuinstall install -e {quote_word(f'.[{part.name}]')}"
         message = f"{self.file} has no {part.kind} named {part.name}"
         if where:
             message += f", which {where} selects"
@@ -249,7 +250,7 @@ class ProjectParts(Value):
             parts = [
                 part_in(row)
                 for row in declared
-                if normalized(row.get("package", self.own_name)) == self.own_name
+                if normalize_name(row.get("package", self.own_name)) == self.own_name
             ]
             sets[tuple(filter(None, parts))] = None
         located = cache(self._with_sources)
@@ -295,7 +296,9 @@ class ProjectParts(Value):
             lines = tuple(self.expanded(required, seen))
             count += len(seen) + len(lines)
             check_count(count, "requirements", "extras and groups")
-            contents = PartContents(part, RequirementsFile.of(once(lines)))
+            contents = PartContents(
+                part, RequirementsFile.of(without_duplicates(lines))
+            )
             if contents.has_family:
                 found.append(contents)
         return tuple(found)
@@ -310,12 +313,12 @@ def _group_entries(document: Table) -> dict[str, list[Any]]:
         groups["dev"] = [*groups.get("dev", ()), *further]
     # Poetry installs the other groups by default.
     of_poetry = table_in(document, "tool", "poetry", "group")
-    spellings = {normalized(name): name for name in groups}
+    spellings = {normalize_name(name): name for name in groups}
     for name, group in of_poetry.items():
         if group.get("optional"):
             rows = poetry_groups(of_poetry, [name])
             texts = [poetry_requirement(one, entry) for one, entry in rows]
-            same = spellings.get(normalized(name), name)
+            same = spellings.get(normalize_name(name), name)
             groups[same] = [*groups.get(same, ()), *texts]
     return groups
 
@@ -341,7 +344,7 @@ def _group_members(
     """
     from packaging.requirements import Requirement as StandardRequirement
 
-    path = (*parents, normalized(group))
+    path = (*parents, normalize_name(group))
     if path[-1] in parents:
         cycle = " -> ".join(path)
         raise ValueError(f"[dependency-groups] include each other: {cycle}")
@@ -380,7 +383,7 @@ def located_requirements(
     for name, source in sources:
         if address_of(source):
             addresses.setdefault(name, []).append(source)
-    lines = once(ProjectParts(document, file).expanded(written, set()))
+    lines = without_duplicates(ProjectParts(document, file).expanded(written, set()))
     names = {one.name for one in lines if not one.url}
     return RequirementsFile.of(
         (

@@ -21,7 +21,7 @@ from gpuinstall.base.poetry import poetry_marker
 from gpuinstall.base.requirement import (
     Constraint,
     TextOrigin,
-    normalized,
+    normalize_name,
     standard_marker,
 )
 from gpuinstall.base.shapes import LOCK, check_shape, parse_pyproject
@@ -178,7 +178,7 @@ def refuse_family_builds(sources: Sources) -> Sources:
     """
     settings = []
     for setting in sources.settings:
-        names = set(map(normalized, re.split(r"[\s,]+", setting.value)))
+        names = set(map(normalize_name, re.split(r"[\s,]+", setting.value)))
         rule = setting.row
         if setting.effect is Effect.NO_BINARY and names & load_catalog().family:
             rule = load_rules()[rule.tool, f"{rule.key} (torch)"]
@@ -256,7 +256,7 @@ def _torch_sources(
         if "name" in row
     }
     for name, source in uv.get("sources", {}).items():
-        if normalized(name) not in load_catalog().family:
+        if normalize_name(name) not in load_catalog().family:
             continue
         for row in _rows_of(source, parts):
             yield source_setting(
@@ -264,7 +264,7 @@ def _torch_sources(
                 TORCH_SOURCE,
                 indexes.get(row.get("index"), ""),
                 file,
-                package=normalized(name),
+                package=normalize_name(name),
                 marker=row.get("marker", ""),
             )
 
@@ -286,7 +286,7 @@ def uv_sources(
     if ":all:" in ignored:
         return
     own = uv.get("sources", {})
-    own = {name: own[name] for name in own if normalized(name) not in ignored}
+    own = {name: own[name] for name in own if normalize_name(name) not in ignored}
     sources = {**own}
     root = Path()
     workspace: Table = {}
@@ -295,7 +295,7 @@ def uv_sources(
             root, workspace = other.parent, table["workspace"]
             sources = {**table.get("sources", {}), **own}
     required = {
-        normalized(name)
+        normalize_name(name)
         for name, source in sources.items()
         if isinstance(source, dict) and source.get("workspace") is True
     }
@@ -303,12 +303,12 @@ def uv_sources(
     members = {}
     for place in places if workspace and required else ():
         document = parse_pyproject(read_listed(root / place / PROJECT, root))
-        name = normalized(table_in(document, "project").get("name", ""))
+        name = normalize_name(table_in(document, "project").get("name", ""))
         path = os.path.relpath(root / place, file.absolute().parent)
         if name in required:
             members[name] = {"path": path, "editable": True}
     for name, source in sources.items():
-        package = normalized(name)
+        package = normalize_name(name)
         row = own.get(name)
         if package in members:
             row = {**members[package], **source}
@@ -328,7 +328,7 @@ def part_in(row: Table) -> Part | None:
     """Return the extra or group of an entry in uv's tables."""
     for kind in ("extra", "group"):
         if kind in row:
-            return Part(kind, normalized(row[kind]))
+            return Part(kind, normalize_name(row[kind]))
     return None
 
 
@@ -488,14 +488,14 @@ def poetry_groups(groups: Table, names: Iterable[str]) -> Iterator[tuple[str, Ta
     Raises:
         ValueError: An included group does not exist.
     """
-    known = {normalized(name): group for name, group in groups.items()}
-    pending = deque(map(normalized, names))
+    known = {normalize_name(name): group for name, group in groups.items()}
+    pending = deque(map(normalize_name, names))
     while pending:
         name = pending.popleft()
         group = known.pop(name, {})
         yield from poetry_rows(group.get("dependencies", {}))
-        for included in map(normalized, group.get("include-groups", ())):
-            if included not in map(normalized, groups):
+        for included in map(normalize_name, group.get("include-groups", ())):
+            if included not in map(normalize_name, groups):
                 key = f"[tool.poetry.group.{name}] include-groups"
                 raise ValueError(f"{key}: there is no group named {included}")
             pending.append(included)
@@ -506,7 +506,7 @@ def poetry_rows(table: Table) -> Iterator[tuple[str, Table]]:
     for name, written in table.items():
         for row in written if isinstance(written, list) else [written]:
             entry = row if isinstance(row, dict) else {"version": row}
-            yield normalized(name), entry
+            yield normalize_name(name), entry
 
 
 def team_lock_in(folder: Path) -> Path | None:
@@ -611,7 +611,7 @@ def read_team_settings(
     settings: list[SourceSetting] = []
     with _packages(path) as rows:
         for row in rows:
-            groups = set(map(normalized, row.get("groups", ())))
+            groups = set(map(normalize_name, row.get("groups", ())))
             if not groups or groups - omitted:
                 settings += _package_settings(row, path)
     return tuple(settings)
@@ -624,7 +624,7 @@ def _optional_groups(file: Path) -> set[str]:
     with reading(file):
         document = parse_pyproject(read_listed(file, file.parent))
         groups = table_in(document, "tool", "poetry", "group")
-    return {normalized(name) for name in groups if groups[name].get("optional")}
+    return {normalize_name(name) for name in groups if groups[name].get("optional")}
 
 
 @contextmanager
@@ -641,7 +641,7 @@ def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     # Slow to import.
     from gpuinstall.catalog.extensions import load_extensions
 
-    name = normalized(row["name"])
+    name = normalize_name(row["name"])
     setting = partial(source_setting, TEAM_LOCK, file=path)
     if load_catalog().is_tied(name) or name in load_extensions().rows:
         yield setting("files of torch", "")

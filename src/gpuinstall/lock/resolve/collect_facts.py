@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from gpuinstall.base.requirement import Constraint, Requirement, names_of
+from gpuinstall.base.requirement import Constraint, Requirement, requirement_names
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.request.lock_sources import extension_row
@@ -111,7 +111,7 @@ def _exclude_prereleases(
         newest = next(iter(index.releases(package).values()), None)
         if newest is None:
             continue
-        required = names_of(index.metadata_requirements(newest))
+        required = requirement_names(index.metadata_requirements(newest))
         if excluded.isdisjoint({package, *required}):
             continue
         versions = {str(one.version) for one in index.wheels_of(package)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.text import some
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.lock.file.target import minor
 from gpuinstall.lock.request.lock_request import LockRequest, plan_or_raise
@@ -102,7 +102,7 @@ def create_inputs(
 def _format_torches(request: LockRequest) -> str:
     """List the torch versions that run on a target, latest first."""
     torches = {build.torch for build in request.plan.runnable}
-    return some([str(torch) for torch in sorted(torches, reverse=True)])
+    return join_names([str(torch) for torch in sorted(torches, reverse=True)])
 
 
 def common_torches(requests: Requests) -> list[Version]:

@@ -13,10 +13,10 @@ from packaging.version import Version
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Requirement
-from gpuinstall.base.text import some
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.text import join_names
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import numbers
+from gpuinstall.base.versions import version_key
 from gpuinstall.catalog import COMPANIONS, Wheel
 from gpuinstall.lock.file.target import glibc_needed
 from gpuinstall.lock.resolve.create_inputs import format_newest
@@ -220,7 +220,7 @@ class ResolutionExplanation:
         includes that reason.
         """
         requirers = dict[str, str]()
-        found = side_by_side(self._requirements, wheels, WHEELS_AT_ONCE)
+        found = map_concurrently(self._requirements, wheels, WHEELS_AT_ONCE)
         deciding = ""
         for wheel, requirements in zip(wheels, found, strict=True):
             for one in requirements:
@@ -236,7 +236,9 @@ class ResolutionExplanation:
         if not requirers:
             return None
         packages = dict.fromkeys(requirers.values())
-        return Obstacle(f"{some([*requirers])}{deciding}", some([*packages]))
+        return Obstacle(
+            f"{join_names([*requirers])}{deciding}", join_names([*packages])
+        )
 
     def _why_older(self, wheel: Wheel, package: str) -> str:
         """Return why a wheel is not at its latest, compatible release."""
@@ -248,7 +250,7 @@ class ResolutionExplanation:
         if not demand or not limits:
             return ""
         sentence = f"{wheel.package} {newest} requires {without_marker(demand)}"
-        return f"; {sentence}, and {some(limits)} is requested"
+        return f"; {sentence}, and {join_names(limits)} is requested"
 
     def _deciding_limits(self, demand: Requirement) -> list[str]:
         """Return the limits of the request that exclude every version."""
@@ -283,7 +285,7 @@ class ResolutionExplanation:
         limits = self._deciding_limits(demand)
         if limits:
             return Obstacle(
-                f"{sentence}, and {some(limits)} is requested", some(limits)
+                f"{sentence}, and {join_names(limits)} is requested", join_names(limits)
             )
         if demand.name in {*self._resolver_input.requested, *self._index.names()}:
             return Obstacle(sentence, limiting)
@@ -339,7 +341,7 @@ class ResolutionExplanation:
         if demand.name in {*self._resolver_input.requested, *self._index.names()}:
             return False
         wheels = [one for one in self._resolution.wheels if one.package != package]
-        found = side_by_side(self._requirements, wheels, WHEELS_AT_ONCE)
+        found = map_concurrently(self._requirements, wheels, WHEELS_AT_ONCE)
         others = [one for each in found for one in each if one.name == demand.name]
         excluded = self._known.excluded(demand.name)
         for version in filter(demand.allows, self._index.releases(demand.name)):
@@ -460,21 +462,23 @@ class ResolutionExplanation:
                 one for one in self._resolution.wheels if not with_torch(one.package)
             ]
             try:
-                found = side_by_side(self._index.reader.names, others, WHEELS_AT_ONCE)
+                found = map_concurrently(
+                    self._index.reader.names, others, WHEELS_AT_ONCE
+                )
                 lacking.difference_update(*found)
             except InstallationError:
                 lacking.clear()
         names = sorted(lacking) + missing_libraries(row, self._versions)
         if not names:
             return ""
-        return f"may not run: it is linked to {some(names)}, which no package in this lock has"
+        return f"may not run: it is linked to {join_names(names)}, which no package in this lock has"
 
     def _too_new_for_system(self, row: LearnedRow) -> str:
         """Return a message if the code needs a newer glibc than the target."""
         system = self._resolver_input.lock_request.machine.glibc
         files = [(one.package, one.filename) for one in self._resolution.wheels]
         glibc = system or glibc_needed(files)
-        if row.glibc is None or numbers(row.glibc) <= numbers(glibc):
+        if row.glibc is None or version_key(row.glibc) <= version_key(glibc):
             return ""
         here = "this system has" if system else "this lock is for"
         return f"may not run: its code needs glibc {row.glibc}, and {here} {glibc}"

@@ -24,7 +24,7 @@ from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import Requirement
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import Build, Wheel
@@ -58,7 +58,7 @@ Pair = tuple[ExtensionFile, Build]
 READ_AHEAD = 4
 """Maximum number of concurrent reads of extension files."""
 
-MOST_READ = 24
+MAX_READ = 24
 """Maximum number of files to read per extension, from 0.6 to 16 MB each."""
 
 TORCHES = 3
@@ -114,7 +114,7 @@ class ExtensionChooser:
         """Return the latest version of an extension with a file for a build.
 
         The latest torch is preferred. Files with a suitable name are read until one is
-        compatible, at most ``MOST_READ`` of them.
+        compatible, at most ``MAX_READ`` of them.
         """
         refusal = self._refused_gpu(extension)
         if refusal:
@@ -125,7 +125,7 @@ class ExtensionChooser:
         for pair, fault in faults:
             if fault is None:
                 suitable.setdefault(pair[0].wheel.url, pair)
-        unread = [*suitable.values()][:MOST_READ]
+        unread = [*suitable.values()][:MAX_READ]
         readable = {file.wheel.url for file, _ in unread}
         by_name: dict[str, Rejection[Pair]] = {}
         by_bytes: dict[str, Rejection[Pair]] = {}
@@ -137,9 +137,9 @@ class ExtensionChooser:
                 continue
             if pair in unread:
                 # Network round trips take most of the time.
-                side_by_side(self._prefetch, unread[:READ_AHEAD], READ_AHEAD)
+                map_concurrently(self._prefetch, unread[:READ_AHEAD], READ_AHEAD)
                 del unread[:READ_AHEAD]
-            message = f"was not read: {MOST_READ} newer files do not run here"
+            message = f"was not read: {MAX_READ} newer files do not run here"
             outcome: ExtensionFit | Reason = Reason("not-read", message)
             if url in readable:
                 outcome = self._read_fit(*pair)

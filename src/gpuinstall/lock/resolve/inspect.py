@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import Requirement
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.file.target import best_by_tags
@@ -140,7 +140,7 @@ class ResolutionInspector:
             deepest = Depth.METADATA if is_spent else self.max_depth(wheel.package)
             return self._inspect(wheel, resolution, known, deepest)
 
-        found = side_by_side(inspect_one, new, WHEELS_AT_ONCE)
+        found = map_concurrently(inspect_one, new, WHEELS_AT_ONCE)
         results = [*filter(None, found)]
         self.inspected.update((one.wheel, one) for one in results)
         return results

@@ -8,10 +8,10 @@ from functools import cached_property
 from packaging.version import Version
 
 from gpuinstall.base.requirement import Constraint, Requirement
-from gpuinstall.base.text import some
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, field
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
-from gpuinstall.catalog.pages import PageFile, wheels_of
+from gpuinstall.catalog.pages import PageFile, wheels_from_files
 from gpuinstall.lock.uv.builds import Packages
 from gpuinstall.lock.uv.project import versions_in
 from gpuinstall.lock.uv.resolution import locked_files
@@ -20,7 +20,7 @@ ReleaseKey = tuple[str, str]
 """A package and its version, including the local label."""
 
 
-MOST_LISTED = 3
+MAX_LISTED = 3
 """Maximum number of releases of a package that a message lists."""
 
 
@@ -163,9 +163,9 @@ class Knowledge(Value):
         ]
         if not facts:
             return ""
-        if len(facts) > MOST_LISTED:
+        if len(facts) > MAX_LISTED:
             return f" ({len(facts)} releases were not inspected)"
-        versions = some([fact.version for fact in facts])
+        versions = join_names([fact.version for fact in facts])
         return f" (not inspected: {versions}: {facts[-1].unread})"
 
 
@@ -195,4 +195,4 @@ class UvResolution(Value):
         """The wheels of the resolution."""
         files = locked_files(self.packages)
         links = [PageFile(file.url, file.name, file.sha256) for file in files]
-        return wheels_of(links, None, DEFAULT_INDEX)
+        return wheels_from_files(links, None, DEFAULT_INDEX)

@@ -8,7 +8,7 @@ from functools import partial
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog import COMPANIONS, PAIRED, Build, Catalog
@@ -112,7 +112,7 @@ def _prefetch_pages(
         asks.append(partial(index_names, sources, client, tag))
         paired = PAIRED - COMPANIONS.difference(programs)
         asks += [partial(family_wheels, sources, client, tag, name) for name in paired]
-    unreachable, *_ = side_by_side(_call_or_none, asks)
+    unreachable, *_ = map_concurrently(_call_or_none, asks)
     if isinstance(unreachable, UnreachableError):
         return unreachable
     return None
@@ -239,7 +239,7 @@ def _add_inspected_builds(
             is_labeled=build.is_labeled,
         )
 
-    learned = side_by_side(read_row, builds, BUILDS_PER_TURN)
+    learned = map_concurrently(read_row, builds, BUILDS_PER_TURN)
     answers = dict(zip(builds, learned, strict=True))
     all_builds = tuple(answers.get(build, build) for build in catalog.builds)
     return replace(catalog, builds=all_builds)

@@ -19,9 +19,9 @@ from gpuinstall.base.errors import (
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Constraint
-from gpuinstall.base.text import some
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import numbers
+from gpuinstall.base.versions import version_key
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.request.project import built_requirements
 from gpuinstall.lock.resolve.create_inputs import (
@@ -293,7 +293,7 @@ def _with_other_python(
         return None
     usual = first.plan.choice.python
     pythons = set(map(minor_version, first.machine.pythons or ()))
-    for python in sorted(pythons - {usual}, key=numbers, reverse=True)[:PYTHONS]:
+    for python in sorted(pythons - {usual}, key=version_key, reverse=True)[:PYTHONS]:
         outcome = resolve_alternative(
             requests, replace(alternative, python=python), session
         )
@@ -349,7 +349,7 @@ def _report_sources(
     for index, names in packages.items():
         origin = session.sources.own_indexes[index]
         session.reporter.step(
-            "Index", f"{index}, as {origin} says: the source of {some([*names])}"
+            "Index", f"{index}, as {origin} says: the source of {join_names([*names])}"
         )
     for resolution in resolutions:
         builds = source_builds(resolution.packages)

@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import Requirement
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.catalog import PAIRED, Catalog, Wheel
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.environments.guard import FamilyMember
@@ -97,4 +97,4 @@ def missing_members(
             return FamilyMember(name, str(wheel.version), wheel.url, wheel.sha256)
         return FamilyMember(name)
 
-    return side_by_side(member, sorted(catalog.family - fit.lock.names))
+    return map_concurrently(member, sorted(catalog.family - fit.lock.names))

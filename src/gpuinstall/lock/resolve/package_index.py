@@ -21,10 +21,10 @@ from packaging.version import Version
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import (
     Requirement,
-    names_of,
-    normalized,
+    normalize_name,
+    requirement_names,
 )
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import COMPANIONS, DEFAULT_INDEX, PAIRED, Build, Wheel
@@ -58,7 +58,7 @@ _LAST_EXTRA = re.compile(r"""[; ]extra *== *["']([^"']*)["'] *\Z""")
 NEWEST_GLIBC = "2.40"
 """A glibc that every wheel supports."""
 
-MOST_UNKNOWN = 64
+MAX_UNKNOWN = 64
 """Maximum number of packages outside the catalog bound to torch's index."""
 
 
@@ -115,7 +115,11 @@ class PackageIndex:
             *resolver_input.constraints,
             *sources.overrides,
         )
-        needed = {"torch", *names_of(named), *resolver_input.alternative.preferences}
+        needed = {
+            "torch",
+            *requirement_names(named),
+            *resolver_input.alternative.preferences,
+        }
         needed.update(sources.package_indexes)
         if resolver_input.target.os == "linux" or self._is_for_cpu:
             needed.add("triton")
@@ -147,7 +151,7 @@ class PackageIndex:
     def _read_listed(self) -> frozenset[str]:
         """Return the packages that PyTorch's index lists as its own."""
         backends = self.backends if self.has_own_source else ()
-        names = side_by_side(self._listed_names, backends)
+        names = map_concurrently(self._listed_names, backends)
         return frozenset[str]().union(*names)
 
     def _listed_names(self, backend: str) -> frozenset[str]:
@@ -157,13 +161,13 @@ class PackageIndex:
         unknown = names - catalog.family
         for pattern in catalog.copied:
             unknown = unknown.difference(fnmatch.filter(unknown, pattern))
-        return names & catalog.family | {*sorted(unknown)[:MOST_UNKNOWN]}
+        return names & catalog.family | {*sorted(unknown)[:MAX_UNKNOWN]}
 
     def read(self, names: Iterable[str]) -> None:
         """Read the pages of bound packages."""
         bound = self._bindable().intersection(names)
         unread = sorted(bound.difference(self._pages, self._copied))
-        answers = side_by_side(self._page, unread)
+        answers = map_concurrently(self._page, unread)
         for name, wheels in zip(unread, answers, strict=True):
             if wheels is None:
                 self._copied.add(name)
@@ -341,7 +345,7 @@ class PackageIndex:
         names = [one.name for one in self.resolver_input.programs if not one.url]
         bound = self.names().union(self.resolver_input.files)
         open_names = [name for name in names if name not in bound]
-        newest = side_by_side(self._newest, open_names)
+        newest = map_concurrently(self._newest, open_names)
         return {**dict.fromkeys(names), **dict(zip(open_names, newest, strict=True))}
 
     def newest_companions(self, build: Build) -> dict[str, Version]:
@@ -499,4 +503,4 @@ def _may_apply(text: str, extras: set[str]) -> bool:
     Some programs have a thousand requirements, most of them for unrequested extras.
     """
     extra = _LAST_EXTRA.search(text)
-    return extra is None or " or " in text or normalized(extra[1]) in extras
+    return extra is None or " or " in text or normalize_name(extra[1]) in extras

@@ -16,7 +16,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Requirement
-from gpuinstall.base.text import some
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.project import read_folder_project
@@ -158,7 +158,7 @@ def suggest_relax(
     with suppress(GpuInstallError):
         outcome = resolve(requests, Alternative(optional_pins=pins), quiet)
         if not isinstance(outcome, Conflict):
-            dropped = some([*map(str, outcome[0].relaxed.values())])
+            dropped = join_names([*map(str, outcome[0].relaxed.values())])
             hint = f"Run it again with --relax: there is an answer without {dropped}"
             refusal.hint = "\n".join(filter(None, (hint, refusal.hint)))
 

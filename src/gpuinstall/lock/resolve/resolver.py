@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.requirement import Constraint, Requirement
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import COMPANIONS
 from gpuinstall.lock.request.project import nested_requirements
@@ -179,7 +179,7 @@ class Resolver:
     def all_newest(self) -> bool:
         """Return whether METADATA allows all the latest programs."""
         programs = self.index.newest_releases()
-        newest = side_by_side(partial(self.newest, known=Knowledge()), programs)
+        newest = map_concurrently(partial(self.newest, known=Knowledge()), programs)
         return newest == [*programs.values()]
 
     def _newer_releases(self, resolved: Resolved) -> dict[str, Version]:

@@ -15,7 +15,7 @@ from gpuinstall.base.requirement import (
     Constraint,
     Requirement,
     RequirementT,
-    names_of,
+    requirement_names,
 )
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.lock.file.target import Target
@@ -117,7 +117,7 @@ class ResolverInput(Value):
     @cached_property
     def requested(self) -> frozenset[str]:
         """The requested packages, and torch."""
-        return names_of(self.requirements) | {"torch"}
+        return requirement_names(self.requirements) | {"torch"}
 
     @cached_property
     def programs(self) -> tuple[Requirement, ...]:
@@ -139,7 +139,7 @@ class ResolverInput(Value):
 
     def counts(self, requirement: Requirement) -> bool:
         """Return whether the marker of a requirement applies to the target."""
-        return requirement.counts_on(self.lock_request.machine, self.python)
+        return requirement.applies_on(self.lock_request.machine, self.python)
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from gpuinstall.base.errors import MachineError, NoBuildError
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.lock.request.lock_request import plan_or_raise
 from gpuinstall.lock.resolve.create_inputs import create_inputs
@@ -71,7 +71,9 @@ def _resolve_together(
     """Resolve for all targets with the torch that the first one selects."""
     [first, *others] = resolver_inputs
     resolve_all = partial(
-        side_by_side, partial(_resolve_one, session=session), at_once=TARGETS_AT_ONCE
+        map_concurrently,
+        partial(_resolve_one, session=session),
+        at_once=TARGETS_AT_ONCE,
     )
     is_of_one_torch = not first.lock_request.request.newest_per_target
     if not others or not first.lock_request.names_programs or not is_of_one_torch:

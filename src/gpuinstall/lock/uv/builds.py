@@ -21,7 +21,7 @@ from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.text import is_verbose, number_of, some
+from gpuinstall.base.text import format_count, is_verbose, join_names
 from gpuinstall.base.uv import BuildVariables
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import Backend
@@ -195,9 +195,9 @@ def report_builds(
         given = BuildVariables(build.package in introduced, site.passed)
         withheld = given.withheld(site.environ)
         if withheld:
-            names = f": {some(withheld)}" if is_verbose() else ""
+            names = f": {join_names(withheld)}" if is_verbose() else ""
             needs.append(
-                f"without {number_of(len(withheld), 'environment variable')}{names}"
+                f"without {format_count(len(withheld), 'environment variable')}{names}"
             )
         text = ", ".join([f"{build} is built from {build.origin}", *needs])
         reporter.notice("Source", text)

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from gpuinstall.base.advice import uv_program
 from gpuinstall.base.errors import GpuInstallError, InstallationError, NoBuildError
-from gpuinstall.base.shell import quoted
-from gpuinstall.base.text import without_logins
+from gpuinstall.base.shell import quote_word
+from gpuinstall.base.text import remove_logins
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES
@@ -301,8 +301,8 @@ def _error_of(message: str, *rows: _Row) -> GpuInstallError | None:
             continue
         # uv does not always report the file name.
         names = {name: text or "a file" for name, text in found.groupdict().items()}
-        names["uv"] = quoted(uv_program())
-        names["place"] = quoted(found.groupdict().get("place") or ".")
+        names["uv"] = quote_word(uv_program())
+        names["place"] = quote_word(found.groupdict().get("place") or ".")
         hint = row.hint
         if row.code == "network":
             hint = ways_to_network()
@@ -332,7 +332,7 @@ def build_failure(message: str) -> InstallationError | None:
     package = unbuilt_package(message)
     if package is None or _BACKEND not in message:
         return None
-    output = without_logins(message.partition(_BACKEND)[2])
+    output = remove_logins(message.partition(_BACKEND)[2])
     lines = []
     last = 0
     for text in output.splitlines():

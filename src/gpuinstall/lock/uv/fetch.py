@@ -16,16 +16,16 @@ import tomli_w
 from gpuinstall.base import process, uv
 from gpuinstall.base.errors import InstallationError, InterruptedByUserError, LockError
 from gpuinstall.base.files import (
+    file_sha256,
+    open_atomically,
     open_regular,
     parse_toml,
-    sha256_of,
     write_atomically,
-    written,
 )
 from gpuinstall.base.interruption import TransferInterrupted
 from gpuinstall.base.location import file_path
-from gpuinstall.base.text import some
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.text import join_names
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import authored, load_catalog
 from gpuinstall.environments.stamp import file_stamp
@@ -71,7 +71,7 @@ def known_hashes(files: Sequence[LockedFile], session: Session) -> Hashes:
     """Return the hashes known without a download, and the other files."""
     known = {}
     missing = {}
-    answers = side_by_side(partial(_known_hash, session), files)
+    answers = map_concurrently(partial(_known_hash, session), files)
     for file, answer in zip(files, answers, strict=True):
         if isinstance(answer, Head):
             missing[file] = answer
@@ -100,7 +100,7 @@ def _known_hash(session: Session, file: LockedFile) -> str | Head:
     if path is None:
         return head
     # Cache the hash: a command may resolve several times, and a torch wheel is about 1 GB.
-    sha256 = sha256_of(path)
+    sha256 = file_sha256(path)
     session.cache.put(file.url, FileHash(sha256, head.etag))
     return sha256
 
@@ -161,7 +161,7 @@ def download(
     files: dict[str, LockedFile] = {}
     for lock in locks:
         if lock.addresses:
-            origin = f"{some([*lock.addresses])} from a folder or a repository"
+            origin = f"{join_names([*lock.addresses])} from a folder or a repository"
             session.reporter.warn(f"{lock.name} has {origin}: not downloaded")
         for file in lock.files:
             if file.sha256 is None:
@@ -174,11 +174,11 @@ def download(
     def fetch(progress: Progress, name: str) -> None:
         file = files[name]
         path = folder / name
-        if isfile(path) and sha256_of(path) == file.sha256:
+        if isfile(path) and file_sha256(path) == file.sha256:
             return
         local = local_path(file.url)
         chunks = _chunks_of(local) if local else session.client.chunks(file.url, None)
-        with written(path) as copy:
+        with open_atomically(path) as copy:
             sha256 = _hash(chunks, partial(progress, name), copy)
             if sha256 != file.sha256:
                 raise InstallationError(
@@ -318,7 +318,7 @@ class Transfer(Value):
         etags = {file.url: head.etag for file, head in self.heads.items()}
         sizes = {file.name: size or None for file, size in self.missing.items()}
         environment = self.given.given({**session.environment, **variables})
-        environment |= uv.from_loopback(environment, session.patience)
+        environment |= uv.loopback_variables(environment, session.timeouts)
 
         def keep(url: str, sha256: str) -> None:
             hashes[url] = sha256
@@ -456,7 +456,7 @@ def run_uv(command: list[str], session: Session) -> None:
         command,
         each_error_line=show,
         env=session.environment,
-        patience=session.patience,
+        timeouts=session.timeouts,
     )
     if not run.ok:
         raise explain_installation(run.err)

@@ -30,10 +30,10 @@ import tomli_w
 from packaging.version import Version
 
 from gpuinstall.base import process, uv
-from gpuinstall.base.files import expanded_home
+from gpuinstall.base.files import expand_home
 from gpuinstall.base.process import Finished
 from gpuinstall.base.requirement import Constraint, Requirement
-from gpuinstall.base.text import without_logins
+from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.catalog.pages import PageFile
@@ -247,7 +247,7 @@ def resolve_project(
         except _UnreadError:
             return Unread(project.unread)
     if done.ok:
-        document = tomli.loads(without_logins(done.out))
+        document = tomli.loads(remove_logins(done.out))
         needed = [package["name"] for package in document.get("packages", ())]
         unread = project.unread.intersection(needed)
     else:
@@ -529,14 +529,14 @@ class _Resolver:
         variables = uv.BuildVariables(passed=passed).given(self.variables)
         if not code:
             home = self.session.scratch / "home"
-            variables = {**uv.without_secrets(variables, home), **_NO_CODE}
+            variables = {**uv.remove_secrets(variables, home), **_NO_CODE}
             words += tuple(f"--only-binary={name}" for name in sorted(self.unannounced))
         return process.run(
             [*self.command, *words],
             env=variables,
             cwd=self.folder,
-            patience=self.session.patience,
-            seconds=None if code else self.session.patience.resolution,
+            timeouts=self.session.timeouts,
+            seconds=None if code else self.session.timeouts.resolution,
             memory=None if code else _MEMORY,
         )
 
@@ -567,7 +567,7 @@ def _located(requirement: Requirement, folder: Path) -> str:
     address = requirement.path
     if address is None:
         return requirement.text
-    path = folder / expanded_home(address)
+    path = folder / expand_home(address)
     path = path.absolute()
     if requirement.editable:
         return requirement.with_url(str(path), has_name=False).text

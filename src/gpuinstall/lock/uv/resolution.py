@@ -15,7 +15,7 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.text import shorten
-from gpuinstall.base.threads import side_by_side
+from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.listing import read_listing
@@ -365,7 +365,7 @@ def with_own_indexes(
         for wheel in reversed(listed)
         if isinstance(wheel.source, str)
     }
-    first_indexes = side_by_side(first_index, names)
+    first_indexes = map_concurrently(first_index, names)
     indexes = dict(zip(names, first_indexes, strict=True))
     from_indexes = []
     for package in packages:

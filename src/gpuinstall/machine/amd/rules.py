@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpuinstall.base.finding import Finding, Reason
-from gpuinstall.base.versions import numbers
+from gpuinstall.base.versions import version_key
 from gpuinstall.machine.protocol import Code, Preference, Rules, Toolkit
 
 if TYPE_CHECKING:
@@ -162,12 +162,14 @@ class AmdRules(Rules):
         table = self.chips["distance"]
         rocm = ".".join(map(str, toolkit or ()))
         rocm_day = table["rocm"].get(rocm)
-        kernels = [one for one in table["kernel"] if numbers(one) <= self._kernel[:2]]
-        is_tested = toolkit is not None and toolkit >= numbers(table["first"])
+        kernels = [
+            one for one in table["kernel"] if version_key(one) <= self._kernel[:2]
+        ]
+        is_tested = toolkit is not None and toolkit >= version_key(table["first"])
         is_kernels_own = self.machine_fact("amdgpu") is None
         if not (is_tested and is_kernels_own and rocm_day and kernels):
             return None
-        kernel_day = table["kernel"][max(kernels, key=numbers)]
+        kernel_day = table["kernel"][max(kernels, key=version_key)]
         days = abs((rocm_day - kernel_day).days)
         if days <= table["days"]:
             return None
@@ -178,7 +180,7 @@ class AmdRules(Rules):
 
     @property
     def _kernel(self) -> tuple[int, ...]:
-        return numbers(self.machine_fact("kernel") or "")
+        return version_key(self.machine_fact("kernel") or "")
 
 
 def _is_within(
@@ -193,8 +195,8 @@ def _is_within(
         row: A row in the table of reports.
         name: The prefix of the range's keys: ``rocm`` or ``kernel``.
     """
-    first = numbers(row.get(f"{name}_from", ""))
-    before = numbers(row.get(f"{name}_before", ""))
+    first = version_key(row.get(f"{name}_from", ""))
+    before = version_key(row.get(f"{name}_before", ""))
     if not version:
         return not (first or before)
     return first <= version and (not before or version < before)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from packaging.version import Version
 
 from gpuinstall.base.finding import Reason
-from gpuinstall.base.versions import numbers
+from gpuinstall.base.versions import version_key
 from gpuinstall.machine.protocol import Code, Rules
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ class AppleRules(Rules):
 
     def against_driver(self, build: Build) -> Reason | None:
         """Reject a build whose wheel tag or Metal needs a newer macOS."""
-        if self._macos is None or numbers(self._macos) >= numbers(_oldest_macos(build)):
+        if self._macos is None or version_key(self._macos) >= version_key(
+            _oldest_macos(build)
+        ):
             return None
         return Reason(
             "macos-too-old", f"it needs {self.driver_for(build)}; this is {self.driver}"
@@ -100,4 +102,4 @@ def _has_code(build: Build) -> bool:
 
 def _oldest_macos(build: Build) -> str:
     metal = next(macos for first, macos in METAL if build.torch >= Version(first))
-    return max(build.macos or metal, metal, key=numbers)
+    return max(build.macos or metal, metal, key=version_key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gpuinstall.base.versions import numbers
+from gpuinstall.base.versions import version_key
 from gpuinstall.machine.protocol import Rules
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ class IntelRules(Rules):
 
         The architecture in a row is a prefix of the GPU's architecture version.
         """
-        version = numbers(gpu.architecture or "")
+        version = version_key(gpu.architecture or "")
         rows: Sequence[_Row] = self.chips["chips"]
         for row in rows:
-            first = numbers(row["architecture"])
+            first = version_key(row["architecture"])
             if version[: len(first)] == first:
                 return row
         return None

@@ -77,9 +77,9 @@ class BusCard(Value):
     @cached_property
     def chip(self) -> Product | None:
         """The chip, if the catalog contains it."""
-        from gpuinstall.catalog.gpus import product_of
+        from gpuinstall.catalog.gpus import product_by_id
 
-        return product_of(self.device.model)
+        return product_by_id(self.device.model)
 
     @property
     def capability(self) -> ComputeCapability | None:
@@ -106,7 +106,7 @@ class BusCard(Value):
         """The kernel driver, or on Windows the release or an error."""
         driver = self.device.driver
         if driver and re.fullmatch(r"[0-9.]+", driver):
-            return DriverVersion.of_windows(driver)
+            return DriverVersion.from_windows(driver)
         return driver
 
 

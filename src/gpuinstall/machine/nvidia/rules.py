@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from gpuinstall.base.finding import Finding, Reason
-from gpuinstall.base.versions import ComputeCapability, CudaVersion, numbers
+from gpuinstall.base.versions import ComputeCapability, CudaVersion, version_key
 from gpuinstall.machine.nvidia.driver import MachineDriver, code_for, split_code
 from gpuinstall.machine.protocol import Code, Preference, Rules, Toolkit
 
@@ -53,8 +53,8 @@ class NvidiaRules(Rules):
     def platform_fault(self) -> Finding | None:
         """Refuse a Jetson with an older JetPack, which needs other wheels."""
         l4t = self.machine.environment.l4t
-        release = numbers(l4t or "")
-        if not release or release >= numbers(self.catalog.drivers.jetson):
+        release = version_key(l4t or "")
+        if not release or release >= version_key(self.catalog.drivers.jetson):
             return None
         return Finding(
             "jetson",

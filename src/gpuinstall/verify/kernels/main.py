@@ -33,7 +33,7 @@ from .programs import program_check
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MOST_TEXT = 8000
+MAX_TEXT = 8000
 BUSY = (
     "busy or unavailable",
     "cudaErrorDevicesUnavailable",
@@ -95,7 +95,7 @@ def _outcome(run: Callable[[], str | None]) -> dict[str, Any]:
 
 def _failure(message: str) -> dict[str, Any]:
     text = traceback.format_exc()
-    return {"status": "failed", "message": message, "evidence": text[-MOST_TEXT:]}
+    return {"status": "failed", "message": message, "evidence": text[-MAX_TEXT:]}
 
 
 def _message(error: Exception) -> str:

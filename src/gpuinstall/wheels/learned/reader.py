@@ -16,8 +16,8 @@ from packaging.utils import canonicalize_version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.location import file_path
-from gpuinstall.base.requirement import names_of, without_wildcard
-from gpuinstall.base.text import readable
+from gpuinstall.base.requirement import requirement_names, without_wildcard
+from gpuinstall.base.text import format_size
 from gpuinstall.base.values import Value, asdict, field, replace
 from gpuinstall.base.versions import CPU, Backend, known_backend
 from gpuinstall.catalog import Build, Wheel
@@ -263,7 +263,7 @@ class Reader(Value):
             self.client.ask_part,
             wheel.url,
             hosts=hosts - {""},
-            patience=self.client.patience,
+            timeouts=self.client.timeouts,
         )
 
 
@@ -413,7 +413,7 @@ def _learned_text(row: LearnedRow) -> str:
     elif row.toolkit:
         name = f"{name}, CUDA {row.toolkit[0]}"
     part = "" if row.is_whole else " in the part that was read"
-    return f"{name}: {code}{part} ({readable(row.bytes)})"
+    return f"{name}: {code}{part} ({format_size(row.bytes)})"
 
 
 def _may_have_code(package: str, metadata: Message) -> bool:
@@ -427,7 +427,7 @@ def _may_have_code(package: str, metadata: Message) -> bool:
     texts += metadata.get_all("Classifier", ())
     if any(_FOR_GPUS.search(str(text)) for text in texts):
         return True
-    required = names_of(requirements_of_metadata(_requires(metadata)))
+    required = requirement_names(requirements_of_metadata(_requires(metadata)))
     return any(map(members.compiled_with.fullmatch, required))
 
 

@@ -12,10 +12,14 @@ from packaging.version import Version
 from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import parse_json
-from gpuinstall.base.requirement import Requirement, names_of, parse_requirement
+from gpuinstall.base.requirement import (
+    Requirement,
+    parse_requirement,
+    requirement_names,
+)
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build
-from gpuinstall.catalog.catalog import toolkit_of
+from gpuinstall.catalog.catalog import parse_toolkit
 from gpuinstall.wheels.gpu_code import ordered
 from gpuinstall.wheels.package import WheelFacts
 
@@ -115,7 +119,7 @@ class LearnedRow(WheelFacts, kw_only=True):
         """Whether it has GPU code, opens CUDA, or requires torch."""
         if self.codes or any(name.startswith("libcudart") for name in self.opens):
             return True
-        return "torch" in names_of(self.requirements())
+        return "torch" in requirement_names(self.requirements())
 
     @property
     def witness(self) -> str | None:
@@ -141,7 +145,7 @@ class LearnedRow(WheelFacts, kw_only=True):
     @property
     def toolkit(self) -> tuple[int, int] | None:
         """``cuda`` as numbers."""
-        return toolkit_of(self.cuda)
+        return parse_toolkit(self.cuda)
 
     def build(self) -> Build:
         """Convert the row of a torch wheel to a build of the catalog."""

@@ -1,7 +1,7 @@
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.request import FOLDERS_OWN, Request
+from gpuinstall.base.request import FOLDER_REQUEST, Request
 from gpuinstall.lock.request.history import (
     following,
     recorded_request,
@@ -46,7 +46,7 @@ def test_added_requirement_replaces_the_same_package(added, requirements):
 
 def test_changed_file_removes_its_previous_requirements():
     first = add(
-        FOLDERS_OWN,
+        FOLDER_REQUEST,
         "rich",
         one=("torch", "numpy", "-c numpy<2"),
         two=("torch", "cowsay"),
@@ -73,7 +73,7 @@ def test_declaration_replaces_its_previous_version(declared, requirements):
 
 def test_added_requirement_precedes_an_unchanged_declaration():
     today = {"pyproject.toml": ("torch", "numpy")}
-    asked = add(renewed(FOLDERS_OWN, parsed(today)), "torch==2.13.0")
+    asked = add(renewed(FOLDER_REQUEST, parsed(today)), "torch==2.13.0")
     again = renewed(asked, parsed(today))
     assert set(written(again.requirements)) == {"torch==2.13.0", "numpy"}
     newer = {"pyproject.toml": ("torch>=2.14", "numpy")}
@@ -100,7 +100,7 @@ def test_revision_counts_changes_except_order():
     recorded = Request(("torch", "numpy"), revision=3)
     assert following(Request(("numpy", "torch")), recorded).revision == 3
     assert following(Request(("torch",)), recorded).revision == 4
-    assert following(Request(("torch",)), FOLDERS_OWN).revision == 0
+    assert following(Request(("torch",)), FOLDER_REQUEST).revision == 0
 
 
 def lock(folder, target, inputs, revision=0):

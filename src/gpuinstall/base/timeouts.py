@@ -17,7 +17,7 @@ RETRIES = 3
 """The number of retries if a host does not respond. This is uv's default."""
 
 
-class Patience(NamedTuple):
+class Timeouts(NamedTuple):
     """Time limits, in seconds."""
 
     silence: float = 30.0
@@ -36,7 +36,7 @@ class Patience(NamedTuple):
         return self.silence / 3
 
     @property
-    def first_answer(self) -> float:
+    def first_response(self) -> float:
         """The limit for the first response of a host with alternatives."""
         return self.silence / 5
 
@@ -46,7 +46,7 @@ class Patience(NamedTuple):
         return (RETRIES + 2) * self.silence
 
     @property
-    def standstill(self) -> float:
+    def stalled_program(self) -> float:
         """The limit for a program that waits for a request of gpuinstall."""
         return self.answer + self.silence
 
@@ -61,7 +61,7 @@ class Patience(NamedTuple):
         return 60 * self.silence
 
     @property
-    def look(self) -> float:
+    def interpreter_query(self) -> float:
         """The limit for querying an interpreter, which takes 1 second."""
         return max(10.0, self.silence)
 
@@ -85,14 +85,14 @@ class Patience(NamedTuple):
         return {name: environ.get(name) or value for name, value in defaults.items()}
 
 
-USUAL = Patience()
+USUAL = Timeouts()
 
 
 class Pace:
     """Transfer rate."""
 
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._timeouts = timeouts
         self._total = 0
         self._window_start = monotonic()
         self._total_at_start = 0
@@ -103,17 +103,17 @@ class Pace:
 
     def lags(self) -> bool:
         """Return whether the last window was slower than ``floor``."""
-        window = self._patience.window
+        window = self._timeouts.window
         now = monotonic()
         if now - self._window_start < window:
             return False
-        is_slow = self._total - self._total_at_start < self._patience.floor * window
+        is_slow = self._total - self._total_at_start < self._timeouts.floor * window
         self._window_start = now
         self._total_at_start = self._total
         return is_slow
 
 
-def read_patience(environ: Mapping[str, str]) -> Patience:
+def read_timeouts(environ: Mapping[str, str]) -> Timeouts:
     """Read ``GPUINSTALL_SILENCE``. Raise UsageError if it is malformed."""
     try:
         seconds = float(environ.get(SILENCE) or USUAL.silence)
@@ -122,4 +122,4 @@ def read_patience(environ: Mapping[str, str]) -> Patience:
     if not 0 < seconds < 1e9:
         message = f"{SILENCE} is {environ[SILENCE]!r}, not a positive number of seconds"
         raise UsageError("patience", message)
-    return Patience(seconds)
+    return Timeouts(seconds)

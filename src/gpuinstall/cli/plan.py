@@ -59,6 +59,7 @@ def command(options: CommandOptions) -> Outcome:
         requested = select_extras(
             project, machine, read_request(project), project.catalog
         )
+        project.sources.explain_ignored_settings(project.reporter)
         plan = choose_as_locked(machine, requested, project.catalog)
         if isinstance(plan, Plan):
             plan = _with_warnings(plan, project)

@@ -1,4 +1,4 @@
-"""The lab's fixtures and hypothesis' profile, for every folder of tests."""
+"""Shared fixtures and the Hypothesis profile of all tests."""
 
 import compileall
 import gc
@@ -26,7 +26,7 @@ settings.register_profile(
     "gpuinstall",
     deadline=None,  # A busy machine must not fail a test.
     suppress_health_check=[HealthCheck.too_slow],
-    derandomize=True,  # All clones try the same examples.
+    derandomize=True,  # Every run tries the same examples.
     max_examples=25,  # ``make torture`` gives each document reader minutes.
 )
 settings.load_profile("gpuinstall")

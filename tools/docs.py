@@ -251,7 +251,7 @@ def failures_index(number: str) -> str:
                 cells = (_short(failure.messages[0]), name, _first_step(failure))
                 parts.append(f"| {' | '.join(map(_cell, cells))} |")
         parts.append("")
-    parts.append("## What only looks like a GPU problem\n")
+    parts.append("## Errors that only look like GPU problems\n")
     parts += [
         f"- **{other.title}**: {other.cause}" for other in load_lookalikes().values()
     ]

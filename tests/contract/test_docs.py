@@ -84,7 +84,7 @@ def test_names_in_the_contributors_pages_exist():
     words = {word for text in texts for word in re.findall(r"\w+", text)}
     unknown = []
     for page in ("docs/architecture.md", "docs/extending.md"):
-        # A block can be an example.
+        # Code blocks can contain example names.
         text = re.sub(r"(?ms)^```.*?^```", "", (ROOT / page).read_text("utf-8"))
         for name in re.findall(r"`([\w./-]+)(?:\(\))?`", text):
             is_path = any((folder / name).exists() for folder in folders)

@@ -111,7 +111,7 @@ def test_options_in_sentences_exist():
 
 
 def test_commands_do_not_follow_a_sentence():
-    # The whole line is pasted.
+    # Users paste the whole line.
     command = "(?:gpuinstall|uv|pip|sudo|export|python3?|conda|docker) "
     behind_words = re.compile(rf"(?m)^[A-Z].*: {command}.*")
     assert {line for text in texts() for line in behind_words.findall(text)} == set()

@@ -1,4 +1,4 @@
-"""Malicious folders and servers: nothing is started or read without end."""
+"""Malicious folders and servers: no program is started, and reads end."""
 
 from __future__ import annotations
 

@@ -48,15 +48,15 @@ class Attack:
             make_sdist(folder, name, "99.1", is_silent=True)
 
     def demand(self, names):
-        """Let torch on its index require them."""
+        """Make torch on its index require these packages."""
         self._torch(self.index.folder / "whl" / TAG, f"{TORCH}+{TAG}", names)
 
     def demand_at_the_default_index(self, names):
-        """Let torch on the default index require them."""
+        """Make torch on the default index require these packages."""
         self._torch(self.index.folder / "simple", TORCH, names)
 
     def list_own(self, names):
-        """Add them to the torch index."""
+        """Add these packages to the torch index."""
         for name in names:
             if not [*(self.index.folder / "whl" / TAG).glob(f"{name}-*")]:
                 make_wheel(self.index.folder / "whl" / TAG, name, "0.1")

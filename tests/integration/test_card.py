@@ -179,7 +179,7 @@ def test_stopped_step_keeps_its_output(tmp_path, monkeypatch):
 
 def test_warning_does_not_stop_the_run(monkeypatch):
     class ReachedError(Exception):
-        """The step after the copy."""
+        """Raised by the step after the copy."""
 
     def plant(*_):
         raise ReachedError

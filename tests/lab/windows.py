@@ -188,7 +188,7 @@ class Windows:
         """Reject a name that differs only in case from an existing one."""
         path = Path(place)
         if path.name in {"lib", "Lib"}:
-            # One folder on Windows.
+            # lib and Lib are the same folder on Windows.
             return
         allowed = {path.name, Path(but or "").name}
         with suppress(FileNotFoundError):

@@ -1,8 +1,8 @@
 """Stories: transcripts of commands, run with uv against an index on loopback.
 
-``*.txt`` has one story per paragraph. The lines above the first story of a file
-are steps of each of its stories. The ``#`` lines of a story are its title and
-comments. The title ``# heavy: ...`` leaves a story to ``make test-all``. Steps::
+Each paragraph of ``*.txt`` is a story. The steps before the first story of a file run
+in all of its stories. The ``#`` lines of a story are its title and comments. A story
+with the title ``# heavy: ...`` runs only in ``make test-all``. Steps::
 
     machine 2 × RTX 4090, driver 535.183.01      ``none`` unless set; facts of the driver or of ``GPU 1``
                                                  may follow
@@ -424,11 +424,11 @@ class Stage:
         # uv downloads in parallel, in any order.
         text = re.sub(r"(Downloading \S+ )+", "", text)
         text = re.sub(r"[0-9a-f]{32,}", "HASH", text)
-        # Every developer's shell has other variables.
+        # The number of variables depends on the developer's shell.
         text = re.sub(r", without \d+ environment variables?\b", "", text)
         text = text.replace(f"{datetime.now(timezone.utc).date()}", "TODAY")
         text = re.sub(r"(?<=/train-|commit )[0-9a-f]{12}", "HASH", text)
-        # This machine and the test Python.
+        # Replace values of this machine and of the test Python.
         text = text.replace(platform.release(), "KERNEL")
         text = re.sub(r"(?<=[)U]) · \w+ \d+(\.\d+)?$", "", text, flags=re.MULTILINE)
         text = re.sub(r"\bpip \d+(\.\d+)+", "pip", text)

@@ -1,4 +1,4 @@
-"""Listings of sources, builds of the catalog, and tags of wheels."""
+"""Listings of package sources, catalog builds, and wheel tags."""
 
 from pathlib import Path
 
@@ -177,7 +177,7 @@ def _wheels(*names, source):
 
 
 def _listed(torch, tag="", platform="manylinux_2_28_x86_64"):
-    """Return a wheel of the torch index, or without tag of the default one."""
+    """Return a wheel of the torch index, or a default one without a tag."""
     name = f"torch-{torch}-cp312-cp312-{platform}.whl"
     return _wheels(name, source=f"{INDEX}/{tag}" if tag else DEFAULT_INDEX)
 

@@ -141,7 +141,7 @@ def test_missing_and_unreadable_locks_have_different_codes(tmp_path, kind):
     assert (f"mv {path} " in caught.value.hint) is (kind == "folder")
 
 
-# Its request.
+# The request of a lock.
 
 REQUEST = Request(
     ("torch >=2", "NumPy"), constraints=("rich<15",), preferred=("numpy==2.3.4",)

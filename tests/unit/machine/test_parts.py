@@ -31,7 +31,7 @@ def usable(machine, **environ):
         ("MIG-2", ["MIG-2"]),
         ("GPU-bb", ["MIG-1", "MIG-2"]),
         ("GPU-aaaa,MIG-2", ["GPU-aaaa", "MIG-2"]),
-        # An ordinal is no prefix, and an invalid entry ends the list.
+        # Ordinals cannot be abbreviated, and an invalid entry ends the list.
         ("11", []),
         ("", []),
         ("-1,1", []),

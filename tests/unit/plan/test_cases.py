@@ -1,12 +1,15 @@
 """Plans for machines and requests, from ``cases/*.txt``.
 
-A paragraph starts with its title, a ``#`` line. A line without indentation is a case, ``MACHINE: REQUEST``. The indented
-lines after it are the complete answer. These files are written by hand.
+A paragraph starts with its title, a ``#`` line. A line without indentation is a case,
+``MACHINE: REQUEST``. The indented lines after it are the complete expected output.
+These files are written by hand.
 
-MACHINE is its GPUs, then its facts: ``2 × A100 + T4, driver 535.183.01, windows``. The defaults are driver 580.95.05,
-Linux, and x86-64. Facts of a GPU are in parentheses. REQUEST is written as for ``gpuinstall plan``. ``--all`` adds a
-reason for each kind of rejected build, and ``--relax`` the nearest satisfiable request. ``said by`` gives the file or
-variable of the Python and backend, and ``given`` the listing of the sources.
+MACHINE lists the GPUs and other facts: ``2 × A100 + T4, driver 535.183.01, windows``.
+The defaults are driver 580.95.05, Linux, and x86-64. Facts of a GPU are in parentheses.
+REQUEST has the arguments of ``gpuinstall plan``. ``--all`` adds a reason for each kind
+of rejected build, and ``--relax`` the nearest satisfiable request. ``said by`` gives
+the file or variable that sets the Python and backend, and ``given`` the listing of the
+sources.
 """
 
 import argparse

@@ -40,7 +40,7 @@ class RequestCase(NamedTuple):
     companions: tuple[str, ...] = ()
     allows: Callable[[Torch, Minor, str], bool] = lambda _torch, _python, _os: True
     pythons: Collection[Minor] = range(7, 16)
-    """Default Pythons: those that its markers treat like the latest."""
+    """Default Pythons whose markers evaluate as for the latest Python."""
 
 
 ASKED = (

@@ -41,7 +41,7 @@ def _error(ranges, limits=Limits()):  # noqa: B008  frozen
 
 
 def test_zip64_is_read(monkeypatch):
-    # As if every file were larger than 4 GB.
+    # Treat every file as larger than 4 GB.
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 0)
     data = archive(torch_files())
 

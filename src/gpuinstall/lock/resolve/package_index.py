@@ -80,7 +80,7 @@ class PackageIndex:
         self._copied = set[str]()
         """Packages on PyTorch's index with files of the default index."""
         self._is_for_cpu = self.backends == (CPU.tag,)
-        # Read each at its first call.
+        # These are read at the first call.
         self.builds = cache(self._read_builds)
         self.newest_releases = cache(self._read_newest_releases)
         self.pages_of_sources = cache(self._read_pages_of_sources)

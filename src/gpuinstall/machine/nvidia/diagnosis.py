@@ -96,7 +96,7 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
         "without-uvm": len(refused) == 1 and refused[0].startswith("/dev/nvidia-uvm"),
         "refused": "; ".join(refused),
         "libraries": evidence.has_libraries,
-        # Leave out an equal release, because the library may still be another build.
+        # Equal releases explain nothing: the library may be another build.
         "of-libraries": f" ({libraries})"
         if "." in libraries and libraries != str(module)
         else "",

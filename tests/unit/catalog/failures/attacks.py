@@ -35,7 +35,7 @@ def patterns():
 
 
 def worst_seconds(pattern, enough):
-    """Return the worst time of a pattern for its texts, in seconds."""
+    """Return the maximum seconds that a pattern takes for one of its texts."""
     return max(
         _fastest_of_three(pattern.regex, re.sub(r"(\s)\s+", r"\1", text), enough)
         for text in attacks(pattern.regex.pattern, TEXT)

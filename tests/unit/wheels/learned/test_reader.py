@@ -92,7 +92,7 @@ def test_same_hash_from_another_source_is_another_file(reader, tmp_path):
     for place, cuda in (("stranger", "12.6"), ("genuine", "13.0")):
         own = torch_wheel(tmp_path / place, "2.16.0", f"'{cuda}'")
         own = replace(own, sha256="a" * 64)
-        # As the next run reads it.
+        # Read it as the next run would.
         again = replace(reader, rows={})
         answers.append(again.torch(replace(CU130, unread=(own,))).cuda)
     assert answers == ["12.6", "13.0"]

@@ -275,7 +275,7 @@ class CommandOptions:
     install: bool = _row(
         "--install", "With --any: install the environment if it is missing."
     )
-    require_gpu: bool = _row("--require-gpu", "Exit with 8 if no GPU can be used.")
+    require_gpu: bool = _row("--require-gpu", "Fail if no GPU can be used.")
     deep: bool = _row(
         "--deep",
         "Also check attention, FP8, FFT, solvers, CUDA graphs, torch.compile, and NCCL.",

@@ -1,5 +1,5 @@
 "use strict";
-// The answers are in the document below; nothing here decides what runs where.
+// The embedded document contains all results. This script only displays them.
 const data = JSON.parse(document.getElementById("data").textContent);
 const at = (id) => document.getElementById(id);
 const form = at("questions");
@@ -12,7 +12,7 @@ function node(tag, parts, attributes = {}) {
   return made;
 }
 
-/* The card. */
+/* GPU */
 const wordsOf = (text) => text.toLowerCase().replace(/(\d) ?gi?b\b/g, "$1gb").match(/[\p{L}\p{N}]+/gu) || [];
 const lettersOf = (text) => wordsOf(text).join("");
 const cards = data.kinds.flatMap((kind, number) => kind.cards.map((name) => {
@@ -20,7 +20,7 @@ const cards = data.kinds.flatMap((kind, number) => kind.cards.map((name) => {
   return { name, label, kind: number, letters: lettersOf(label), words: wordsOf(label) };
 }));
 
-// Return the cards whose names have every word that was typed: as words of their own first, then the shortest name.
+// Return the GPUs whose names contain every typed word. Whole words come first, then the shortest name.
 function search(query) {
   const exact = cards.filter((card) => card.label === query);
   if (exact.length) return exact;
@@ -33,8 +33,8 @@ function search(query) {
   return found.sort((one, other) => length(one) - length(other));
 }
 
-/* The driver. */
-// Return the numbers of a version, also in the first lines of nvidia-smi and as Windows writes them (32.0.15.6094).
+/* Driver */
+// Return the driver version from a version, the first lines of nvidia-smi, or Windows' format (32.0.15.6094).
 function driverOf(text) {
   const version = /(?:Driver|KMD) Version: *([\d.]+)/.exec(text)?.[1] || text.trim().replace(/^[rv]/i, "");
   const windows = /^\d+\.\d+\.\d+(\d)\.(\d\d)(\d\d)$/.exec(version);
@@ -42,7 +42,7 @@ function driverOf(text) {
   return /^\d{3,4}(\.\d{1,4}){0,3}$/.test(plain) ? plain : null;
 }
 
-// Compare two releases; a branch alone is its newest release.
+// Compare two releases. A branch stands for its latest release.
 function isFrom(first, version) {
   const parts = version.split(".").map(Number);
   if (parts.length === 1) parts.push(NEWEST);
@@ -52,7 +52,7 @@ function isFrom(first, version) {
 
 const releaseOf = (parts) => (parts[1] ? parts.join(".").replace(/\.(\d)(?=\.|$)/g, ".0$1") : String(parts[0]));
 
-/* The answer. */
+/* Result */
 function show(answer, card, driver) {
   const filled = (text) => text.replaceAll("{card}", card.name).replaceAll("{driver}", driver);
   const paragraphs = (texts, attributes) => texts.map((text) => node("p", filled(text), attributes));
@@ -66,10 +66,10 @@ function show(answer, card, driver) {
   const pins = answer.requirements.join(" ");
   const packages = data.packages[form.elements.with.value].slice(1).join(" ");
   const commands = [
-    ["With gpuinstall, which asks this machine itself", `gpuinstall install torch ${packages}`],
-    [`With uv, in an environment of Python ${answer.python}`,
+    ["With gpuinstall, which detects this machine", `gpuinstall install torch ${packages}`],
+    [`With uv, in an environment with Python ${answer.python}`,
       `uv pip install ${pins}${answer.index_url && ` --index ${answer.index_url}`}`],
-    [`With pip, in an environment of Python ${answer.python}`,
+    [`With pip, in an environment with Python ${answer.python}`,
       `pip install ${pins}${answer.index_url && ` --index-url ${answer.index_url}`}`],
   ];
   at("answer").className = "scripted good";
@@ -79,7 +79,7 @@ function show(answer, card, driver) {
     node("p", node("small", `Source: ${answer.source}`)));
 }
 
-// Show what each driver would give.
+// Show the build for each range of drivers.
 function showByDriver(ranges, choice) {
   const rows = [];
   for (const [first, answers] of ranges) {
@@ -87,9 +87,9 @@ function showByDriver(ranges, choice) {
     if (rows.at(-1)?.title !== title) rows.push({ from: first[0] ? `from ${releaseOf(first)}` : "older", title });
   }
   const lines = rows.map(({ from, title }) => node("tr", [node("th", from, { scope: "row" }), node("td", title)]));
-  const heads = ["Driver", "The newest that runs"].map((text) => node("th", text, { scope: "col" }));
+  const heads = ["Driver", "Latest build"].map((text) => node("th", text, { scope: "col" }));
   at("answer").className = "scripted";
-  at("answer").replaceChildren(node("h2", "It depends on the driver"),
+  at("answer").replaceChildren(node("h2", "The build depends on the driver"),
     node("div", node("table", [node("thead", node("tr", heads)), node("tbody", lines)]), { class: "wide" }));
 }
 
@@ -103,25 +103,25 @@ function render() {
   const [card, ...others] = search(query);
   const isAmbiguous = others.some((other) => other.name === card.name);
   const driver = driverOf(at("driver").value);
-  const system = card && data.kinds[card.kind].os; // Apple's GPUs are in Macs alone
+  const system = card && data.kinds[card.kind].os; // Apple's GPUs are only in Macs
   if (system) form.elements.os.value = system;
   const platform = data.platforms.find((each) => each.key === form.elements.os.value);
   const ranges = card && platform.ranges[card.kind];
   const needsDriver = card && ranges[0][0] !== null;
 
-  at("gpu-help").textContent = card && !isAmbiguous ? card.label : query ? "" : "Part of its name is enough.";
-  if (query && !card) at("gpu-help").textContent = "No card of this name is known here.";
-  if (isAmbiguous) at("gpu-help").textContent = "Several chips are sold under this name: choose one.";
+  at("gpu-help").textContent = card && !isAmbiguous ? card.label : query ? "" : "Enter a part of the name.";
+  if (query && !card) at("gpu-help").textContent = "No GPU with this name is in the catalog.";
+  if (isAmbiguous) at("gpu-help").textContent = "Several chips have this name. Select one.";
   at("others").replaceChildren(...(isAmbiguous ? [card, ...others] : others).slice(0, 12).map((other) => {
     const button = node("button", other.label, { type: "button" });
     button.addEventListener("click", () => { at("gpu").value = other.label; changed(); at("gpu").focus(); });
     return button;
   }));
-  at("driver-help").textContent = "nvidia-smi shows it as “Driver Version”. Empty: what each driver gives.";
+  at("driver-help").textContent = "nvidia-smi prints the “Driver Version”. Leave this empty to see all drivers.";
   if (at("driver").value && !driver) at("driver-help").textContent = "This is not a driver version such as 580.95.05.";
-  if (card && !needsDriver) at("driver-help").textContent = "It does not matter here.";
+  if (card && !needsDriver) at("driver-help").textContent = "This GPU needs no driver version.";
 
-  if (!card || isAmbiguous) ask("Choose your card to see which build runs on it.");
+  if (!card || isAmbiguous) ask("Enter your GPU to see which build runs on it.");
   else if (needsDriver && !driver) showByDriver(ranges, form.elements.with.value);
   else {
     const range = needsDriver ? ranges.findLast(([first]) => isFrom(first, driver)) : ranges[0];
@@ -129,7 +129,7 @@ function render() {
   }
 }
 
-/* The address has all that was chosen. */
+/* The URL contains all choices. */
 function changed() {
   render();
   const words = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
@@ -140,7 +140,7 @@ function readAddress() {
   for (const [name, value] of new URLSearchParams(location.hash.slice(1))) {
     if (form.elements[name]) form.elements[name].value = value.slice(0, 100);
   }
-  // A value that is not in a list leaves nothing chosen.
+  // A value that is not in a list would leave the list without a selection.
   for (const list of form.querySelectorAll("select")) list.selectedIndex = Math.max(list.selectedIndex, 0);
   render();
 }

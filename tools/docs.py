@@ -373,7 +373,7 @@ def settings() -> str:
         effect = rule.declared_effect.value.text
         if is_reported:
             effect = f"reported first; {effect}"
-        instead = f"; instead: {rule.instead}" if rule.instead else ""
+        instead = f"; instead, {rule.instead}" if rule.instead else ""
         untrusted = "refused" if is_reported else "the same"
         row = (rule.tool, f"{effect}{instead}", untrusted)
         keys.setdefault(row, []).append(f"`{rule.key}`")

@@ -56,7 +56,7 @@ def test_url_in_a_file_is_reported_with_quiet(here, stranger, form):
     done = here.run("lock", "-q", "--upgrade", "--target", "cpu")
 
     assert f"{stranger.wheel}, as " in done.err, done.err
-    assert "says: the source of filelock" in done.err
+    assert ": the source of filelock" in done.err
 
 
 @pytest.mark.parametrize("form", FORMS)

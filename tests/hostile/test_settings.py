@@ -85,7 +85,7 @@ def test_source_of_torch_is_reported_with_quiet(here, evil, spelling):
     done = here.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}")
     said = done.err.splitlines()
     assert any(
-        line.startswith("Index ") and f"{file} says: a source of torch" in line
+        line.startswith("Index ") and f"(from {file}): a source of torch" in line
         for line in said
     ), done.err
     assert "secret" not in done.err
@@ -98,7 +98,7 @@ def test_lock_does_not_confirm_project_settings(here, evil):
     assert here.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}").status == 0
     synced = here.run("sync", "-q", "--target", "cpu")
     assert synced.status == 0, synced.err
-    assert f"as {file} says: a source of torch" in synced.err
+    assert f"(from {file}): a source of torch" in synced.err
     wary = here.having(GPUINSTALL_TRUST_FOLDER="0")
     evil.host.log.clear()
     for words in (
@@ -125,4 +125,4 @@ def test_every_command_reports_project_sources(here, evil, before, words):
     )
     here.run(*before.split())
     file = evil.choose(here, "uv.toml")
-    assert f"as {file} says: a source of torch" in here.run(*words.split(), "-q").err
+    assert f"(from {file}): a source of torch" in here.run(*words.split(), "-q").err

@@ -300,5 +300,5 @@ def _locked_indexes(folder: Path, removed: set[str]) -> Iterator[SourceSetting]:
             continue
         for name, index in lock.indexes.items():
             if name not in removed:
-                key = "index of a package in a lock"
+                key = "locked package index"
                 yield source_setting("gpuinstall", key, index, path, package=name)

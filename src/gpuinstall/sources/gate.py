@@ -107,7 +107,7 @@ def _outside(entry: Entry, policy: Policy) -> Reason | None:
         return None
     fault = "outside its repository"
     if entry.is_family:
-        fault = "in no find-links or requirement"
+        fault = "in no find-links folder or requirement"
     return Reason("lock-traversal", f"{entry.shown} is {fault}")
 
 

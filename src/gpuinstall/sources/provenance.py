@@ -39,18 +39,18 @@ class Form(Value):
 
 _URL = Form(
     r"(?i)(https?://[^/{]|file:///|/|[a-z]:[/\\])(?!.*\{\w*\}).*",
-    "a URL or an absolute path without variables, and a login in UV_INDEX or a netrc file",
+    "write a URL or an absolute path without variables, and put credentials into UV_INDEX or a netrc file",
 )
 _PAGE = Form(
     r"(?!.*\$\{)https?://[^/].*",
-    "a URL without variables: https://index.example/{name}/",
+    "write a URL without variables, such as https://index.example/{name}/",
 )
 _ANY_ADDRESS = Form(
     r"(?s)(?!.*\$\{).*",
-    "an address without variables, which are not expanded here: write the path, and put a login into a netrc file or a keyring",
+    "write a URL or path without variables, which are not expanded here, and put credentials into a netrc file or a keyring",
 )
-_HASHES = Form(r"(sha256:[0-9a-f]{64}\s*)+", "a hash is written sha256:…")
-_DATE = Form(r"[0-9A-Za-z:.+ -]+", "it is a date")
+_HASHES = Form(r"(sha256:[0-9a-f]{64}\s*)+", "write the hash as sha256:…")
+_DATE = Form(r"[0-9A-Za-z:.+ -]+", "write a date")
 _SUPPLIES_TORCH = "a source of torch"
 
 
@@ -77,13 +77,13 @@ class Effect(Enum):
 
     INDEX = EffectRow("obeyed: the default index", "", _URL, is_obeyed=True)
     EXTRA_INDEX = EffectRow(
-        "obeyed: a further index; packages on it are installed only from it",
+        "obeyed: an additional index; packages on it are installed only from it",
         "",
         _URL,
         is_obeyed=True,
     )
     FIND_LINKS = EffectRow(
-        "obeyed: a further index, and a source of torch",
+        "obeyed: an additional index, and a source of torch",
         _SUPPLIES_TORCH,
         _URL,
         is_obeyed=True,
@@ -102,15 +102,15 @@ class Effect(Enum):
         "obeyed: the certificates to trust", "the certificates to trust"
     )
     KNOWN_INDEX = EffectRow(
-        "an error, unless UV_INDEX or another obeyed setting has the same address",
+        "an error, unless UV_INDEX or another obeyed setting has the same URL",
         is_compared=True,
     )
     ADDRESS = EffectRow(
-        "obeyed: the package is installed from this address", is_compared=True
+        "obeyed: the package is installed from this URL or path", is_compared=True
     )
     LOCATED = EffectRow(
-        "obeyed: the package is installed from this address, also as a dependency",
-        "the source of {}, and of everything its own files select",
+        "obeyed: the package is installed from this URL or path, also as a dependency",
+        "the source of {} and of packages that its files select",
         _ANY_ADDRESS,
     )
     HASH = EffectRow("obeyed: no other file is installed", form=_HASHES, is_obeyed=True)
@@ -228,7 +228,7 @@ class SourceSetting(Value):
 
     def __str__(self) -> str:
         role = (self.effect.value.role or "").format(self.package)
-        return f"{self.value}, as {self.file} says{role and f': {role}'}"
+        return f"{self.value} (from {self.file}){role and f': {role}'}"
 
     @cached_property
     def effect(self) -> Effect:
@@ -265,7 +265,7 @@ class SourceSetting(Value):
         is_replaced = self.effect is Effect.UNRELATED and self.row.instead
         if self.effect is Effect.REFUSED or is_replaced:
             instead = self.row.instead.replace("ADDRESS", remove_logins(self.value))
-            return f"instead: {instead}"
+            return f"instead, {instead}"
         row: EffectRow = self.effect.value
         return row.why_ignored
 
@@ -347,7 +347,7 @@ def source_setting(
     is_address = effect.is_reported or effect.value.is_compared
     fault = url_fault(value) if is_address else ""
     if is_address and TOKEN.search(value):
-        fault = "it has a token, which locks would record; put it into a netrc file"
+        fault = "it contains a token, which locks would record; put the token into a netrc file"
     setting = SourceSetting(row, value, file, line, package, marker=marker)
     try:
         if fault:

@@ -67,5 +67,5 @@ def check_subdirectory(
         raise UsageError(
             "lock-traversal",
             f"{shorten(redact(repository))} has no folder {shorten(subdirectory)}",
-            why="a subdirectory that is a symbolic link could lead out of the repository",
+            why="symbolic links are not followed, because they could lead outside the repository",
         )

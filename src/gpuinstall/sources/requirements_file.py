@@ -58,7 +58,7 @@ _FLAGS = frozenset(
 _LINE = r"""(?s)\A((?:-e|--editable)[\s=]+(?:(["'])([^"']+)\2(?!\S))?)?(.*?)((?:(?<!\S)--?[A-Za-z].*)?)\Z"""
 """A requirement or a quoted folder, followed by pip's options."""
 _INCLUSION = r"(?:-r|--requirement|(?P<limits>-c|--constraint))[\s=]*(?P<file>.+)"
-_NO_VARIABLES = "Variables are not expanded here: write the path"
+_NO_VARIABLES = "Write the path: variables are not expanded in this file"
 _COMMENT = r"(?:^|\s)#.*"
 
 
@@ -89,9 +89,9 @@ class CondaRequest(Value):
             return ""
         packages = missing.values()
         return (
-            f"not installed, because the index may have other projects with these names: {join_names([*packages])}; "
-            f"if they are the same: {join_command(['gpuinstall', 'install', *missing])}; "
-            f"if only conda has them: {join_command(['conda', 'install', *packages])}"
+            f"not installed, because the index may have different projects with these names: {join_names([*packages])}; "
+            f"to install them from the index: {join_command(['gpuinstall', 'install', *missing])}; "
+            f"to install them from conda: {join_command(['conda', 'install', *packages])}"
         )
 
 
@@ -526,5 +526,5 @@ def _read_options(
         if option == "--find-links" and "://" not in value:
             value = os.path.normpath(path.absolute().parent / value)
         if option == "--hash" and not package:
-            raise ValueError("--hash belongs to no requirement")
+            raise ValueError("--hash must follow a requirement")
         yield source_setting("pip", option, value, path, line=number, package=package)

@@ -300,7 +300,7 @@ class Sources(Value):
         if not re.fullmatch(r"\d{4}-\d\d-\d\d", day):
             raise UsageError(
                 "source-setting",
-                f"exclude-newer {self.exclude_newer} cannot be obeyed for {', '.join(self.package_indexes)}",
+                f"exclude-newer {self.exclude_newer} cannot be applied to {', '.join(self.package_indexes)}",
                 hint='Write a date: exclude-newer = "2026-01-31"',
             )
         return day
@@ -404,7 +404,7 @@ class Sources(Value):
                 is_alike = other.row == setting.row
                 if is_alike and other.value != _plain(setting.value):
                     raise _not_obeyed(
-                        setting, f"use one default index; {other.value} is another one"
+                        setting, f"use one default index; another one is {other.value}"
                     )
         if effect in {Effect.LOCATED, Effect.FIND_LINKS}:
             location = Location.parse(setting.value, folder)
@@ -458,7 +458,7 @@ class Sources(Value):
         self._check(map(_entry, settings))
         for setting in settings:
             server = Location.parse(setting.value).server
-            login = "; a login is sent to it" if server in self.logins else ""
+            login = "; credentials are sent to it" if server in self.logins else ""
             reporter.notice("Index", f"{setting}{login}")
 
     def check_build(self, package: str, name: str, default: str | None) -> None:
@@ -541,8 +541,8 @@ class Sources(Value):
         if requirement.url and not self.has_address(requirement.url):
             raise UsageError(
                 "source-setting",
-                f"{requirement.name} has an address that was not reported: {redact(requirement.url)}",
-                hint=f"gpuinstall install {quote_word(requirement.text)}   # requests it by its address",
+                f"the URL of {requirement.name} was not reported in advance: {redact(requirement.url)}",
+                hint=f"gpuinstall install {quote_word(requirement.text)}   # requests it by its URL",
             )
 
     def has_address(self, address: str) -> bool:
@@ -669,13 +669,13 @@ def _not_obeyed(
     instead: str = "",
     hint: str = "",
 ) -> UsageError:
-    package = f" of {setting.package}" if setting.package else ""
+    package = f" for {setting.package}" if setting.package else ""
     value = f" = {remove_logins(setting.value)}" if setting.value else ""
     return UsageError(
         "source-setting",
-        f"{setting.place}: {setting.row.key}{package}{value} cannot be obeyed",
-        why="it selects the sources or files of packages; ignoring it could install other files",
-        hint=hint or f"Instead: {instead or setting.row.instead}",
+        f"{setting.place}: {setting.row.key}{package}{value} cannot be applied",
+        why="this setting selects package sources or files; ignoring it could install different files",
+        hint=hint or f"Instead, {instead or setting.row.instead}",
     )
 
 
@@ -717,5 +717,7 @@ def _logins(address: str) -> dict[str, str]:
     login = unquote(written)
     # keyring could read it as an option, or a netrc file could contain it as lines.
     if login.startswith("-") or not login.isprintable():
-        raise malformed_address(address, "its login has odd characters")
+        raise malformed_address(
+            address, "its user name or password has invalid characters"
+        )
     return {f"{scheme}://{host}": login}

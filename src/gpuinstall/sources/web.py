@@ -119,14 +119,14 @@ class Cause(NamedTuple):
 
 OFFLINE = Cause(
     "this run is offline",
-    "Run it again without --offline, GPUINSTALL_OFFLINE or UV_OFFLINE\n"
-    "Create the lock with a network: sync --offline installs it if uv's cache has the files",
+    "Run it again without --offline, GPUINSTALL_OFFLINE, or UV_OFFLINE\n"
+    "Create the lock online; gpuinstall sync --offline then installs it if uv's cache has the files",
 )
 _UNTRUSTED = Cause(
     "its certificate could not be verified",
     "Set SSL_CERT_FILE to a file with your company's CA certificate",
 )
-_GARBLED = Cause("its redirect is not a URL", "Check the URL")
+_GARBLED = Cause("it redirected to an invalid URL", "Check the URL")
 _CAUSES = {
     "CA certificate": _UNTRUSTED._replace(why="the CA certificates cannot be read"),
     "Failed to resolve": Cause(
@@ -281,7 +281,7 @@ class Client:
                 yield chunk
         # Without a Content-Length, a broken connection raises no error.
         if size is not None and received != size:
-            message = f"{url} has {received} bytes, but its server declared {size}"
+            message = f"expected {size} bytes from {url}, got {received}"
             raise InstallationError("length", message, hint="Run it again")
 
     def _page(self, url: str) -> Page | None:
@@ -384,13 +384,13 @@ def _check(response: Response, url: str) -> None:
     status = response.status_code
     # Treat it as an unreachable host, because other sources may have the file.
     if status >= 500:
-        cause = Cause(f"it answered {status}", "Try again later")
+        cause = Cause(f"it returned HTTP status {status}", "Try again later")
         raise UnreachableError(urlsplit(url).netloc, cause)
     if status >= 400:
         hint = LOGIN_HINT if status == 401 else None
         raise InstallationError(
             "http-status",
-            f"{url} answered {status}",
+            f"{url} returned HTTP status {status}",
             hint=hint,
         )
 
@@ -472,7 +472,7 @@ def read_chunks(
             if read > most:
                 raise InstallationError(
                     "too-large",
-                    f"{url} sent more than {format_size(most)}",
+                    f"the response from {url} is larger than {format_size(most)}",
                     hint="Set GPUINSTALL_TORCH_INDEX or UV_DEFAULT_INDEX to the URL of another index",
                 )
             pace.count(len(chunk))
@@ -523,7 +523,7 @@ def _watch(
                 least = format_size(int(timeouts.floor * window))
                 faults.append(f"sent less than {least} in {window:.0f} s")
             elif seconds and monotonic() - start > seconds:
-                faults.append(f"was not done after {seconds:.0f} s")
+                faults.append(f"did not finish within {seconds:.0f} s")
         # The connection may already be closed.
         with suppress(OSError, RuntimeError, ValueError):
             response.raw.shutdown()
@@ -556,7 +556,7 @@ def ways_to_network() -> str:
     for name, address in os.environ.items():
         if address and re.fullmatch("(?i)(https?|all)_proxy", name):
             return f"Check the proxy: {name} is {remove_logins(address)}"
-    return "Behind a proxy, set HTTPS_PROXY; for a mirror, UV_DEFAULT_INDEX"
+    return "Set HTTPS_PROXY if you use a proxy, or UV_DEFAULT_INDEX if you use a mirror"
 
 
 def _cause(error: OSError) -> Cause:
@@ -572,5 +572,5 @@ def _cause(error: OSError) -> Cause:
             return Cause("the proxy cannot be reached", ways_to_network())
         case Timeout() | TimeoutError():
             hint = "Check the network connection, or HTTPS_PROXY"
-            return Cause("it did not answer in time", hint)
+            return Cause("the request timed out", hint)
     return next(cause for sign, cause in _CAUSES.items() if sign in text)

@@ -161,7 +161,7 @@ def gpu_verdict(row: LearnedRow, gpus: ServedGpus) -> GpuVerdict:
     why = why or _not_intended(row, gpus)
     is_limited = row.depth == Depth.WHOLE and not row.is_whole
     if why is None and is_limited and not row.codes:
-        message = "was read only up to the limit, and its GPU code is unknown"
+        message = "was inspected only in part, so its GPU code is unknown"
         why = Reason("not-inspected", message)
     return GpuVerdict(None, why, is_settled)
 
@@ -177,7 +177,7 @@ def _not_intended(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
         if named:
             intended = ComputeCapability.from_sm(int(named[1]))
             if chip < intended or chip.major != intended.major:
-                return Reason("no-code", f"{begin} name says {intended.sm}")
+                return Reason("no-code", f"{begin} name specifies {intended.sm}")
         lowest = row.lowest
         if lowest and not row.codes and chip < ComputeCapability.parse(lowest):
             need = f"description requires compute capability {lowest} or newer"
@@ -235,7 +235,7 @@ def too_new_for_chip(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
         if oldest and chip and chip < oldest and rules.kind == "cuda":
             message = (
                 f"has no code for {gpu.label}: {made_with(row)}, "
-                f"which has none below {oldest.sm}"
+                f"which supports {oldest.sm} and newer"
             )
             return Reason("no-code", message)
     return None
@@ -282,9 +282,9 @@ def unsupported_gpus(row: LearnedRow, gpus: ServedGpus) -> tuple[Reason | None, 
     names = " and ".join(at_fault)
     compiled = next(iter(at_fault.values()))
     if not row.is_whole:
-        compiled = f"the part of {compiled}, the rest was not read"
+        compiled = f"{compiled}, and the rest was not inspected"
     elif not by_most:
-        compiled = f"{compiled}, and its other libraries have code"
+        compiled = f"{compiled}, but its other libraries have code"
     else:
         message = f"has no code for {names}: {compiled}"
         return Reason("no-code", message), not _is_fast_path(row)
@@ -309,9 +309,10 @@ def _unsupported_libraries(
         if isinstance(code_or_reason, Code):
             texts[stem] = ""
         elif not members.is_optional(row.package, code.library):
-            was_read = "" if row.is_whole else " that was read"
             names = " ".join(code.architectures)
-            compiled = f"{code.library}{was_read} is compiled for {names}"
+            compiled = f"{code.library} is compiled for {names}"
+            if not row.is_whole:
+                compiled = f"the inspected part of {compiled}"
             texts.setdefault(stem, compiled)
     return texts
 
@@ -421,7 +422,7 @@ def build_rejection(
     if unusable:
         return unusable
     if loads_with(row.torch, build) is False:
-        works = f"its code works with {row.torch.torches}"
+        works = f"its code is compatible with {row.torch.torches}"
         return Reason("other-torch", f"{begin}: {works}")
     return None
 

@@ -63,7 +63,7 @@ class HttpRanges:
             return
         with closing(self._open(start, end)) as response:
             if _version(response) != (self.size, self._etag):
-                message = f"{_host(self._url)} changed the file while it was read"
+                message = f"the file on {_host(self._url)} changed while it was read"
                 raise WheelError("wrong-range", message)
             pace = Pace(self._timeouts)
             while start < end:
@@ -179,7 +179,9 @@ def _rejection(
     if response.status_code == 200:
         return WheelError("no-ranges", f"{host} does not support range requests")
     if response.status_code != 206:
-        return WheelError("http-status", f"{host} answered {response.status_code}")
+        return WheelError(
+            "http-status", f"{host} returned HTTP status {response.status_code}"
+        )
     headers = response.headers
     span = rf"bytes {start}-{end - 1}/\d{{1,18}}"
     is_part = re.fullmatch(span, headers.get("Content-Range", ""), re.ASCII)

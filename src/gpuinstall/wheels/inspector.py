@@ -167,7 +167,9 @@ class Inspector(Value):
         undeclared = undeclared_packages(row, context.linked)
         if not undeclared:
             return found
-        why = Reason("undeclared", "is linked to what its METADATA leaves out")
+        why = Reason(
+            "undeclared", "is linked to libraries that its METADATA does not declare"
+        )
         return replace(found, adds=undeclared, why_adds=why)
 
     def allowed(self, requirements: Iterable[Requirement]) -> frozenset[str]:

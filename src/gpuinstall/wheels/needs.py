@@ -194,10 +194,10 @@ class TorchNeeds(Value):
         if self.kind == "stable" and self.oldest:
             return f"torch {self.oldest} and newer"
         if not self.fits:
-            return "no torch that is known"
+            return "no known torch version"
         first = self.fits[0]
         last = self.fits[-1]
-        abi = " of the older C++ ABI" if self.is_older_abi else ""
+        abi = " with the older C++ ABI" if self.is_older_abi else ""
         to_last = "" if first == last else f" to {last}"
         return f"torch {first}{to_last}{abi}"
 

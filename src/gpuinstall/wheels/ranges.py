@@ -132,7 +132,7 @@ class RangeFile:
     def read(self, size: int = -1) -> bytes:
         """Return ``size`` bytes, or fewer at the end of the part to read."""
         if size > _MAX_AT_ONCE:
-            message = f"the wheel says that its directory has {size} bytes"
+            message = f"the wheel's zip directory is too large ({size} bytes)"
             raise WheelError("wheel-too-large", message)
         data = b""
         while size < 0 or len(data) < size:
@@ -189,6 +189,6 @@ class RangeFile:
     def _check(self) -> None:
         limits = self.limits
         if self.bytes_read > limits.bytes or self.bytes_inflated > limits.inflated:
-            message = "more of the wheel would have to be read than is read of one"
-            read = f"{self.bytes_read} bytes, {self.bytes_inflated} inflated"
+            message = "inspecting the wheel would exceed the limit for one wheel"
+            read = f"{self.bytes_read} bytes read, {self.bytes_inflated} decompressed"
             raise WheelError("wheel-too-large", message, evidence=read)

@@ -56,14 +56,14 @@ class WheelReader:
         if len(self.members) < len(members):
             raise WheelError(
                 "wheel-malformed",
-                "two files in the wheel have the same name",
+                "the wheel contains two files with the same name",
             )
         starts = [member.header_offset for member in members]
         # If the first entries of a directory are missing, zipfile treats their files as a prefix.
         if not starts or starts[0]:
             raise WheelError(
                 "wheel-malformed",
-                "the zip directory of the wheel is not complete",
+                "the zip directory of the wheel is incomplete",
             )
         self._kept: dict[str, bytes | mmap] = {}
         # No file extends into the next one, so no byte is inflated twice.
@@ -100,7 +100,7 @@ class WheelReader:
         if size > _SMALL:
             raise WheelError(
                 "wheel-too-large",
-                f"{name} has a declared size of {size} bytes",
+                f"{name} is too large: its declared size is {size} bytes",
             )
         return b"".join(self.stream(name))
 
@@ -181,5 +181,5 @@ def _malformed_if_unreadable(name: str) -> Iterator[None]:
         struct.error,
         zlib.error,
     ) as error:
-        message = f"{name} is damaged or no valid zip"
+        message = f"{name} is damaged or not a valid zip file"
         raise WheelError("wheel-malformed", message, why=str(error)) from error

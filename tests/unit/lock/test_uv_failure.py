@@ -88,7 +88,7 @@ building: Any = build_failure
     ("explain", "text", "code", "part"),
     [
         (resolving, CONFLICT, "requirements-conflict", "triton"),
-        (resolving, LOGIN, "http-status", "https://x/simple answered 401"),
+        (resolving, LOGIN, "http-status", "https://x/simple returned HTTP status 401"),
         (resolving, LOGIN, "http-status", "user name and password"),
         # An index that fails in a build is no fault of the package.
         (resolving, INDEX, "network", ""),

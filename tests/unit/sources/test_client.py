@@ -101,7 +101,7 @@ def test_missing_login_has_a_hint(host, tmp_path):
     assert page.text == "open"
     with (
         Client(cache=tmp_path / "other") as client,
-        pytest.raises(InstallationError, match="answered 401") as caught,
+        pytest.raises(InstallationError, match="returned HTTP status 401") as caught,
     ):
         client.page(f"{host.url}/secret/")
     assert "password" in (caught.value.hint or "")
@@ -177,7 +177,7 @@ def test_redirects_without_a_url_fail(tmp_path):
         client._opened().mount("http://", Redirecting("/\x9b"))
         with pytest.raises(UnreachableError) as failed:
             client.page("http://h.example/")
-    assert failed.value.why == "its redirect is not a URL"
+    assert failed.value.why == "it redirected to an invalid URL"
 
 
 def test_one_connection_serves_all_heads(host, client):
@@ -270,7 +270,7 @@ def test_only_given_certificates_are_trusted(certificate, tmp_path):
 def test_host_with_server_error_is_unreachable(host, client):
     with pytest.raises(UnreachableError) as caught:
         client.page(f"{host.url}/broken")
-    assert caught.value.why == "it answered 503"
+    assert caught.value.why == "it returned HTTP status 503"
 
 
 def test_reset_connection_is_retried_three_times(client):

@@ -62,7 +62,7 @@ def test_uv_receives_no_unreported_url(tmp_path, text, place):
     constraints = constrained(text) if place == "constraint" else ()
     project = resolver_project(*requirements, constraints=constraints)
 
-    with pytest.raises(UsageError, match="an address that was not reported"):
+    with pytest.raises(UsageError, match="was not reported in advance"):
         project.write(tmp_path, None)
 
     assert list(tmp_path.iterdir()) == []

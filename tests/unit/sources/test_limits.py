@@ -98,7 +98,7 @@ def steadily(sent):
     [
         (drip, ShortWindow(), "sent less than"),
         (stall, Timeouts(silence=0.4), "sent nothing for"),
-        (steadily, ShortPage(), "was not done after"),
+        (steadily, ShortPage(), "did not finish within"),
     ],
 )
 def test_slow_page_is_aborted(tmp_path, pieces, timeouts, said):
@@ -113,7 +113,7 @@ def test_endless_page_is_aborted(client, monkeypatch):
     monkeypatch.setattr("gpuinstall.sources.web.PAGE_BYTES", 1_000_000)
     with (
         host(sending(endless, 10**12)) as served,
-        pytest.raises(InstallationError, match="more than 1 MB"),
+        pytest.raises(InstallationError, match="larger than 1 MB"),
     ):
         client.page(f"{served.url}/page/")
 
@@ -176,4 +176,4 @@ def test_repeatedly_busy_host_is_abandoned(tmp_path):
     busy = Answer(429, b"later", headers={"Retry-After": "0"})
     with within(4):
         error = given_up(lambda *_: busy, ShortWindow(), tmp_path)
-    assert "answered 429" in error.message
+    assert "returned HTTP status 429" in error.message

@@ -54,7 +54,7 @@ ELSEWHERE = {
     ("pip", "cert"),
     ("gpuinstall", "torch-index"),
     ("uv", "constraint-dependencies"),
-    ("gpuinstall", "index of a package in a lock"),
+    ("gpuinstall", "locked package index"),
     ("gpuinstall", "extension-sources"),
 }
 """Settings that other tests cover, such as parts of requirements."""
@@ -175,9 +175,9 @@ VARIABLES = {
     "PIP_PRE=1": "prerelease",
     "PIP_ONLY_BINARY=mine": "only-binary",
     "PIP_NO_BINARY=mine": "no-binary",
-    "UV_NO_BINARY=1": "UV_NO_BINARY: instead:",
-    "UV_INDEX_STRATEGY=unsafe-best-match": "UV_INDEX_STRATEGY: instead: remove it",
-    "UV_NO_GROUP=dev": "UV_NO_GROUP: instead: default-groups",
+    "UV_NO_BINARY=1": "UV_NO_BINARY: instead,",
+    "UV_INDEX_STRATEGY=unsafe-best-match": "UV_INDEX_STRATEGY: instead, remove it",
+    "UV_NO_GROUP=dev": "UV_NO_GROUP: instead, set default-groups",
     "PIP_PREFER_BINARY=1": "PIP_PREFER_BINARY: gpuinstall does not use it",
     "UV_NO_BUILD_ISOLATION=1": "UV_NO_BUILD_ISOLATION: gpuinstall does not use it",
     "UV_ZZZ=1": "warning: UV_ZZZ: gpuinstall does not know",
@@ -209,7 +209,7 @@ def test_every_variable_is_used_or_reported(tmp_path, environ):
 
 def test_unknown_setting_is_rejected_without_trust(tmp_path, environ):
     (tmp_path / "uv.toml").write_text('zzz = "1"\n', "utf-8")
-    with pytest.raises(UsageError, match=r"uv\.toml: zzz cannot be obeyed"):
+    with pytest.raises(UsageError, match=r"uv\.toml: zzz cannot be applied"):
         read_sources(None, {**environ, TRUST_FOLDER: "0"}, tmp_path)
     [setting] = read_sources(None, environ, tmp_path).ignored_settings
     assert setting.effect is Effect.UNKNOWN

@@ -70,7 +70,7 @@ def test_comment_does_not_hide_next_line(read):
     for comment in ("# C:\\", "  # C:\\", "numpy # C:\\", "numpy\t# C:"):
         settings = read(f"{comment}\n-i https://index.example/\n").settings
         assert [one.row.key for one in settings] == ["--index-url"], comment
-    with pytest.raises(UsageError, match="line 3: --hash belongs to no requirement"):
+    with pytest.raises(UsageError, match="line 3: --hash must follow a requirement"):
         read(f"numpy==2 \\\n  # why \\\n  --hash=sha256:{'0' * 64}\n")
 
 
@@ -88,8 +88,8 @@ ADVICE = {
     "pylock.toml": "gpuinstall sync",
     "a b/pylock.toml": "cd 'a b' && gpuinstall sync",
     "https://index.example/in.txt": "curl -O https://index.example/in.txt   # then use in.txt",
-    "${HERE}/in.txt": "Variables are not expanded here: write the path",
-    "variable.txt": "Variables are not expanded here: write the path",
+    "${HERE}/in.txt": "Write the path: variables are not expanded in this file",
+    "variable.txt": "Write the path: variables are not expanded in this file",
     "included.txt": "curl -O https://index.example/in.txt   # then use in.txt",
 }
 """Unsupported requirements files, each with its hint."""

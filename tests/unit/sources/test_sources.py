@@ -118,7 +118,7 @@ def test_malformed_index_is_rejected_with_its_file(read, tmp_path):
         'extra-index-url = ["./${NAME}"]',
     ):
         path = _write(tmp_path / "uv.toml", text)
-        with pytest.raises(UsageError, match=f"{path}: .* cannot be obeyed"):
+        with pytest.raises(UsageError, match=f"{path}: .* cannot be applied"):
             read()
 
 
@@ -180,13 +180,13 @@ def test_ignored_settings_of_the_user_are_reported(read, environ, tmp_path):
         "PIP_NO_INDEX": "1",
     }
     listener = Listener()
-    listed = "list what to install: [tool.gpuinstall] requirements = […]"
+    listed = "list the packages to install: [tool.gpuinstall] requirements = […]"
     read().explain_ignored_settings(listener)
     assert listener.steps == [
-        f"Ignored override-dependencies (by URL) in UV_OVERRIDE: instead: {listed}",
-        "Ignored UV_NO_DEV: instead: default-groups = [] below [tool.uv]",
-        "Ignored constraint in PIP_CONSTRAINT: instead: -c FILE",
-        "Ignored --no-index in PIP_NO_INDEX: instead: --offline, or a find-links folder without it",
+        f"Ignored override-dependencies (by URL) in UV_OVERRIDE: instead, {listed}",
+        "Ignored UV_NO_DEV: instead, set default-groups = [] in [tool.uv]",
+        "Ignored constraint in PIP_CONSTRAINT: instead, use -c FILE",
+        "Ignored --no-index in PIP_NO_INDEX: instead, use --offline, or a find-links folder without this setting",
     ]
 
 
@@ -270,7 +270,7 @@ def test_sources_of_the_folder_have_their_file(environ, tmp_path, table):
         (setting,) = read_sources(None, variables, folder).folder_sources
         role = "a source of torch" if key == "find-links" else ""
         is_known = key in setting.row.key and setting.file == path
-        is_known &= str(setting).endswith(f"says{role and f': {role}'}")
+        is_known &= str(setting).endswith(f"){role and f': {role}'}")
         is_same = Location.parse(setting.value) == Location.parse(address)
         if not (is_known and is_same and "secret" not in str(setting)):
             wrong.append((key, address, str(setting)))
@@ -302,7 +302,7 @@ def test_sources_of_the_user_are_not_the_projects(environ, tmp_path):
         None, environ | other, folder, configured="https://torch.example/whl"
     ).folder_sources
     assert str(configured[0]) == (
-        f"https://torch.example/whl, as {folder / 'pyproject.toml'} says: a source of torch"
+        f"https://torch.example/whl (from {folder / 'pyproject.toml'}): a source of torch"
     )
 
 
@@ -359,7 +359,9 @@ def test_login_with_odd_characters_is_malformed(read, user, tmp_path):
         f'[tool.uv]\nindex-url = "https://{user}@index.example/simple"\n',
     )
 
-    with pytest.raises(UsageError, match="its login has odd characters") as caught:
+    with pytest.raises(
+        UsageError, match="its user name or password has invalid characters"
+    ) as caught:
         read()
     assert user not in caught.value.message
 

@@ -104,7 +104,7 @@ def test_older_cxx_abi_is_detected(tmp_path):
     newer = "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 
     assert torch_needs(tmp_path, f"old.so {older}").torches.endswith(
-        "of the older C++ ABI"
+        "with the older C++ ABI"
     )
     assert not torch_needs(tmp_path, f"new.so {newer}").is_older_abi
 

@@ -661,6 +661,6 @@ def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     if index:
         if "://" not in index:
             index = os.path.normpath(path.absolute().parent / index)
-        yield setting("index of a package", index, package=name)
+        yield setting("package index", index, package=name)
     elif {"git", "url", "path", "directory", "editable"} & source.keys():
         yield setting("git, url, path of a package", "", package=name)

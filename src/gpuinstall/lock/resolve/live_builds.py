@@ -193,7 +193,7 @@ def inspected_catalog(
         if not to_read:
             break
         names = ", ".join(build.name for build in to_read)
-        reporter.wait(f"reading {names}, which is not in the catalog")
+        reporter.wait(f"inspecting {names} (not in the catalog)")
         live = _add_inspected_builds(live, to_read, reader.torch)
     return live
 

@@ -165,7 +165,7 @@ _REQUEST_ERRORS = (
         r"(?s)was not found in the.*An index URL \((?P<index>\S+)\) could not be queried"
         r".*credentials \((?P<status>\d+)",
         "http-status",
-        "{index} answered {status}",
+        "{index} returned HTTP status {status}",
         LOGIN_HINT,
         why="",
     ),

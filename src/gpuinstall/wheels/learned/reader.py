@@ -318,7 +318,7 @@ def _rows_of(
     has_own_version = version not in {"", _exact(wheel.version)}
     # uv accepts a file with a label in its name and without one in METADATA.
     if has_own_version and version != _exact(wheel.version.public):
-        message = f"METADATA names version {version}, and pip would reject the file"
+        message = f"METADATA has version {version}, so pip would reject the file"
         raise WheelError("wheel-malformed", message)
     package = PackageReader(
         opened,
@@ -406,13 +406,13 @@ def _row(
 
 def _learned_text(row: LearnedRow) -> str:
     """Return a one-line description of the code in a wheel."""
-    code = " ".join(row.architectures) or "it does not list its GPU code"
+    code = " ".join(row.architectures) or "GPU architectures not listed"
     name = f"{row.package} {row.version}"
     if row.package == "torch":
         name = f"{name} {row.backend}"
     elif row.toolkit:
         name = f"{name}, CUDA {row.toolkit[0]}"
-    part = "" if row.is_whole else " in the part that was read"
+    part = "" if row.is_whole else " in the inspected part"
     return f"{name}: {code}{part} ({format_size(row.bytes)})"
 
 
@@ -461,14 +461,16 @@ def _backend(wheel: Wheel, code: TorchCode) -> Backend:
     inner, _, label = code.version.partition("+")
     is_of_name = named is None or label in {"", named.tag}
     if inner != wheel.version.public or not is_of_name:
-        message = f"{wheel.filename} has another torch version than its name says"
+        message = (
+            f"{wheel.filename} contains a different torch version than its file name"
+        )
         raise WheelError("wheel-malformed", message)
     if named is None:
         return made_for
     # version.py does not mention XPU, so an XPU build looks like a CPU build.
     kind = "cpu" if named.kind == "xpu" else named.kind
     if kind != made_for.kind:
-        message = f"{wheel.filename} is built for {made_for}, and its name says {named}"
+        message = f"{wheel.filename} is built for {made_for}, but its file name specifies {named}"
         raise WheelError("wheel-malformed", message)
     return named
 

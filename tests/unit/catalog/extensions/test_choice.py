@@ -137,7 +137,7 @@ def test_matching_minor_is_preferred_to_newer_torch(shop, requires):
     assert lock_problem().builds[0].torch > fit.build.torch
 
 
-WORKS_WITH = "is incompatible with torch 2.12.1+cu126: its code works with"
+WORKS_WITH = "is incompatible with torch 2.12.1+cu126: its code is compatible with"
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ WORKS_WITH = "is incompatible with torch 2.12.1+cu126: its code works with"
             (UNTIL_2_8, FROM_2_9, GONE),
             {},
             "misfit",
-            f"{WORKS_WITH} no torch that is known",
+            f"{WORKS_WITH} no known torch version",
         ),
         ((STABLE_FROM_2_13,), {}, "misfit", f"{WORKS_WITH} torch 2.13 and newer"),
         (
@@ -179,7 +179,7 @@ WORKS_WITH = "is incompatible with torch 2.12.1+cu126: its code works with"
             (FROM_2_10,),
             {"named": "2.8.3+other"},
             "not-read",
-            "METADATA names version 2.8.3+other",
+            "METADATA has version 2.8.3+other",
         ),
         ((FROM_2_10,), {"cut": -300}, "not-read", "cannot be read"),
     ],

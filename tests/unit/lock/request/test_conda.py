@@ -129,9 +129,9 @@ def test_text_that_is_no_conda_package_is_rejected(tmp_path, text):
 def test_packages_without_wheel_are_reported():
     gcc = CondaRequest(without_wheel=(("ffmpeg", "ffmpeg >=6"), ("gcc", "gcc=11")))
     assert gcc.note() == (
-        "not installed, because the index may have other projects with these names: ffmpeg >=6, gcc=11; "
-        "if they are the same: gpuinstall install ffmpeg gcc; "
-        "if only conda has them: conda install 'ffmpeg >=6' gcc=11"
+        "not installed, because the index may have different projects with these names: ffmpeg >=6, gcc=11; "
+        "to install them from the index: gpuinstall install ffmpeg gcc; "
+        "to install them from conda: conda install 'ffmpeg >=6' gcc=11"
     )
     assert CondaRequest().note() == ""
     six = CondaRequest(without_wheel=(("Six", "Six=1"), ("gcc", "gcc")))

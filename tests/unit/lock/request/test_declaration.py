@@ -283,7 +283,7 @@ def test_package_with_another_source_is_rejected():
         ("numpy", Effect.REFUSED),
     ]
     with pytest.raises(
-        UsageError, match=r"sources \(workspace.*\) of numpy cannot be obeyed"
+        UsageError, match=r"sources \(workspace.*\) for numpy cannot be applied"
     ):
         Sources().with_settings(settings)
 

@@ -152,7 +152,7 @@ def test_unknown_index_of_a_package_is_rejected(tmp_path):
             known = naming((key, INDEX), sources=sources)
             assert known.unknown_index(lambda: None) is None
         error = sources.unknown_index(lambda: "https://index.example/simple")
-        assert f"{file}: index of a package of ours" in str(error)
+        assert f"{file}: package index for ours" in str(error)
         assert INDEX in str(error and error.hint)
 
 

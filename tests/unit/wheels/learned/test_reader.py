@@ -83,7 +83,9 @@ def test_torch_backend_is_read_from_its_wheel(reader, tmp_path, versions, backen
     ],
 )
 def test_torch_with_another_backend_inside_is_malformed(reader, tmp_path, label, cuda):
-    with pytest.raises(WheelError, match=r"is built for \w+, and its name says"):
+    with pytest.raises(
+        WheelError, match=r"is built for \w+, but its file name specifies"
+    ):
         read(reader, tmp_path, f"2.16.0+{label}", cuda)
 
 

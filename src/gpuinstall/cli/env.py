@@ -16,7 +16,7 @@ from gpuinstall.base.text import format_size, join_names
 from gpuinstall.cli.install import activation_command, existing_interpreter
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import COMMANDS, Outcome, Row, confirm, define_command
-from gpuinstall.environments.discarding import users_files
+from gpuinstall.environments.discarding import user_files
 from gpuinstall.environments.environment import added_packages, read_marker
 from gpuinstall.environments.records import undo_command
 
@@ -30,15 +30,15 @@ _define_command = partial(define_command, group=command)
 )
 def _list(_options: CommandOptions) -> Outcome:
     from gpuinstall.environments.records import (
-        changed_by_into,
-        remembered,
+        remembered_environments,
+        undoable_environments,
         unfinished_change,
     )
     from gpuinstall.install.journal import journal_entry
     from gpuinstall.install.state import inspect_environment
 
     # env remove also accepts an environment that was copied with the folder.
-    venvs = set(remembered())
+    venvs = set(remembered_environments())
     here = real_path(".venv")
     if read_marker(here):
         venvs.add(here)
@@ -65,7 +65,7 @@ def _list(_options: CommandOptions) -> Outcome:
             rows.append(("", f"{size} for {undo_command(paths)}"))
         if environment["unfinished"]:
             rows.append(("", unfinished_change(venv)))
-    others = changed_by_into()
+    others = undoable_environments()
     for other in others:
         text = f"changed by install --into; {undo_command(other)}"
         rows.append((display_path(other.venv), text))
@@ -97,9 +97,9 @@ def _environment(venv: Path) -> dict[str, Any]:
     text="Undo the last change of an environment. The next rollback redoes it.",
 )
 def _rollback(options: CommandOptions) -> Outcome:
-    from gpuinstall.environments.guard import renew_uv_guard
+    from gpuinstall.environments.guard import update_uv_guard
     from gpuinstall.environments.ownership import is_environment
-    from gpuinstall.install.environment_lock import undo
+    from gpuinstall.install.environment_lock import undo_change
     from gpuinstall.install.unmanaged import inspect_unmanaged
     from gpuinstall.lock.file.lock import compare_versions
 
@@ -110,9 +110,9 @@ def _rollback(options: CommandOptions) -> Outcome:
             python = existing_interpreter(options.interpreter, options.venv)
             place = inspect_unmanaged(python)
         before = _versions(place)
-        undo(place, project.reporter, takes_over=options.replace)
+        undo_change(place, project.reporter, takes_over=options.replace)
         if not place.is_managed:
-            renew_uv_guard(place.venv)
+            update_uv_guard(place.venv)
     now, marker = _versions(place), read_marker(place.venv)
     changes = compare_versions(before, now)
     text = " (not created by gpuinstall)"
@@ -195,7 +195,7 @@ def _confirm(folders: Mapping[Path, int], packages: Sequence[str] = ()) -> None:
         display_path(folder / file)
         for folder in folders
         if not is_journal(folder)
-        for file in users_files(folder)
+        for file in user_files(folder)
     ]
     if files:
         names += f", with your own files: {join_names(files)}"

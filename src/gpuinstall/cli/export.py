@@ -72,7 +72,7 @@ def _dockerfile(options: CommandOptions) -> Outcome:
         BOOTSTRAP,
         any_dockerfile,
         dockerfile,
-        locks_of_image,
+        image_locks,
     )
 
     extras = options.with_servers
@@ -87,7 +87,7 @@ def _dockerfile(options: CommandOptions) -> Outcome:
                 f"the image copies {BOOTSTRAP}, which this folder lacks: "
                 f"run make bootstrap in a clone of gpuinstall, and copy dist/{BOOTSTRAP} into this folder"
             )
-        selected = locks_of_image(locks)
+        selected = image_locks(locks)
         if len(selected) < len(locks):
             names = ", ".join(lock.name for lock in locks if lock not in selected)
             options.terminal.warn(

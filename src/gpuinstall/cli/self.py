@@ -77,7 +77,7 @@ def _uninstall(options: CommandOptions) -> Outcome:
         raise UsageError(
             "uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint
         )
-    from gpuinstall.environments.records import forget_all, remembered
+    from gpuinstall.environments.records import forget_all, remembered_environments
     from gpuinstall.install.removal import remove_cache
 
     cache = own_cache_folder()
@@ -87,7 +87,7 @@ def _uninstall(options: CommandOptions) -> Outcome:
     if not options.yes:
         confirm(f"Remove {removed}?", "nothing was removed")
     # Import all modules before removing the tool's own files.
-    kept = sorted(map(display_path, remembered()))
+    kept = sorted(map(display_path, remembered_environments()))
     leftovers = remove_cache()
     remove_tool(home, options.terminal)
     rows = [("Removed", removed)]
@@ -116,14 +116,14 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
     Raises:
         InstallationError: A file cannot be removed.
     """
-    from gpuinstall.environments.discarding import discard_environment, users_files
+    from gpuinstall.environments.discarding import discard_environment, user_files
 
     files = [home / "bin" / "gpuinstall", home / "share"]
     folders = list(filter(is_folder, home.iterdir()))
     tools = [folder for folder in folders if re.fullmatch(_TOOL, folder.name)]
     leftovers = [folder for folder in folders if re.fullmatch(_LEFTOVER, folder.name)]
     for tool in tools:
-        own = users_files(tool)
+        own = user_files(tool)
         discard_environment(tool, trash=home)
         if own:
             text = f"{join_names(own)} (created or modified by you), with {tool}"

@@ -26,7 +26,7 @@ from gpuinstall.environments.environment import (
     changed_packages,
     read_marker,
 )
-from gpuinstall.environments.guard import guarded_lines
+from gpuinstall.environments.guard import read_guard_lines
 from gpuinstall.lock.file.fit import fit
 from gpuinstall.lock.file.lock import read_lock
 from gpuinstall.lock.file.target import locks_in
@@ -230,7 +230,7 @@ def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
 
 def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
     """Report that torch was replaced in an unmanaged environment."""
-    for line in guarded_lines(evidence.venv):
+    for line in read_guard_lines(evidence.venv):
         name, _, proven = line.partition("==")
         if name == "torch" and evidence.torch_version != proven and not evidence.lock:
             yield evidence.fault(

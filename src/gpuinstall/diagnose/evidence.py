@@ -20,12 +20,12 @@ from gpuinstall.catalog.failures.problems import FixContext, finding_for
 from gpuinstall.diagnose.reading import LocalReading
 from gpuinstall.environments.environment import (
     advice_words,
+    install_arguments,
     is_virtual,
     read_marker,
-    renewing_arguments,
 )
 from gpuinstall.environments.packages import InstalledPackage, top_packages
-from gpuinstall.environments.records import was_made_here
+from gpuinstall.environments.records import was_created_here
 from gpuinstall.lock.file.entries import LockGate
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class DoctorEvidence(LocalReading):
     def lock(self) -> Path | None:
         """The lock file that the environment was created from, if any."""
         marker = read_marker(self.venv)
-        if marker and was_made_here(self.venv):
+        if marker and was_created_here(self.venv):
             lock = self.venv / marker.lock
             return lock if isfile(lock) else None
         return None
@@ -96,7 +96,7 @@ class DoctorEvidence(LocalReading):
             note: A note on the command.
             recreate: Whether to recreate the environment with the user's packages.
         """
-        arguments = list(renewing_arguments(self.venv))
+        arguments = list(install_arguments(self.venv))
         if recreate and not is_virtual(self.venv):
             # Keep a conda environment, and create a new environment.
             arguments = []

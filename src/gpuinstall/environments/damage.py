@@ -68,14 +68,14 @@ def find_damage(
         return shared_files(packages)
 
     for package in packages:
-        damage = _loss(package, shared)
+        damage = _find_loss(package, shared)
         if damage is None and with_edits:
-            damage = _edits(package, shared)
+            damage = _find_edits(package, shared)
         if damage:
             yield damage
 
 
-def _edits(
+def _find_edits(
     package: InstalledPackage, shared: Callable[[], Collection[str]]
 ) -> Damage | None:
     folder = package.record.parent
@@ -91,7 +91,7 @@ def _edits(
     return Damage(package, "edited", tuple(edited), max(links) > 1)
 
 
-def _loss(
+def _find_loss(
     package: InstalledPackage, shared: Callable[[], Collection[str]]
 ) -> Damage | None:
     if package.is_record_lost:
@@ -129,8 +129,8 @@ def edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
     ignored. Scripts and data outside the packages folder are not checked.
     """
     folder = f"{package.record.parent}{os.sep}"
-    unpacked = _time(package.record / "METADATA")
-    installed = _time(package.record / "RECORD")
+    unpacked = _modification_time(package.record / "METADATA")
+    installed = _modification_time(package.record / "RECORD")
     for row in package.files:
         if not row.digest:
             continue
@@ -162,8 +162,8 @@ def intact_files(
     """
     intact = set[str]()
     for package in packages:
-        unpacked = _time(package.record / "METADATA")
-        installed = _time(package.record / "RECORD")
+        unpacked = _modification_time(package.record / "METADATA")
+        installed = _modification_time(package.record / "RECORD")
         # ctime is the time of the last link or change. Programs cannot set it.
         linked = _change_time(package.record / "RECORD")
         for name, row in written_files(package, root).items():
@@ -193,7 +193,7 @@ def intact_files(
     return intact
 
 
-def _time(file: Path) -> int:
+def _modification_time(file: Path) -> int:
     with suppress(OSError):
         return file.stat().st_mtime_ns
     return 0

@@ -59,7 +59,7 @@ def discard_environment(folder: Path, trash: Path) -> int:
     return size
 
 
-def users_files(folder: Path) -> list[str]:
+def user_files(folder: Path) -> list[str]:
     """Return unrecorded and modified files in an environment."""
     names = set(user_paths(folder))
     if is_environment(folder):

@@ -155,7 +155,7 @@ def fingerprint(machine: Machine) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def versions_of(
+def package_versions(
     packages: Iterable[InstalledPackage], known: Collection[str] = ("pip",)
 ) -> dict[str, str]:
     """Return package versions by name. pip is included only if in ``known``.
@@ -174,7 +174,7 @@ def added_packages(venv: Path) -> tuple[str, ...]:
 
     marker = read_marker(venv)
     recorded = marker.packages if marker else {}
-    installed = versions_of(read_packages(packages_folders(venv)), recorded)
+    installed = package_versions(read_packages(packages_folders(venv)), recorded)
     return tuple(
         f"{name} {version}"
         for name, version in sorted(installed.items())
@@ -224,7 +224,7 @@ def advice_words(python: Path) -> dict[str, str]:
     if cuda:
         words["cuda"] = cuda
         words["toolkit"] = cuda.replace(".", "-")
-    renewing = renewing_arguments(venv)
+    renewing = install_arguments(venv)
     if renewing:
         words["into"] = "".join(f" {quote_word(word)}" for word in renewing)
     if is_virtual(venv):
@@ -240,7 +240,7 @@ def is_virtual(venv: Path) -> bool:
     return isfile(venv / "pyvenv.cfg")
 
 
-def renewing_arguments(venv: Path) -> tuple[str, ...]:
+def install_arguments(venv: Path) -> tuple[str, ...]:
     """Return arguments of ``install`` that select an environment.
 
     Unmanaged environments, conda environments, and embedded Pythons require ``--into``,

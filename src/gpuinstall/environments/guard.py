@@ -124,7 +124,7 @@ def move_guard(environment: Path, before: Path) -> None:
     write_atomically(file, f"{head}\n{moved}", is_private=has_login(moved))
 
 
-def renew_uv_guard(environment: Path) -> Path | None:
+def update_uv_guard(environment: Path) -> Path | None:
     """Write uv's settings with the constraints into the application's folder.
 
     The settings are removed if the environment has no constraints. Settings that
@@ -140,7 +140,7 @@ def renew_uv_guard(environment: Path) -> Path | None:
     # The user or the application wrote this file.
     if os.path.lexists(settings) and not is_own_guard_file(settings):
         return None
-    lines = guarded_lines(environment)
+    lines = read_guard_lines(environment)
     # uv reads only one file, and uv.toml would hide the settings in pyproject.toml.
     if not lines or _has_uv_table(application.root):
         settings.unlink(missing_ok=True)
@@ -153,7 +153,7 @@ def renew_uv_guard(environment: Path) -> Path | None:
     return settings
 
 
-def guarded_lines(environment: Path) -> list[str]:
+def read_guard_lines(environment: Path) -> list[str]:
     """Return the constraints of a guard, empty if it was edited."""
     file = environment / CONSTRAINTS
     if not is_own_guard_file(file):
@@ -177,7 +177,7 @@ def is_own_guard_file(file: Path) -> bool:
     return False
 
 
-def reason_against_guard(place: EnvironmentPaths) -> str | None:
+def guard_obstacle(place: EnvironmentPaths) -> str | None:
     """Return why no constraints can be written for an environment, if so."""
     for name in (CONSTRAINTS, pip_configuration()):
         file = place.venv / name

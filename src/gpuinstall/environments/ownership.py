@@ -47,7 +47,7 @@ _IGNORE_ALL = r"(#.*\n)*\*\n?"
 """The ``.gitignore`` of an environment tool. A user's file has more lines."""
 
 # Some file systems ignore case.
-_OF_THE_ENVIRONMENT = rf"(?i){MADE_FILES}|gpuinstall\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml"
+_ENVIRONMENT_FILES = rf"(?i){MADE_FILES}|gpuinstall\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml"
 """The files of environment tools and gpuinstall."""
 _RECORD = r".*/(?:site|dist)-packages/(?P<name>[^/]+\.(?:dist-info|egg-info|egg-link))(?:/.*)?"
 
@@ -140,7 +140,7 @@ def misplaced_file(package: InstalledPackage, root: Path) -> str | None:
     for path, row in written_files(package, root).items():
         if path.startswith("../") or posixpath.isabs(path) or ":" in path:
             return f"{name} lists {row.path}, which is outside the environment, in its RECORD"
-        if re.fullmatch(_OF_THE_ENVIRONMENT, path):
+        if re.fullmatch(_ENVIRONMENT_FILES, path):
             return f"{name} writes {path}, a file of the environment itself"
         record = re.fullmatch(_RECORD, path)
         if record and record["name"] != package.record.name:

@@ -28,8 +28,8 @@ _VERSION = r"[\w.+!]*"
 _NATIVE = re.compile(r"\.(?:so(?:\.[\d.]+)?|pyd|dll|dylib)\Z", re.IGNORECASE)
 _REQUIRED_NAME = r"(?m)^Requires-Dist: *([\w.-]+)"
 _REQUIRES = r"(?m)^Requires-Dist: *(.+)$"
-_OF_EXTRA = r";.*\bextra\b"
-_OF_INSTALLER = (
+_EXTRA_MARKER = r";.*\bextra\b"
+_INSTALLER_FILES = (
     r"\.dist-info/(INSTALLER|RECORD|REQUESTED|direct_url\.json|uv_cache\.json)\Z"
 )
 _METADATA = (
@@ -73,7 +73,7 @@ class InstalledPackage(Value):
         """Whether RECORD lists no files of the wheel, as after a power cut."""
         has_one = file_size(self.record / "RECORD") >= 0
         return has_one and all(
-            re.search(_OF_INSTALLER, file.path) for file in self.files
+            re.search(_INSTALLER_FILES, file.path) for file in self.files
         )
 
     @cached_property
@@ -136,7 +136,7 @@ class InstalledPackage(Value):
 
         requirements = []
         for text in re.findall(_REQUIRES, self.head):
-            if re.search(_OF_EXTRA, text):
+            if re.search(_EXTRA_MARKER, text):
                 continue
             with suppress(InvalidRequirement):
                 requirements.append(standard_requirement(text))

@@ -36,13 +36,13 @@ rollback, may be many verifications old.
 _ANOTHER_HOME = 'export XDG_STATE_HOME="$PWD/.state"   # or another private folder, which must stay the same'
 
 
-def remember(venv: Path, identity: str) -> None:
+def remember_environment(venv: Path, identity: str) -> None:
     """Record that ``identity`` was created for ``venv``, if possible."""
     with suppress(InstallationError):
-        vouch(venv, identity)
+        record_identity(venv, identity)
 
 
-def vouch(path: Path, identity: str) -> None:
+def record_identity(path: Path, identity: str) -> None:
     """Record an identity that this user created.
 
     Args:
@@ -55,7 +55,7 @@ def vouch(path: Path, identity: str) -> None:
     earlier = _identities(path)
     if identity not in earlier:
         fields = [str(path), *earlier[1 - MAX_IDENTITIES :], identity]
-        write_atomically(_record(path), "\0".join(fields))
+        write_atomically(_record_path(path), "\0".join(fields))
 
 
 def check_records() -> None:
@@ -64,7 +64,7 @@ def check_records() -> None:
     Raises:
         InstallationError: The state folder is full or read-only.
     """
-    trial = _folder() / f".trial-{os.getpid()}"
+    trial = _records_folder() / f".trial-{os.getpid()}"
     try:
         write_atomically(trial, " " * 4096)
     except InstallationError as error:
@@ -73,21 +73,21 @@ def check_records() -> None:
     remove_file(trial)
 
 
-def is_vouched(path: Path, identity: str) -> bool:
+def is_recorded(path: Path, identity: str) -> bool:
     """Return whether this user created ``identity`` at ``path``."""
     return identity in _identities(path)
 
 
-def was_made_here(venv: Path) -> bool:
+def was_created_here(venv: Path) -> bool:
     """Return whether this user created an environment at its current path."""
     marker = read_marker(venv)
-    return marker is not None and is_vouched(venv, marker.id)
+    return marker is not None and is_recorded(venv, marker.id)
 
 
-def place_of(identity: str) -> Path | None:
+def recorded_path(identity: str) -> Path | None:
     """Return the path where this user created an environment, if recorded."""
-    for record in _folder().glob("*.path"):
-        path, *identities = _read(record)
+    for record in _records_folder().glob("*.path"):
+        path, *identities = _read_record(record)
         if identity in identities:
             return Path(path)
     return None
@@ -102,19 +102,19 @@ def warn_unfinished(venv: Path, reporter: Reporter) -> None:
 
 def unfinished_change(venv: Path) -> str:
     """Return a warning about a running or killed change; empty without one."""
-    place = _unfinished_place(venv)
+    place = _unfinished_paths(venv)
     if place is None:
         return ""
-    return f"{_interrupted(venv)}; {undo_command(place)} completes it or rolls it back"
+    return f"{_interruption_warning(venv)}; {undo_command(place)} completes it or rolls it back"
 
 
-def _unfinished_place(venv: Path) -> EnvironmentPaths | None:
+def _unfinished_paths(venv: Path) -> EnvironmentPaths | None:
     places = [EnvironmentPaths(venv)]
     places += [_unmanaged_paths(venv, folder) for folder in packages_folders(venv)]
     return next((place for place in places if place.is_unfinished), None)
 
 
-def _interrupted(venv: Path) -> str:
+def _interruption_warning(venv: Path) -> str:
     return f"a change of {venv} was interrupted"
 
 
@@ -124,11 +124,11 @@ def check_finished(venv: Path) -> None:
     Raises:
         InstallationError: A change is running or interrupted.
     """
-    place = _unfinished_place(venv)
+    place = _unfinished_paths(venv)
     if place:
         raise InstallationError(
             "unfinished-change",
-            _interrupted(venv),
+            _interruption_warning(venv),
             why="some of its files are from before the change, and some are new",
             hint=f"{undo_command(place)}   # completes it or rolls it back",
         )
@@ -155,10 +155,12 @@ def admit_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> boo
         allow_unmanaged: Whether to allow an environment that has no record and is not activated.
     """
     python = interpreter(venv)
-    if not exists(python) or was_made_here(venv):
+    if not exists(python) or was_created_here(venv):
         return True
     # An activated environment, or one changed with --into, is already run by the user.
-    is_requested = allow_unmanaged or venv in {one.venv for one in changed_by_into()}
+    is_requested = allow_unmanaged or venv in {
+        one.venv for one in undoable_environments()
+    }
     if not is_requested and os.environ.get("VIRTUAL_ENV") != str(venv):
         return False
     reporter.notice(
@@ -181,24 +183,24 @@ def check_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> Non
         )
 
 
-def forget(venv: Path) -> None:
+def forget_environment(venv: Path) -> None:
     """Delete the records of an environment and its changes."""
     for path in (venv, EnvironmentPaths(venv).work):
-        remove_file(_record(path))
+        remove_file(_record_path(path))
 
 
-def remembered() -> list[Path]:
+def remembered_environments() -> list[Path]:
     """Return recorded environments that still exist at their recorded path."""
-    records = map(_read, _folder().glob("*.path"))
+    records = map(_read_record, _records_folder().glob("*.path"))
     paths = {Path(venv) for venv, *_ in records}
     return sorted(filter(read_marker, paths))
 
 
-def changed_by_into() -> list[EnvironmentPaths]:
+def undoable_environments() -> list[EnvironmentPaths]:
     """Return unmanaged environments with a change that can be rolled back."""
     changed = []
-    for record in sorted(_folder().glob("*.path")):
-        work = Path(_read(record)[0])
+    for record in sorted(_records_folder().glob("*.path")):
+        work = Path(_read_record(record)[0])
         if work.name == ".gpuinstall" and exists(work / "last"):
             # lib/pythonX.Y/site-packages; on Windows, Lib/site-packages.
             root = work.parents[2 if work.parents[1].name == "Lib" else 3]
@@ -212,33 +214,33 @@ def forget_all() -> Path | None:
     Returns:
         The folder of the records if they are kept.
     """
-    if remembered() or changed_by_into():
-        return _folder()
-    remove_path(_folder())
+    if remembered_environments() or undoable_environments():
+        return _records_folder()
+    remove_path(_records_folder())
     with suppress(OSError):
-        _folder().parent.rmdir()
+        _records_folder().parent.rmdir()
     return None
 
 
 def _identities(venv: Path) -> list[str]:
-    path, *identities = _read(_record(venv))
+    path, *identities = _read_record(_record_path(venv))
     # The file name is only a digest. The file begins with the path.
     return identities if path == str(venv) else []
 
 
-def _read(record: Path) -> list[str]:
+def _read_record(record: Path) -> list[str]:
     with suppress(OSError, ValueError):
         return read_document(record).split("\0")
     return [""]
 
 
-def _record(venv: Path) -> Path:
+def _record_path(venv: Path) -> Path:
     from hashlib import sha256  # slow: loads OpenSSL
 
-    return _folder() / f"{sha256(bytes(venv)).hexdigest()[:32]}.path"
+    return _records_folder() / f"{sha256(bytes(venv)).hexdigest()[:32]}.path"
 
 
-def _folder() -> Path:
+def _records_folder() -> Path:
     if sys.platform == "linux":
         state = xdg_folder("XDG_STATE_HOME", ".local/state") / "gpuinstall"
     else:

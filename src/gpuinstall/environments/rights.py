@@ -64,7 +64,7 @@ def _fix(path: Path) -> str:
     )
 
 
-def reason_unmanaged(venv: Path) -> str:
+def unmanaged_reason(venv: Path) -> str:
     """Return why a managed environment is not treated as this user's."""
     if not is_mine(venv):
         return f"belongs to {owner_of(venv)}"

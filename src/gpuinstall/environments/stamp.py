@@ -69,7 +69,9 @@ class Stamp(Value):
             return False
         covered = self.files[TORCH]
         # A new .pth file runs before torch and is in no stamp.
-        if not covered.keys() >= set(startup_files(venv, folders_of(covered))):
+        if not covered.keys() >= set(
+            startup_files(venv, site_packages_folders(covered))
+        ):
             return False
         for stamps in self.files.values():
             for path, expected in stamps.items():
@@ -152,7 +154,7 @@ def _is_startup_file(name: str) -> bool:
     return name.endswith(".pth") or module in _STARTUP_MODULES
 
 
-def folders_of(files: Iterable[str]) -> list[str]:
+def site_packages_folders(files: Iterable[str]) -> list[str]:
     """Return the ``site-packages`` folders that contain files."""
     folders = set()
     for path in files:

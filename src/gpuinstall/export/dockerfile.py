@@ -17,10 +17,10 @@ from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.authored import read_data
 from gpuinstall.environments.environment import LOCK_NAME
 from gpuinstall.export.pins import (
-    backend_of,
-    not_exportable,
-    one_python,
-    systems_of,
+    common_python,
+    export_error,
+    lock_backend,
+    lock_systems,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def dockerfile(
     """
     parts = _parts()
     # The options that give a container access to the GPUs.
-    access = parts["access"][backend_of(lock).kind]
+    access = parts["access"][lock_backend(lock).kind]
     built = [package.name for package in lock.pylock.packages if not package.wheels]
     addresses = lock.addresses.items()
     projects = [name for name, address in addresses if _BELOW.search(address)]
@@ -65,7 +65,7 @@ def dockerfile(
         result = "/home/app"
     text: str = parts["one"].format(
         torch=lock.versions.get("torch"),
-        platform=_platform_of(lock, projects),
+        platform=_docker_platform(lock, projects),
         lock=lock.name,
         copy=copy,
         result=result,
@@ -89,7 +89,7 @@ def any_dockerfile(
     """Return a Dockerfile for an image of several locks.
 
     Args:
-        locks: The result of ``locks_of_image``.
+        locks: The result of ``image_locks``.
         extras: The extras of the image: ``jupyter`` and ``ssh``.
 
     Raises:
@@ -102,7 +102,7 @@ def any_dockerfile(
             "jupyter-not-locked", message, hint="gpuinstall lock torch jupyterlab"
         )
     parts = _parts()
-    kinds = dict.fromkeys(backend_of(lock).kind for lock in locks)
+    kinds = dict.fromkeys(lock_backend(lock).kind for lock in locks)
     access = [parts["access"][kind] for kind in kinds if kind != CPU.kind]
     environments = rows = ""
     for lock in locks:
@@ -111,11 +111,11 @@ def any_dockerfile(
     starts = [parts["start"].format(gpus=way["run"]) for way in access]
     text: str = parts["any"].format(
         rows=rows.rstrip(),
-        platform=_platform_of(locks[0]),
+        platform=_docker_platform(locks[0]),
         runs="\n".join(starts),
         needs="".join(way["needs"] for way in access),
         bootstrap=BOOTSTRAP,
-        image=f"python:{one_python(locks)}-slim-bookworm",
+        image=f"python:{common_python(locks)}-slim-bookworm",
         packages=parts["ssh"] if "ssh" in extras else "",
         visible="".join(way["environment"] for way in access),
         locks=" ".join(lock.name for lock in locks),
@@ -125,7 +125,7 @@ def any_dockerfile(
     return text
 
 
-def locks_of_image(locks: Sequence[Lock]) -> list[Lock]:
+def image_locks(locks: Sequence[Lock]) -> list[Lock]:
     """Return the locks for one Linux platform, preferably x86_64.
 
     Raises:
@@ -135,12 +135,12 @@ def locks_of_image(locks: Sequence[Lock]) -> list[Lock]:
         lock for lock in locks if not {"windows", "macos"} & set(lock.name.split("-"))
     ]
     # _platform_of raises the error for a lock of another system.
-    platforms = {lock.name: _platform_of(lock) for lock in linux or locks[:1]}
+    platforms = {lock.name: _docker_platform(lock) for lock in linux or locks[:1]}
     first = min(platforms.values())
     return [lock for lock in linux if platforms[lock.name] == first]
 
 
-def _platform_of(
+def _docker_platform(
     lock: Lock,
     projects: Collection[str] = (),
 ) -> str:
@@ -153,16 +153,16 @@ def _platform_of(
     Raises:
         UsageError: The lock cannot be used in an image.
     """
-    systems = systems_of(lock)
+    systems = lock_systems(lock)
     if not re.fullmatch(LOCK_NAME, lock.name):
-        raise not_exportable(
+        raise export_error(
             f"{lock.name} is not a valid lock name for a Dockerfile",
             f"mv {quote_word(lock.name)} pylock.toml",
         )
     absent = [name for name in lock.unserved if name not in projects]
     if absent:
         cause = "from a folder or repository that the image does not have"
-        raise not_exportable(
+        raise export_error(
             f"{', '.join(absent)} in {lock.name}: {cause}",
             "gpuinstall export requirements   # lists the omitted packages",
         )
@@ -170,7 +170,7 @@ def _platform_of(
     for arch, platform in _PLATFORMS.items():
         if ("linux", arch) in systems:
             return platform
-    raise not_exportable(
+    raise export_error(
         f"{lock.name} is not for Linux, which an image requires",
         "gpuinstall lock --target cpu",
     )

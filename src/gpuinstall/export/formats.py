@@ -12,7 +12,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.text import sanitize
 from gpuinstall.catalog import load_catalog
 from gpuinstall.export.needs import machine_needs
-from gpuinstall.export.pins import comments, overridden, pins
+from gpuinstall.export.pins import format_comments, format_pins, overridden
 from gpuinstall.lock.file.lock import Lock
 
 
@@ -20,8 +20,8 @@ def requirements(lock: Lock) -> str:
     """Return a requirements file."""
     pythons = str(lock.python or lock.pylock.requires_python or "of any version")
     head = f"# From {sanitize(lock.name)}, for Python {sanitize(pythons)}.\n"
-    lines = [" \\\n    ".join(words) + "\n" for words in pins(lock)]
-    return "".join([head, comments(lock), *lines])
+    lines = [" \\\n    ".join(words) + "\n" for words in format_pins(lock)]
+    return "".join([head, format_comments(lock), *lines])
 
 
 def constraints(lock: Lock) -> str:
@@ -39,7 +39,7 @@ def conda(lock: Lock) -> str:
     """
     virtual_packages = _virtual_packages(lock)
     command = "conda env create -f environment.yml"
-    text = f"# From {sanitize(lock.name)}: {command}\n{comments(lock)}"
+    text = f"# From {sanitize(lock.name)}: {command}\n{format_comments(lock)}"
     if "__cuda" in virtual_packages:
         cuda = virtual_packages["__cuda"]
         text += f"# On a machine without a GPU: CONDA_OVERRIDE_CUDA={cuda} {command}\n"
@@ -53,7 +53,7 @@ def conda(lock: Lock) -> str:
     if not lock.python:
         python = json.dumps(f"python{lock.pylock.requires_python or ''}")
     text += f"  - {python}\n  - pip\n  - pip:\n"
-    for words in pins(lock):
+    for words in format_pins(lock):
         text += f"      - {json.dumps(' '.join(words))}\n"
     return text
 

@@ -16,7 +16,7 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.gpus import other_chips, products
-from gpuinstall.export.pins import backend_of, not_exportable, systems_of
+from gpuinstall.export.pins import export_error, lock_backend, lock_systems
 from gpuinstall.lock.file.fit import Fit, fit_drivers
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.file.target import glibc_needed
@@ -104,12 +104,12 @@ def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
     Raises:
         UsageError: The lock lacks its target, or runs on no known machine.
     """
-    kind = backend_of(lock).kind
+    kind = lock_backend(lock).kind
     maker = None
     if kind != CPU.kind:
         maker = next(name for name, vendor in VENDORS.items() if vendor.kind == kind)
     needs = []
-    for os, arch in systems_of(lock):
+    for os, arch in lock_systems(lock):
         files = [(file.package, file.name) for file in lock.files]
         glibc: str | None = glibc_needed(files, _NO_GLIBC)
         if os != "linux" or glibc == _NO_GLIBC:
@@ -188,7 +188,7 @@ def _gpu_needs(
                 oldest.setdefault(code, driver)
     if not oldest and isinstance(verdict, Rejection):
         message = f"{lock.name} runs on no known machine: {verdict.reason.message}"
-        raise not_exportable(message)
+        raise export_error(message)
     for driver in dict.fromkeys(oldest.values()):
         codes = tuple(code for code, first in oldest.items() if first == driver)
         if driver is None:

@@ -57,7 +57,7 @@ def unhashed_packages(lock: Lock) -> dict[str, str]:
     return words_of
 
 
-def comments(lock: Lock) -> str:
+def format_comments(lock: Lock) -> str:
     """Return comment lines about packages that need options."""
     text = overridden(lock)
     for name, words in unhashed_packages(lock).items():
@@ -76,7 +76,7 @@ def overridden(lock: Lock) -> str:
     return f"# Resolved with uv's {used}. Others refuse these versions: {ways}\n"
 
 
-def pins(lock: Lock) -> Iterator[tuple[str, ...]]:
+def format_pins(lock: Lock) -> Iterator[tuple[str, ...]]:
     """Yield each package as a requirement and a hash option for each file.
 
     Packages from folders and repositories are omitted.
@@ -93,36 +93,36 @@ def pins(lock: Lock) -> Iterator[tuple[str, ...]]:
             if file and "sha256" in file.hashes
         ]
         if not hashed:
-            raise not_exportable(f"{package.name} has no file with a SHA-256")
+            raise export_error(f"{package.name} has no file with a SHA-256")
         by_address = package.name in named_by_address
-        requirement = requirement_of(package, hashed, by_address=by_address)
+        requirement = package_requirement(package, hashed, by_address=by_address)
         if package.marker:
             requirement += f" ; {package.marker}"
         if not requirement.isprintable():
-            raise not_exportable(f"{package.name} is not on one line: {requirement!r}")
+            raise export_error(f"{package.name} is not on one line: {requirement!r}")
         hashes = {f"--hash=sha256:{file.hashes['sha256']}" for file in hashed}
         yield requirement, *sorted(hashes)
 
 
-def backend_of(lock: Lock) -> Backend:
+def lock_backend(lock: Lock) -> Backend:
     """Return the backend of a lock. Raise UsageError if it is unknown."""
     _, _, local = lock.versions.get("torch", "").partition("+")
     try:
         return Backend.parse(local or Target.parse(lock.target).backend)
     except (UsageError, ValueError):
-        raise not_exportable(
+        raise export_error(
             f"{lock.name} has an unknown build of torch",
             "Rename it after its target: pylock.cu126.toml",
         ) from None
 
 
-def systems_of(lock: Lock) -> list[tuple[str, str]]:
+def lock_systems(lock: Lock) -> list[tuple[str, str]]:
     """Return the systems and processors that a lock supports.
 
     Raises:
         UsageError: The lock lacks its Python.
     """
-    python = one_python([lock])
+    python = common_python([lock])
     markers = lock.pylock.environments
     systems = []
     for os, arch in _PLATFORMS:
@@ -132,7 +132,7 @@ def systems_of(lock: Lock) -> list[tuple[str, str]]:
     return systems
 
 
-def requirement_of(
+def package_requirement(
     package: Package,
     files: Sequence[_File],
     *,
@@ -153,22 +153,22 @@ def requirement_of(
         return f"{package.name}=={package.version}"
     address = files[0].url
     if not address:
-        raise not_exportable(
+        raise export_error(
             f"{package.name} comes from a local folder that others do not have"
         )
     if not _ADDRESS.fullmatch(address):
-        raise not_exportable(f"{package.name} has an invalid URL: {address!r}")
+        raise export_error(f"{package.name} has an invalid URL: {address!r}")
     folder = package.archive.subdirectory if package.archive else None
     if not folder:
         return f"{package.name} @ {address}"
     if not _FOLDER.fullmatch(folder):
-        raise not_exportable(
+        raise export_error(
             f"{package.name} has an invalid folder in its archive: {folder!r}"
         )
     return f"{package.name} @ {address}#subdirectory={folder}"
 
 
-def not_exportable(
+def export_error(
     message: str,
     hint: str = "gpuinstall lock --upgrade   # with packages from an index",
 ) -> UsageError:
@@ -176,13 +176,13 @@ def not_exportable(
     return UsageError("not-exportable", message, hint=hint)
 
 
-def one_python(locks: Sequence[Lock]) -> str:
+def common_python(locks: Sequence[Lock]) -> str:
     """Return the Python of all locks. Raise UsageError if there is not one."""
     pythons = set[str]()
     for lock in locks:
         if lock.python is None:
             message = f"{lock.name} has an unknown Python version"
-            raise not_exportable(message, _lock_command(lock))
+            raise export_error(message, _lock_command(lock))
         pythons.add(lock.python)
     if len(pythons) > 1:
         raise UsageError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.text import sanitize
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
-from gpuinstall.export.pins import backend_of, one_python, requirement_of
+from gpuinstall.export.pins import common_python, lock_backend, package_requirement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,10 +33,10 @@ def uv_tables(
     Raises:
         UsageError: A lock lacks its backend, or the locks have several Pythons.
     """
-    python = one_python(locks)
+    python = common_python(locks)
     by_backend: dict[str, list[Lock]] = defaultdict(list)
     for lock in locks:
-        by_backend[backend_of(lock).tag].append(lock)
+        by_backend[lock_backend(lock).tag].append(lock)
     backends = sorted(by_backend)
     # `uv run` uses a GPU build by default, if there is one.
     default = next((tag for tag in backends if tag != CPU.tag), CPU.tag)
@@ -45,7 +45,7 @@ def uv_tables(
     sources: dict[str, dict[str, None]] = defaultdict(dict)
     for tag in backends:
         requirements = map(json.dumps, _requirements(by_backend[tag]))
-        groups += f"torch-{tag} = [\n{_items(requirements)}]\n"
+        groups += f"torch-{tag} = [\n{_format_items(requirements)}]\n"
         pythons += f'torch-{tag} = {{ requires-python = "=={python}.*" }}\n'
         source = f'{{ index = "gpuinstall-{tag}", group = "torch-{tag}" }}'
         for lock in by_backend[tag]:
@@ -58,7 +58,7 @@ def uv_tables(
         # Without conflicts, uv would resolve all groups together.
         conflicts = f"conflicts = [[{choices}]]\n"
     for package, entries in sorted(sources.items()):
-        tables += f"{package} = [\n{_items(entries)}]\n"
+        tables += f"{package} = [\n{_format_items(entries)}]\n"
     names = sanitize(", ".join(lock.name for lock in locks))
     others = [tag for tag in backends if tag != default] or [default]
     return (
@@ -71,7 +71,7 @@ def uv_tables(
     )
 
 
-def _items(items: Iterable[str]) -> str:
+def _format_items(items: Iterable[str]) -> str:
     return "".join(f"    {item},\n" for item in items)
 
 
@@ -85,7 +85,7 @@ def _requirements(locks: Sequence[Lock]) -> Iterator[str]:
     inputs = {"torch"}
     for lock in locks:
         inputs |= lock.requested
-        for package, requirement in _locked(lock):
+        for package, requirement in _locked_requirements(lock):
             holders[package, requirement].append(lock)
     for (package, requirement), own_locks in holders.items():
         markers = [
@@ -100,7 +100,7 @@ def _requirements(locks: Sequence[Lock]) -> Iterator[str]:
             yield requirement
 
 
-def _locked(lock: Lock) -> Iterator[tuple[str, str]]:
+def _locked_requirements(lock: Lock) -> Iterator[tuple[str, str]]:
     """Yield the packages that determine the build, with their requirements.
 
     An extension's version for one torch is in no index, so its requirement has a URL.
@@ -114,5 +114,5 @@ def _locked(lock: Lock) -> Iterator[tuple[str, str]]:
         if extension.version and extension.version.local:
             yield (
                 extension.name,
-                requirement_of(extension, extension.wheels, by_address=True),
+                package_requirement(extension, extension.wheels, by_address=True),
             )

@@ -21,7 +21,7 @@ from gpuinstall.base.removal import remove_file
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.moved import relocate_environment
-from gpuinstall.install.transaction import clear_away, recover, roll_back
+from gpuinstall.install.transaction import recover, remove_leftovers, roll_back
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -69,15 +69,17 @@ def environment_lock(
                 write_atomically(owner, f"process {os.getpid()}", is_cached=True)
             was_unfinished = place.is_unfinished
             recover(place, reporter, takes_over=takes_over)
-            clear_away(place)
+            remove_leftovers(place)
             yield has_waited, was_unfinished
         finally:
             with defer_interrupts():
-                clear_away(place)
+                remove_leftovers(place)
                 remove_file(owner)
 
 
-def undo(place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool) -> None:
+def undo_change(
+    place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool
+) -> None:
     """Roll back an interrupted change, or the last one if there is none.
 
     Args:

@@ -21,7 +21,7 @@ from gpuinstall.base.removal import find_mounts, is_folder, is_link, iter_files
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
 from gpuinstall.environments.damage import intact_files
-from gpuinstall.environments.environment import NAME, versions_of
+from gpuinstall.environments.environment import NAME, package_versions
 from gpuinstall.environments.packages import (
     InstalledPackage,
     file_size,
@@ -75,11 +75,11 @@ def plan_change(
     present = {
         name for name in {*added, *recorded, *own} if os.path.lexists(place.root / name)
     }
-    shared = shared_with_others(place, leaving, (present & recorded) - added.keys())
+    shared = find_shared_files(place, leaving, (present & recorded) - added.keys())
     present = present.difference(*shared.values())
     removed = frozenset(present - added.keys())
     check_paths(place, added, {*present, *own}, removed)
-    before = versions_of(leaving)
+    before = package_versions(leaving)
     packages = sorted({*before, *after})
     journal = Journal(
         Owner.this_run(),
@@ -146,7 +146,7 @@ def staged_files(
     for package in packages:
         for name in written_files(package, folder):
             source = folder / name
-            if _is_below(name) and os.path.lexists(source):
+            if _is_inside(name) and os.path.lexists(source):
                 files[place.path_below_root(name)] = source
     return files
 
@@ -175,7 +175,7 @@ _LARGE = 300_000
 """Minimum size of a RECORD to read only if necessary. Torch's has 1.3 MB."""
 
 
-def shared_with_others(
+def find_shared_files(
     place: EnvironmentPaths,
     leaving: Collection[InstalledPackage],
     names: Collection[str],
@@ -207,7 +207,7 @@ def shared_with_others(
     return shared
 
 
-def _is_below(name: str) -> bool:
+def _is_inside(name: str) -> bool:
     return not (name.startswith(("../", "/")) or name == "..")
 
 
@@ -218,7 +218,7 @@ def recorded_names(packages: Iterable[InstalledPackage], root: Path) -> set[str]
     """
     names = set[str]()
     for package in packages:
-        names.update(filter(_is_below, written_files(package, root)))
+        names.update(filter(_is_inside, written_files(package, root)))
         if not package.recorded:
             names.update(file.relative_to(root).as_posix() for file in package.metadata)
     return names

@@ -9,17 +9,17 @@ from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.records import check_records
-from gpuinstall.environments.rights import check_rights, reason_unmanaged
+from gpuinstall.environments.rights import check_rights, unmanaged_reason
 from gpuinstall.install.environment_lock import environment_lock, needs_recovery
 from gpuinstall.install.moved import relocate_environment
 from gpuinstall.install.state import (
     Action,
     InstallOptions,
     InstallState,
+    check_fits,
     check_folder,
     inspect_environment,
     is_created_from,
-    judge_locks,
 )
 from gpuinstall.lock.file.fit import read_locks
 from gpuinstall.lock.request.lock_request import LockRequest
@@ -31,7 +31,7 @@ from gpuinstall.wheels.learned.store import known_catalog
 
 
 @contextmanager
-def locked_state(project: Project, options: InstallOptions) -> Iterator[InstallState]:
+def lock_state(project: Project, options: InstallOptions) -> Iterator[InstallState]:
     """Read the state, and lock the environment if a change is necessary.
 
     Read the state again after a wait. A small kernel verifies the driver.
@@ -56,14 +56,14 @@ def locked_state(project: Project, options: InstallOptions) -> Iterator[InstallS
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
             state = read_state(project, options, again=True)
         if not state.existing.made_here:
-            reason = reason_unmanaged(place.venv)
+            reason = unmanaged_reason(place.venv)
             project.reporter.warn(f"{place.venv} {reason}; rebuilding it")
         if state.action is not Action.NOTHING and not state.existing.is_proven:
-            state = with_preflight(state, project)
+            state = run_state_preflight(state, project)
         yield state
 
 
-def with_preflight(state: InstallState, project: Project) -> InstallState:
+def run_state_preflight(state: InstallState, project: Project) -> InstallState:
     """Run a small kernel to verify the driver before the download.
 
     Args:
@@ -83,7 +83,7 @@ def with_preflight(state: InstallState, project: Project) -> InstallState:
     if proof.outcomes:
         project.reporter.step("Preflight", proof.summary, proof.seconds)
     machine = request.machine.with_problems(proof.problems)
-    return judge_locks(replace(state, lock_request=replace(request, machine=machine)))
+    return check_fits(replace(state, lock_request=replace(request, machine=machine)))
 
 
 def read_state(
@@ -145,4 +145,4 @@ def read_state(
         names_folder=bool(project.named_folders),
         targets=() if options.locked else tuple(map(str, project_targets(project))),
     )
-    return judge_locks(state)
+    return check_fits(state)

@@ -23,22 +23,22 @@ from gpuinstall.base.values import Value, field, replace
 from gpuinstall.environments.environment import (
     Marker,
     fingerprint,
+    package_versions,
     read_marker,
     script_digests,
-    versions_of,
 )
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
     GUARD_FILES,
-    reason_against_guard,
-    renew_uv_guard,
+    guard_obstacle,
+    update_uv_guard,
 )
 from gpuinstall.environments.packages import (
     InstalledPackage,
     read_packages,
     unmet_requirements,
 )
-from gpuinstall.environments.records import check_finished, remember
+from gpuinstall.environments.records import check_finished, remember_environment
 from gpuinstall.install.file_change import (
     Change,
     check_paths,
@@ -46,16 +46,16 @@ from gpuinstall.install.file_change import (
     recorded_names,
     staged_files,
 )
-from gpuinstall.install.inspection import locked_state, read_state, with_preflight
+from gpuinstall.install.inspection import lock_state, read_state, run_state_preflight
 from gpuinstall.install.journal import journal_entry
 from gpuinstall.install.price import PricedLock, Unpacked, price_lock
 from gpuinstall.install.proof import (
     KernelFailedError,
     Proof,
-    catalog_without,
     check_links,
-    prove,
-    renew_proof,
+    exclude_failing_builds,
+    run_kernels,
+    update_proof,
 )
 from gpuinstall.install.selection import Selection, select_lock
 from gpuinstall.install.state import (
@@ -68,7 +68,7 @@ from gpuinstall.install.state import (
     stamp_file,
 )
 from gpuinstall.install.transaction import (
-    changing,
+    apply_change,
     publish_lock,
     replace_environment,
 )
@@ -174,14 +174,14 @@ def install(project: Project, options: InstallOptions) -> InstallResult:
     interferences = 0
     while True:
         try:
-            with locked_state(project, options) as state:
+            with lock_state(project, options) as state:
                 selection = _select(state, project)
                 priced = price_lock(selection, project)
                 _announce(priced, project.reporter)
                 unpacked = _fetch(priced, project)
-                ahead = _verify_ahead(unpacked, project)
+                ahead = _verify_before_change(unpacked, project)
                 is_lock_new = _is_lock_new(unpacked)
-                with _applied(unpacked, project) as place:
+                with _apply_change(unpacked, project) as place:
                     proof = _verify(unpacked, place, ahead, project)
                 result = _result(unpacked, proof, project)
             return replace(result, is_lock_new=is_lock_new, seconds=monotonic() - start)
@@ -195,7 +195,7 @@ def install(project: Project, options: InstallOptions) -> InstallResult:
         except ChangedMeanwhileError:
             interferences += 1
             if interferences == BEGINNINGS:
-                raise _interference() from None
+                raise _interference_error() from None
             project.read_anew()
 
 
@@ -225,7 +225,7 @@ def _select(state: InstallState, project: Project) -> Selection:
         return selection
     # Otherwise, the verified torch is kept.
     if "torch" in package_change(existing, selection.fit).comes:
-        checked = with_preflight(state, project)
+        checked = run_state_preflight(state, project)
         if checked.lock_request.machine != state.lock_request.machine:
             return select_lock(checked, project)
     return selection
@@ -242,7 +242,7 @@ def _announce(priced: PricedLock, reporter: Reporter) -> None:
     priced.bill.check(reporter)
     _report_kept(priced, reporter)
     place = priced.existing.paths
-    reason = None if place.is_managed else reason_against_guard(place)
+    reason = None if place.is_managed else guard_obstacle(place)
     if reason:
         reporter.warn(f"plain pip may replace torch in {place.venv}: {reason}")
 
@@ -302,7 +302,7 @@ def _fetch(priced: PricedLock, project: Project) -> Unpacked:
     return unpack_packages(priced, project)
 
 
-def _verify_ahead(unpacked: Unpacked, project: Project) -> Verdict | None:
+def _verify_before_change(unpacked: Unpacked, project: Project) -> Verdict | None:
     """Run the kernels of a new torch before the environment changes.
 
     Raises:
@@ -318,7 +318,7 @@ def _verify_ahead(unpacked: Unpacked, project: Project) -> Verdict | None:
     # Python would still find a removed package. In this case, the kernels run after the change.
     if any(program.name in change.goes for program in programs):
         return None
-    return prove(priced.fit, unpacked.python, priced.state.here, project)
+    return run_kernels(priced.fit, unpacked.python, priced.state.here, project)
 
 
 def _is_lock_new(unpacked: Unpacked) -> bool:
@@ -331,7 +331,7 @@ def _is_lock_new(unpacked: Unpacked) -> bool:
 
 
 @contextmanager
-def _applied(unpacked: Unpacked, project: Project) -> Iterator[EnvironmentPaths]:
+def _apply_change(unpacked: Unpacked, project: Project) -> Iterator[EnvironmentPaths]:
     """Change an environment. Commit after the block, or roll back if it fails.
 
     Yields:
@@ -353,11 +353,11 @@ def _applied(unpacked: Unpacked, project: Project) -> Iterator[EnvironmentPaths]
     else:
         if read_packages(place.packages_folders) != existing.packages:
             raise ChangedMeanwhileError
-        with changing(_planned(unpacked), reporter):
+        with apply_change(_plan_file_change(unpacked), reporter):
             yield place
 
 
-def _planned(unpacked: Unpacked) -> Change:
+def _plan_file_change(unpacked: Unpacked) -> Change:
     """Return the change of the environment's files."""
     priced = unpacked.priced
     existing = priced.existing
@@ -372,7 +372,7 @@ def _planned(unpacked: Unpacked) -> Change:
     return plan_change(
         place,
         added={**staged_files(unpacked.packages, folder, place), **own},
-        after=versions_of(unpacked.packages),
+        after=package_versions(unpacked.packages),
         leaving=priced.leaving,
         own=replaced.union(own),
     )
@@ -402,11 +402,11 @@ def _verify(
     if place.is_managed and any(package.is_native for package in unpacked.packages):
         check_links(fit, packages_folders(place.venv)[0], project.reporter)
     earlier = priced.existing.stamp
-    proof = renew_proof(fit, place, here, project, earlier=earlier, ahead=ahead)
+    proof = update_proof(fit, place, here, project, earlier=earlier, ahead=ahead)
     if not place.is_managed:
         return proof
     lock = fit.lock
-    versions = versions_of(read_packages(place.packages_folders), {"pip"})
+    versions = package_versions(read_packages(place.packages_folders), {"pip"})
     previous = read_marker(place.venv)
     marker = Marker(
         id=str(uuid.uuid4()),
@@ -425,7 +425,7 @@ def _verify(
         scripts=previous.scripts if previous else script_digests(place.venv),
     )
     # Without this record, the marker would be treated as another user's.
-    remember(project.paths.venv, marker.id)
+    remember_environment(project.paths.venv, marker.id)
     marker.write(place.venv, project.paths.work)
     if here and proof.stamp:
         proof.stamp.write(stamp_file(marker.id, here))
@@ -440,8 +440,8 @@ def _result(unpacked: Unpacked, proof: Proof, project: Project) -> InstallResult
     is_built = priced.action is Action.BUILD
     guard = uv_guard = None
     if not place.is_managed:
-        uv_guard = renew_uv_guard(place.venv)
-        if reason_against_guard(place) is None:
+        uv_guard = update_uv_guard(place.venv)
+        if guard_obstacle(place) is None:
             guard = place.venv / CONSTRAINTS
     return InstallResult(
         paths=place,
@@ -474,7 +474,9 @@ def _next_build(
     options = state.options
     if options.attempts <= 1 or os.environ.get(FALLBACK) == "0":
         raise failed
-    catalog = catalog_without(state.lock_request.catalog, failed.build, failed.verdict)
+    catalog = exclude_failing_builds(
+        state.lock_request.catalog, failed.build, failed.verdict
+    )
     if catalog is None:
         raise failed
     reporter.warn(f"{failed.message}; trying the next build")
@@ -483,7 +485,7 @@ def _next_build(
     )
 
 
-def _interference() -> InstallationError:
+def _interference_error() -> InstallationError:
     return InstallationError(
         "busy",
         "the environment keeps changing; is another tool installing into it?",

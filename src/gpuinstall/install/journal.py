@@ -9,7 +9,7 @@ environment, it is in the packages folder (``.gpuinstall``)::
     changing       the current change; if killed, the next command completes it or rolls it back
     last           the last change, which ``env rollback`` undoes
 
-A journal contains ``journal.json`` and ``before``, with links to the removed and replaced
+A journal contains ``journal.json`` and ``previous_files``, with links to the removed and replaced
 files. While an environment is being replaced, ``environment`` is the previous one.
 """
 
@@ -32,7 +32,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_json, read_document, write_atomically
 from gpuinstall.base.removal import is_folder, tree_size
 from gpuinstall.base.values import Value
-from gpuinstall.environments.records import place_of, vouch
+from gpuinstall.environments.records import record_identity, recorded_path
 from gpuinstall.environments.stamp import file_stamp
 
 _RECORD = "journal.json"
@@ -52,20 +52,20 @@ class Owner(Value):
     def this_run(cls) -> Owner:
         """Return this process."""
         process = os.getpid()
-        return cls(platform.node(), _boot(), process, _start(process))
+        return cls(platform.node(), _boot_id(), process, _start_time(process))
 
-    def runs_elsewhere(self) -> bool:
+    def is_on_other_host(self) -> bool:
         """Return whether the process is on another host or container."""
         return self.host != platform.node()
 
-    def still_runs(self) -> bool:
+    def is_running(self) -> bool:
         """Return whether the process is still running on this host."""
-        start = _start(self.process)
-        return bool(start) and self.boot == _boot() and self.start == start
+        start = _start_time(self.process)
+        return bool(start) and self.boot == _boot_id() and self.start == start
 
     def read_restart(self) -> int:
         """Return the time of a restart since then in nanoseconds, or 0."""
-        if not self.boot or self.boot == _boot():
+        if not self.boot or self.boot == _boot_id():
             return 0
         return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
@@ -73,13 +73,13 @@ class Owner(Value):
         return f"process {self.process} on {self.host}"
 
 
-def _boot() -> str:
+def _boot_id() -> str:
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     return ""
 
 
-def _start(process: int) -> str:
+def _start_time(process: int) -> str:
     with suppress(OSError, IndexError):
         # The program's name, in parentheses, may contain any character.
         text = Path(f"/proc/{process}/stat").read_text("utf-8", "replace")
@@ -107,7 +107,7 @@ class Journal(Value):
     """Whether the change is complete and verified."""
 
 
-def identity_of(folder: Path) -> str:
+def folder_identity(folder: Path) -> str:
     """Return an identifier that changes if an environment is recreated."""
     _, changed_ns, inode = file_stamp(str(folder / "pyvenv.cfg"))
     return f"{folder.stat().st_ino} {inode} {changed_ns}"
@@ -125,7 +125,7 @@ def is_journal(folder: Path) -> bool:
     return exists(folder / _RECORD)
 
 
-def before(folder: Path) -> Path:
+def previous_files(folder: Path) -> Path:
     """Return the folder with the previous files in a journal."""
     return folder / "before"
 
@@ -147,7 +147,7 @@ def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> No
         InstallationError: The journal or the record cannot be written.
     """
     text = json.dumps(write_object(journal))
-    vouch(place.work, _digest(text))
+    record_identity(place.work, _text_digest(text))
     write_atomically(folder / _RECORD, text)
     sync_folder(folder)
 
@@ -161,7 +161,7 @@ def read_journal(folder: Path, place: EnvironmentPaths) -> Journal | None:
     """
     with suppress(OSError, ValueError):
         text = read_document(folder / _RECORD, place.work)
-        if is_folder(folder) and place_of(_digest(text)):
+        if is_folder(folder) and recorded_path(_text_digest(text)):
             return read_object(Journal, parse_json(text))
     return None
 
@@ -169,12 +169,12 @@ def read_journal(folder: Path, place: EnvironmentPaths) -> Journal | None:
 def adopt_journal(place: EnvironmentPaths) -> None:
     """Record the last journal of a moved environment at its new path."""
     with suppress(OSError, ValueError, InstallationError):
-        digest = _digest(read_document(place.last_change / _RECORD, place.work))
-        if place_of(digest):
-            vouch(place.work, digest)
+        digest = _text_digest(read_document(place.last_change / _RECORD, place.work))
+        if recorded_path(digest):
+            record_identity(place.work, digest)
 
 
-def _digest(text: str) -> str:
+def _text_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 

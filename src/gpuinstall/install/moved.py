@@ -16,17 +16,21 @@ from gpuinstall.environments.environment import (
     script_digests,
 )
 from gpuinstall.environments.guard import move_guard
-from gpuinstall.environments.records import place_of, remember, was_made_here
+from gpuinstall.environments.records import (
+    recorded_path,
+    remember_environment,
+    was_created_here,
+)
 from gpuinstall.install.journal import adopt_journal
-from gpuinstall.install.state import stamp_file, standing_stamp
+from gpuinstall.install.state import stamp_file, valid_stamp
 
 
 def previous_path(venv: Path) -> Path | None:
     """Return the previous path of an environment that was moved."""
     marker = read_marker(venv)
-    if marker is None or was_made_here(venv):
+    if marker is None or was_created_here(venv):
         return None
-    return place_of(marker.id)
+    return recorded_path(marker.id)
 
 
 def relocate_environment(
@@ -63,10 +67,10 @@ def relocate_environment(
     }
     own = replace(marker, id=str(uuid.uuid4()), scripts=scripts)
     if here:
-        stamp = standing_stamp(venv, marker, here)
+        stamp = valid_stamp(venv, marker, here)
         if stamp:
             stamp.write(stamp_file(own.id, here))
     adopt_journal(paths)
-    remember(venv, own.id)
+    remember_environment(venv, own.id)
     own.write(venv, paths.work)
     reporter.step("Copied" if is_copy else "Moved", f"{before} -> {venv}")

@@ -89,7 +89,7 @@ class Bill(Value):
             InstallationError: A file system has too little space.
         """
         for folder, size in self.folders.items():
-            free = _free(folder)
+            free = _free_space(folder)
             if size <= free:
                 continue
             place = f"in {display_path(folder)}, {format_size(free)} free"
@@ -121,7 +121,7 @@ class Bill(Value):
         ]
         for folder, size in self.folders.items():
             space = f"{most}{format_size(size)} in {display_path(folder)}"
-            texts.append(f"unpacked {space} ({format_size(_free(folder))} free)")
+            texts.append(f"unpacked {space} ({format_size(_free_space(folder))} free)")
         return ", ".join(texts)
 
 
@@ -285,7 +285,7 @@ def _check_sources(
 
     lock = fit.lock
     session = project.session
-    builds, site = builds_of(fit, comes, project)
+    builds, site = find_builds(fit, comes, project)
     introduced = frozenset(build.package for build in builds) - requested
     if session.sourcing.only_binary:
         check_wheels(builds, introduced)
@@ -316,7 +316,7 @@ def _reported_sizes(resolution: Resolution) -> dict[str, int]:
     return sizes
 
 
-def builds_of(
+def find_builds(
     fit: Fit, names: Collection[str], project: Project
 ) -> tuple[list[SourceBuild], BuildSite]:
     """Return the packages to build from source, and their build environment.
@@ -352,7 +352,7 @@ def announce_builds(names: Collection[str], fit: Fit, project: Project) -> None:
     """Report packages to build and the environment variables they receive."""
     from gpuinstall.lock.uv.builds import report_builds
 
-    builds, site = builds_of(fit, names, project)
+    builds, site = find_builds(fit, names, project)
     report_builds(builds, site, project.reporter)
 
 
@@ -400,7 +400,7 @@ def price_files(
     cache = session.uv_cache
     check_cache(cache, session.reporter)
     # uv links files from its cache on the same file system, and copies them to another one.
-    is_near = _device(venv) == _device(cache)
+    is_near = _device_id(venv) == _device_id(cache)
     is_linked = is_near and session.environment.get("UV_LINK_MODE") != "copy"
 
     def size(file: LockedFile) -> int:
@@ -442,14 +442,14 @@ def _has_entries(folder: Path) -> bool:
         return False
 
 
-def _device(folder: Path) -> int:
-    return _existing(folder).stat().st_dev
+def _device_id(folder: Path) -> int:
+    return _nearest_existing(folder).stat().st_dev
 
 
-def _free(folder: Path) -> int:
-    return shutil.disk_usage(_existing(folder)).free
+def _free_space(folder: Path) -> int:
+    return shutil.disk_usage(_nearest_existing(folder)).free
 
 
-def _existing(folder: Path) -> Path:
+def _nearest_existing(folder: Path) -> Path:
     """Return a folder or its nearest existing parent."""
     return next(path for path in (folder, *folder.parents) if exists(path))

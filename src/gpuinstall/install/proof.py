@@ -109,7 +109,7 @@ class Proof(Value):
     """Whether the earlier verification of torch remains valid."""
 
 
-def renew_proof(
+def update_proof(
     fit: Fit,
     place: EnvironmentPaths,
     here: Machine | None,
@@ -145,14 +145,14 @@ def renew_proof(
         new = stamp.new_programs(earlier)
         tested = None
         if new:
-            tested = prove(fit, python, here, project, programs=new)
+            tested = run_kernels(fit, python, here, project, programs=new)
         # If a GPU is in use, postpone all kernels.
         if tested is None or tested.status == "passed":
             changed = {*new, *(earlier.programs - stamp.programs)}
             verdict = with_programs(earlier.verdict, changed, tested)
             is_kept = True
     if verdict is None:
-        verdict = prove(fit, python, here, project).to_dict()
+        verdict = run_kernels(fit, python, here, project).to_dict()
     driver = here.driver if here else None
     return Proof(verdict, replace(stamp, verdict=verdict, driver=driver), is_kept)
 
@@ -174,7 +174,7 @@ def check_import(python: Path) -> None:
         )
 
 
-def prove(
+def run_kernels(
     fit: Fit,
     python: Path,
     here: Machine | None,
@@ -205,7 +205,7 @@ def prove(
         verdict = verify_programs(programs, python, machine, origin, reporter)
     else:
         verdict = verify_environment(python, machine, origin, reporter=reporter)
-    verdict = _confirmed(verdict, fit.choice.build)
+    verdict = _confirm_code(verdict, fit.choice.build)
     outcomes = [f"{device.label}: {device.outcome}" for device in verdict.devices]
     reporter.step("Verified", " · ".join(outcomes), monotonic() - start)
     if verdict.status == "failed":
@@ -213,7 +213,7 @@ def prove(
     return verdict
 
 
-def _confirmed(verdict: Verdict, build: Build) -> Verdict:
+def _confirm_code(verdict: Verdict, build: Build) -> Verdict:
     """Mark devices as failed if torch's GPU code differs from its wheel's."""
     # The loaded torch overrides the inspection of its wheel.
     named = {*verdict.environment.architectures}
@@ -233,7 +233,7 @@ def _confirmed(verdict: Verdict, build: Build) -> Verdict:
     return replace(verdict, devices=tuple(devices))
 
 
-def catalog_without(
+def exclude_failing_builds(
     catalog: Catalog,
     build: Build,
     verdict: Verdict,

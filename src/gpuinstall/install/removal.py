@@ -15,9 +15,13 @@ from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.removal import is_folder, remove_file, remove_path, tree_size
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.text import join_names
-from gpuinstall.environments.discarding import discard_environment, users_files
+from gpuinstall.environments.discarding import discard_environment, user_files
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.environments.records import changed_by_into, forget, remembered
+from gpuinstall.environments.records import (
+    forget_environment,
+    remembered_environments,
+    undoable_environments,
+)
 from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.environment_lock import WAIT_S, environment_lock
 
@@ -60,7 +64,7 @@ def remove(
             folder: _discard(folder, paths, reporter)
             for folder in find_removable(paths)
         }
-    forget(paths.venv)
+    forget_environment(paths.venv)
     return removed
 
 
@@ -76,7 +80,7 @@ def _discard(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> int:
         size = tree_size(folder)
         remove_path(folder)
         return size
-    files = users_files(folder)
+    files = user_files(folder)
     size = discard_environment(folder, paths.work)
     if files:
         text = f"{join_names(files)} (created or modified by you), with {folder}"
@@ -88,7 +92,7 @@ def find_prunable() -> dict[Path, int]:
     """Return the size of each folder that ``prune`` would remove."""
     return {
         folder: tree_size(folder)
-        for paths in _changed()
+        for paths in _undoable_environments()
         for folder in _rollback_data(paths)
     }
 
@@ -100,11 +104,14 @@ def prune(reporter: Reporter) -> dict[Path, int]:
         The size of each removed folder in bytes.
     """
     removed: dict[Path, int] = {}
-    for paths in _changed():
+    for paths in _undoable_environments():
         for folder in _rollback_data(paths):
-            with _reporting(folder, reporter), environment_lock(paths, reporter, 0):
+            with (
+                _report_failure(folder, reporter),
+                environment_lock(paths, reporter, 0),
+            ):
                 removed[folder] = _discard(folder, paths, reporter)
-    markers = map(read_marker, remembered())
+    markers = map(read_marker, remembered_environments())
     alive = {marker.id for marker in markers if marker}
     for stamp in own_cache_folder().glob("stamps/*.json"):
         if stamp.name.rpartition("-")[0] not in alive:
@@ -113,7 +120,7 @@ def prune(reporter: Reporter) -> dict[Path, int]:
 
 
 @contextmanager
-def _reporting(folder: Path, reporter: Reporter) -> Iterator[None]:
+def _report_failure(folder: Path, reporter: Reporter) -> Iterator[None]:
     """Warn if a folder cannot be removed."""
     try:
         yield
@@ -121,10 +128,12 @@ def _reporting(folder: Path, reporter: Reporter) -> Iterator[None]:
         reporter.warn(f"{folder} was not removed: {error}")
 
 
-def _changed() -> list[EnvironmentPaths]:
+def _undoable_environments() -> list[EnvironmentPaths]:
     """Return the environments that this user can roll back."""
-    own = map(EnvironmentPaths, remembered())
-    return [paths for paths in (*own, *changed_by_into()) if _rollback_data(paths)]
+    own = map(EnvironmentPaths, remembered_environments())
+    return [
+        paths for paths in (*own, *undoable_environments()) if _rollback_data(paths)
+    ]
 
 
 def _rollback_data(paths: EnvironmentPaths) -> list[Path]:

@@ -15,7 +15,7 @@ from gpuinstall.base.requirement import Constraint
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, version_key
 from gpuinstall.environments.environment import torch_cuda
-from gpuinstall.environments.guard import guarded_lines
+from gpuinstall.environments.guard import read_guard_lines
 from gpuinstall.environments.packages import unmet_requirements
 from gpuinstall.install.state import Action, InstallState
 from gpuinstall.lock.file.fit import OTHER_REQUEST, Fit, fit, select_sources
@@ -67,8 +67,8 @@ def select_lock(state: InstallState, project: Project) -> Selection:
     if not is_managed:
         return _select_unmanaged(state, project)
     resolution = _resolve(state, project)
-    selection = _selection_of(resolution, state, project)
-    remark = _better_build(resolution, state)
+    selection = _create_selection(resolution, state, project)
+    remark = _better_build_message(resolution, state)
     if state.options.upgrade:
         request = state.lock_request
         newer = newer_torch(
@@ -78,7 +78,7 @@ def select_lock(state: InstallState, project: Project) -> Selection:
     return replace(selection, remarks=(*selection.remarks, *filter(None, [remark])))
 
 
-def _better_build(resolution: Resolution, state: InstallState) -> str:
+def _better_build_message(resolution: Resolution, state: InstallState) -> str:
     """Return a message about a better build that only an upgrade selects."""
     kept = resolution.choice.build
     best = state.lock_request.outcome.choice
@@ -151,7 +151,7 @@ def _resolve(state: InstallState, project: Project) -> Resolution:
     return resolve([state.lock_request])[0]
 
 
-def _selection_of(
+def _create_selection(
     resolution: Resolution, state: InstallState, project: Project
 ) -> Selection:
     """Return the lock file of a resolution. Hashes may be missing."""
@@ -173,8 +173,8 @@ def _selection_of(
 def _select_unmanaged(state: InstallState, project: Project) -> Selection:
     """Resolve, and prefer the versions in an unmanaged environment."""
     existing = state.existing
-    label = _label_of_default(existing)
-    resolution = _resolve_near(state, project, label)
+    label = _default_index_label(existing)
+    resolution = _resolve_with_installed(state, project, label)
     # The resolution uses the same builds with their labels.
     named = {one["name"]: one.get("version") for one in resolution.packages}
     versions = {
@@ -183,10 +183,10 @@ def _select_unmanaged(state: InstallState, project: Project) -> Selection:
         if label and named.get(name) == f"{there}+{label}"
     }
     labeled = replace(existing, versions={**existing.versions, **versions})
-    return _selection_of(resolution, replace(state, existing=labeled), project)
+    return _create_selection(resolution, replace(state, existing=labeled), project)
 
 
-def _label_of_default(existing: ExistingEnvironment) -> str:
+def _default_index_label(existing: ExistingEnvironment) -> str:
     """Return the label that torch from the default index lacks."""
     prefix = existing.paths.venv
     is_condas = any(prefix.glob("conda-meta/pytorch-*.json"))
@@ -196,7 +196,9 @@ def _label_of_default(existing: ExistingEnvironment) -> str:
     return Backend("cuda", cuda).tag
 
 
-def _resolve_near(state: InstallState, project: Project, label: str) -> Resolution:
+def _resolve_with_installed(
+    state: InstallState, project: Project, label: str
+) -> Resolution:
     """Resolve with the verified builds, the installed torch, or any torch.
 
     A requested version or backend takes precedence.
@@ -215,7 +217,7 @@ def _resolve_near(state: InstallState, project: Project, label: str) -> Resoluti
     near = {name: existing.versions[name] for name in sorted(outside)}
     resolve = partial(resolve_locks, session=project.session, installed=near)
     typed = project.settings
-    builds = [*_near_builds(existing, request.request, label)]
+    builds = [*_installed_builds(existing, request.request, label)]
     if not (typed.files or typed.request.requirements or typed.request.backend):
         builds.insert(0, _verified_builds(existing, label))
     for build in filter(None, builds):
@@ -230,7 +232,7 @@ def _verified_builds(existing: ExistingEnvironment, label: str) -> list[Constrai
     """Return constraints for the builds in the guard of an environment."""
     there = f"torch=={existing.versions.get('torch')}"
     constraints = []
-    for line in guarded_lines(existing.paths.venv):
+    for line in read_guard_lines(existing.paths.venv):
         # "torchaudio==0+none.for.cu132" is not an installed version.
         if "==" not in line or "+none" in line:
             continue
@@ -241,7 +243,7 @@ def _verified_builds(existing: ExistingEnvironment, label: str) -> list[Constrai
     return constraints
 
 
-def _near_builds(
+def _installed_builds(
     existing: ExistingEnvironment, request: Request, of_default: str
 ) -> Iterator[list[Constraint]]:
     """Yield constraints for the installed torch, narrowest first.

@@ -13,16 +13,16 @@ from gpuinstall.base.shell import join_command
 from gpuinstall.base.values import replace
 from gpuinstall.environments.records import check_start
 from gpuinstall.install.environment_lock import environment_lock
-from gpuinstall.install.inspection import read_state, with_preflight
+from gpuinstall.install.inspection import read_state, run_state_preflight
 from gpuinstall.install.install import install
-from gpuinstall.install.proof import renew_proof
+from gpuinstall.install.proof import update_proof
 from gpuinstall.install.state import (
     Action,
     ExistingEnvironment,
     InstallOptions,
     InstallState,
+    check_fits,
     inspect_environment,
-    judge_locks,
     misfit_lines,
     stamp_file,
 )
@@ -60,15 +60,15 @@ def environment_to_start(
     locked = InstallOptions(locked=True, attempts=1)
     # Never start ``.venv`` itself.
     state = read_state(project, locked, check_ownership=False)
-    paths = _place_for(_fit(state), project)
+    paths = _environment_paths(_compatible_lock(state), project)
     if paths.is_unfinished:
         # After an interrupted change, the marker and the environment's lock file are invalid.
         with environment_lock(paths, reporter):
             state = read_state(project, locked, again=True, check_ownership=False)
-    fit, existing, action = _chosen(state, project, proof=proof)
+    fit, existing, action = _choose_lock(state, project, proof=proof)
     if action is Action.VERIFY:
-        state = with_preflight(state, project)
-        fit, existing, action = _chosen(state, project, proof=proof)
+        state = run_state_preflight(state, project)
+        fit, existing, action = _choose_lock(state, project, proof=proof)
     machine = state.lock_request.machine
     if fit.plan.status != "cpu":
         # The user allowed a machine without a GPU.
@@ -86,7 +86,7 @@ def environment_to_start(
     else:
         existing.check_unchanged()
     if action is Action.VERIFY:
-        proven = renew_proof(fit, existing.paths, machine, project)
+        proven = update_proof(fit, existing.paths, machine, project)
         verdict = proven.verdict
         if existing.marker and proven.stamp and proven.stamp.is_passed:
             proven.stamp.write(stamp_file(existing.marker.id, machine))
@@ -140,7 +140,7 @@ def _install_lock(
         raise
 
 
-def _chosen(
+def _choose_lock(
     state: InstallState,
     project: Project,
     *,
@@ -153,8 +153,8 @@ def _chosen(
         project: The project.
         proof: Whether kernels must have run on this machine.
     """
-    fit = _fit(state)
-    paths = _place_for(fit, project)
+    fit = _compatible_lock(state)
+    paths = _environment_paths(fit, project)
     existing = inspect_environment(paths, state.lock_request.machine)
     marker = existing.marker
     # This includes environments of other users.
@@ -167,20 +167,20 @@ def _chosen(
     return fit, existing, action
 
 
-def _place_for(fit: Fit, project: Project) -> EnvironmentPaths:
+def _environment_paths(fit: Fit, project: Project) -> EnvironmentPaths:
     venv = project.paths.venv
     place = venv.with_name(f"{venv.name}-{fit.lock.target}")
     return EnvironmentPaths.at(place, is_named=False)
 
 
-def _fit(state: InstallState) -> Fit:
+def _compatible_lock(state: InstallState) -> Fit:
     """Return the compatible lock file. A CPU lock file must be allowed."""
     fit = state.fit
     request = state.lock_request
     allow_cpu = os.environ.get(ALLOW_CPU, "0") not in {"", "0"}
     if allow_cpu and fit is None:
         for_cpu = replace(state, lock_request=request.asking(backend="cpu"))
-        fit = judge_locks(for_cpu).fit
+        fit = check_fits(for_cpu).fit
     if fit and (fit.plan.status != "cpu" or allow_cpu):
         return fit
     if request.machine.gpus or isinstance(request.outcome, Rejected):

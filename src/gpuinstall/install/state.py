@@ -31,14 +31,14 @@ from gpuinstall.environments.environment import (
     Marker,
     changed_packages,
     fingerprint,
+    package_versions,
     read_marker,
-    versions_of,
 )
 from gpuinstall.environments.ownership import is_environment, user_paths
 from gpuinstall.environments.packages import InstalledPackage, file_size, read_packages
-from gpuinstall.environments.records import was_made_here
+from gpuinstall.environments.records import was_created_here
 from gpuinstall.environments.stamp import Stamp, file_stamp, read_stamp
-from gpuinstall.install.file_change import recorded_names, shared_with_others
+from gpuinstall.install.file_change import find_shared_files, recorded_names
 from gpuinstall.lock.file.fit import (
     Fit,
     best,
@@ -262,7 +262,7 @@ def inspect_environment(
     lock = read_own_lock(venv)
     damaged, truncated = _find_damaged(packages, marker.packages if lock else ())
     misplaced = lock.misplaced_projects(paths.folder, packages) if lock else set()
-    changed = misplaced | _newer_projects(paths, lock) if lock else set()
+    changed = misplaced | _outdated_projects(paths, lock) if lock else set()
     return ExistingEnvironment(
         paths,
         is_empty=False,
@@ -273,15 +273,15 @@ def inspect_environment(
         lacks_pip=marker.has_pip and all(one.name != "pip" for one in packages),
         misplaced_projects=frozenset(misplaced),
         changed_projects=frozenset(changed),
-        versions=versions_of(packages, marker.packages),
+        versions=package_versions(packages, marker.packages),
         packages=packages,
         has_python=exists(paths.python),
-        made_here=was_made_here(venv),
-        stamp=standing_stamp(venv, marker, here),
+        made_here=was_created_here(venv),
+        stamp=valid_stamp(venv, marker, here),
     )
 
 
-def _newer_projects(paths: EnvironmentPaths, lock: Lock) -> set[str]:
+def _outdated_projects(paths: EnvironmentPaths, lock: Lock) -> set[str]:
     """Return projects whose build files are newer than their installation."""
     # The lock file is written last in each change.
     _, built_ns, _ = file_stamp(str(paths.venv / lock.name))
@@ -344,7 +344,7 @@ def is_created_from(paths: EnvironmentPaths, base: Path) -> bool:
     return os.name == "nt" or paths.python.samefile(base)
 
 
-def standing_stamp(
+def valid_stamp(
     venv: Path,
     marker: Marker,
     machine: Machine | None,
@@ -518,7 +518,7 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
     # Reinstall a package that shares files with a removed one, to write those files again.
     leaving = existing.packages_named(goes)
     files = recorded_names(leaving, existing.paths.root)
-    comes |= shared_with_others(existing.paths, leaving, files).keys() & new.names
+    comes |= find_shared_files(existing.paths, leaving, files).keys() & new.names
     return PackageChange(comes, frozenset(goes), refreshed=existing.truncated & comes)
 
 
@@ -609,7 +609,7 @@ class InstallState(Value):
         if error and not isinstance(error, NoBuildError):
             raise error
         if options.locked or (error and self.targets):
-            raise self._misfit() if self.misfits else self._missing_lock()
+            raise self._no_compatible_lock() if self.misfits else self._missing_lock()
 
     def _missing_lock(self) -> LockError:
         target = self.options.target
@@ -622,12 +622,10 @@ class InstallState(Value):
             hint = f"mkdir -p {quote_word(folder)} && cp pylock.*.toml {quote_word(folder)}   # {beside}"
         return LockError("lock-missing", message, hint=hint)
 
-    def _misfit(self) -> LockError:
+    def _no_compatible_lock(self) -> LockError:
         """Return an error with hints if no lock file is compatible."""
         codes = {misfit.reason.code for misfit in self.misfits}
-        hint = "\n".join(
-            dict.fromkeys((*self._driver_hints(), self._command_for_here()))
-        )
+        hint = "\n".join(dict.fromkeys((*self._driver_hints(), self._target_command())))
         if "folder-not-trusted" in codes:
             hint = TRUST
         elif "lock-traversal" in codes:
@@ -640,7 +638,7 @@ class InstallState(Value):
             data={"chosen": None, "rejected": misfit_rows(self.misfits)},
         )
 
-    def _command_for_here(self) -> str:
+    def _target_command(self) -> str:
         """Return the command that adds this machine to the lock files."""
         here = self.existing.paths.folder
         targets = [*(self.targets or map(str, named_targets(here)))]
@@ -677,7 +675,7 @@ class InstallState(Value):
                     yield f"{fix.splitlines()[0]}   # for {lock.name}"
 
 
-def judge_locks(state: InstallState) -> InstallState:
+def check_fits(state: InstallState) -> InstallState:
     """Return the state with each lock file accepted or rejected.
 
     The environment's own copy replaces a missing lock file. A lock file for a different

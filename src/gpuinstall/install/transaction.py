@@ -39,7 +39,7 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import format_count, format_size, join_names
 from gpuinstall.base.values import replace
-from gpuinstall.environments.discarding import discard_environment, users_files
+from gpuinstall.environments.discarding import discard_environment, user_files
 from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import (
@@ -47,7 +47,7 @@ from gpuinstall.environments.packages import (
     read_packages,
     written_files,
 )
-from gpuinstall.environments.records import place_of, undo_command
+from gpuinstall.environments.records import recorded_path, undo_command
 from gpuinstall.install.file_change import (
     Change,
     is_same_file,
@@ -57,8 +57,8 @@ from gpuinstall.install.file_change import (
 from gpuinstall.install.journal import (
     Journal,
     Owner,
-    before,
-    identity_of,
+    folder_identity,
+    previous_files,
     read_journal,
     replaced_environment,
     sync_file_system,
@@ -71,7 +71,7 @@ _GITIGNORE = "# Written by gpuinstall\n*\n"
 
 
 @contextmanager
-def changing(change: Change, reporter: Reporter) -> Iterator[None]:
+def apply_change(change: Change, reporter: Reporter) -> Iterator[None]:
     """Change an environment, and roll back if the block fails.
 
     Args:
@@ -83,8 +83,8 @@ def changing(change: Change, reporter: Reporter) -> Iterator[None]:
     """
     place = change.place
     try:
-        _begin(change)
-        with _changing_files(place):
+        _write_journal(change)
+        with _convert_file_errors(place):
             _apply(change)
         yield
         _commit(place, change.journal, reporter)
@@ -96,7 +96,7 @@ def changing(change: Change, reporter: Reporter) -> Iterator[None]:
 
 
 @contextmanager
-def _changing_files(place: EnvironmentPaths) -> Iterator[None]:
+def _convert_file_errors(place: EnvironmentPaths) -> Iterator[None]:
     """Convert an OSError to an InstallationError with the path of the file."""
     try:
         yield
@@ -109,17 +109,17 @@ def _changing_files(place: EnvironmentPaths) -> Iterator[None]:
             raise
 
 
-def _begin(change: Change) -> None:
+def _write_journal(change: Change) -> None:
     """Write the journal that is used to recover the change if it is killed."""
     place = change.place
     journal = change.journal
     with convert_write_errors(place.work):
         remove_path(place.scratch)
-        before(place.scratch).mkdir(parents=True)
+        previous_files(place.scratch).mkdir(parents=True)
         # Linking changes the ctime. Link RECORDs first, so that edited files remain newer.
         names = {*change.names, *journal.own}
-        for name in sorted(names, key=_record_last, reverse=True):
-            _link(place.root / name, before(place.scratch) / name)
+        for name in sorted(names, key=_sort_records_last, reverse=True):
+            _link(place.root / name, previous_files(place.scratch) / name)
         write_journal(journal, place, place.scratch)
         place.scratch.rename(place.current_change)
         sync_folder(place.work)
@@ -142,8 +142,8 @@ def _apply(change: Change) -> None:
     records = set(filter(_is_record, change.removed))
     for name in sorted(change.removed - records):
         (place.root / name).unlink(missing_ok=True)
-    for name in sorted(change.added, key=_record_last):
-        _make_way(place, name, change.removed)
+    for name in sorted(change.added, key=_sort_records_last):
+        _clear_path(place, name, change.removed)
         _move(change.added[name], place.root / name)
     for name in sorted(records):
         (place.root / name).unlink(missing_ok=True)
@@ -155,11 +155,11 @@ def _is_record(name: str) -> bool:
     return ".dist-info/" in name or ".egg-info" in name
 
 
-def _record_last(name: str) -> tuple[bool, bool, str]:
+def _sort_records_last(name: str) -> tuple[bool, bool, str]:
     return (_is_record(name), name.endswith("/RECORD"), name)
 
 
-def _make_way(place: EnvironmentPaths, name: str, removed: Iterable[str]) -> None:
+def _clear_path(place: EnvironmentPaths, name: str, removed: Iterable[str]) -> None:
     """Create the parent of a new file, and remove an empty folder at its path.
 
     Args:
@@ -235,10 +235,12 @@ def _commit(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> No
     verified = replace(journal, is_verified=True)
     with defer_interrupts():
         write_journal(verified, place, place.current_change)
-        _finish(place, verified, reporter)
+        _publish_change(place, verified, reporter)
 
 
-def _finish(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
+def _publish_change(
+    place: EnvironmentPaths, journal: Journal, reporter: Reporter
+) -> None:
     """Publish the lock file of a change, and report modified files."""
     publish_lock(place)
     _keep_journal(place)
@@ -327,16 +329,16 @@ def recover(
             hint=f"{move}   # keeps its files; then run it again",
         )
     owner = journal.owner
-    if not is_own and (owner.runs_elsewhere() and not takes_over):
+    if not is_own and (owner.is_on_other_host() and not takes_over):
         raise UsageError(
             "change-elsewhere",
             f"{place.venv} is being changed by {owner}",
             why="this host cannot tell whether that process still runs",
             hint=f"{undo_command(place)} --replace   # if it does not",
         )
-    if not is_own and owner.still_runs() and owner.process != os.getpid():
+    if not is_own and owner.is_running() and owner.process != os.getpid():
         raise InstallationError("busy", f"{place.venv} is still in use by {owner}")
-    with _changing_files(place):
+    with _convert_file_errors(place):
         is_undone = False
         if journal.is_rebuild:
             is_undone = not _finish_rebuild(place, journal, reporter)
@@ -345,7 +347,7 @@ def recover(
             text = f"an interrupted change: another tool has recreated {place.venv}"
             reporter.notice("Discarded", text)
         elif journal.is_verified:
-            _finish(place, journal, reporter)
+            _publish_change(place, journal, reporter)
         else:
             _restore(place, journal, reporter)
             is_undone = True
@@ -355,11 +357,11 @@ def recover(
 
 def _was_recreated(place: EnvironmentPaths) -> bool:
     """Return whether another tool recreated an environment during a change."""
-    had_marker = os.path.lexists(before(place.current_change) / NAME)
+    had_marker = os.path.lexists(previous_files(place.current_change) / NAME)
     return had_marker and not os.path.lexists(place.root / NAME)
 
 
-def _changed_by_others(
+def _packages_changed_since(
     place: EnvironmentPaths, journal: Journal, folder: Path
 ) -> list[str]:
     """Return packages of a change that another tool has since modified.
@@ -376,14 +378,14 @@ def _changed_by_others(
         is_changed = not records and all(versions)
         for record in filter(os.path.lexists, records):
             path = record.relative_to(place.root).as_posix()
-            is_previous = is_same_file(before(folder) / path, record)
+            is_previous = is_same_file(previous_files(folder) / path, record)
             is_changed |= not (is_previous or _is_new_file(record, path, journal))
         if is_changed:
             changed.append(name)
     return changed
 
 
-def _files_of(
+def _package_files(
     names: Iterable[str], packages: Iterable[InstalledPackage], root: Path
 ) -> set[str]:
     """Return the files of packages with these names, relative to ``root``."""
@@ -428,19 +430,19 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
         journal: The current change.
         reporter: Reports unchanged files and packages.
     """
-    changed = _changed_by_others(place, journal, place.current_change)
-    copies = before(place.current_change)
+    changed = _packages_changed_since(place, journal, place.current_change)
+    copies = previous_files(place.current_change)
     previous = {copy.relative_to(copies).as_posix() for copy in iter_files(copies)}
     folders = [
         copies / relative_prefix(one, place.root) for one in place.packages_folders
     ]
-    kept = _files_of(changed, read_packages(folders), copies)
-    kept |= _files_of(changed, read_packages(place.packages_folders), place.root)
+    kept = _package_files(changed, read_packages(folders), copies)
+    kept |= _package_files(changed, read_packages(place.packages_folders), place.root)
     new = {*journal.added, *journal.own} - previous
     records = set(filter(_is_record, new))
     names = [
         *sorted(new - records),
-        *sorted(previous, key=_record_last),
+        *sorted(previous, key=_sort_records_last),
         *sorted(records),
     ]
     written = []
@@ -458,7 +460,7 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
             if is_there:
                 path.unlink()
         else:
-            _make_way(place, name, new)
+            _clear_path(place, name, new)
             if is_folder(path) or not isdir(path.parent):
                 written.append(name)
                 continue
@@ -483,7 +485,7 @@ _PART = r"\..{1,40}\.[0-9a-f]{8}"
 """The name of gpuinstall's temporary files."""
 
 
-def clear_away(place: EnvironmentPaths) -> None:
+def remove_leftovers(place: EnvironmentPaths) -> None:
     """Remove the staging folders and temporary files of killed commands."""
     remove_path(place.scratch)
     if is_folder(place.work):
@@ -503,7 +505,9 @@ def _finish_rebuild(
         Whether the replacement was completed. Both environments are complete, and the new one is verified.
     """
     replaced = replaced_environment(place.current_change)
-    is_exchanged = is_folder(place.root) and identity_of(place.root) == journal.identity
+    is_exchanged = (
+        is_folder(place.root) and folder_identity(place.root) == journal.identity
+    )
     if is_exchanged and is_folder(replaced) and any(replaced.iterdir()):
         publish_lock(place)
         _keep_journal(place)
@@ -526,7 +530,7 @@ def _report_previous(folder: Path | None, reporter: Reporter) -> None:
     """Report the previous environment and the user's files in it."""
     if folder is None:
         return
-    files = users_files(folder)
+    files = user_files(folder)
     text = f"{display_path(folder)}, {format_size(tree_size(folder))}, the previous environment"
     if files:
         text += f", with {join_names(files)} (created or modified by you)"
@@ -549,7 +553,7 @@ def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) 
         ignored = new / ".gitignore"
         if has_text(ignored, _GITIGNORE):
             remove_file(ignored)
-        identity = identity_of(new)
+        identity = folder_identity(new)
         journal = Journal(Owner.this_run(), is_rebuild=True, identity=identity)
         remove_path(place.scratch)
         place.scratch.mkdir(parents=True)
@@ -590,7 +594,7 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
             f"there is no change to undo: another tool has recreated {place.venv}",
         )
     if not journal.is_rebuild:
-        with changing(_reverse(place, journal, reporter), reporter):
+        with apply_change(_reverse_change(place, journal, reporter), reporter):
             pass
         return
     inside = replaced_environment(place.last_change)
@@ -607,14 +611,16 @@ def _is_same_environment(place: EnvironmentPaths, journal: Journal) -> bool:
     """Return whether an environment was not recreated since the change."""
     marker = read_marker(place.venv)
     if marker:
-        return place_of(marker.id) is not None
+        return recorded_path(marker.id) is not None
     if journal.is_rebuild:
-        return identity_of(place.root) == journal.identity
+        return folder_identity(place.root) == journal.identity
     # An unmanaged environment has no marker.
-    return not os.path.lexists(before(place.last_change) / NAME)
+    return not os.path.lexists(previous_files(place.last_change) / NAME)
 
 
-def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> Change:
+def _reverse_change(
+    place: EnvironmentPaths, journal: Journal, reporter: Reporter
+) -> Change:
     """Return the change that undoes another one.
 
     Packages that another tool has since modified are kept.
@@ -624,14 +630,14 @@ def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> C
         journal: The last change.
         reporter: Reports kept packages.
     """
-    changed = _changed_by_others(place, journal, place.last_change)
+    changed = _packages_changed_since(place, journal, place.last_change)
     if changed:
         reporter.warn(
             f"{join_names(changed)}: changed by another tool since in {place.venv}; not rolled back"
         )
     staging = place.staging
     files = {}
-    copies = before(place.last_change)
+    copies = previous_files(place.last_change)
     for copy in iter_files(copies):
         name = copy.relative_to(copies).as_posix()
         files[name] = staging / name
@@ -641,7 +647,7 @@ def _reverse(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> C
     ]
     restored = read_packages(folders)
     excluded = {name for name in journal.own if _is_edited_guard(place.root / name)}
-    excluded |= _files_of(changed, restored, staging)
+    excluded |= _package_files(changed, restored, staging)
     present = read_packages(place.packages_folders)
     names = journal.packages.keys() - set(changed)
     return plan_change(

@@ -11,11 +11,11 @@ from gpuinstall.base.environment_paths import EnvironmentPaths, Layout, relative
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import Requirement, requirement_names
 from gpuinstall.base.values import Value, replace
-from gpuinstall.environments.environment import read_marker, versions_of
+from gpuinstall.environments.environment import package_versions, read_marker
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
+    guard_obstacle,
     is_own_guard_file,
-    reason_against_guard,
 )
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.install.state import ExistingEnvironment, InstallOptions, InstallState
@@ -119,7 +119,7 @@ def read_unmanaged(
     existing = ExistingEnvironment(
         place,
         is_empty=False,
-        versions=versions_of(visible),
+        versions=package_versions(visible),
         packages=read_packages(place.packages_folders),
     )
     request = select_extras(
@@ -139,6 +139,6 @@ def read_unmanaged(
         LockRequest(project.machine, request, options.catalog or project.catalog),
         here=project.here(request),
         options=options,
-        is_guarded=reason_against_guard(place) is not None
+        is_guarded=guard_obstacle(place) is not None
         or is_own_guard_file(place.venv / CONSTRAINTS),
     )

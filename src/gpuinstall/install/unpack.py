@@ -28,8 +28,8 @@ from gpuinstall.environments.guard import (
     CONSTRAINTS,
     FamilyMember,
     constraint_lines,
+    guard_obstacle,
     is_own_guard_file,
-    reason_against_guard,
     write_guard,
 )
 from gpuinstall.environments.ownership import misplaced_file, overwritten_files
@@ -42,7 +42,7 @@ from gpuinstall.install.price import (
     PricedLock,
     Unpacked,
     announce_builds,
-    builds_of,
+    find_builds,
 )
 from gpuinstall.install.state import ExistingEnvironment
 from gpuinstall.lock.file.fit import Fit
@@ -84,8 +84,10 @@ def unpack_packages(priced: PricedLock, project: Project) -> Unpacked:
         _create(fit, staging, project)
         relocate_activation(staging, place.venv)
     elif place.is_managed and (priced.change.comes or existing.lacks_pip):
-        _create_before(place, staging, session)
-    keeps_guard = not priced.change.is_rebuild and _keeps_guard(existing, fit, project)
+        _create_overlay_environment(place, staging, session)
+    keeps_guard = not priced.change.is_rebuild and _is_guard_kept(
+        existing, fit, project
+    )
     packages: tuple[InstalledPackage, ...] = ()
     with ThreadPoolExecutor(2) as pool:
         # Query the index and import a slow module in parallel.
@@ -105,14 +107,16 @@ def unpack_packages(priced: PricedLock, project: Project) -> Unpacked:
         write_atomically(staging / fit.lock.name, fit.lock.text)
     elif "torch" in priced.change.comes:
         try:
-            _create_before(place, staging, session)
+            _create_overlay_environment(place, staging, session)
         except InstallationError:
             # A portable Python may be unable to create a virtual environment.
             python = None
     return Unpacked(replace(priced, fit=fit), python, packages)
 
 
-def _create_before(place: EnvironmentPaths, staging: Path, session: Session) -> None:
+def _create_overlay_environment(
+    place: EnvironmentPaths, staging: Path, session: Session
+) -> None:
     """Create an environment that finds another one's packages after its own.
 
     Args:
@@ -169,7 +173,7 @@ def _install_pip(base: Path, venv: Path, session: Session) -> None:
         session: The clients of this command.
     """
     try:
-        carried = carried_pip(base)
+        carried = bundled_pip(base)
         source = ["--only-binary", "pip", "pip"]
         if carried:
             source = ["--no-index", str(carried)]
@@ -180,7 +184,7 @@ def _install_pip(base: Path, venv: Path, session: Session) -> None:
         session.reporter.warn(f"the environment has no pip of its own: {reason}")
 
 
-def _keeps_guard(existing: ExistingEnvironment, fit: Fit, project: Project) -> bool:
+def _is_guard_kept(existing: ExistingEnvironment, fit: Fit, project: Project) -> bool:
     """Return whether an existing guard is the user's or matches a lock file.
 
     Args:
@@ -188,7 +192,7 @@ def _keeps_guard(existing: ExistingEnvironment, fit: Fit, project: Project) -> b
         fit: The lock file.
         project: The project.
     """
-    if reason_against_guard(existing.paths):
+    if guard_obstacle(existing.paths):
         return True
     family = project.catalog.family
     before = {
@@ -277,7 +281,7 @@ def _check_files(priced: PricedLock, project: Project) -> tuple[InstalledPackage
             # With --reinstall, uv would download it again.
             command = uv.pip_command("uninstall", interpreter(staging), locked.name)
             run_uv(command, project.session)
-            _unpack_beside({locked.name}, priced, project)
+            _unpack_into_staging({locked.name}, priced, project)
     return new
 
 
@@ -295,7 +299,7 @@ def _unpack_all(priced: PricedLock, project: Project) -> Fit:
     names = set(priced.change.comes) - introduced
     while True:
         if names:
-            lock = _unpack_beside(names, priced, project)
+            lock = _unpack_into_staging(names, priced, project)
             priced = replace(priced, fit=replace(priced.fit, lock=lock))
         introduced -= names
         if not introduced:
@@ -307,11 +311,11 @@ def _unpack_all(priced: PricedLock, project: Project) -> Fit:
         if not names:
             break
         announce_builds(names, priced.fit, project)
-    lock = _unpack_beside(introduced, priced, project, is_introduced=True)
+    lock = _unpack_into_staging(introduced, priced, project, is_introduced=True)
     return replace(priced.fit, lock=lock)
 
 
-def _unpack_beside(
+def _unpack_into_staging(
     names: Collection[str],
     priced: PricedLock,
     project: Project,
@@ -329,7 +333,7 @@ def _unpack_beside(
     session = project.session
     place = priced.existing.paths
     fit = priced.fit
-    builds, site = builds_of(fit, names, project)
+    builds, site = find_builds(fit, names, project)
     # Isolated builds must use the same torch as the environment.
     constraints = session.scratch / "build-constraints.txt"
     write_atomically(constraints, f"{_torch_requirement(fit.lock)}\n", is_cached=True)
@@ -402,7 +406,7 @@ def _torch_requirement(lock: Lock) -> str:
     return f"torch=={lock.versions['torch']}"
 
 
-def carried_pip(base: Path) -> Path | None:
+def bundled_pip(base: Path) -> Path | None:
     """Return the pip wheel bundled with an interpreter. Debian's has none."""
     root = base.resolve().parent
     posix_wheels = root.parent.glob("lib/python3*/ensurepip/_bundled/pip-*.whl")

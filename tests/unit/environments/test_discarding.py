@@ -12,9 +12,9 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.values import replace
 from gpuinstall.environments import discarding
-from gpuinstall.environments.discarding import discard_environment, users_files
+from gpuinstall.environments.discarding import discard_environment, user_files
 from gpuinstall.environments.environment import modified_scripts, script_digests
-from gpuinstall.install.transaction import clear_away
+from gpuinstall.install.transaction import remove_leftovers
 from tests.lab.mounts import mounted
 from tests.lab.wheels import make_wheel
 from tests.unit.install.environments import MARKER, make_environment, write_files
@@ -31,7 +31,7 @@ def paths(tmp_path):
 def remove(paths, folder=None):
     """Remove an environment; return the user's files in it."""
     folder = folder or paths.venv
-    found = users_files(folder)
+    found = user_files(folder)
     discard_environment(folder, paths.work)
     return found
 
@@ -56,7 +56,7 @@ def test_only_files_of_the_user_are_listed(paths):
 
 def test_all_files_of_another_folder_are_listed(tmp_path):
     folder = write_files(tmp_path / "thesis", ".git/HEAD", "bin/python")
-    assert users_files(folder) == [".git", "bin"]
+    assert user_files(folder) == [".git", "bin"]
 
 
 @pytest.mark.parametrize("name", ["bin/activate", "pyvenv.cfg"])
@@ -67,7 +67,7 @@ def test_modified_scripts_are_listed(paths, name):
     assert modified_scripts(paths.venv) == set()
     with (paths.venv / name).open("a") as file:
         file.write("mine")
-    assert name in users_files(paths.venv)
+    assert name in user_files(paths.venv)
 
 
 def test_removal_of_a_link_keeps_its_target(paths, tmp_path):
@@ -128,9 +128,9 @@ def replace_and_keep_the_time(file):
 )
 def test_modified_file_of_a_package_is_listed(paths, installed, edit):
     path = (installed / "page").relative_to(paths.venv).as_posix()
-    assert path not in users_files(paths.venv)
+    assert path not in user_files(paths.venv)
     edit(installed / "page")
-    assert users_files(paths.venv) == [path]
+    assert user_files(paths.venv) == [path]
 
 
 def test_linked_checkout_is_not_removed(paths, installed, tmp_path):
@@ -148,7 +148,7 @@ def test_next_command_completes_an_interrupted_removal(paths, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             remove(paths)
     assert len([*paths.work.iterdir()]) == 1
-    clear_away(paths)
+    remove_leftovers(paths)
     assert [*paths.work.iterdir()] == []
 
 

@@ -5,12 +5,12 @@ import pytest
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.shell import quote_word
 from gpuinstall.environments.records import (
-    forget,
-    remember,
-    remembered,
+    forget_environment,
+    record_identity,
+    remember_environment,
+    remembered_environments,
     unfinished_change,
-    vouch,
-    was_made_here,
+    was_created_here,
 )
 from tests.unit.install.environments import make_environment
 
@@ -24,43 +24,43 @@ def state(tmp_path, monkeypatch):
 def test_existing_environments_are_remembered(tmp_path):
     made = [make_environment(tmp_path / name, name) for name in ("a b", "ü")]
     for venv in (*made, *made):
-        remember(venv, "one")
-    assert remembered() == made
+        remember_environment(venv, "one")
+    assert remembered_environments() == made
     shutil.rmtree(made[0])
-    assert remembered() == made[1:]
-    forget(made[1])
-    forget(made[1])
-    assert remembered() == []
+    assert remembered_environments() == made[1:]
+    forget_environment(made[1])
+    forget_environment(made[1])
+    assert remembered_environments() == []
 
 
 def test_copied_environment_is_not_trusted(tmp_path):
     made = make_environment(tmp_path / ".venv", "ours")
-    assert not was_made_here(made)
-    remember(made, "ours")
-    assert was_made_here(made)
+    assert not was_created_here(made)
+    remember_environment(made, "ours")
+    assert was_created_here(made)
     copied = shutil.copytree(made, tmp_path / "clone" / ".venv")
-    assert not was_made_here(copied)
+    assert not was_created_here(copied)
     for number in range(20):
-        remember(made, f"proof {number}")
+        remember_environment(made, f"proof {number}")
     # This may be the identity of the previous environment, many verifications ago.
-    assert was_made_here(made)
+    assert was_created_here(made)
     for number in range(100):
-        remember(made, f"another {number}")
-    assert not was_made_here(made)
+        remember_environment(made, f"another {number}")
+    assert not was_created_here(made)
 
 
 def test_unwritable_state_folder_is_ignored(tmp_path, state):
     state.touch()
-    remember(make_environment(tmp_path / ".venv", "ours"), "ours")
-    forget(tmp_path / ".venv")
-    assert remembered() == []
+    remember_environment(make_environment(tmp_path / ".venv", "ours"), "ours")
+    forget_environment(tmp_path / ".venv")
+    assert remembered_environments() == []
 
 
 def test_forgetting_an_environment_removes_its_journal_records(tmp_path, state):
     venv = make_environment(tmp_path / ".venv", "ours")
-    remember(venv, "ours")
-    vouch(EnvironmentPaths(venv).work, "a digest")
-    forget(venv)
+    remember_environment(venv, "ours")
+    record_identity(EnvironmentPaths(venv).work, "a digest")
+    forget_environment(venv)
     assert list((state / "gpuinstall" / "environments").iterdir()) == []
 
 

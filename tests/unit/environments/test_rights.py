@@ -11,8 +11,8 @@ from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.cli import active
 from gpuinstall.environments.records import check_records
-from gpuinstall.environments.rights import check_rights, reason_unmanaged
-from gpuinstall.install.environment_lock import undo
+from gpuinstall.environments.rights import check_rights, unmanaged_reason
+from gpuinstall.install.environment_lock import undo_change
 from gpuinstall.install.removal import remove
 from gpuinstall.sources.configuration import PIP_NAME, read_policy
 from tests.lab.listener import Listener
@@ -52,7 +52,7 @@ def test_another_users_environment_is_not_removed_or_undone(folder, monkeypatch)
     with pytest.raises(InstallationError, match=message):
         remove(paths, Reporter())
     with pytest.raises(InstallationError, match=message):
-        undo(paths, Reporter(), takes_over=False)
+        undo_change(paths, Reporter(), takes_over=False)
     assert not paths.work.exists()
 
 
@@ -117,8 +117,8 @@ def test_owner_of_an_unwritable_folder_is_reported(folder):
         assert said_to_nobody(partial(check_rights, paths)) == (
             f"{closed} cannot be written: it belongs to root, with the mode 755"
         )
-    assert said_to_nobody(partial(reason_unmanaged, paths.venv)) == "belongs to root"
-    assert reason_unmanaged(paths.venv) == (
+    assert said_to_nobody(partial(unmanaged_reason, paths.venv)) == "belongs to root"
+    assert unmanaged_reason(paths.venv) == (
         "is not recorded on this machine: it was copied, or created elsewhere"
     )
     new = EnvironmentPaths(folder / "project" / ".venv")

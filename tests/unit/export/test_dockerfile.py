@@ -10,7 +10,7 @@ from gpuinstall.cli.main import run_command_line
 from gpuinstall.export.dockerfile import (
     any_dockerfile,
     dockerfile,
-    locks_of_image,
+    image_locks,
 )
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, source, wheel
 
@@ -45,10 +45,10 @@ def test_image_contains_the_installed_uv():
 
 def test_image_contains_locks_of_one_platform():
     arm = cuda_lock("cu130-linux-aarch64")
-    assert locks_of_image([*LOCKS, WINDOWS, arm]) == LOCKS
-    assert "build --platform linux/arm64" in any_dockerfile(locks_of_image([arm]))
+    assert image_locks([*LOCKS, WINDOWS, arm]) == LOCKS
+    assert "build --platform linux/arm64" in any_dockerfile(image_locks([arm]))
     with pytest.raises(UsageError, match="is not for Linux"):
-        locks_of_image([WINDOWS])
+        image_locks([WINDOWS])
 
 
 def test_dockerfile_command_writes_or_rejects(tmp_path, monkeypatch, capsys):

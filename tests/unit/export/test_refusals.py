@@ -6,7 +6,7 @@ from typing import Any
 from gpuinstall.base.errors import UsageError
 from gpuinstall.export.dockerfile import any_dockerfile, dockerfile
 from gpuinstall.export.formats import requirements
-from gpuinstall.export.pins import backend_of
+from gpuinstall.export.pins import lock_backend
 from gpuinstall.export.uv_project import uv_tables
 from gpuinstall.lock.file.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, wheel
@@ -44,7 +44,7 @@ def test_unsupported_lock_is_rejected_with_its_part():
         (any_dockerfile, [cuda_lock(), OF_311], "different Python versions"),
         (requirements, lock("cu126", IN_A_FOLDER), "torch comes from a local folder"),
         (
-            backend_of,
+            lock_backend,
             parse("pylock.toml", UNLABELLED.text),
             "pylock.toml has an unknown build",
         ),
@@ -61,5 +61,5 @@ def test_unsupported_lock_is_rejected_with_its_part():
 
 
 def test_backend_is_read_from_torch_or_lock_name():
-    assert backend_of(parse("pylock.toml", cuda_lock().text)).tag == "cu126"
-    assert backend_of(UNLABELLED).tag == "cu130"
+    assert lock_backend(parse("pylock.toml", cuda_lock().text)).tag == "cu126"
+    assert lock_backend(UNLABELLED).tag == "cu130"

@@ -16,7 +16,7 @@ from gpuinstall.install.state import (
     ExistingEnvironment,
     InstallOptions,
     InstallState,
-    judge_locks,
+    check_fits,
 )
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.request.lock_request import LockRequest
@@ -59,7 +59,7 @@ def state(
     here=MACHINE,
 ):
     requested = LockRequest(machine, request, CATALOG)
-    return judge_locks(InstallState(existing, requested, here, options))
+    return check_fits(InstallState(existing, requested, here, options))
 
 
 LOCKED = InstallOptions(locked=True)

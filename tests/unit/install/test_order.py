@@ -16,7 +16,7 @@ from gpuinstall.install import transaction
 from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.file_change import plan_change, staged_files
 from gpuinstall.install.journal import Owner
-from gpuinstall.install.transaction import changing
+from gpuinstall.install.transaction import apply_change
 from gpuinstall.lock.file.lock import parse
 from tests.lab.wheels import record
 from tests.unit.install.environments import lock_text, make_environment
@@ -48,7 +48,7 @@ class Steps:
         self.patched.setattr(
             transaction, "sync_file_system", lambda _: self._add("sync", "all")
         )
-        self.patched.setattr(Owner, "still_runs", lambda _owner: False)
+        self.patched.setattr(Owner, "is_running", lambda _owner: False)
         return self
 
     def __exit__(self, *_):
@@ -110,7 +110,7 @@ def change(place):
         ],
         own={LOCK},
     )
-    with changing(planned, Reporter()):
+    with apply_change(planned, Reporter()):
         make_stamp(place)
 
 

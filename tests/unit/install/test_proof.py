@@ -7,7 +7,7 @@ from packaging.version import Version
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.values import replace
-from gpuinstall.install.proof import catalog_without, check_links
+from gpuinstall.install.proof import check_links, exclude_failing_builds
 from gpuinstall.verify import verdict
 from gpuinstall.verify.verdict import Device, Verdict
 from tests.frozen import frozen_catalog
@@ -30,7 +30,7 @@ def failing(cause, status="failed"):
 
 def left(cause, build=CU130):
     """Return the remaining builds after a build failed."""
-    rest = catalog_without(CATALOG, build, failing(cause))
+    rest = exclude_failing_builds(CATALOG, build, failing(cause))
     assert rest is not None
     return [build for build in rest.builds if not build.absent]
 
@@ -53,7 +53,7 @@ def test_unsupported_cuda_excludes_its_major_version():
 
 def test_failed_build_missing_from_the_catalog_is_excluded():
     learned = replace(CU130, torch=Version("99.0"), learned="2026-11-20")
-    rest = catalog_without(CATALOG, learned, failing("F37"))
+    rest = exclude_failing_builds(CATALOG, learned, failing("F37"))
     assert rest is not None
     assert [build.absent for build in rest.builds if build.torch == learned.torch] == [
         "failed"
@@ -62,11 +62,11 @@ def test_failed_build_missing_from_the_catalog_is_excluded():
 
 @pytest.mark.parametrize("cause", ["F59", "F70", None])
 def test_unrelated_failure_selects_no_other_build(cause):
-    assert catalog_without(CATALOG, CU130, failing(cause)) is None
+    assert exclude_failing_builds(CATALOG, CU130, failing(cause)) is None
 
 
 def test_passed_checks_exclude_no_build():
-    assert catalog_without(CATALOG, CU130, failing("F37", "passed")) is None
+    assert exclude_failing_builds(CATALOG, CU130, failing("F37", "passed")) is None
 
 
 def linked(site, *named):

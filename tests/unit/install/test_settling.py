@@ -24,12 +24,18 @@ def settled(monkeypatch):
     project: Any = Mock()
     place: Any = None
     result = InstallResult(paths=place, fit=place, action=Action.BUILD)
-    for step in ("_select", "price_lock", "_announce", "_fetch", "_verify_ahead"):
+    for step in (
+        "_select",
+        "price_lock",
+        "_announce",
+        "_fetch",
+        "_verify_before_change",
+    ):
         monkeypatch.setattr(install, step, Mock())
     for step in ("_is_lock_new", "_verify"):
         monkeypatch.setattr(install, step, Mock(return_value=False))
     monkeypatch.setattr(install, "_result", lambda *_: result)
-    monkeypatch.setattr(install, "locked_state", contextmanager(lambda *_: (yield)))
+    monkeypatch.setattr(install, "lock_state", contextmanager(lambda *_: (yield)))
 
     def settle(changes):
         left = [ChangedMeanwhileError] * changes
@@ -41,7 +47,7 @@ def settled(monkeypatch):
                 raise left.pop()
             yield
 
-        monkeypatch.setattr(install, "_applied", applied)
+        monkeypatch.setattr(install, "_apply_change", applied)
         done = install.install(project, InstallOptions())
         return done.seconds, project.read_anew.call_count
 

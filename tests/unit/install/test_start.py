@@ -8,8 +8,8 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import NAME, read_marker
-from gpuinstall.environments.records import remember
-from gpuinstall.install.journal import Journal, Owner, before, write_journal
+from gpuinstall.environments.records import remember_environment
+from gpuinstall.install.journal import Journal, Owner, previous_files, write_journal
 from gpuinstall.install.start import environment_to_start
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.project import Settings, open_project
@@ -50,10 +50,10 @@ def test_interrupted_change_is_rolled_back_before_selection(tmp_path, monkeypatc
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     new = cuda_lock()
     venv = make_environment(tmp_path / ".venv-cu126", "old", "2.13.0+cu126", new.name)
-    remember(venv, "old")
+    remember_environment(venv, "old")
     # The command was killed after writing the new marker and lock, before verification.
     place = EnvironmentPaths(venv)
-    shutil.copytree(venv, before(place.current_change))
+    shutil.copytree(venv, previous_files(place.current_change))
     dead = replace(Owner.this_run(), process=1, start="never")
     journal = Journal(dead, own=(NAME, new.name))
     write_journal(journal, place, place.current_change)

@@ -19,14 +19,14 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
 from gpuinstall.environments.packages import InstalledPackage, read_packages
-from gpuinstall.environments.records import remember, was_made_here
+from gpuinstall.environments.records import remember_environment, was_created_here
 from gpuinstall.install import journal as journals
 from gpuinstall.install import transaction
-from gpuinstall.install.environment_lock import environment_lock, undo
+from gpuinstall.install.environment_lock import environment_lock, undo_change
 from gpuinstall.install.file_change import plan_change, staged_files
 from gpuinstall.install.journal import Owner, read_journal
 from gpuinstall.install.moved import relocate_environment
-from gpuinstall.install.transaction import changing, replace_environment
+from gpuinstall.install.transaction import apply_change, replace_environment
 from tests.lab.cases import mostly_heavy
 from tests.lab.listener import Listener
 from tests.lab.wheels import record
@@ -103,7 +103,7 @@ def planned(place, comes=("alpha-2", ALPHA_2), goes=("alpha",)):
 def change(place, *arguments):
     """Apply and commit a change; return the reports."""
     listener = Listener()
-    with changing(planned(place, *arguments), listener):
+    with apply_change(planned(place, *arguments), listener):
         pass
     return listener
 
@@ -111,7 +111,7 @@ def change(place, *arguments):
 def begun(place):
     """Apply a change, and simulate a kill before the commit."""
     change = planned(place)
-    transaction._begin(change)
+    transaction._write_journal(change)
     transaction._apply(change)
     # The process no longer exists.
     begun_by(place, process=1, start="never")
@@ -128,7 +128,7 @@ def begun_by(place, **facts):
 def back(place, *, takes_over=False):
     """Roll back the last change; return the reports."""
     listener = Listener()
-    undo(place, listener, takes_over=takes_over)
+    undo_change(place, listener, takes_over=takes_over)
     return listener
 
 
@@ -178,7 +178,7 @@ def test_removed_package_leaves_no_empty_folders(place, site):
 
 def test_failed_change_is_rolled_back(place):
     before = tree(place)
-    with pytest.raises(ZeroDivisionError), changing(planned(place), Reporter()):
+    with pytest.raises(ZeroDivisionError), apply_change(planned(place), Reporter()):
         raise ZeroDivisionError
     assert tree(place) == before
     assert not place.current_change.exists()
@@ -251,7 +251,7 @@ def test_write_error_includes_the_path_of_the_file(place, monkeypatch):
     monkeypatch.setattr(os, "replace", refuse)
     with (
         pytest.raises(InstallationError, match=r"alpha/new/x\.py cannot be written"),
-        changing(change, Reporter()),
+        apply_change(change, Reporter()),
     ):
         pass
 
@@ -467,7 +467,7 @@ def test_recreated_environment_is_not_rolled_back(place, name):
 
 def mark(place, name):
     """Write the marker of this user's environment."""
-    remember(place.venv, name)
+    remember_environment(place.venv, name)
     replace(environments.MARKER, id=name).write(place.venv)
 
 
@@ -496,9 +496,9 @@ def test_rollback_after_a_move_keeps_this_paths_marker(place):
     place = moved(place)
     with environment_lock(place, Reporter()):
         relocate_environment(place, None, Reporter())
-    assert was_made_here(place.venv)
+    assert was_created_here(place.venv)
     back(place)
-    assert was_made_here(place.venv)
+    assert was_created_here(place.venv)
 
 
 @contextmanager
@@ -524,7 +524,7 @@ def dying(moment):
     ):
         for name in ("rename", "replace", "unlink", "rmdir", "mkdir", "link"):
             patched.setattr(os, name, counted(getattr(os, name)))
-        patched.setattr(Owner, "still_runs", lambda _owner: False)
+        patched.setattr(Owner, "is_running", lambda _owner: False)
         yield calls
 
 
@@ -597,7 +597,7 @@ def test_files_written_during_a_killed_change_are_kept(place, site):
 
 def test_recovery_keeps_packages_changed_by_another_tool(place, site):
     change_of_two = planned(place, ("alpha-2", ALPHA_2), ("alpha", "beta"))
-    transaction._begin(change_of_two)
+    transaction._write_journal(change_of_two)
     transaction._apply(change_of_two)
     begun_by(place, process=1, start="never")
     shutil.rmtree(site / "alpha-2.dist-info")
@@ -671,7 +671,7 @@ def test_change_of_another_host_requires_takeover(place, monkeypatch):
 def test_change_of_a_running_command_is_kept(place):
     begun(place)
     parent = os.getppid()
-    begun_by(place, process=parent, start=journals._start(parent))
+    begun_by(place, process=parent, start=journals._start_time(parent))
     before = tree(place)
     with pytest.raises(InstallationError, match="is still in use by process"):
         heal_now(place)
@@ -720,7 +720,7 @@ def test_undo_waits_and_rolls_back_the_finished_change(place):
     before = tree(place)
     with ExitStack() as other:
         other.enter_context(environment_lock(place, Reporter()))
-        other.enter_context(changing(planned(place), Reporter()))
+        other.enter_context(apply_change(planned(place), Reporter()))
         assert place.is_unfinished
 
         class Waiting(Listener):
@@ -728,7 +728,7 @@ def test_undo_waits_and_rolls_back_the_finished_change(place):
                 super().wait(text)
                 other.close()
 
-        undo(place, Waiting(), takes_over=False)
+        undo_change(place, Waiting(), takes_over=False)
     assert tree(place) == before
 
 

@@ -262,12 +262,12 @@ class ExtensionChooser:
             verdict = self._verdict(file, build)
         except InstallationError as error:
             return Reason("not-read", f"cannot be read: {error.message}")
-        why = self._misfit(file, build, verdict)
+        why = self._no_compatible_lock(file, build, verdict)
         if why:
             return Reason("misfit", why)
         return ExtensionFit(file, build, verdict.row)
 
-    def _misfit(
+    def _no_compatible_lock(
         self,
         file: ExtensionFile,
         build: Build,

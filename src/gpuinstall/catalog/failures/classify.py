@@ -237,6 +237,9 @@ class Circumstances:
         if systems or "distribution" in self.placeholders or self.hold("native-linux"):
             context = replace(context, keys=self._keys_told(systems, machine))
         context = replace(context, is_about=self._is_about)
+        if self.is_of_another_program:
+            # Without torch, no version determines the toolkit.
+            context = context.knowing(cuda="12.9", toolkit="12-9")
         return context.knowing(**self.placeholders)
 
     def _is_about(self, key: str) -> bool:

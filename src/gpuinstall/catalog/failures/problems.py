@@ -111,11 +111,13 @@ def fix(what: str, context: FixContext) -> tuple[str, ...]:
     Raises:
         KeyError: The table has no such failure or problem.
     """
+    known = {"release-of-system": _release(context.keys), **context.placeholders}
+    defaults = read_table("distributions")["placeholders"]
+    python = known.get("python", defaults["python"])
+    # Some defaults are commands of the environment's Python.
     values = {
-        **read_table("distributions")["placeholders"],
-        "release-of-system": _release(context.keys),
-        **context.placeholders,
-    }
+        name: default.replace("{python}", python) for name, default in defaults.items()
+    } | known
     texts: dict[str, str] = {}
     for step in _steps(what, context):
         placed = place(step, context.keys)

@@ -253,7 +253,14 @@ def test_explained_causes_and_a_fourth_are_omitted():
 
 
 @pytest.mark.parametrize(
-    "name", ["out-of-memory", "device-assert", "killed-for-memory", "file-watches"]
+    "name",
+    [
+        "out-of-memory",
+        "device-assert",
+        "killed-for-memory",
+        "file-watches",
+        "package-missing",
+    ],
 )
 def test_lookalikes_of_gpu_failures_are_reported_separately(name):
     text = (LOGS / f"healthy-{name}.txt").read_text("utf-8")

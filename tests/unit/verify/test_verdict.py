@@ -84,7 +84,7 @@ def test_checks_with_one_cause_are_one_fault():
             "kernel-failed",
             "elementwise, linear: no kernel image (1)",
             "F37",
-            "the build has no kernels for this GPU: it is older than the build's oldest architecture",
+            "this build of torch has no code for the GPU, which is too old",
             fixes=("gpuinstall install",),
             where="environment",
         ),

@@ -47,7 +47,9 @@ ORIGINS = (
 # The systems that have no Linux distribution.
 OTHER_SYSTEMS = {"windows", "macos"}
 ARM = ("aarch64", "arm64")
-_OF_TORCH = re.compile(r"gpuinstall install(?! [\w'])|\btorch\b|TORCH_")
+_OF_TORCH = re.compile(
+    r"gpuinstall install( --(python|venv|backend|gpus) \S+| --[\w-]+)*( *#|$)|\btorch\b|TORCH_"
+)
 _ANOTHER_BUILD = (
     "A release of {program} that was built for this GPU and driver, or "
     "compile it for them; torch is no part of it"

@@ -272,7 +272,7 @@ def test_out_of_memory_fix_keeps_the_own_process():
     others = "CUDA out of memory. Process 76 has 53.16 GiB memory in use."
     (first, *rest), other = (lookalikes(text)[0].fix for text in (own, others))
     assert "expandable_segments" in first
-    assert "40.69 GiB are held and not used" in first
+    assert "40.69 GiB is reserved and unused" in first
     assert not any("76" in line for line in rest)
     assert any(line.startswith("ps -fp 76 ") for line in other)
     assert "{" not in "".join(lookalikes("CUDA out of memory")[0].fix)

@@ -19,7 +19,7 @@ CHANGES = re.compile(
 ELSEWHERE = (
     "--venv .venv-second",
     "outside conda",
-    "makes a separate environment",
+    "creates a separate environment",
     "--python .venv",
     "with the Python outside",
 )

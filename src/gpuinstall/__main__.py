@@ -31,7 +31,7 @@ def main() -> NoReturn:
         status = INTERRUPTED
     except ModuleNotFoundError as error:
         sys.stderr.write(
-            f"error: gpuinstall's own environment is incomplete, without {error.name}\n"
+            f"error: gpuinstall's own environment is incomplete: {error.name} is missing\n"
             "  do    python3 bootstrap.py --help   # recreates it\n"
         )
         status = 4

@@ -101,7 +101,7 @@ def test_options_in_sentences_exist():
         if re.match(r"[A-Z][a-z]+ .*\s--[a-z]", line)
     }
     ours = set().union(*OPTIONS.values())
-    assert "Use another with --python PATH or --venv DIR" in sentences
+    assert "Select another interpreter with --python PATH or --venv DIR" in sentences
     wrong = {}
     for sentence in sentences:
         others = set(re.findall(r"(?<=\s)--[a-z][a-z-]*", sentence)) - ours

@@ -103,5 +103,5 @@ def test_own_requirement_allows_a_path_outside(here, tmp_path):
     done = here.run("sync", "--target", "cpu")
 
     assert refused.status == 6
-    assert "Require the path in requirements.txt" in refused.err
+    assert "Add the path to requirements.txt" in refused.err
     assert done.ok, done.err

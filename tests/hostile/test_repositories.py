@@ -167,7 +167,7 @@ REPOSITORIES = {
     "requirements that include a device": Hostile(
         lambda repository: repository.write("requirements.txt", "-r /dev/zero"),
         ("plan -r requirements.txt",),
-        "/dev/zero is not a file of a project",
+        "/dev/zero is a file of the kernel, not of a project",
     ),
     "modules in the place of the standard library's": Hostile(
         modules,

@@ -53,7 +53,7 @@ def test_large_inputs_are_rejected_with_the_number(tmp_path, monkeypatch, name):
     with pytest.raises(GpuInstallError) as refused, open_project(tmp_path) as project:
         read_request(project)
 
-    assert re.search(r"has \d{5,6} .*; at most 10000 are read$", str(refused.value))
+    assert re.search(r"has \d{5,6} .*; at most 10000 are allowed$", str(refused.value))
 
 
 def test_lock_with_too_many_wheels_is_rejected():

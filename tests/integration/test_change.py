@@ -94,7 +94,7 @@ def test_run_repairs_a_moved_environment(project):
     said = said_by(there, "run", "python", "-c", "print('started')")
     assert f"Moved {venv(project)} -> {venv(there)}" in " ".join(said.split())
     assert "started" in said
-    assert "did not make" not in said
+    assert "did not create" not in said
     assert "Moved" not in said_by(there, "run", "python", "--version")
 
 

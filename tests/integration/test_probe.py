@@ -50,7 +50,7 @@ def test_hanging_nvml_is_stopped_and_reported(play, monkeypatch):
     assert monotonic() - start < 60
     assert "waiting for NVML and libcuda, up to 1 s" in listener.waits
     assert machine.problems[0].code == "driver-hangs"
-    assert machine.problems[0].message == "NVML does not respond when asked about GPU 1"
+    assert machine.problems[0].message == "NVML does not respond while querying GPU 1"
     assert machine.gpus[0].name == RTX_4090.name
 
 

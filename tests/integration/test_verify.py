@@ -76,7 +76,7 @@ def test_all_gpus_with_working_kernels_pass(verify):
     ("number", "message"),
     [
         (signal.SIGSEGV, "killed by SIGSEGV"),
-        (signal.SIGKILL, "killed by SIGKILL: the system does that when memory"),
+        (signal.SIGKILL, "killed by SIGKILL: the system does this when the"),
     ],
 )
 def test_crash_fails_its_check_alone(verify, number, message):

@@ -73,8 +73,8 @@ def test_wrong_result_of_a_program_is_detected(real_torch, tmp_path):
     small_package(tmp_path, "torchvision", ALL_BOXES)
     small_package(tmp_path, "bitsandbytes", SHIFTED)
     assert tried(real_torch, tmp_path, "cpu", "torchvision", "bitsandbytes") == [
-        "Wrong('the result is not exactly the expected one')",
-        "Wrong('the result is off by 0.1, where 0.016 is allowed')",
+        "Wrong('the result is not equal to the expected one')",
+        "Wrong('the result is off by 0.1; at most 0.016 is allowed')",
     ]
 
 

@@ -91,7 +91,7 @@ from tests.lab.workshop import Workshop
 
 # A Python without a bundled pip, such as Debian's, causes this warning.
 WITHOUT_PIP = (
-    "warning: the environment has no pip of its own: "
+    "warning: pip was not installed into the environment: "
     if bundled_pip(Path(sys.executable)) is None
     else "(?!)"
 )

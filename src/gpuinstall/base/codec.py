@@ -91,7 +91,7 @@ def read(
             raise MalformedError(f"{place} is {shown}, not {_NAMES[kind]}")
         # Reject negative integers: a negative index would count from the end.
         if kind is int and value < 0:  # type: ignore[operator]
-            raise MalformedError(f"{place} is {value!r}, not a number from 0 up")
+            raise MalformedError(f"{place} is {value!r}, not a non-negative integer")
         return value
     origin = get_origin(kind)
     arguments = get_args(kind)

@@ -73,8 +73,8 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     for key, value in _table(pyproject, "tool", "gpuinstall").items():
         if key not in _KEYS:
             raise _malformed(
-                f"[tool.gpuinstall] has no key {key!r}",
-                f"The keys are {', '.join(_KEYS)}",
+                f"unknown key {key!r} in [tool.gpuinstall]",
+                f"Supported keys: {', '.join(_KEYS)}",
             )
         values[_KEYS[key]] = value
     try:
@@ -169,7 +169,7 @@ def _table(table: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
         table = table.get(key, {})
         if not isinstance(table, dict):
             path = ".".join(keys[:depth])
-            raise _malformed(f"{path} is {table!r}", "It must be a table")
+            raise _malformed(f"{path} = {table!r} is not a table")
     return table
 
 

@@ -77,7 +77,7 @@ def check_outside(path: Path, file: Path, place: str) -> None:
     else:
         # /proc/self/environ is a regular file that this user owns.
         if _is_in_kernel_filesystem(target):
-            fault = "is not a file of a project"
+            fault = "is a file of the kernel, not of a project"
         elif not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             fault = "is not a regular file or a folder"
         elif not is_of_owner:
@@ -199,7 +199,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 def check_count(count: int, things: str, place: str) -> None:
     """Raise ValueError for too many entries."""
     if count > MAX_ENTRIES:
-        message = f"{place} has {count} {things}; at most {MAX_ENTRIES} are read"
+        message = f"{place} has {count} {things}; at most {MAX_ENTRIES} are allowed"
         raise ValueError(message)
 
 
@@ -273,7 +273,7 @@ def check_cache(folder: Path, reporter: Reporter) -> None:
         if one.is_refused:
             raise InstallationError(
                 "unsafe-cache",
-                f"{one.reason}, and so {effect}",
+                f"{one.reason}: other users {effect}",
                 hint=f"chmod o-w {quote_word(one.part)}   # or use another cache: XDG_CACHE_HOME, UV_CACHE_DIR",
             )
     if exposed:

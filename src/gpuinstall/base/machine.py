@@ -198,7 +198,7 @@ class Machine(Value):
         gpus = read(tuple[dict[str, Any], ...], body.get("gpus"), "gpus")
         if len(gpus) > MAX_GPUS:
             raise MalformedError(
-                f"gpus has {len(gpus)} entries; at most {MAX_GPUS} are read"
+                f"gpus has {len(gpus)} entries; at most {MAX_GPUS} are allowed"
             )
         numbered = []
         for position, gpu in enumerate(gpus):

@@ -170,7 +170,7 @@ def node_names(text: str) -> list[str]:
     try:
         return [_node_name(name) for name in re.split(r"[,\s]+", text.strip())]
     except ValueError as error:
-        hint = "Names have letters, digits, dots, and hyphens: GPUINSTALL_NODE=node1, --nodes node1,node2"
+        hint = "Use only letters, digits, dots, and hyphens: GPUINSTALL_NODE=node1, --nodes node1,node2"
         raise UsageError("node-name", str(error), hint=hint) from None
 
 

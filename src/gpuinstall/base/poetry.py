@@ -120,6 +120,6 @@ def _limit(operator: str, version: str) -> str:
         if is_last:
             break
     if not kept:
-        raise ValueError(f"{operator}{version} has no version")
+        raise ValueError(f"{operator}{version} contains no version number")
     kept[-1] += 1
     return ".".join(map(str, kept))

@@ -152,7 +152,7 @@ def run(
         raise InstallationError(
             "too-slow",
             f"{name} was stopped: {exceeded[0]}",
-            why="an index answers too slowly, the request takes too long to resolve, or RUST_LOG makes uv log too much",
+            why="an index responds too slowly, the request takes too long to resolve, or RUST_LOG makes uv log too much",
             hint=f"{MORE_TIME}\nOr use another index",
         )
     if exceeded:

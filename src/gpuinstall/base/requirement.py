@@ -281,7 +281,7 @@ def url_fault(address: str) -> str:
     if not re.match(_SCHEME, plain):
         return ""
     if re.search(_MARKS, address):
-        return "a backslash or a control character is in it"
+        return "it contains a backslash or a control character"
     if not re.match(_WHOLE_SCHEME, plain):
         return "its scheme is not followed by :// and a host"
     return ""
@@ -369,7 +369,7 @@ def parse_requirement(text: str, origin: TextOrigin = NO_ORIGIN) -> Requirement:
     """
     if len(text) > _LONGEST:
         message = (
-            f"a requirement has {len(text)} characters; at most {_LONGEST} are read"
+            f"a requirement has {len(text)} characters; at most {_LONGEST} are allowed"
         )
         raise UsageError("requirement-malformed", message)
     try:

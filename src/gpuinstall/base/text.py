@@ -28,7 +28,7 @@ TOKEN = re.compile(
 _BEGIN = "# gpuinstall hook: gpuinstall manages the lines between these two marks"
 _END = "# end of gpuinstall hook"
 _BLOCK = rf"{_BEGIN}\r?\n(?:.*\n)*?{_END}(?:\r?\n|\Z)"
-_GUARD_HEAD = r"# The builds that go with \S+ \(([0-9a-f]{8})\)\. .*\n"
+_GUARD_HEAD = r"# Constraints that keep the builds of \S+ \(([0-9a-f]{8})\)\. .*\n"
 
 
 _WIDEST = 8000
@@ -151,7 +151,7 @@ def remove_block(text: str) -> str:
     """Remove the block that ``add_block`` added. Raise BrokenBlockError."""
     text = re.sub(_BLOCK, "", text)
     if _BEGIN in text or _END in text:
-        raise BrokenBlockError("one of the two marks is missing")
+        raise BrokenBlockError("one of the two markers is missing")
     return text
 
 
@@ -163,7 +163,7 @@ def guard_text(text: str, source: str, lift: str) -> str:
         source: The lock file or torch that they are from.
         lift: The instructions for removing them.
     """
-    return f"# The builds that go with {source} ({checksum(text)}). {lift}\n{text}"
+    return f"# Constraints that keep the builds of {source} ({checksum(text)}). {lift}\n{text}"
 
 
 def is_guard_text(text: str) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpuinstall.base.errors import UsageError
 
 SILENCE = "GPUINSTALL_SILENCE"
-MORE_TIME = f"Run it again\nexport {SILENCE}=120   # gives slow servers more seconds"
+MORE_TIME = f"Run it again\nexport {SILENCE}=120   # waits longer for slow servers"
 """The hint for a slow server."""
 
 

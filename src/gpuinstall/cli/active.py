@@ -47,7 +47,7 @@ def project_folder(terminal: Terminal, *, installs: bool = False) -> Iterator[Pa
         into = "" if exists(parent / "gpuinstall.json") else "--into "
         raise UsageError(
             "parent-environment",
-            f"a parent folder has an environment, {parent}, but no project",
+            f"a parent folder has the environment {parent} but no project",
             hint=f"Run it again with {into}--venv {place}: installs into that environment\n"
             "Run it again with --venv .venv: creates one in this folder",
         )
@@ -101,13 +101,13 @@ def check_started(venv: Path, reporter: Reporter) -> None:
     if find_application(venv.parent):
         raise UsageError(
             "application-environment",
-            f"the application in this folder runs in {place}, and would not use {display_path(venv)}",
+            f"the application in this folder uses {place} and would ignore {display_path(venv)}",
             hint=f"Run it again with --into --venv {quote_word(place)}\n"
             f"Run it again with --venv {quote_word(display_path(venv))}: creates it anyway",
         )
     into = environment_advice(place, "install", "--into")
     reporter.step(
-        "Environment", f"{display_path(venv)}, not {place}; to use that: {into}"
+        "Environment", f"{display_path(venv)}; to use {place} instead: {into}"
     )
 
 
@@ -165,7 +165,8 @@ def report_active(words: Sequence[str], venv: Path, reporter: Reporter) -> None:
         advice = Advice("uv", removal)
     place = display_path(venv.absolute())
     reporter.step(
-        "Active", f"{active}, but this uses {place}; for the active one: {advice}"
+        "Active",
+        f"{active}, but this command uses {place}; to use the active one: {advice}",
     )
 
 

@@ -97,7 +97,7 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
         outcomes = " · ".join(f"{one.label}: {one.outcome}" for one in devices)
         terminal.field(
             "Verified",
-            f"{outcomes}; unchanged since (gpuinstall verify repeats it)",
+            f"{outcomes}; unchanged since then (to repeat: gpuinstall verify)",
         )
     for finding in examination.findings:
         terminal.line()
@@ -119,7 +119,7 @@ def _environment_line(examination: Examination) -> str:
     if not examination.evidence.is_there:
         return "none in this folder"
     if not examination.was_started:
-        return f"{venv}: read, not started"
+        return f"{venv}: its Python was not started"
     if verdict is None:
         return f"{venv}: its Python does not start"
     return f"{build_line(verdict.environment)} · {venv}: {verdict.status}"

@@ -94,7 +94,7 @@ def _environment(venv: Path) -> dict[str, Any]:
     "into",
     "interpreter",
     "replace",
-    text="Undo the last change of an environment. The next rollback redoes it.",
+    text="Undo the last change to an environment. A second rollback redoes it.",
 )
 def _rollback(options: CommandOptions) -> Outcome:
     from gpuinstall.environments.guard import update_uv_guard
@@ -118,7 +118,7 @@ def _rollback(options: CommandOptions) -> Outcome:
     text = " (not created by gpuinstall)"
     if marker:
         text = (
-            f" · torch {marker.torch} · Python {marker.python}; {marker.lock}, restored"
+            f" · torch {marker.torch} · Python {marker.python}; restored {marker.lock}"
         )
     elif not place.is_managed:
         text = f" · torch {now.get('torch', 'none')}"
@@ -190,7 +190,7 @@ def _confirm(folders: Mapping[Path, int], packages: Sequence[str] = ()) -> None:
 
     names = " and ".join(places)
     if packages:
-        names += f", with {join_names(packages)}, which no lock file has"
+        names += f"; packages in no lock file: {join_names(packages)}"
     files = [
         display_path(folder / file)
         for folder in folders
@@ -198,7 +198,7 @@ def _confirm(folders: Mapping[Path, int], packages: Sequence[str] = ()) -> None:
         for file in user_files(folder)
     ]
     if files:
-        names += f", with your own files: {join_names(files)}"
+        names += f"; your own files: {join_names(files)}"
     confirm(f"Remove {names}?", f"nothing was removed: {names}")
 
 

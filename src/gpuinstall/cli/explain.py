@@ -64,9 +64,7 @@ def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
         if explanation.unread:
             screen.line()
             count = format_count(explanation.unread, "line")
-            screen.line(
-                f"{count} not read: repeated, or between the start and the end of a long text."
-            )
+            screen.line(f"{count} skipped: repeated, or in the middle of a long text.")
         screen.line()
         screen.line(f"gpuinstall doctor{words.get('at', '')}")
 
@@ -137,7 +135,7 @@ def _show_here(terminal: Terminal, explanation: Explanation) -> None:
             missing = f"no {name} in {reading.venv.name} or on the system"
             rows.append(("found", path or missing))
     if explanation.is_elsewhere:
-        rows.append(("", "the text is about another torch, GPU, or system"))
+        rows.append(("", "the text mentions another torch, GPU, or system"))
     terminal.line()
     terminal.rows(rows, LABEL)
 
@@ -185,7 +183,7 @@ def _read_text(text: str) -> str:
             # The number may be a CUDA error code.
             return f"CUDA error {text}"
         last = [*load_failures()][-1]
-        message = f"failure {text} is not in the catalog, which has F01 to {last}"
+        message = f"failure {text} is not in the catalog (F01 to {last})"
         raise UsageError("failure-unknown", message, hint="gpuinstall explain F38")
     return text
 

@@ -84,14 +84,14 @@ def _dockerfile(options: CommandOptions) -> Outcome:
     if options.any_lock:
         if not isfile(BOOTSTRAP):
             options.terminal.warn(
-                f"the image copies {BOOTSTRAP}, which this folder lacks: "
-                f"run make bootstrap in a clone of gpuinstall, and copy dist/{BOOTSTRAP} into this folder"
+                f"the Dockerfile copies {BOOTSTRAP}, which is not in this folder: "
+                f"run make bootstrap in a clone of gpuinstall and copy dist/{BOOTSTRAP} here"
             )
         selected = image_locks(locks)
         if len(selected) < len(locks):
             names = ", ".join(lock.name for lock in locks if lock not in selected)
             options.terminal.warn(
-                f"not in the image, because they are for another platform: {names}"
+                f"omitted from the image because they are for another platform: {names}"
             )
         return _outcome("dockerfile", any_dockerfile(selected, extras), options.output)
     if "ssh" in extras:
@@ -167,7 +167,9 @@ def _read_locks(
         fixes.append("Run it again with --any: one image for all of these machines")
         names = ", ".join(map(str, found))
         raise UsageError(
-            "several-locks", f"several lock files: {names}", hint="\n".join(fixes)
+            "several-locks",
+            f"found several lock files, but this format takes one: {names}",
+            hint="\n".join(fixes),
         )
     sources = read_sources(None, os.environ, Path.cwd())
     locks = []
@@ -184,12 +186,12 @@ def _warn_of_packages(lock: Lock, terminal: Terminal) -> None:
     left_out = unhashed_packages(lock)
     for name, words in left_out.items():
         terminal.warn(
-            f"{name} is left out because it has no hash: pip install --no-deps {words}"
+            f"{name} was omitted because it has no hash; to install it: pip install --no-deps {words}"
         )
     unserved = [name for name in lock.unserved if name not in left_out]
     if unserved:
         terminal.warn(
-            f"{lock.name} has {', '.join(unserved)} in a local folder: the export works only on this machine"
+            f"{lock.name} has packages from local folders ({', '.join(unserved)}), so the export works only on this machine"
         )
 
 

@@ -77,7 +77,9 @@ def command(options: CommandOptions, tool: str) -> Outcome:
             name = f"{tool.upper()}_{setting}"
             value = os.environ.get(name)
             if value and real_path(value) != file:
-                options.terminal.warn(f"{name} is set: {tool} uses that instead")
+                options.terminal.warn(
+                    f"{name} is set; {tool} uses it instead of the hook"
+                )
     if tool == "pip" and bound:
         # Write the file before pip.conf, because pip fails if it is missing.
         _write_bound(file.with_name(BOUND), bound)
@@ -138,7 +140,7 @@ def _with_hook(
         hooked = _with_values(plain, "constraint-dependencies", [bound])
         if torch_index != OFFICIAL or backend.tag not in UV_TAGS:
             project.reporter.warn(
-                "uv tool and uvx do not use the hook: their setting would also change uv.lock"
+                "uv tool and uvx do not use the hook: a setting for them would also change uv.lock"
             )
             # uv fails if a page does not exist.
             pages = list(filter(project.session.client.page, pages))
@@ -152,10 +154,10 @@ def _with_hook(
     except ValueError as error:
         raise UsageError(
             "hook-taken",
-            f"{tool} could not read {file} with the hook; it was left unchanged",
-            why="it is malformed, or already has a setting of the hook: torch-backend; constraint or find-links in [install]",
+            f"{tool} cannot read {file} with the hook added; the file was not changed",
+            why="it is malformed or already has a setting of the hook: torch-backend, or constraint or find-links in [install]",
             evidence=str(error),
-            hint="Remove that setting; constraint and find-links also work in [global]",
+            hint="Remove that setting, or move constraint and find-links to [global]",
         ) from None
     return hooked, bound
 
@@ -250,7 +252,7 @@ def _write(
     if _text(file) != before:
         raise UsageError(
             "hook-changed",
-            f"{file} was left unchanged: another program changed it during this run",
+            f"{file} was not updated: another program changed it during this run",
             hint="Run it again",
         )
     if not after:
@@ -280,16 +282,16 @@ def _without_hook(file: Path, text: str) -> str:
     except BrokenBlockError as error:
         raise UsageError(
             "hook-changed",
-            f"{file} was left unchanged: the lines of the hook in it were edited",
+            f"{file} was not updated: the hook's lines in it were edited",
             why=str(error),
-            hint=f"Delete the lines of the hook and its two marks from {file} by hand",
+            hint=f"Delete the hook's lines and its two markers from {file}",
         ) from None
     if file.with_name(BOUND).as_uri() in plain:
         unset = "pip config --user unset install"
         raise UsageError(
             "hook-changed",
-            f"{file} was left unchanged: it no longer contains the markers of the hook",
-            why="pip config set, or another program, wrote the file again without its comments",
+            f"{file} was not updated: it no longer contains the hook's markers",
+            why="pip config set or another program rewrote the file without its comments",
             hint=f"{unset}.constraint\n{unset}.find-links",
         )
     return plain

@@ -117,7 +117,7 @@ def _check_combination(options: CommandOptions) -> None:
     if python_version(options.python or ""):
         raise UsageError(
             "options-apart",
-            "--into keeps the Python of the environment: a version cannot be requested",
+            "--into keeps the environment's Python, so --python cannot request a version",
             hint="Run it again without --python",
         )
 
@@ -239,7 +239,7 @@ def _installed_rows(result: InstallResult) -> Iterator[Row]:
     lock, venv = result.fit.lock, result.paths.venv
     # The verification in this run has already reported its verdict.
     if result.is_proof_kept:
-        yield "Verdict", "still valid: nothing that it covers has changed"
+        yield "Verdict", "still valid: torch, the GPUs, and the driver have not changed"
     elif result.action is Action.NOTHING:
         yield "Verdict", str(result.verdict.get("status"))
     unchanged = "" if result.is_lock_new else ", unchanged"
@@ -280,10 +280,13 @@ def _rows_into(result: InstallResult) -> Iterator[Row]:
     if result.rollback:
         yield "Undo", f"{undo_command(place)}   # until the next change"
     if result.uv_guard:
-        yield "Guard", f"pip and uv there keep these builds, by {result.uv_guard}"
+        yield (
+            "Guard",
+            f"pip and uv keep these builds in that environment ({result.uv_guard})",
+        )
     elif result.guard:
         constraints = quote_word(result.guard)
-        guard = f"plain pip there keeps these builds; uv pip does with -c {constraints}"
+        guard = f"pip keeps these builds in that environment; for uv pip, add -c {constraints}"
         yield "Guard", guard
     yield "Ready", f"{quote_word(place.python)}   {_cost(result)}"
 
@@ -361,6 +364,6 @@ def _check_inputs(project: Project, target: Target | None) -> None:
         for name in changed_files(lock.record, today, folder):
             raise LockError(
                 "lock-stale",
-                f"{lock.name} is stale: {name} has changed since it was made",
+                f"{lock.name} is stale: {name} has changed since it was written",
                 hint="gpuinstall lock   # then run it again",
             )

@@ -59,7 +59,7 @@ class LockCommands(click.Group):
         if first in self.commands and "--" not in args:
             raise UsageError(
                 "command-or-package",
-                f"{first} is a subcommand of lock, and must follow it directly",
+                f"{first} is a subcommand of lock and must follow it directly",
                 hint=f"gpuinstall lock {first} --help\n"
                 f"gpuinstall lock -- {first}   # a package of that name",
             )

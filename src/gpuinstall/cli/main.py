@@ -52,7 +52,7 @@ EACCES EDQUOT EFBIG EISDIR ELOOP EMFILE ENAMETOOLONG ENOMEM ENOSPC ENOTDIR EPERM
 """Error codes of files, disks, and limits. Any other OSError is a bug."""
 _EXHAUSTED = "can't start new thread|No usable temporary directory"
 _RESOURCES = (
-    "df -h; df -i; ulimit -a   # shows which is exhausted\n"
+    "df -h; df -i; ulimit -a   # shows the exhausted resource\n"
     "Set TMPDIR to a folder on another disk"
 )
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
@@ -226,7 +226,7 @@ def bootstrap_command(arguments: list[str]) -> list[str]:
             program = program_name()
             raise UsageError(
                 "command-or-package",
-                f"no package {word} was installed: {command} is a command, and must come first",
+                f"{word} was not installed as a package: {command} is a command and must come first",
                 hint=f"{program} {join_command([command, *rest])}   # the command\n"
                 f"{program} {join_command(['install', *arguments])}   # a package of that name",
             )
@@ -267,18 +267,22 @@ def _missing_folder(error: Exception) -> UsageError | None:
     except RuntimeError:
         if isinstance(error, RuntimeError):
             message = "this user has no home folder"
-            return UsageError("home-missing", message, hint="Set HOME to a folder")
+            return UsageError(
+                "home-missing", message, hint="Set HOME to an existing folder"
+            )
     return None
 
 
 def _known(error: Exception) -> InstallationError | None:
     """Return an error for a fault of the machine, or None for a bug."""
     if isinstance(error, ModuleNotFoundError):
-        message = f"gpuinstall's own environment is incomplete, without {error.name}"
+        message = f"gpuinstall's own environment is incomplete: {error.name} is missing"
         hint = "python3 bootstrap.py --help   # recreates it; with pip or pipx, reinstall gpuinstall"
         return InstallationError("tool-incomplete", message, hint=hint)
     if isinstance(error, MemoryError) or re.search(_EXHAUSTED, str(error)):
-        return InstallationError("limit", str(error) or "no memory", hint=_RESOURCES)
+        return InstallationError(
+            "limit", str(error) or "out of memory", hint=_RESOURCES
+        )
     if not isinstance(error, OSError):
         return None
     number = error.errno or 0

@@ -217,7 +217,7 @@ class CommandOptions:
     )
     replace: bool = _row(
         "--replace",
-        "Replace an environment that gpuinstall did not create, or discard an unfinished change of another host.",
+        "Replace an environment that gpuinstall did not create, or discard an unfinished change by another host.",
     )
     discard_previous: bool = _row(
         "--discard-previous",
@@ -265,7 +265,7 @@ class CommandOptions:
     )
     any_lock: bool = _row(
         "--any",
-        "Select the lock file that fits the machine at start, as sync does.",
+        "At start, select the lock file that fits the machine, as sync does.",
     )
     proof: bool = _row(
         "--proof/--no-proof",
@@ -281,7 +281,7 @@ class CommandOptions:
         "Also check attention, FP8, FFT, solvers, CUDA graphs, torch.compile, and NCCL.",
     )
     bench: bool = _row(
-        "--bench", "Also measure matrix products, copies, and ResNet-50."
+        "--bench", "Also benchmark matrix products, copies, and ResNet-50."
     )
     nodes: str | None = _row(
         "--nodes LIST",
@@ -302,7 +302,7 @@ class CommandOptions:
     )
     with_servers: tuple[str, ...] = _list(
         "--with",
-        "Also serve Jupyter, or with --any SSH (repeatable).",
+        "Also start a Jupyter server, or with --any an SSH server (repeatable).",
         type=click.Choice(["jupyter", "ssh"]),
     )
     remove: bool = _row("--remove", "Remove the lines that hook added.")

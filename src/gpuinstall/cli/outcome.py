@@ -139,7 +139,7 @@ def _with_certificates(work: Callable[[], Outcome], terminal: Terminal) -> Outco
     os.environ[SYSTEM_CERTIFICATES] = "1"
     terminal.step(
         "Certificates",
-        "the system's, because the built-in ones lack the issuer of an index",
+        "using the system's certificates because the built-in ones lack an index's issuer",
     )
     return work()
 

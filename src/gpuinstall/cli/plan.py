@@ -70,8 +70,8 @@ def command(options: CommandOptions) -> Outcome:
     if machine.driver and machine.driver.found_via == "assumed":
         gpus = ", ".join(gpu.label for gpu in machine.gpus)
         message = (
-            f"driver {machine.driver.version} is assumed, the latest for {gpus}: "
-            "--driver selects another"
+            f"assuming driver {machine.driver.version}, the latest for {gpus}; "
+            "select another with --driver"
         )
         assumption = Reason("driver-assumed", message)
         plan = replace(plan, reasons=(*plan.reasons, assumption))
@@ -103,9 +103,7 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
     kept = best([fit(lock, *wanted, gate=gate, exact=True) for lock in locks], *wanted)
     if kept is None or kept.choice.build.name == plan.choice.build.name:
         return None
-    message = (
-        f"install keeps torch {kept.choice.build.name}, which {kept.lock.name} has"
-    )
+    message = f"install keeps torch {kept.choice.build.name}, which is locked in {kept.lock.name}"
     return Reason("torch-locked", message)
 
 
@@ -182,7 +180,7 @@ def _with_warnings(plan: Plan, project: Project) -> Plan:
     warnings = list(plan.warnings)
     error = project.sources.unknown_index(read_default)
     if error:
-        message = f"install and lock stop, because {error.message}; {error.hint}"
+        message = f"install and lock would fail: {error.message}; {error.hint}"
         warnings.append(Reason("source-not-obeyed", message))
     if not requirement_names(plan.choice.requirements) <= PAIRED:
         message = (

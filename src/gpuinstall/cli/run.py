@@ -104,7 +104,7 @@ def _inline_metadata(
         choice = choose(project.machine, Request(), project.catalog).choice
         if choice:
             tag = choice.build.backend.tag
-            note = f"   # with these lines in its block, for torch of {tag}:"
+            note = f"   # with these lines in its metadata block, for the {tag} build of torch:"
             lines = _source_lines(f"{project.sources.torch_index}/{tag}", tag)
     uv_run = join_command(["uv", "run", script, *arguments])
     python = join_command(["gpuinstall", "run", "python", script, *arguments])
@@ -197,11 +197,11 @@ def _check_environment(
         torch = existing.lock.versions["torch"]
         cause = _why_no_gpu(machine)
         project.reporter.warn(
-            f"torch {torch} runs on the CPU: no GPU can be used on this machine, {cause}"
+            f"torch {torch} runs on the CPU because no GPU can be used on this machine: {cause}"
         )
     if machine.gpus and marker.verdict.get("status") == "unproven":
         project.reporter.warn(
-            "this environment is not verified on a GPU yet; run gpuinstall sync"
+            "this environment has not been verified on a GPU yet; run gpuinstall sync"
         )
     return existing
 
@@ -244,7 +244,7 @@ def _execute(words: list[str], paths: EnvironmentPaths) -> NoReturn:
             hint = join_command(["gpuinstall", "run", "python", *words])
         elif "/" in word or word.endswith(".py"):
             reason = "no such file"
-            hint = "Check the path, and download a URL first"
+            hint = "Check the path; if it is a URL, download it first"
         message = f"{word} cannot be run: {reason}"
         raise UsageError("command-missing", message, hint=hint) from None
     raise click.exceptions.Exit(status)

@@ -75,7 +75,9 @@ def _uninstall(options: CommandOptions) -> Outcome:
         if home:
             hint = f'rmdir /s /q "{home}"'
         raise UsageError(
-            "uninstall-elsewhere", "this gpuinstall cannot remove itself", hint=hint
+            "uninstall-elsewhere",
+            "this installation of gpuinstall cannot remove itself",
+            hint=hint,
         )
     from gpuinstall.environments.records import forget_all, remembered_environments
     from gpuinstall.install.removal import remove_cache
@@ -126,7 +128,7 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
         own = user_files(tool)
         discard_environment(tool, trash=home)
         if own:
-            text = f"{join_names(own)} (created or modified by you), with {tool}"
+            text = f"{tool}, including {join_names(own)} (created or modified by you)"
             reporter.notice("Removed", text)
     for path in (*leftovers, *files):
         remove_path(path)

@@ -96,7 +96,7 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
         reason = misfits[0].reason
         yield Finding(
             f"lock-{reason.code}",
-            f"no lock here fits this machine: {name}: {reason.message}",
+            f"no lock file in this folder fits this machine: {name}: {reason.message}",
             fixes=(Advice(PROGRAM, ("lock",), evidence.folder),),
             where="project",
             blocking=False,
@@ -114,7 +114,9 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
     if lock:
         folder = evidence.venv.parent
         for name in lock.misplaced_projects(folder, evidence.packages):
-            changes.setdefault(name, f"{name} is a copy, or from another folder")
+            changes.setdefault(
+                name, f"{name} is missing or was installed from a different path"
+            )
     changed = join_names([*changes.values()])
     if changed:
         fix = environment_advice(evidence.venv, "sync", place=evidence.folder)
@@ -142,8 +144,8 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
         is_managed = read_marker(evidence.venv) is not None
         yield evidence.fault(
             "environment-moved",
-            f"{evidence.venv} was moved or copied: its activate script leads to {activated}",
-            why="the scripts of an environment contain its path, and start another Python or none",
+            f"{evidence.venv} was moved or copied: its activate script points to {activated}",
+            why="its scripts contain the old path, so they start another Python or fail",
             fixes=(evidence.install_advice(recreate=not is_managed),),
             blocking=not is_managed,
         )
@@ -209,7 +211,7 @@ def _cause(damage: Damage) -> str:
         case "lost":
             return "they were removed or truncated after the installation"
         case "edited" if damage.is_in_cache:
-            return "the edit also changed uv's cache and other environments, which have the same file"
+            return "the edit also changed uv's cache and other environments, which share the file"
         case "edited":
             return "you or another program edited it"
 
@@ -222,7 +224,7 @@ def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
         yield evidence.fault(
             "torch-twice",
             f"torch is installed {len(copies)} times in one environment: {versions}",
-            why="the folder has files of both",
+            why="the folder contains files of several versions",
             entry="F34",
             fixes=(evidence.install_advice(recreate=True),),
         )
@@ -233,10 +235,13 @@ def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
     for line in read_guard_lines(evidence.venv):
         name, _, proven = line.partition("==")
         if name == "torch" and evidence.torch_version != proven and not evidence.lock:
+            found = "torch is missing"
+            if evidence.torch_version:
+                found = f"torch {evidence.torch_version} is installed"
             yield evidence.fault(
                 "guard-passed",
-                f"torch {evidence.torch_version or 'is missing'}, instead of the verified torch {proven}",
-                why="an installer that ignores the environment's settings of pip and uv replaced it",
+                f"{found}, but torch {proven} was verified",
+                why="an installer that ignores the environment's pip and uv settings replaced it",
                 fixes=(environment_advice(evidence.venv, "install", "--into"),),
             )
 

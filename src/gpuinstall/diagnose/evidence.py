@@ -114,7 +114,7 @@ class DoctorEvidence(LocalReading):
                 else:
                     arguments.append(f"{name}=={package.version}")
         if lost:
-            note = f"without {join_names(lost)}, not installed from an index"
+            note = f"without {join_names(lost)}, which was not installed from an index"
         words = ("install", *arguments, *requirements)
         return Advice(PROGRAM, words, self.folder, note)
 

@@ -220,7 +220,7 @@ def not_started(venv: Path) -> Finding:
     """Return a note on an unmanaged environment that was not started."""
     return Finding(
         "not-started",
-        f"the Python of {venv} was not started: nothing was imported, no kernel run, no requirement checked",
+        f"the Python of {venv} was not started, so imports, kernels, and requirements were not checked",
         why="gpuinstall did not create it, and no option selects it",
         fixes=(environment_advice(venv, "doctor"),),
         where="environment",
@@ -259,7 +259,7 @@ def requirements_unmet(
             entry = "F102" if is_of_cuda else "F167"
         yield evidence.fault(
             code,
-            f"{name} {package.version} requires {required}, and {state}",
+            f"{name} {package.version} requires {required}, but {state}",
             entry=entry,
             why="it was removed or changed after the installation",
             fixes=(fix,),
@@ -307,7 +307,7 @@ def unproven_devices(verdict: Verdict) -> DoctorFindings:
         if device.status == "unproven":
             yield Finding(
                 "unproven",
-                f"{device.label} is not proven: {device.unproven or 'no kernel ran on it'}",
+                f"{device.label} is not verified: {device.unproven or 'no kernel ran on it'}",
                 why="no kernel of this environment has run on it",
                 fixes=(
                     "gpuinstall verify   # on the machine with the GPUs, while they are idle",

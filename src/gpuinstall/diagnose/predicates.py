@@ -62,7 +62,7 @@ def driver_silent(reading: LocalReading) -> Facts:
     if not gpus or not driver or not driver.version or is_partial:
         return Facts()
     return Facts(
-        refutation=f"driver {driver.version} answers here and lists {_names(gpus)}"
+        refutation=f"driver {driver.version} works on this machine and lists {_names(gpus)}"
     )
 
 
@@ -73,7 +73,9 @@ def cuda_refuses(reading: LocalReading) -> Facts:
     if any(one.blocking or one.code == "driver-not-asked" for one in problems):
         return Facts()
     refutation = driver_silent(reading).refutation
-    return Facts(refutation=refutation and f"CUDA starts here: {refutation}")
+    return Facts(
+        refutation=refutation and f"CUDA initializes on this machine: {refutation}"
+    )
 
 
 def gpu_in_container(reading: LocalReading) -> Facts:
@@ -93,10 +95,14 @@ def driver_floor(reading: LocalReading) -> Facts:
         rows = rules.catalog.builds_for(reading.machine.os, reading.machine.arch)
         if any(rules.against_driver(row) for row in rows):
             return Facts()
-        return Facts(refutation=f"{rules.driver} here runs every build of PyTorch")
+        return Facts(
+            refutation=f"{rules.driver} on this machine supports every build of PyTorch"
+        )
     reason = rules.against_driver(build)
     if reason is None:
-        return Facts(refutation=f"{rules.driver} here runs torch {build.name}")
+        return Facts(
+            refutation=f"{rules.driver} on this machine supports torch {build.name}"
+        )
     version = driver.version
     is_570 = version is not None and version.branch in range(570, 580)
     is_blackwell = any(rules.rank(gpu) >= (10, 0) for gpu in reading.gpus)
@@ -110,7 +116,7 @@ def driver_525(reading: LocalReading) -> Facts:
     """Refute faults specific to driver 525 if another driver is installed."""
     driver = reading.machine.driver
     if driver and driver.version and driver.version.branch not in range(525, 530):
-        return Facts(refutation=f"driver {driver.version} is installed here")
+        return Facts(refutation=f"driver {driver.version} is installed on this machine")
     return Facts()
 
 
@@ -121,7 +127,7 @@ def code(reading: LocalReading) -> Facts:
         return Facts()
     if torch.backend == CPU:
         return Facts(
-            refutation=f"torch {torch.version} here is the CPU build: the error comes from another environment"
+            refutation=f"the installed torch {torch.version} is the CPU build: the error comes from another environment"
         )
     build = torch.build
     if build is None:
@@ -129,8 +135,8 @@ def code(reading: LocalReading) -> Facts:
     without = [gpu for gpu in gpus if not isinstance(rules.code(build, gpu), Code)]
     if not without:
         return Facts(
-            refutation=f"torch {build.name} here has code for this {_names(gpus)}: "
-            "the error comes from an extension, or from another environment"
+            refutation=f"the installed torch {build.name} has code for this {_names(gpus)}: "
+            "the error comes from an extension or from another environment"
         )
     causes = {}
     # torch works on the other GPUs until a program uses an unsupported one.
@@ -159,7 +165,7 @@ def _since(first: tuple[int, int], entry: str = "") -> Predicate:
         if not gpus or len(chips) < len(gpus):
             return Facts()
         oldest = gpus[chips.index(min(chips))]
-        message = f"{oldest.label} here is {oldest.code_name}"
+        message = f"{oldest.label} on this machine is {oldest.code_name}"
         if min(chips) >= first:
             return Facts(refutation=message)
         return Facts({entry: message})
@@ -173,7 +179,10 @@ def idle(reading: LocalReading) -> Facts:
     if torch is None:
         return Facts()
     if torch.backend != CPU and reading.gpus:
-        message = f"torch {torch.version} here is a build for {_names(reading.gpus)}: the error comes from another environment"
+        message = (
+            f"the installed torch {torch.version} is a build for {_names(reading.gpus)}: "
+            "the error comes from another environment"
+        )
         return Facts(refutation=message)
     causes = {}
     for gpu in reading.machine.gpus:
@@ -203,19 +212,19 @@ def companions(reading: LocalReading) -> Facts:
         label = package.version.partition("+")[2]
         if label and own and label != own:
             causes[COMPANION_FAULTS[package.name]] = (
-                f"{package.name} {package.version} is next to torch {torch.version}"
+                f"{package.name} {package.version} is installed with torch {torch.version}"
             )
     versions = {"torch": torch.version}
     for package, requirement, version in unmet_requirements(installed, versions):
         # Compare only the required version of torch.
         if version:
             causes[COMPANION_FAULTS[package.name]] = (
-                f"{package.name} {package.version} requires torch{requirement.specifier}, and {version} is installed"
+                f"{package.name} {package.version} requires torch{requirement.specifier}, but {version} is installed"
             )
     if causes or len(installed) < len(COMPANION_FAULTS):
         return Facts(causes)
     return Facts(
-        refutation=f"torchvision and torchaudio here fit torch {torch.version}"
+        refutation=f"the installed torchvision and torchaudio fit torch {torch.version}"
     )
 
 
@@ -224,7 +233,7 @@ def mig(reading: LocalReading) -> Facts:
     gpus = reading.gpus_of("nvidia")
     if not gpus or any(gpu.mig for gpu in gpus):
         return Facts()
-    return Facts(refutation="no GPU here is in MIG mode")
+    return Facts(refutation="no GPU on this machine is in MIG mode")
 
 
 def _of_vendor(vendor: str) -> Predicate:
@@ -234,7 +243,7 @@ def _of_vendor(vendor: str) -> Predicate:
         gpus = reading.machine.gpus
         if not gpus or reading.gpus_of(vendor):
             return Facts()
-        return Facts(refutation=f"the GPU here is {_names([*gpus])}")
+        return Facts(refutation=f"the GPU of this machine is {_names([*gpus])}")
 
     return predicate
 

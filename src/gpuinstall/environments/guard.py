@@ -57,7 +57,7 @@ def constraint_lines(
         else:
             label = backend.replace("-", ".")
             lines += [
-                f"# no {member.name} is known for {backend}:",
+                f"# no build of {member.name} is known for {backend}:",
                 f"{member.name}==0+none.for.{label}",
             ]
     return lines
@@ -99,7 +99,7 @@ def write_guard(
         constraints: The user's own constraints files, which these settings would override.
     """
     text = "".join(f"{line}\n" for line in lines)
-    lift = f"{pip_configuration()} in this folder applies it. To disable it, delete that file."
+    lift = f"{pip_configuration()} in this folder applies them. To disable them, delete that file."
     write_atomically(built / CONSTRAINTS, guard_text(text, source, lift))
     section = pip_section((*constraints, (final / CONSTRAINTS).as_uri()))
     configuration = "\n".join([*section, ""])
@@ -182,7 +182,7 @@ def guard_obstacle(place: EnvironmentPaths) -> str | None:
     for name in (CONSTRAINTS, pip_configuration()):
         file = place.venv / name
         if os.path.lexists(file) and not is_own_guard_file(file):
-            return f"{file} is not gpuinstall's"
+            return f"{file} was not written by gpuinstall"
     if place.root != place.venv:
-        return "its pip may be another environment's too"
+        return "its pip may also manage another environment"
     return None

@@ -139,12 +139,12 @@ def misplaced_file(package: InstalledPackage, root: Path) -> str | None:
     name = f"{package.name} {package.version}"
     for path, row in written_files(package, root).items():
         if path.startswith("../") or posixpath.isabs(path) or ":" in path:
-            return f"{name} lists {row.path}, which is outside the environment, in its RECORD"
+            return f"the RECORD of {name} lists {row.path}, which is outside the environment"
         if re.fullmatch(_ENVIRONMENT_FILES, path):
-            return f"{name} writes {path}, a file of the environment itself"
+            return f"{name} would overwrite {path}, which belongs to the environment itself"
         record = re.fullmatch(_RECORD, path)
         if record and record["name"] != package.record.name:
-            return f"{name} writes {path}, in the record of another package"
+            return f"{name} would write {path}, metadata of another package"
     return None
 
 

@@ -115,7 +115,7 @@ def _unfinished_paths(venv: Path) -> EnvironmentPaths | None:
 
 
 def _interruption_warning(venv: Path) -> str:
-    return f"a change of {venv} was interrupted"
+    return f"a change to {venv} was interrupted"
 
 
 def check_finished(venv: Path) -> None:
@@ -129,7 +129,7 @@ def check_finished(venv: Path) -> None:
         raise InstallationError(
             "unfinished-change",
             _interruption_warning(venv),
-            why="some of its files are from before the change, and some are new",
+            why="some of its files are old, and some are new",
             hint=f"{undo_command(place)}   # completes it or rolls it back",
         )
 
@@ -178,8 +178,8 @@ def check_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> Non
     if not admit_start(venv, reporter, allow_unmanaged=allow_unmanaged):
         raise UsageError(
             "folder-not-trusted",
-            f"{venv} was not created by you on this machine, and your settings (trust-folder) refuse such environments",
-            hint=f"Run it again with --venv {quote_word(venv)}, which allows it",
+            f"you did not create {venv} on this machine, and your trust-folder setting refuses such environments",
+            hint=f"Run it again with --venv {quote_word(venv)}: allows it",
         )
 
 

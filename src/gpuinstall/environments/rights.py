@@ -68,7 +68,7 @@ def unmanaged_reason(venv: Path) -> str:
     """Return why a managed environment is not treated as this user's."""
     if not is_mine(venv):
         return f"belongs to {owner_of(venv)}"
-    return "is not recorded on this machine: it was copied, or created elsewhere"
+    return "is not recorded on this machine: it was copied or created elsewhere"
 
 
 def _written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
@@ -89,5 +89,5 @@ def _reason(path: Path) -> str:
         return "the file system is read-only"
     mode = stat.S_IMODE(path.stat().st_mode)
     if not is_mine(path):
-        return f"it belongs to {owner_of(path)}, with the mode {mode:o}"
+        return f"it belongs to {owner_of(path)} and has mode {mode:o}"
     return f"its mode is {mode:o}"

@@ -97,7 +97,7 @@ def any_dockerfile(
     """
     without = [lock.name for lock in locks if "jupyterlab" not in lock.versions]
     if "jupyter" in extras and without:
-        message = f"{', '.join(without)} has no JupyterLab"
+        message = f"JupyterLab is not in {', '.join(without)}"
         raise UsageError(
             "jupyter-not-locked", message, hint="gpuinstall lock torch jupyterlab"
         )
@@ -161,9 +161,9 @@ def _docker_platform(
         )
     absent = [name for name in lock.unserved if name not in projects]
     if absent:
-        cause = "from a folder or repository that the image does not have"
+        cause = "packages from a folder or repository that the image lacks"
         raise export_error(
-            f"{', '.join(absent)} in {lock.name}: {cause}",
+            f"{lock.name} has {cause}: {', '.join(absent)}",
             "gpuinstall export requirements   # lists the omitted packages",
         )
     # A standard lock can have several platforms. The image is for the first.

@@ -73,7 +73,7 @@ def overridden(lock: Lock) -> str:
     if not used:
         return ""
     ways = "uv pip sync FILE, or pip install --no-deps -r FILE"
-    return f"# Resolved with uv's {used}. Others refuse these versions: {ways}\n"
+    return f"# Resolved with uv's {used}. Other resolvers reject these versions, so install with {ways}\n"
 
 
 def format_pins(lock: Lock) -> Iterator[tuple[str, ...]]:
@@ -99,7 +99,9 @@ def format_pins(lock: Lock) -> Iterator[tuple[str, ...]]:
         if package.marker:
             requirement += f" ; {package.marker}"
         if not requirement.isprintable():
-            raise export_error(f"{package.name} is not on one line: {requirement!r}")
+            raise export_error(
+                f"the requirement of {package.name} has a line break or a control character: {requirement!r}"
+            )
         hashes = {f"--hash=sha256:{file.hashes['sha256']}" for file in hashed}
         yield requirement, *sorted(hashes)
 
@@ -154,7 +156,7 @@ def package_requirement(
     address = files[0].url
     if not address:
         raise export_error(
-            f"{package.name} comes from a local folder that others do not have"
+            f"{package.name} is from a local folder, which other machines do not have"
         )
     if not _ADDRESS.fullmatch(address):
         raise export_error(f"{package.name} has an invalid URL: {address!r}")

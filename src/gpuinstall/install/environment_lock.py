@@ -181,7 +181,7 @@ def _file_lock(
                 )
             if not has_waited:
                 reporter.wait(
-                    f"waiting up to {wait:.0f} s for {_owner(place)}, which works on {place.venv}"
+                    f"waiting up to {wait:.0f} s for {_owner(place)}, which is using {place.venv}"
                 )
             has_waited = True
             time.sleep(0.05)

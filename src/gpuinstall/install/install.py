@@ -270,7 +270,7 @@ def _report_kept(priced: PricedLock, reporter: Reporter) -> None:
             continue
         name = f"{package.name} {package.version}"
         if version is None:
-            text = f"{name} requires {requirement.name}, which is removed"
+            text = f"{name} requires {requirement.name}, which would be removed"
         else:
             required = f"{requirement.name}{requirement.specifier}"
             text = f"{name} requires {required}, but would get {version}"

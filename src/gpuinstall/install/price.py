@@ -92,18 +92,18 @@ class Bill(Value):
             free = _free_space(folder)
             if size <= free:
                 continue
-            place = f"in {display_path(folder)}, {format_size(free)} free"
+            place, space = display_path(folder), f"{format_size(free)} free"
             if self._least(size) <= free:
                 reporter.warn(
-                    f"up to {format_size(size)} required {place}; uv's cache may have some of the files"
+                    f"{place} may lack space: up to {format_size(size)} required, {space}; uv's cache may have some of the files"
                 )
                 continue
             raise InstallationError(
                 "no-space",
-                f"{format_size(size)} required {place}",
+                f"not enough space in {place}: {format_size(size)} required, {space}",
                 hint="Free some space\n"
-                "Name a folder on another disk with --venv\n"
-                "Set UV_CACHE_DIR to a folder on another disk for uv's cache",
+                "Select a folder on another disk with --venv\n"
+                "Move uv's cache to another disk with UV_CACHE_DIR",
             )
 
     def _least(self, size: int) -> int:
@@ -295,7 +295,7 @@ def _check_sources(
     if lock.only_here:
         packages = ", ".join(lock.only_here)
         session.reporter.warn(
-            f"{lock.name} takes {packages} from files of this machine"
+            f"{lock.name} has packages from files on this machine: {packages}"
         )
     # Local files need no host.
     remote = [file for file in files if not local_file(file, session.sourcing.wheels)]
@@ -424,7 +424,7 @@ def price_files(
     if wheels and missing:
         names = join_names([file.package for file in missing])
         session.reporter.warn(
-            f"not in {wheels}, and downloaded unless uv's cache has them: {names}; "
+            f"packages not in {wheels} are downloaded unless uv's cache has them: {names}; "
             f"`gpuinstall lock download {quote_word(wheels)}` downloads all locked files"
         )
     return Bill(

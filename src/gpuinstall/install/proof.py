@@ -45,7 +45,7 @@ class KernelFailedError(VerificationError):
             why=check.message,
             id=check.id,
             hint=fixes
-            or "gpuinstall plan --all   # the other builds: --backend takes one",
+            or "gpuinstall plan --all   # lists the other builds; select one with --backend",
             data={"plan": fit.plan.to_dict(), "verdict": verdict.to_dict()},
         )
         self.build = fit.choice.build
@@ -224,7 +224,7 @@ def _confirm_code(verdict: Verdict, build: Build) -> Verdict:
     if all(name.startswith("compute_") for name in differing):
         return verdict
     told = " ".join(verdict.environment.architectures)
-    message = f"torch {build.name} has code for {told}, and its wheel named {' '.join(build.code)}"
+    message = f"torch {build.name} has code for {told}, but its wheel listed {' '.join(build.code)}"
     check = CheckResult("learned", "failed", message=message)
     devices = [
         device.with_checks([check]) if device.checks else device

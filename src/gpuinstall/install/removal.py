@@ -83,7 +83,7 @@ def _discard(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> int:
     files = user_files(folder)
     size = discard_environment(folder, paths.work)
     if files:
-        text = f"{join_names(files)} (created or modified by you), with {folder}"
+        text = f"{folder}, including {join_names(files)} (created or modified by you)"
         reporter.notice("Removed", text)
     return size
 

@@ -92,7 +92,7 @@ def _better_build_message(resolution: Resolution, state: InstallState) -> str:
     for _, requirement, version in unmet_requirements(packages, {"torch": torch}):
         if version and requirement.name == "torch":
             return ""
-    return f"torch {build.name} runs here too; gpuinstall install --upgrade selects it"
+    return f"torch {build.name} also runs on this machine; gpuinstall install --upgrade selects it"
 
 
 def _report_misfits(state: InstallState, reporter: Reporter) -> None:
@@ -110,15 +110,17 @@ def _report_misfits(state: InstallState, reporter: Reporter) -> None:
         request = state.lock_request
         verdict = fit(own, request.machine, locked, request.catalog)
         if isinstance(verdict, Rejection):
-            text = f"torch {own.versions['torch']} no longer runs here"
-            reporter.step("Lock", f"a new one: {text}: {verdict.reason.message}")
+            text = f"torch {own.versions['torch']} no longer runs on this machine"
+            reporter.step(
+                "Lock", f"new lock file required: {text}: {verdict.reason.message}"
+            )
         return
     # Further lock files are for other machines, or as outdated as the first.
     for misfit in state.misfits[:1]:
         text = f"{misfit.candidate.name} does not fit: {misfit.reason.message}"
         if changed:
             text = "the request has changed"
-        reporter.step("Lock", f"a new one: {text}")
+        reporter.step("Lock", f"new lock file required: {text}")
 
 
 def _resolve(state: InstallState, project: Project) -> Resolution:

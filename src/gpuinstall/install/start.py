@@ -92,7 +92,7 @@ def environment_to_start(
             proven.stamp.write(stamp_file(existing.marker.id, machine))
     if verdict["status"] != "passed":
         reporter.warn(
-            "no kernel could run on these GPUs now; the next start tries again"
+            "no kernel could run on these GPUs; the next start will try again"
         )
     if action is not Action.NOTHING:
         build = f"torch {fit.choice.build.name} · Python {fit.choice.python}"
@@ -122,7 +122,7 @@ def _install_lock(
         ("gpuinstall", "sync", "--target", target, "--venv", str(paths.venv))
     )
     if not installing:
-        message = f"there is no environment of {fit.lock.name} at {paths.venv}"
+        message = f"there is no environment for {fit.lock.name} at {paths.venv}"
         raise UsageError("environment-missing", message, hint=sync)
     request = Request(
         backend=fit.choice.build.backend.tag,
@@ -135,7 +135,7 @@ def _install_lock(
     except UsageError as error:
         if error.code == "not-ours":
             error.hint = (
-                f"{sync} --replace   # gpuinstall env rollback brings the old one back"
+                f"{sync} --replace   # gpuinstall env rollback restores the old one"
             )
         raise
 

@@ -186,13 +186,13 @@ class ExistingEnvironment(Value):
         """
         venv, changed = self.paths.venv, self.changed_build
         if self.marker and self.lock is None:
-            changed = f"{self.marker.lock} in {venv} is gone, or is not the lock that it was made from"
+            changed = f"{self.marker.lock} in {venv} is missing or differs from the installed lock file"
         if changed:
             raise LockError(
                 "environment-changed",
                 changed,
-                why="the environment as it is now was never proven on this machine",
-                hint=f"gpuinstall sync{venv_option(venv)}   # restores the proven packages",
+                why="the environment was never verified on this machine in its current state",
+                hint=f"gpuinstall sync{venv_option(venv)}   # restores the verified packages",
             )
 
     @property
@@ -215,14 +215,14 @@ class ExistingEnvironment(Value):
         venv = self.paths.venv
         files = user_paths(venv)
         why = (
-            f"it has files that no installer wrote: {join_names(files)}"
+            f"it contains files that no installer wrote: {join_names(files)}"
             if files
             else None
         )
-        kind = "not ours"
+        kind = "a folder that gpuinstall did not create"
         hint = f"Run it again with {other_venv(venv.parent)}: another folder"
         if is_environment(venv):
-            kind = "an environment gpuinstall did not make"
+            kind = "an environment that gpuinstall did not create"
             hint += "\nRun it again with --replace: the old one is kept for gpuinstall env rollback"
             if exists(self.paths.python):
                 hint = f"Run it again with --into to install torch into it and keep its other packages\n{hint}"
@@ -404,9 +404,9 @@ def check_libcuda(venv: Path, machine: Machine) -> None:
     raise MachineError(
         "libcuda-not-loaded",
         f"{verified.libcuda} no longer loads",
-        why=f"{venv} was verified with it, for CUDA {verified.cuda}; the driver's own supports CUDA {now.cuda}",
+        why=f"{venv} was verified with it, for CUDA {verified.cuda}; the driver's own libcuda supports CUDA {now.cuda}",
         hint=f"export LD_LIBRARY_PATH={quote_word(folder)}\n"
-        f"gpuinstall install{venv_option(venv)}   # selects a build for the driver's own",
+        f"gpuinstall install{venv_option(venv)}   # selects a build for the driver's own libcuda",
     )
 
 
@@ -466,7 +466,7 @@ def check_movable(paths: EnvironmentPaths, typed_in: Path | None = None) -> None
     if is_fixed:
         raise UsageError(
             "not-replaceable",
-            f"{venv} cannot be replaced: it is a mount point, or in a lower layer of an image",
+            f"{venv} cannot be replaced: it is a mount point or in a lower layer of a container image",
             hint=f"Run it again with --venv {quote_word(venv / 'env')}",
         )
 
@@ -613,12 +613,12 @@ class InstallState(Value):
 
     def _missing_lock(self) -> LockError:
         target = self.options.target
-        name = f"pylock.{target}.toml" if target else "lock"
+        name = f"pylock.{target}.toml" if target else "lock file"
         folder = self.existing.paths.folder
         message = f"there is no {name} in {folder}"
         hint = "gpuinstall lock"
         if not Path.cwd().is_relative_to(folder):
-            beside = "the locks of an environment lie in the folder that holds it"
+            beside = "lock files belong next to their environment"
             hint = f"mkdir -p {quote_word(folder)} && cp pylock.*.toml {quote_word(folder)}   # {beside}"
         return LockError("lock-missing", message, hint=hint)
 
@@ -629,10 +629,10 @@ class InstallState(Value):
         if "folder-not-trusted" in codes:
             hint = TRUST
         elif "lock-traversal" in codes:
-            hint = f"Require the path in requirements.txt or pyproject.toml\n{LIST}"
+            hint = f"Add the path to requirements.txt or pyproject.toml\n{LIST}"
         return LockError(
             "lock-does-not-fit",
-            "no lock here fits this machine",
+            "no lock file in this folder fits this machine",
             evidence=misfit_lines(self.misfits),
             hint=hint,
             data={"chosen": None, "rejected": misfit_rows(self.misfits)},
@@ -643,7 +643,7 @@ class InstallState(Value):
         here = self.existing.paths.folder
         targets = [*(self.targets or map(str, named_targets(here)))]
         if not targets:
-            return "gpuinstall lock   # makes one that does"
+            return "gpuinstall lock   # writes one that does"
         any_backend = self.lock_request.asking(backend=None, allowed_backends=None)
         machine = any_backend.machine
         build = any_backend.plan.choice.build
@@ -657,7 +657,7 @@ class InstallState(Value):
             for torch in locked
             if version_key(torch) > version_key(str(build.torch))
         ]
-        moved = f"   # torch {newer[0]} becomes {build.torch}" if newer else ""
+        moved = f"   # changes torch {newer[0]} to {build.torch}" if newer else ""
         return f"{join_command(words)}{moved}"
 
     def _driver_hints(self) -> Iterator[str]:

@@ -324,7 +324,7 @@ def recover(
         move = f"mv {quote_word(place.current_change)} {quote_word(aside)}"
         raise UsageError(
             "others-change",
-            f"{place.current_change} is an interrupted change that this user did not begin",
+            f"{place.current_change} is an interrupted change that you did not start",
             why="its journal could list any file of the environment for removal",
             hint=f"{move}   # keeps its files; then run it again",
         )
@@ -333,8 +333,8 @@ def recover(
         raise UsageError(
             "change-elsewhere",
             f"{place.venv} is being changed by {owner}",
-            why="this host cannot tell whether that process still runs",
-            hint=f"{undo_command(place)} --replace   # if it does not",
+            why="this host cannot determine whether that process is still running",
+            hint=f"{undo_command(place)} --replace   # if it is not running",
         )
     if not is_own and owner.is_running() and owner.process != os.getpid():
         raise InstallationError("busy", f"{place.venv} is still in use by {owner}")
@@ -469,10 +469,12 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
             _move(part, path)
     _remove_leftovers(place, journal.added)
     if changed:
-        text = f"{join_names(changed)}: changed by another tool since in {place.venv}"
+        text = f"{join_names(changed)} in {place.venv} (changed since by another tool)"
         reporter.notice("Kept", text)
     if written:
-        reporter.notice("Kept", f"{join_names(written)}: written since in {place.venv}")
+        reporter.notice(
+            "Kept", f"{join_names(written)} in {place.venv} (written since)"
+        )
     if previous.intersection(written):
         # The previous content may also be the user's.
         _keep_journal(place)
@@ -533,7 +535,7 @@ def _report_previous(folder: Path | None, reporter: Reporter) -> None:
     files = user_files(folder)
     text = f"{display_path(folder)}, {format_size(tree_size(folder))}, the previous environment"
     if files:
-        text += f", with {join_names(files)} (created or modified by you)"
+        text += f", including {join_names(files)} (created or modified by you)"
     reporter.notice("Kept", text)
 
 
@@ -586,7 +588,7 @@ def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
     if journal is None or not (journal.is_rebuild or is_folder(place.root)):
         raise UsageError(
             "no-previous",
-            f"there is no change by gpuinstall to undo in {place.venv}, by this user",
+            f"there is no change to undo: gpuinstall recorded none by this user in {place.venv}",
         )
     if os.path.lexists(place.root) and not _is_same_environment(place, journal):
         raise UsageError(
@@ -633,7 +635,7 @@ def _reverse_change(
     changed = _packages_changed_since(place, journal, place.last_change)
     if changed:
         reporter.warn(
-            f"{join_names(changed)}: changed by another tool since in {place.venv}; not rolled back"
+            f"not rolled back in {place.venv}, because another tool has changed them since: {join_names(changed)}"
         )
     staging = place.staging
     files = {}

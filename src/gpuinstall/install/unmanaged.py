@@ -70,7 +70,7 @@ def inspect_unmanaged(python: Path) -> EnvironmentPaths:
     if read_marker(answer.prefix):
         raise UsageError(
             "ours",
-            f"{answer.prefix} was made by gpuinstall, which replaces it completely",
+            f"gpuinstall created {answer.prefix}, so --into does not apply",
             hint="Run it again without --into",
         )
     if answer.is_systems:
@@ -78,7 +78,7 @@ def inspect_unmanaged(python: Path) -> EnvironmentPaths:
             "system-python",
             f"{python} is the system's Python; gpuinstall does not change it",
             why="other programs depend on it, and the system's package manager manages it",
-            hint="gpuinstall install   # makes an environment in .venv",
+            hint="gpuinstall install   # creates an environment in .venv",
         )
     places = [answer.prefix, *answer.paths.values()]
     root = Path(os.path.commonpath(places))

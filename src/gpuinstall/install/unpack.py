@@ -181,7 +181,7 @@ def _install_pip(base: Path, venv: Path, session: Session) -> None:
         run_uv(uv.pip_command("install", interpreter(venv), *words), session)
     except InstallationError as error:
         reason = error.why or error.message
-        session.reporter.warn(f"the environment has no pip of its own: {reason}")
+        session.reporter.warn(f"pip was not installed into the environment: {reason}")
 
 
 def _is_guard_kept(existing: ExistingEnvironment, fit: Fit, project: Project) -> bool:
@@ -254,7 +254,7 @@ def _check_files(priced: PricedLock, project: Project) -> tuple[InstalledPackage
         raise InstallationError(
             "cache-damaged",
             loss.message,
-            why="uv's cache has the same damaged file: environments share the cache's files",
+            why="uv's cache has the same damaged file, because environments share its files",
             hint=f"{clean}   # then run it again",
         )
     new = tuple(package for package in packages if package.name in names)
@@ -265,15 +265,15 @@ def _check_files(priced: PricedLock, project: Project) -> tuple[InstalledPackage
             raise InstallationError(
                 "foreign-files",
                 fault,
-                hint=f"gpuinstall install {others}   # another version; or leave it out",
+                hint=f"gpuinstall install {others}   # another version, or omit the package",
             )
     overlapping = set[str]()
     for writers, files in overwritten_files(packages, staging).items():
         both = sorted(package.name for package in writers)
         overlapping.update(both)
         project.reporter.warn(
-            f"{' and '.join(both)} write {join_names(files)}, with "
-            "different contents; the last in the lock wins, as with pip"
+            f"{' and '.join(both)} write different contents to {join_names(files)}; "
+            "the last package in the lock file wins, as with pip"
         )
     # uv installs in parallel. Reinstall packages with shared files in order.
     for locked in priced.fit.lock.pylock.packages:

@@ -29,7 +29,7 @@ _SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 _TIMEOUT = re.compile(r"(?m)^Timeout \(\d+:\d\d:\d\d")
 """faulthandler's message. A library may print "ReadTimeout (…)"."""
 _SIGNAL_CAUSES = {
-    "SIGKILL": "the system does that when memory runs out, also at a job's limit",
+    "SIGKILL": "the system does this when the machine or the job runs out of memory",
     "SIGILL": "this processor lacks an instruction that the build uses",
 }
 _GRACE = 1.0
@@ -116,11 +116,11 @@ def how_it_ended(finished: Finished, seconds: float) -> str:
         reason = _SIGNAL_CAUSES.get(name)
         return f"killed by {name}: {reason}" if reason else f"killed by {name}"
     if status >= _WINDOWS_EXCEPTION:
-        return f"ended by Windows exception 0x{status:08X}"
+        return f"terminated by Windows exception 0x{status:08X}"
     lines = finished.err.strip().splitlines() or ["no output"]
     # The interpreter prints a fatal error above the call trace.
     fatal = [line for line in lines if line.startswith("Fatal Python error")]
-    return f"ended with status {status}: {(fatal or lines[-1:])[0]}"
+    return f"exited with status {status}: {(fatal or lines[-1:])[0]}"
 
 
 def signal_name(number: int) -> str:

@@ -79,7 +79,7 @@ def machine_from_options(
         if branch:
             version = DriverVersion.parse(str(branch))
             return replace(machine, driver=Driver(version, found_via="assumed"))
-        message = "no driver supports one build of torch on all of {}"
+        message = "no combination of driver and torch build supports all of {}"
     labels = [gpu.label for gpu in cards]
     commands = [f"gpuinstall plan --gpu {quote_word(label)}" for label in labels]
     raise UsageError(
@@ -108,7 +108,7 @@ def parse_driver(text: str) -> DriverVersion:
     raise UsageError(
         "driver-malformed",
         reason,
-        hint='Give the "Driver Version" shown by nvidia-smi, or the branch alone: --driver 580',
+        hint='Pass the "Driver Version" that nvidia-smi shows, or only its branch: --driver 580',
     )
 
 

@@ -50,7 +50,7 @@ def _check_excluded(parts: Sequence[Part]) -> None:
     if len(parts) > 1:
         raise UsageError(
             "extras-conflict",
-            f"[tool.uv] conflicts of {PROJECT} excludes {_names(parts)} together",
+            f"[tool.uv] conflicts in {PROJECT} does not allow {_names(parts)} together",
             hint=_install_lines(parts),
         )
 
@@ -205,7 +205,7 @@ def _report(
 ) -> None:
     others = ", ".join(str(one.part) for one in members if one is not selected)
     if selected is None:
-        message = f"{PROJECT} has none for the CPU: {others}"
+        message = f"none selected, because {PROJECT} has none for the CPU: {others}"
         project.reporter.step("Extras", message)
         return
     message = f"{selected.part.name} of {PROJECT}, selected for this machine"

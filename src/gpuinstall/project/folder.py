@@ -188,7 +188,9 @@ def read_files(
             # A group can be removed from its file, like a line.
             if error.code in {"group-unknown", "extra-unknown"}:
                 files[name] = RequirementsFile()
-                reporter.warn(f"{error.message}: its requirements are removed")
+                reporter.warn(
+                    f"{error.message}; its requirements were removed from the request"
+                )
                 continue
             # Do not print this error: it may quote another user's file.
             files[name] = RequirementsFile.of(lines)
@@ -199,9 +201,9 @@ def read_files(
     if recorded.sources:
         raise UsageError(
             "inputs-gone",
-            f"{names}, and the lock was made with {', '.join(recorded.sources)}",
+            f"{names}, and the lock file was resolved with {', '.join(recorded.sources)}",
             why="without these settings, packages could come from other sources",
-            hint="gpuinstall install --only torch   # or put the file back",
+            hint="gpuinstall install --only torch   # or restore the file",
         )
     reporter.warn(
         f"{names}; its recorded requirements still apply (gpuinstall lock --only REQ... drops them)"

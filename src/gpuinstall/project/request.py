@@ -135,11 +135,11 @@ def _announce(project: Project, request: Request) -> None:
         message = str(declared)
         preferred = locked_versions(project, request, project.machine)
         if preferred:
-            message += f"; {len(preferred)} versions of its own lock"
+            message += f"; {len(preferred)} versions from its own lock file"
         reporter.step("Project", message)
     report_omitted(project, request)
     for name, export in declared.unread.items():
-        reporter.warn(f"{name} is not read; to install what it has: {export}")
+        reporter.warn(f"{name} is ignored; to install its packages: {export}")
     for name, conda in _conda_requests(project):
         note = conda.note(requirement_names(request.requirements))
         if note:
@@ -323,8 +323,8 @@ def _check_python(
         place = places.get(python, "python")
         raise UsageError(
             "python-excluded",
-            f"Python {python} ({place}) is not within the requires-python of the project, {config.required_python}",
-            hint="Change one of them, in pyproject.toml or there",
+            f"Python {python} ({place}) does not satisfy the project's requires-python, {config.required_python}",
+            hint=f"Change {place}, or requires-python in pyproject.toml",
         )
 
 
@@ -345,7 +345,7 @@ def _build_files_digest(requirements: Iterable[Requirement], project: Project) -
         if one.marker is None or one.counts(project.markers):
             raise UsageError(
                 "requirement-not-there",
-                f"{place}there is no {path}",
+                f"{place}{path} does not exist",
                 hint="Check the path",
             )
     if not located:

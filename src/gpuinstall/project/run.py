@@ -149,7 +149,8 @@ class Project(Value):
             if setting.is_own and remove_logins(setting.value) != setting.value:
                 self.reporter.notice(
                     "Login",
-                    f"no lock has the login of {setting.package}; later commands read it from a netrc file or a keyring",
+                    f"lock files do not contain the login of {setting.package}; "
+                    "later commands read it from a netrc file or a keyring",
                 )
         sources.report_folder_sources(sources.folder_sources, self.reporter)
         return sources

@@ -33,7 +33,7 @@ ABSENT = "No module named 'torch'"
 NO_KERNEL = "no kernel image"
 NO_LIBRARY = "cannot open shared object file"
 NO_NUMPY = "NumPy cannot be loaded"
-NOT_AS_INSTALLED = "not as they were installed"
+NOT_AS_INSTALLED = "modified since installation"
 
 SHADOWED = "F46"
 

@@ -138,7 +138,7 @@ def _unusable(python: Path, reason: str) -> UsageError:
         "python-unusable",
         f"{python} cannot be run as a Python interpreter",
         why=reason,
-        hint="Use another with --python PATH or --venv DIR",
+        hint="Select another interpreter with --python PATH or --venv DIR",
     )
 
 
@@ -151,7 +151,7 @@ def interference(interpreter: Interpreter) -> Finding | None:
     if reason:
         code = "torch-shadowed"
         message = (
-            f"the interpreter does not start here unless isolated (python -I): {reason}"
+            f"the interpreter starts here only in isolated mode (python -I): {reason}"
         )
         home = os.environ.get("PYTHONHOME")
         if home:

@@ -13,7 +13,7 @@ USED = ("gpu", "used")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option."""
-    text = "fail tests marked gpu_required that do not run on a GPU, and a run without any test on a GPU"
+    text = "fail tests marked gpu_required that do not run on a GPU, and fail the run if no test does"
     parser.getgroup("gpuinstall").addoption(
         "--require-gpu", action="store_true", help=text
     )
@@ -74,7 +74,7 @@ class GpuRequirement:
         if is_call and allocations() > self.before:
             report.user_properties.append(USED)
         elif is_green and item.get_closest_marker("gpu_required"):
-            reason = "it was skipped" if report.skipped else "it ran on the CPU alone"
+            reason = "it was skipped" if report.skipped else "it ran only on the CPU"
             report.outcome = "failed"
             report.longrepr = f"gpu_required: {reason} ({item.nodeid})"
         return report
@@ -93,6 +93,6 @@ class GpuRequirement:
         if session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
             print(
-                "\nerror: no test ran on a GPU, which --require-gpu demands; run gpuinstall doctor",
+                "\nerror: no test ran on a GPU, as --require-gpu requires; run gpuinstall doctor",
                 file=sys.stderr,
             )

@@ -107,7 +107,7 @@ def verify_environment(
         checks += _file_checks(verification)
     if origin.for_cpu and machine.gpus:
         names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
-        message = f"the environment was made for the CPU, as requested, and does not use {names}"
+        message = f"the environment was created for the CPU, as requested, and does not use {names}"
         reporter.warn(message)
     # The verification runs in isolated mode, but the user's programs do not.
     interfering = interference(verification.interpreter)
@@ -186,7 +186,7 @@ def _prepare(
     if interpreting:
         names = " and ".join(interpreting)
         reporter.warn(
-            f"tested without {names}: with it, nothing is compiled for the GPU"
+            f"the checks ignore {names}, because it disables compilation for the GPU"
         )
     run = KernelRun(python, interpreter.flags, work)
     return Verification(interpreter, context, targets, run, reporter)
@@ -338,7 +338,7 @@ def _with_all_gpus(devices: list[Device], verification: Verification) -> list[De
 
 def _file_checks(verification: Verification) -> Iterator[CheckResult]:
     """Yield a failed check if files of the torch family were modified."""
-    verification.reporter.wait("comparing the files of torch with their hashes")
+    verification.reporter.wait("comparing torch's files with their hashes")
     altered = list(altered_files(verification.context.torch, load_catalog().family))
     if altered:
         message = f"{NOT_AS_INSTALLED}: {join_names(altered)}"

@@ -22,7 +22,7 @@ def advice(command, venv):
     """Return the command for the active environment, or an empty text."""
     err = StringIO()
     report_active(command.split(), venv, Terminal(err=err))
-    return err.getvalue().partition("for the active one: ")[2].strip()
+    return err.getvalue().partition("to use the active one: ")[2].strip()
 
 
 def test_hint_contains_the_active_environment(active, tmp_path):

@@ -29,7 +29,7 @@ def test_unknown_issuer_is_retried_once():
     work = Mock(side_effect=[UNKNOWN, Outcome({}, [])])
     assert _with_certificates(work, Terminal(err=err)).data == {}
     assert os.environ["UV_SYSTEM_CERTS"] == "1"
-    assert "the system's, because" in err.getvalue()
+    assert "the system's certificates because" in err.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from gpuinstall.cli.terminal import finding_with_hints
         (OSError(errno.EMFILE, ""), "Too many open files"),
         (
             ModuleNotFoundError("", name="tomli"),
-            "gpuinstall's own environment is incomplete, without tomli",
+            "gpuinstall's own environment is incomplete: tomli is missing",
         ),
     ],
 )
@@ -47,7 +47,7 @@ def test_hint_repeats_no_option_for_programs(monkeypatch):
     assert finding_with_hints(error).fix == "gpuinstall env remove --yes"
 
 
-PATHS = "Check the path, and download a URL first"
+PATHS = "Check the path; if it is a URL, download it first"
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_export_warns_of_local_files(folder, export, monkeypatch):
     written = export("requirements")
     assert "torch @ file:///w/" in written.out
     assert written.err == (
-        "warning: pylock.cu126.toml has torch in a local folder: the export works only on this machine\n"
+        "warning: pylock.cu126.toml has packages from local folders (torch), so the export works only on this machine\n"
     )
     assert export("constraints").err == "", "versions alone come from anywhere"
 

@@ -46,7 +46,7 @@ def test_other_arguments_are_passed_to_install(line):
     ],
 )
 def test_mistyped_command_is_no_package(line, command):
-    with pytest.raises(UsageError, match="no package") as raised:
+    with pytest.raises(UsageError, match="must come first") as raised:
         bootstrap_command(line.split())
     first, second = str(raised.value.hint).splitlines()
     assert f"gpuinstall {command} " in first

@@ -86,7 +86,7 @@ def test_mirror_precedes_find_links_of_uv_toml(text):
 def test_variable_that_disables_the_file_is_reported(monkeypatch, capsys):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     assert run_command_line(["hook", "pip"]) == 0
-    assert "PIP_CONFIG_FILE is set: pip uses" in capsys.readouterr().err
+    assert "PIP_CONFIG_FILE is set; pip uses" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("home")
@@ -139,7 +139,7 @@ def without_comments(file):
 @pytest.mark.parametrize(
     ("name", "change", "hint"),
     [
-        ("uv/uv.toml", without_a_mark, "Delete the lines of the hook"),
+        ("uv/uv.toml", without_a_mark, "Delete the hook's lines"),
         ("pip/pip.conf", without_comments, "pip config --user unset install.constr"),
     ],
 )

@@ -80,7 +80,7 @@ def test_missing_home_is_reported(
     assert run_command_line(words) == 2
     said = capsys.readouterr().err
     assert "error: this user has no home folder" in said
-    assert "do    Set HOME to a folder" in said
+    assert "do    Set HOME to an existing folder" in said
 
 
 @pytest.mark.parametrize(

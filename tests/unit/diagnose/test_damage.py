@@ -104,7 +104,7 @@ def test_rebuild_omits_packages_without_an_index(site):
     (finding,) = site.findings()
     again = f"gpuinstall install --venv {site.venv} --replace pandas==2.3.0 xlrd==2.0.1"
     assert (finding.fix or "").splitlines() == [
-        f"{again}   # without mine, not installed from an index"
+        f"{again}   # without mine, which was not installed from an index"
     ]
 
 

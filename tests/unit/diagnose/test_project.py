@@ -80,5 +80,5 @@ def test_project_from_another_folder_is_reported(tmp_path):
     source = f'{{"url": "{(tmp_path / "lb").as_uri()}", "dir_info": {{}}}}'
     (record / "direct_url.json").write_text(source, "utf-8")
 
-    assert found.message == "lb is a copy, or from another folder"
+    assert found.message == "lb is missing or was installed from a different path"
     assert list(changed_by_hand(evidence)) == []

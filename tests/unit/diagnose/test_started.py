@@ -24,8 +24,8 @@ def test_unmet_requirements_of_torch_have_one_fix(site):
 
     install = f"gpuinstall install --into --venv {site.venv}"
     assert found == {
-        "torch 2.14.1 requires filelock, and it is not installed": install,
-        "torch 2.14.1 requires triton==3.5.0, and 3.4.0 is installed": install,
+        "torch 2.14.1 requires filelock, but it is not installed": install,
+        "torch 2.14.1 requires triton==3.5.0, but 3.4.0 is installed": install,
     }
 
 
@@ -39,7 +39,7 @@ def test_requirements_for_other_platforms_are_ignored(site):
         'importlib-metadata; python_version < "3.12"',
     )
     assert list(unmet(site, "3.11.7")) == [
-        "app 1.0 requires importlib-metadata, and it is not installed"
+        "app 1.0 requires importlib-metadata, but it is not installed"
     ]
 
 
@@ -51,7 +51,7 @@ def test_only_companion_mismatches_are_blocking(site):
     found = unmet(site)
 
     companion = found[
-        "torchaudio 2.10.0 requires torch==2.10.0, and 2.14.1 is installed"
+        "torchaudio 2.10.0 requires torch==2.10.0, but 2.14.1 is installed"
     ]
     assert (companion.code, companion.id, companion.blocking) == (
         "torchaudio-mismatch",
@@ -60,5 +60,5 @@ def test_only_companion_mismatches_are_blocking(site):
     )
     again = f"gpuinstall install --into --venv {site.venv} torch torchaudio"
     assert (companion.fix or "").startswith(again)
-    assert not found["app 1.0 requires absent, and it is not installed"].blocking
-    assert not found["app 1.0 requires torch<2.14, and 2.14.1 is installed"].blocking
+    assert not found["app 1.0 requires absent, but it is not installed"].blocking
+    assert not found["app 1.0 requires torch<2.14, but 2.14.1 is installed"].blocking

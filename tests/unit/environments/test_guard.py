@@ -30,7 +30,7 @@ def test_family_members_are_constrained_to_the_build():
         f"torchvision @ {WHEEL}#sha256={'ab' * 32}",
         "torchaudio==2.11.0",
         "torchcodec @ https://index.example/whl/cu126/torchcodec-1.whl",
-        "# no xformers is known for cu126:",
+        "# no build of xformers is known for cu126:",
         "xformers==0+none.for.cu126",
     ]
 

@@ -115,11 +115,11 @@ def test_owner_of_an_unwritable_folder_is_reported(folder):
         os.chown(closed, 0, 0)
         closed.chmod(0o755)
         assert said_to_nobody(partial(check_rights, paths)) == (
-            f"{closed} cannot be written: it belongs to root, with the mode 755"
+            f"{closed} cannot be written: it belongs to root and has mode 755"
         )
     assert said_to_nobody(partial(unmanaged_reason, paths.venv)) == "belongs to root"
     assert unmanaged_reason(paths.venv) == (
-        "is not recorded on this machine: it was copied, or created elsewhere"
+        "is not recorded on this machine: it was copied or created elsewhere"
     )
     new = EnvironmentPaths(folder / "project" / ".venv")
     assert said_to_nobody(partial(check_rights, new)).startswith(f"{folder} cannot be")
@@ -134,7 +134,7 @@ def test_inaccessible_interpreter_is_reported_with_its_folder(folder):
     (paths.venv / "bin" / "python").unlink()
     (paths.venv / "bin" / "python").symlink_to(hidden / "python" / "python3")
     assert said_to_nobody(partial(check_rights, paths)) == (
-        f"the Python of {paths.venv} cannot be started: {hidden}: it belongs to root, with the mode 700"
+        f"the Python of {paths.venv} cannot be started: {hidden}: it belongs to root and has mode 700"
     )
 
 

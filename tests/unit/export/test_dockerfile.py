@@ -61,7 +61,7 @@ def test_dockerfile_command_writes_or_rejects(tmp_path, monkeypatch, capsys):
         LOCKS, ["ssh"]
     )
     assert (
-        f"not in the image, because they are for another platform: {WINDOWS.name}"
+        f"omitted from the image because they are for another platform: {WINDOWS.name}"
         in capsys.readouterr().err
     )
     one_lock = ["export", "dockerfile", "--lock", LOCKS[0].name, "--with", "ssh"]

@@ -201,7 +201,7 @@ def test_changed_or_missing_environment_lock_is_rejected(
     lock = paths.venv / "pylock.cu126.toml"
     for spoil in (lambda: lock.write_text(lock_text("2.13.0")), lock.unlink):
         spoil()
-        with pytest.raises(LockError, match="is gone, or is not the lock that it was"):
+        with pytest.raises(LockError, match="is missing or differs from the installed"):
             inspect_environment(paths).check_unchanged()
 
 
@@ -214,7 +214,7 @@ def test_unmanaged_folder_is_rejected_with_the_users_files(paths):
             inspect_environment(paths).check_ownership()
         assert caught.value.code == "not-ours"
         whys.append(caught.value.why)
-    own = "it has files that no installer wrote: "
+    own = "it contains files that no installer wrote: "
     assert whys == [f"{own}thesis.txt", f"{own}thesis.txt", f"{own}.git, thesis.txt"]
 
 

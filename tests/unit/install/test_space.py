@@ -58,7 +58,7 @@ def test_missing_wheels_of_a_folder_are_reported(priced, tmp_path, cache):
     assert price.missing == {NUMPY: 100}
     assert price.folders == {cache: int(UNPACKED * 102)}
     assert warning.startswith(
-        f"not in {tmp_path}, and downloaded unless uv's cache has them: numpy; "
+        f"packages not in {tmp_path} are downloaded unless uv's cache has them: numpy; "
     )
 
 
@@ -93,7 +93,7 @@ def test_shortage_only_warns_if_files_may_be_cached(
     listener = Listener()
     price.check(listener)
     [warning] = listener.warnings
-    assert warning.startswith("up to ")
+    assert " may lack space: up to " in warning
     assert "uv's cache may have some of the files" in warning
 
 

@@ -38,11 +38,11 @@ def test_incompatible_locks_are_reported_with_a_fix(
     refused = refusal(tmp_path, "2x Tesla V100-SXM2-32GB", "470.256.02")
     finding = refused.finding
     assert finding.code == "lock-does-not-fit"
-    assert finding.message == "no lock here fits this machine"
+    assert finding.message == "no lock file in this folder fits this machine"
     assert "CUDA 12.x needs driver 525.60.13 or newer" in str(finding.evidence)
     assert finding.fixes == (
         "Update the NVIDIA driver to 525.60.13 or newer, up to 580   # for pylock.cu126.toml",
-        "gpuinstall lock   # makes one that does",
+        "gpuinstall lock   # writes one that does",
     )
 
 
@@ -65,7 +65,7 @@ def test_interrupted_change_is_rolled_back_before_selection(tmp_path, monkeypatc
 
     refused = refusal(tmp_path, "Tesla V100", "535.183.01")
 
-    assert refused.message.startswith("there is no environment of pylock")
+    assert refused.message.startswith("there is no environment for pylock")
     marker = read_marker(venv)
     assert marker
     assert marker.id == "old"

@@ -32,8 +32,8 @@ def test_interpreter_that_fails_is_reported_with_the_reason(starting, monkeypatc
     monkeypatch.setattr("gpuinstall.base.timeouts.Timeouts.interpreter_query", 0.5)
     for line, why in (
         (
-            "import os; os.write(2, b'no licence'); os._exit(3)",
-            "ended with status 3: no licence",
+            "import os; os.write(2, b'no license'); os._exit(3)",
+            "exited with status 3: no license",
         ),
         ("import time; time.sleep(60)", "not finished after 0 s"),
     ):

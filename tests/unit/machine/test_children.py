@@ -69,10 +69,10 @@ def test_program_that_cannot_start_has_a_result(tmp_path):
     program.write_bytes(b"\x00not a program")
     program.chmod(0o755)
     (finished,) = run_children([([str(program)], {})], 5, nothing)
-    assert how_it_ended(finished, 5).startswith("ended with status 126: ")
+    assert how_it_ended(finished, 5).startswith("exited with status 126: ")
 
 
-BY_SYSTEM = "the system does that when memory runs out, also at a job's limit"
+BY_SYSTEM = "the system does this when the machine or the job runs out of memory"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ BY_SYSTEM = "the system does that when memory runs out, also at a job's limit"
             "GET: Timeout (0:00:05)",
             "unasked",
             False,
-            "ended with status 1: GET: Timeout (0:00:05)",
+            "exited with status 1: GET: Timeout (0:00:05)",
         ),
         (-11, "Timeout (0:00:05)\n", "unasked", False, "killed by SIGSEGV"),
         (-7, "", "unasked", False, "killed by SIGBUS"),
@@ -104,7 +104,13 @@ BY_SYSTEM = "the system does that when memory runs out, also at a job's limit"
             False,
             "killed by SIGILL: this processor lacks an instruction that the build uses",
         ),
-        (0xC0000005, "", "unasked", False, "ended by Windows exception 0xC0000005"),
+        (
+            0xC0000005,
+            "",
+            "unasked",
+            False,
+            "terminated by Windows exception 0xC0000005",
+        ),
         # Killed for lack of memory, by a job's limit, or by a person.
         (-9, "", "unasked", False, f"killed by SIGKILL: {BY_SYSTEM}"),
         (-15, "", "unasked", False, "killed by SIGTERM"),
@@ -115,15 +121,15 @@ BY_SYSTEM = "the system does that when memory runs out, also at a job's limit"
             "first\nfree(): invalid pointer\n",
             "unasked",
             False,
-            "ended with status 3: free(): invalid pointer",
+            "exited with status 3: free(): invalid pointer",
         ),
-        (3, "", "unasked", False, "ended with status 3: no output"),
+        (3, "", "unasked", False, "exited with status 3: no output"),
         (
             1,
             "Fatal Python error: x\n\nThread 1\n",
             "unasked",
             False,
-            "ended with status 1: Fatal Python error: x",
+            "exited with status 1: Fatal Python error: x",
         ),
     ],
 )

@@ -170,7 +170,7 @@ def test_kernel_far_from_rocm_is_a_warning():
         "not-proven",
         "kernel-far-from-rocm",
     ]
-    assert "682 days apart" in far.warnings[1].message
+    assert "released 682 days apart" in far.warnings[1].message
 
 
 # The older ROCm is closer to 6.12, and crashes.

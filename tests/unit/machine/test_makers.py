@@ -330,7 +330,10 @@ def test_macos_floor_excludes_newer_torch(tmp_path):
 
     newest = planned(machine).reasons[0].message
     assert newest == "2.8.0 is the newest torch that macOS 13.7.2 supports"
-    assert "needs macOS 14.0 or newer; this is macOS 13.7.2" in asked.reasons[0].message
+    assert (
+        "requires macOS 14.0 or newer; this machine has macOS 13.7.2"
+        in asked.reasons[0].message
+    )
     assert "Update to macOS 14.0 or newer" in (asked.fix or "")
 
 

@@ -86,4 +86,6 @@ def test_driver_fault_mentions_dropped_gpus(cards, dropped):
     there = machine(*cards, driver=None)
     finding = NvidiaRules(there, frozen_catalog()).driver_fault(there.gpus)
     assert finding is not None
-    assert ("this one drops Kepler (last: 470)" in str(finding.fix)) is dropped
+    assert (
+        "this one does not support Kepler (last: 470)" in str(finding.fix)
+    ) is dropped

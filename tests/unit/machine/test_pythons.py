@@ -104,8 +104,8 @@ def test_failing_interpreter_is_not_selected(home):
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        ("exit 3", "ended with status 3: no output"),
-        ("echo 127 {}", "ended with status 0: no output"),
+        ("exit 3", "exited with status 3: no output"),
+        ("echo 127 {}", "exited with status 0: no output"),
         ("while :; do :; done", "not finished after 0 s"),
     ],
 )

@@ -66,7 +66,7 @@ CAUSES = {
     ("linear", "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"): "F50",
     ("convolution", "the result is off by 1"): "F51",
     ("optimizer-step", "RuntimeError: something odd"): None,
-    ("sort", "the result is not exactly the expected one"): None,
+    ("sort", "the result is not equal to the expected one"): None,
 }
 
 
@@ -124,12 +124,12 @@ def test_torch_that_fails_to_import_is_reinstalled():
 
 
 def test_killed_program_refers_to_the_kernel_log():
-    killed = "killed by SIGKILL: the system does that when memory runs out"
+    killed = "killed by SIGKILL: the system does this when the machine or the job runs out of memory"
     assert str(failed("import", killed).fixes[0]).startswith("sudo dmesg")
 
 
 CAUSES_OF_PROGRAMS = {
-    ("torchvision", "the result is not exactly the expected one"): "F47",
+    ("torchvision", "the result is not equal to the expected one"): "F47",
     ("torchvision", "ModuleNotFoundError: No module named 'PIL'"): None,
     ("torchaudio", f"OSError: libc10_cuda.so: {NO_LIBRARY}"): "F48",
     ("torchcodec", f"OSError: libnvrtc.so.13: {NO_LIBRARY}"): "F56",

@@ -94,7 +94,9 @@ def test_file_that_does_not_run_is_usage_error(tmp_path):
 def test_too_old_interpreter_is_reported():
     with pytest.raises(UsageError) as caught:
         inspect_interpreter(interpreter("3.7"))
-    words = "ended with status 1: it is Python 3.7, and the checks need 3.8 or newer"
+    words = (
+        "exited with status 1: it is Python 3.7, but the checks require 3.8 or newer"
+    )
     assert caught.value.why == words
 
 

@@ -146,7 +146,7 @@ def outcome_of(error):
 def test_check_for_newer_gpus_is_skipped():
     pascal = CheckContext(torch_with(None, capability=(6, 1)), "cuda")
     for check in (deep.torch_compile, partial(quick.convolution, "bfloat16"), deep.fp8):
-        with pytest.raises(Skip, match=r"needs compute capability \d\.\d"):
+        with pytest.raises(Skip, match=r"requires compute capability \d\.\d"):
             check(pascal)
 
 
@@ -170,7 +170,7 @@ def test_mi300_has_its_own_fp8_type():
 
 
 def test_gpus_outside_torch_cuda_have_no_peers():
-    with pytest.raises(Skip, match="counts 0 of its own GPUs"):
+    with pytest.raises(Skip, match="torch finds 0 GPUs"):
         all_gpus.peers(CheckContext(torch_with(None), "all", gpus=2))
 
 

@@ -42,7 +42,10 @@ class AmdRules(Rules):
     no_code = "F79"
     driver_reasons = ("split-packages",)
     architecture_source = "the kernel's topology"
-    untested = "builds for AMD GPUs are not tested on hardware yet; run gpuinstall verify (and please send probe --json)"
+    untested = (
+        "builds for AMD GPUs have not been tested on hardware yet: "
+        "run gpuinstall verify; please send the output of gpuinstall probe --json"
+    )
     idle_causes = ("F99", "F99")
     torch_device = "cuda"
     variables: ClassVar = {"HIP_VISIBLE_DEVICES": "{}"}
@@ -82,7 +85,7 @@ class AmdRules(Rules):
                     for line in table["requirements"]
                 )
                 requirements = " ".join(f'"{line}"' for line in lines)
-                note = f"for {gpu.label}, into the environment in use; that index has no hashes"
+                note = f"for {gpu.label}, in the active environment; that index has no hashes"
                 yield f"python -m pip install --index-url {table['index']} {requirements}   # {note}"
                 return
 
@@ -174,8 +177,8 @@ class AmdRules(Rules):
         if days <= table["days"]:
             return None
         return (
-            f"{self.driver} and ROCm {rocm} are {days} days apart,"
-            " more than the year that AMD tests; run gpuinstall verify"
+            f"{self.driver} and ROCm {rocm} were released {days} days apart;"
+            " AMD tests at most one year; run gpuinstall verify"
         )
 
     @property

@@ -38,7 +38,10 @@ class AppleRules(Rules):
     no_code = "F33"
     driver_reasons = ("macos-too-old",)
     architecture_source = "macOS"
-    untested = "MPS builds are not tested on hardware yet; run gpuinstall verify (and please send probe --json)"
+    untested = (
+        "MPS builds have not been tested on hardware yet: "
+        "run gpuinstall verify; please send the output of gpuinstall probe --json"
+    )
     torch_device = "mps"
     # Unsupported operations must fail instead of silently running on the CPU.
     variables: ClassVar = {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}
@@ -66,7 +69,8 @@ class AppleRules(Rules):
         ):
             return None
         return Reason(
-            "macos-too-old", f"it needs {self.driver_for(build)}; this is {self.driver}"
+            "macos-too-old",
+            f"it requires {self.driver_for(build)}; this machine has {self.driver}",
         )
 
     def driver_for(self, build: Build) -> str:

@@ -24,7 +24,10 @@ class IntelRules(Rules):
     software = "XPU"
     no_code = "F38"
     architecture_source = "the bus"
-    untested = "builds for Intel GPUs are not tested on hardware yet; run gpuinstall verify (and please send probe --json)"
+    untested = (
+        "builds for Intel GPUs have not been tested on hardware yet: "
+        "run gpuinstall verify; please send the output of gpuinstall probe --json"
+    )
     driver = "Level Zero"
     idle_causes = ("F116", "F116")
     torch_device = "xpu"

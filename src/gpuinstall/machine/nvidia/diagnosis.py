@@ -89,7 +89,7 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
         "nvml-init": nvml.init,
         "nvml-gpus": nvml.gpus,
         # NVML may fail when it queries one GPU.
-        "at-card": "" if nvml.at is None else f" when asked about GPU {nvml.at}",
+        "at-card": "" if nvml.at is None else f" while querying GPU {nvml.at}",
         "none-has-slices": nvml.gpus
         and all(gpu.mig and not gpu.slices for gpu in nvml.gpus),
         # This is the case if only CUDA's own device node cannot be opened.

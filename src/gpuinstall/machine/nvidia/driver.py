@@ -123,7 +123,7 @@ def _ptx_for(
     if toolkit is not None and (cuda is None or cuda < toolkit):
         return Reason(
             "driver-too-old-for-ptx",
-            f"{chip.sm} would run its PTX, which needs a driver for CUDA {CudaVersion(*toolkit)}",
+            f"{chip.sm} would run its PTX, which requires a driver for CUDA {CudaVersion(*toolkit)}",
         )
     return Code(f"compute_{newest.major}{newest.minor}", "ptx")
 
@@ -271,24 +271,24 @@ class MachineDriver(Value):
             fix = f"Remove {libcuda}" if libcuda else f"Install driver {last}"
             return Finding(
                 "driver-dropped-gpu",
-                f"{self} no longer drives {generation.name} GPUs such as {label}; {last} is the last that does",
+                f"{self} no longer supports {generation.name} GPUs such as {label}; the last branch with support is {last}",
                 fixes=(fix,),
             )
         first = self.first_for(chip)
         if first is None or self._reaches(first):
             return None
         floors = [self.floors.get(major, first) for major in majors]
-        since = f"{first} is the first for it"
+        floor = f"driver {first} or newer"
         newer = f"{max(first, min(floors, default=first))} or newer"
         after = self.tables.first_drivers[chip].after
         if after:
-            since = f"the first for it is newer than {after}"
-            newer = "the newest from NVIDIA"
+            floor = f"a driver newer than {after}"
+            newer = "the latest version"
         chips = [gpu.compute_capability for gpu in self.machine.gpus]
         newer += self.dropped([chip, *filter(None, chips)])
         return Finding(
             "driver-older-than-gpu",
-            f"{self} does not support {label}: it is older than the GPU, {since}",
+            f"{self} does not support {label}, which requires {floor}",
             fixes=(self.update(newer, [chip]),),
         )
 
@@ -332,9 +332,7 @@ class MachineDriver(Value):
         dropped = [f"{name} (last: {last})" for name, last in ended if last < first]
         if not dropped:
             return ""
-        return (
-            f"; no driver supports all GPUs, and this one drops {' and '.join(dropped)}"
-        )
+        return f"; no driver supports all GPUs, and this one does not support {' and '.join(dropped)}"
 
     def _first_branch(self, chips: Sequence[ComputeCapability]) -> int:
         """Return the first branch that supports the newest chip (0: any)."""

@@ -67,7 +67,9 @@ def run_preflight(
     command = child_command("libcuda_child", "preflight", str(KERNEL))
     environment = child_environment(os.environ)
     children = [(command, environment | {VISIBLE: part.name}) for part in parts]
-    waiting = f"the driver initializes its GPUs, up to {DRIVER_SECONDS:.0f} s"
+    waiting = (
+        f"waiting up to {DRIVER_SECONDS:.0f} s for the driver to initialize its GPUs"
+    )
     ended = run_children(children, DRIVER_SECONDS, lambda: reporter.wait(waiting))
     tried = [
         classify_trial(part.gpu, machine, finished)
@@ -104,7 +106,7 @@ def classify_trial(
         return GpuTrial(gpu.index, cause, at_start=True)
     if "wrong" in answer:
         wrong = answer["wrong"]
-        evidence = f"{wrong} of its words are wrong"
+        evidence = f"{wrong} words of its result are wrong"
         cause = CudaFault(Symptom("gpu-kernel-failed"), {}, evidence)
         return GpuTrial(gpu.index, cause if wrong else None)
     place = {

@@ -58,7 +58,7 @@ class NvidiaRules(Rules):
             return None
         return Finding(
             "jetson",
-            f"a Jetson with L4T {l4t} (before JetPack 7) needs NVIDIA's own wheels of torch",
+            f"a Jetson with L4T {l4t} (before JetPack 7) requires NVIDIA's own wheels of torch",
             fixes=(f"NVIDIA's wheels: {_JETSON_WHEELS}", "Or update to JetPack 7"),
         )
 
@@ -133,7 +133,7 @@ class NvidiaRules(Rules):
         major = toolkit[0]
         text = f"CUDA {major}.x needs {driver.needed(toolkit)}"
         if major not in driver.floors:
-            text += f"; {driver} says CUDA {driver.cuda}"
+            text += f"; {driver} supports CUDA {driver.cuda}"
         return Reason("driver-too-old", text)
 
     def driver_for(self, build: Build) -> str:
@@ -160,7 +160,7 @@ class NvidiaRules(Rules):
             last = self._driver.last_branch(self._chips(gpus))
         if floor is None:
             cuda = CudaVersion(*toolkit)
-            newer = f"the newest: one for CUDA {cuda} is needed"
+            newer = f"a version that supports CUDA {cuda}"
             return self._driver.update(newer, self._chips(gpus))
         newer = f"{floor} or newer"
         if last:
@@ -195,7 +195,10 @@ class NvidiaRules(Rules):
         if environment.container or environment.wsl or environment.l4t:
             return commands
         version = self._driver.version
-        sentence = f"please update the NVIDIA driver from {version} to {floor} or newer; programs for older CUDA go on working"
+        sentence = (
+            f"please update the NVIDIA driver from {version} to {floor} or newer; "
+            "programs built for older CUDA versions keep working"
+        )
         return (*commands, f"Without root, ask the administrator: {sentence}")
 
     def floors(self, build: Build) -> Mapping[str, str]:
@@ -224,12 +227,12 @@ class NvidiaRules(Rules):
         return (
             (
                 self._not_unified(toolkit, gpus) is not None,
-                "torch counts its code for this Jetson",
+                "torch lists code for this Jetson",
             ),
-            (needs_ptx, "it needs no PTX compiled at first use"),
+            (needs_ptx, "it requires no PTX compilation at first use"),
             (
                 self._old_compiler(toolkit, gpus) is not None,
-                "its run-time compilers support the GPU",
+                "its runtime compilers support the GPU",
             ),
             (
                 is_above,
@@ -262,8 +265,8 @@ class NvidiaRules(Rules):
             return None
         return Reason(
             "driver-barely-new-enough",
-            f"{driver} runs CUDA {CudaVersion(*build.toolkit)} builds, but some kernels (optimizers) may fail (F19):"
-            f" {partial.last + 1} is safe",
+            f"{driver} runs CUDA {CudaVersion(*build.toolkit)} builds, but some kernels (optimizers) may fail (F19);"
+            f" driver {partial.last + 1} or newer is not affected",
         )
 
     def _not_unified(
@@ -292,8 +295,8 @@ class NvidiaRules(Rules):
             if compilers and toolkit and toolkit < compilers:
                 return Reason(
                     "run-time-compiler-too-old",
-                    f"the run-time compilers of CUDA {CudaVersion(*toolkit)} do not support {gpu.label},"
-                    f" those of {compilers} do: torch.compile may fail",
+                    f"torch.compile may fail: the runtime compilers of CUDA {CudaVersion(*toolkit)}"
+                    f" do not support {gpu.label} (the compilers of CUDA {compilers} do)",
                 )
         return None
 

@@ -24,7 +24,7 @@ def all_reduce(context: CheckContext) -> None:
         if context.gpus > 1:
             raise
         # A missing network, or only 64 MB of shared memory, is not a fault of the GPUs.
-        message = f"NCCL does not work for one process: {first_line(error)}"
+        message = f"NCCL fails with a single process: {first_line(error)}"
         raise Skip(message) from None
 
 
@@ -95,14 +95,14 @@ def peers(context: CheckContext) -> str:
     torch = context.torch
     count = torch.cuda.device_count()
     if count < 2:
-        raise Skip(f"torch counts {count} of its own GPUs here")
+        raise Skip(f"torch finds {count} GPUs; the check requires 2")
     directions = list(permutations(range(count), 2))
     direct = [pair for pair in directions if torch.cuda.can_device_access_peer(*pair)]
     expected = torch.arange(COUNT)
     for source, target in directions:
         x = torch.arange(COUNT, device=f"cuda:{source}")
         context.compare_exactly(x.to(f"cuda:{target}"), expected)
-    return f"{len(direct)} of {len(directions)} directions are direct"
+    return f"{len(direct)} of {len(directions)} directions use direct copies"
 
 
 CHECKS = (

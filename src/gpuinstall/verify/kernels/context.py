@@ -78,7 +78,7 @@ class CheckContext(NamedTuple):
         """Raise Skip if the compute capability of an NVIDIA GPU is too low."""
         capability = self.capability
         if capability and capability < (major, minor):
-            raise Skip(f"{user} needs compute capability {major}.{minor}")
+            raise Skip(f"{user} requires compute capability {major}.{minor}")
 
     def free_bytes(self) -> int | None:
         """Return the free bytes of the GPU, or None on some Intel GPUs."""
@@ -129,7 +129,7 @@ class CheckContext(NamedTuple):
         # This form, unlike "error > limit", also rejects NaN.
         if not error <= self.limit:
             raise Wrong(
-                f"the result is off by {error:.2g}, where {self.limit:.2g} is allowed"
+                f"the result is off by {error:.2g}; at most {self.limit:.2g} is allowed"
             )
 
     def compare_sums(
@@ -172,7 +172,7 @@ class CheckContext(NamedTuple):
     ) -> None:
         """Raise Wrong unless both tensors are exactly equal."""
         if not self.torch.equal(result.cpu(), expected.cpu()):
-            raise Wrong("the result is not exactly the expected one")
+            raise Wrong("the result is not equal to the expected one")
 
     def synchronize(self) -> None:
         """Wait for the device. A failed kernel may raise its error here."""

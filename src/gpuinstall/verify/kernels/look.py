@@ -11,7 +11,7 @@ import os
 import sys
 
 if sys.version_info < (3, 8):  # noqa: UP036  the runner prints it
-    text = "it is Python %d.%d, and the checks need 3.8 or newer"
+    text = "it is Python %d.%d, but the checks require 3.8 or newer"
     sys.exit(text % sys.version_info[:2])
 
 

@@ -146,7 +146,7 @@ def _import_torch() -> str:
     torch = import_module("torch")
     # Python also imports a folder without __init__.py.
     if not hasattr(torch, "_C"):
-        raise ImportError("the folder torch has no torch in it")
+        raise ImportError("torch is a folder without PyTorch's modules")
     return str(torch.__file__)
 
 

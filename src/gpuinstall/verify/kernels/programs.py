@@ -108,7 +108,9 @@ def quantization(context: CheckContext, bitsandbytes: Any) -> None:
     except NotImplementedError as error:
         if context.on_gpu:
             raise
-        message = f"this bitsandbytes has no code for the CPU: {first_line(error)}"
+        message = (
+            f"this build of bitsandbytes has no code for the CPU: {first_line(error)}"
+        )
         raise Skip(message) from None
     exact = x.double()
     context.compare(result, exact, exact.abs().max())
@@ -164,7 +166,7 @@ def require_gpu(
 ) -> None:
     """Check that a library sees a GPU and would not run on the CPU."""
     if context.on_gpu and not count(module):
-        raise Wrong(f"{module.__name__} sees no GPU, and would run on the CPU")
+        raise Wrong(f"{module.__name__} finds no GPU and would run on the CPU")
 
 
 def eight_bit_attention(context: CheckContext, sageattention: Any) -> None:

@@ -42,7 +42,7 @@ def device(context: CheckContext) -> str | None:
         free = context.free_bytes()
         if free is not None and free >> 20 < LEAST_FREE_MIB:
             raise Unproven(
-                f"no free memory: {free >> 20} MiB, where the checks need {LEAST_FREE_MIB}"
+                f"not enough free memory: {free >> 20} MiB, but the checks require {LEAST_FREE_MIB} MiB"
             )
     # The first tensor opens a context, which fails if another process uses the GPU exclusively.
     context.torch.zeros(1, device=context.device)
@@ -191,7 +191,7 @@ def numpy(context: CheckContext) -> None:
             raise
         raise Skip("NumPy is not installed") from None
     if context.torch.ones(3).numpy().sum() != 3:
-        raise Wrong("an array made from a tensor has different values")
+        raise Wrong("a NumPy array created from a tensor has different values")
 
 
 def copies(context: CheckContext) -> None:

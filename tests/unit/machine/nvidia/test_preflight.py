@@ -58,7 +58,7 @@ def test_killed_child_leaves_the_gpu_unproven():
         "unproven",
         "driver-not-asked",
         False,
-        "libcuda: killed by SIGKILL: the system does that when memory runs out, also at a job's limit",
+        "libcuda: killed by SIGKILL: the system does this when the machine or the job runs out of memory",
     )
 
 

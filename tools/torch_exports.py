@@ -33,7 +33,7 @@ from gpuinstall.wheels.ranges import Limits
 from gpuinstall.wheels.torch_abi import (
     OF_DEVICE,
     Exports,
-    hashed,
+    hash_name,
     load_exports,
     torch_names,
 )
@@ -97,9 +97,9 @@ def extended(
     """
     masks = dict(table.masks)
     bit = 1 << len(table.minors)
-    for name in map(hashed, device or ()):
+    for name in map(hash_name, device or ()):
         masks[name] = masks.get(name, OF_DEVICE) | bit
-    for name in map(hashed, common):
+    for name in map(hash_name, common):
         masks[name] = masks.get(name, 0) & ~OF_DEVICE | bit
     whole = table.whole if device is None else table.whole | {minor}
     return Exports((*table.minors, minor), whole, masks)

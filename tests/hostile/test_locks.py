@@ -11,7 +11,7 @@ import tomli_w
 from gpuinstall.base.errors import LockError
 from gpuinstall.base.request import Request
 from gpuinstall.lock.check import check_locks
-from gpuinstall.lock.file.lock import sealed
+from gpuinstall.lock.file.lock import add_seal
 from tests.frozen import frozen_catalog
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu
@@ -29,7 +29,7 @@ def tampered(document, name, *, seal=False):
     """Return a changed copy of a lock, with a valid digest if ``seal``."""
     changed = deepcopy(document)
     KINDS[name](changed)
-    return sealed(changed) if seal and "tool" in changed else changed
+    return add_seal(changed) if seal and "tool" in changed else changed
 
 
 def package(document, name):
@@ -188,7 +188,7 @@ def test_torch_is_not_built_under_another_name(document, tmp_path):
     changed = deepcopy(document)
     hashes = {"sha256": OTHER}
     add(changed, "x", archive={"path": "torch-2.14.1.tar.gz", "hashes": hashes})
-    assert "wrong-source" in reasons(tmp_path, sealed(changed))
+    assert "wrong-source" in reasons(tmp_path, add_seal(changed))
 
 
 @pytest.mark.parametrize("name", mostly_heavy(KINDS, QUICK))

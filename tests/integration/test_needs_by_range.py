@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gpuinstall.wheels.needs import own_cudas, read_needs
+from gpuinstall.wheels.needs import built_cuda_majors, read_needs
 from tests.integration.test_wheels_by_range import (
     index,  # noqa: F401  the fixture
 )
@@ -72,7 +72,7 @@ def test_wheel_requirements_are_read_by_range(
             f"\n{wheel.package} {wheel.version:14} of {opened.size / 1e6:4.0f} MB: {cost}"
         )
 
-    assert (spoken(torch), own_cudas(needs, (), ()), needs.glibc) == (
+    assert (spoken(torch), built_cuda_majors(needs, (), ()), needs.glibc) == (
         wheel.torch,
         (wheel.cuda,) if wheel.cuda else (),
         wheel.glibc,

@@ -19,7 +19,7 @@ from gpuinstall.catalog.listing import platforms
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
-from gpuinstall.wheels.gpu_code import ordered
+from gpuinstall.wheels.gpu_code import sort_architectures
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.package import PackageReader
 from gpuinstall.wheels.ranges import WheelError
@@ -169,7 +169,7 @@ def _learn(index, name, show):
     wheel = index.wheel("torch", str(build.torch), f"{build.os}_{build.arch}")
     code = read_torch(wheel)
     show(f"torch {name}", wheel, started, code.architectures)
-    assert code.architectures == ordered(build.code)
+    assert code.architectures == sort_architectures(build.code)
     assert code.toolkit == build.backend
     assert wheel.bytes_read < 10_000_000
 

@@ -181,7 +181,7 @@ def test_inspection_number_matches_the_inspection_code():
             content = text.encode()
         digest.update(content)
 
-    assert (READING, digest.hexdigest()[:16]) == (26, "43f2c9f1e1b3723e"), (
+    assert (READING, digest.hexdigest()[:16]) == (26, "2a63cdaba467e6d6"), (
         "if the inspection of the same wheel can differ now, raise READING in wheels/learned/row.py:"
         " previous results are kept forever. Then write the new pair in this test"
     )

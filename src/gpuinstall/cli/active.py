@@ -35,10 +35,13 @@ def project_folder(terminal: Terminal, *, installs: bool = False) -> Iterator[Pa
         UsageError: A parent folder has an environment but no project, so the
             command could mean that environment or a new one.
     """
-    from gpuinstall.lock.request.declaration import parent_environment, served_folder
+    from gpuinstall.lock.request.declaration import (
+        find_project_folder,
+        parent_environment,
+    )
 
     here = Path.cwd()
-    folder = here if names_environment() else served_folder(here)
+    folder = here if names_environment() else find_project_folder(here)
     parent = None
     if installs and not names_environment():
         parent = parent_environment(here)

@@ -152,12 +152,12 @@ def _read_locks(
     from gpuinstall.base.config import read_config
     from gpuinstall.lock.file.entries import LockGate
     from gpuinstall.lock.file.lock import read_lock
-    from gpuinstall.lock.file.target import locks_in
+    from gpuinstall.lock.file.target import find_locks
     from gpuinstall.lock.request.declaration import read_declaration
     from gpuinstall.sources import read_sources
     from gpuinstall.sources.requirements_file import joined_files
 
-    found = options.lock_files or locks_in(Path())
+    found = options.lock_files or find_locks(Path())
     if not found:
         raise LockError(
             "lock-missing", "this folder has no lock file", hint=lock_command

@@ -319,10 +319,10 @@ def sync_command(options: CommandOptions) -> Outcome:
     """Install the lock file for this machine, or the project's own lock."""
     from gpuinstall.install.state import InstallOptions, check_libcuda
     from gpuinstall.lock.file.target import Target
-    from gpuinstall.lock.request.tools import team_lock_in
+    from gpuinstall.lock.request.tools import find_team_lock
 
     selected_target = Target.parse(options.target) if options.target else None
-    has_team_lock = selected_target is None and team_lock_in(Path.cwd()) is not None
+    has_team_lock = selected_target is None and find_team_lock(Path.cwd()) is not None
     own_lock = not has_team_lock
     request = Request(
         ("torch",) if own_lock else (),

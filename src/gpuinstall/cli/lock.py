@@ -155,11 +155,11 @@ def _support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:
 def check_command(options: CommandOptions) -> Outcome:
     """Compare the lock files with the request, each other, and the index."""
     from gpuinstall.lock.check import check_locks
-    from gpuinstall.lock.request.lock_sources import with_locked_builds
+    from gpuinstall.lock.request.lock_sources import add_locked_builds
 
     with options.open(only_looks=True) as project:
         session = project.session
-        catalog = with_locked_builds(project.catalog, project.folder, lambda: session)
+        catalog = add_locked_builds(project.catalog, project.folder, lambda: session)
 
         def for_lock(lock: Lock, machine: Machine, request: Request) -> Request:
             kept = lock.record.selected_extras

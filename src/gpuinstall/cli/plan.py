@@ -19,7 +19,7 @@ from gpuinstall.cli.machine_text import machine_line
 from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST, CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command, failure
 from gpuinstall.cli.terminal import Terminal
-from gpuinstall.lock.file.target import locks_in
+from gpuinstall.lock.file.target import find_locks
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.alternatives import choose_as_locked, newer_torch
 from gpuinstall.plan.python import RUNNING_PYTHON
@@ -89,18 +89,20 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
     """Return a note about the locked torch that ``install`` keeps, or None."""
     folder = project.paths.folder
     # install uses the lock files only on this machine.
-    if project.settings.machine or not locks_in(folder):
+    if project.settings.machine or not find_locks(folder):
         return None
     # Slow to import.
-    from gpuinstall.lock.file.fit import best, fit, readable_lock
+    from gpuinstall.lock.file.fit import best_fit, fit, readable_lock
     from gpuinstall.project.targets import environment_request
 
     request = environment_request(project, request, quiet=True)
     wanted = project.machine, request, project.catalog
     # The commands that install packages report a lock file with merge conflicts.
-    locks = filter(None, map(readable_lock, locks_in(folder)))
+    locks = filter(None, map(readable_lock, find_locks(folder)))
     gate = project.lock_gate
-    kept = best([fit(lock, *wanted, gate=gate, exact=True) for lock in locks], *wanted)
+    kept = best_fit(
+        [fit(lock, *wanted, gate=gate, exact=True) for lock in locks], *wanted
+    )
     if kept is None or kept.choice.build.name == plan.choice.build.name:
         return None
     message = f"install keeps torch {kept.choice.build.name}, which is locked in {kept.lock.name}"

@@ -29,7 +29,7 @@ from gpuinstall.environments.environment import (
 from gpuinstall.environments.guard import read_guard_lines
 from gpuinstall.lock.file.fit import fit
 from gpuinstall.lock.file.lock import read_lock
-from gpuinstall.lock.file.target import locks_in
+from gpuinstall.lock.file.target import find_locks
 from gpuinstall.lock.request.history import read_own_lock
 from gpuinstall.lock.request.pyproject import project_dependencies
 
@@ -74,7 +74,7 @@ def _is_undone(folder: Path) -> bool:
 def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
     """Report unreadable lock files, and if no lock file fits this machine."""
     misfits = []
-    locks = locks_in(evidence.folder) if evidence.folder else []
+    locks = find_locks(evidence.folder) if evidence.folder else []
     for path in locks:
         try:
             lock = read_lock(path)

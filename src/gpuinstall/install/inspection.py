@@ -23,7 +23,7 @@ from gpuinstall.install.state import (
 )
 from gpuinstall.lock.file.fit import read_locks
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.request.lock_sources import with_locked_builds
+from gpuinstall.lock.request.lock_sources import add_locked_builds
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import environment_request, project_targets
@@ -135,7 +135,7 @@ def read_state(
     if catalog is None:
         # A locked build may be from any index.
         known = known_catalog() if options.locked else project.catalog
-        catalog = with_locked_builds(known, folder, lambda: project.session)
+        catalog = add_locked_builds(known, folder, lambda: project.session)
     state = InstallState(
         existing,
         lock_request=LockRequest(project.machine, request, catalog),

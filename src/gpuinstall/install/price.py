@@ -32,7 +32,7 @@ from gpuinstall.install.state import (
     PackageChange,
     package_change,
 )
-from gpuinstall.lock.file.fit import Fit, select_sources, selected
+from gpuinstall.lock.file.fit import Fit, select_files, select_sources
 from gpuinstall.lock.file.lock import (
     Lock,
     LockedFile,
@@ -230,7 +230,7 @@ def price_lock(selection: Selection, project: Project) -> PricedLock:
     if not existing.paths.is_managed:
         is_unchanged = state.is_guarded and not change.comes
         action = Action.VERIFY if is_unchanged else Action.BUILD
-    files = selected(fit.lock, fit.choice.python, state.lock_request.machine)
+    files = select_files(fit.lock, fit.choice.python, state.lock_request.machine)
     listed: Mapping[str, int] = {}
     heads: Mapping[LockedFile, Head] = {}
     requested = introduced = frozenset[str]()

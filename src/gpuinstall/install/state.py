@@ -41,7 +41,7 @@ from gpuinstall.environments.stamp import Stamp, file_stamp, read_stamp
 from gpuinstall.install.file_change import find_shared_files, recorded_names
 from gpuinstall.lock.file.fit import (
     Fit,
-    best,
+    best_fit,
     fit,
     locked_build,
     misfit_rows,
@@ -584,7 +584,7 @@ class InstallState(Value):
     def fit(self) -> Fit | None:
         """The existing lock file to install; None to resolve a new one."""
         request = self.lock_request
-        return best(self.judged, request.machine, request.request, request.catalog)
+        return best_fit(self.judged, request.machine, request.request, request.catalog)
 
     @property
     def misfits(self) -> tuple[Rejection[Lock], ...]:

@@ -85,7 +85,7 @@ def check_locks(
     """
     locks = [lock for lock in read_locks(folder) if lock.is_from_gpuinstall]
     _check_complete(locks, targets)
-    left_over = [] if has_others else of_other_targets(locks, targets)
+    left_over = [] if has_others else locks_of_other_targets(locks, targets)
     kept = [lock for lock in locks if lock not in left_over]
     checked = []
     for lock in locks:
@@ -93,16 +93,18 @@ def check_locks(
         # Exclude leftover locks from the comparison of the others.
         conflicts = version_conflicts(locks if is_left_over else kept)
         reasons = [
-            *_stale(lock, request, catalog, conflicts, gate=gate, for_lock=for_lock)
+            *_staleness_reasons(
+                lock, request, catalog, conflicts, gate=gate, for_lock=for_lock
+            )
         ]
         if session and not reasons:
-            reasons = [*_withdrawn(lock, session)]
+            reasons = [*_unavailable_file_reasons(lock, session)]
         path = folder / lock.name
         checked.append(CheckedLock(path, lock, tuple(reasons), is_left_over))
     return checked
 
 
-def of_other_targets(locks: Iterable[Lock], targets: Sequence[str]) -> list[Lock]:
+def locks_of_other_targets(locks: Iterable[Lock], targets: Sequence[str]) -> list[Lock]:
     """Return locks for other targets; if ``targets`` is empty, none."""
     names = {Target.parse(text).filename for text in targets}
     return [lock for lock in locks if names and lock.name not in names]
@@ -119,7 +121,7 @@ def _check_complete(locks: Sequence[Lock], targets: Sequence[str]) -> None:
         raise LockError("lock-missing", message, hint="gpuinstall lock")
 
 
-def _stale(
+def _staleness_reasons(
     lock: Lock,
     request: Request,
     catalog: Catalog,
@@ -161,7 +163,7 @@ def _stale(
         yield Reason("edited", "it was edited after gpuinstall wrote it")
 
 
-def _withdrawn(lock: Lock, session: Session) -> Iterator[Reason]:
+def _unavailable_file_reasons(lock: Lock, session: Session) -> Iterator[Reason]:
     """Yield reasons for files from unknown hosts and for unavailable files."""
     files = [file for file in lock.files if is_served(file.url)]
     for host, packages in locked_strange_hosts(lock, files, session).items():

@@ -16,9 +16,9 @@ from gpuinstall.base.files import has_text, read_document, write_atomically
 from gpuinstall.base.text import format_count, format_size
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
-from gpuinstall.lock.check import of_other_targets
+from gpuinstall.lock.check import locks_of_other_targets
 from gpuinstall.lock.file.fit import (
-    best,
+    best_fit,
     fit,
     locks_by_target,
     read_locks,
@@ -30,17 +30,17 @@ from gpuinstall.lock.file.lock import (
     LockedFile,
     Record,
     VersionChange,
+    add_seal,
     change_lines,
     compare_versions,
+    conflict_sides,
     is_outdated,
-    leads_out,
+    is_outside_folder,
     parse,
     placeholder_hash,
-    sealed,
-    sides,
     version_conflicts,
 )
-from gpuinstall.lock.file.target import locks_in
+from gpuinstall.lock.file.target import find_locks
 from gpuinstall.lock.resolve.locks import resolve_locks
 from gpuinstall.lock.uv.fetch import fetch_missing
 from gpuinstall.machine.vendors import rules_for
@@ -104,7 +104,7 @@ def write_locks(
             for their hashes.
     """
     if not upgrade and not moving:
-        current = _current(folder, requests, gate)
+        current = _current_locks(folder, requests, gate)
         if current:
             return [_write(lock, folder) for lock in current]
     session.sources.explain_ignored_settings(session.reporter)
@@ -138,7 +138,7 @@ def write_locks(
     ]
 
 
-def _current(
+def _current_locks(
     folder: Path,
     requests: Sequence[LockRequest],
     gate: LockGate,
@@ -161,10 +161,10 @@ def _current(
             candidates = [lock for lock in locks if lock.target == one.label]
         needs = one.machine, one.request, one.catalog
         verdicts = [fit(lock, *needs, gate=gate, exact=True) for lock in candidates]
-        best_fit = best(verdicts, *needs)
-        if best_fit is None:
+        chosen = best_fit(verdicts, *needs)
+        if chosen is None:
             return []
-        lock = best_fit.lock
+        lock = chosen.lock
         # The same requirements may now be in other files.
         files = Record.of(one.request).requirements_files
         if lock.is_from_gpuinstall and lock.record.requirements_files != files:
@@ -182,8 +182,8 @@ def _readable_locks(folder: Path) -> list[Lock]:
 def _existing_locks(folder: Path, session: Session) -> list[Lock]:
     """Return gpuinstall's locks in a folder, with both sides of a conflict."""
     locks = []
-    for path in locks_in(folder):
-        texts = sides(read_document(path, path.parent))
+    for path in find_locks(folder):
+        texts = conflict_sides(read_document(path, path.parent))
         locks += [parse(path.name, text) for text in texts]
         if len(texts) > 1:
             session.reporter.step(
@@ -252,7 +252,7 @@ def outdated_warnings(
     outdated = [
         other for other in others if any(is_outdated(other, lock) for lock in locks)
     ]
-    left_over = of_other_targets(outdated, targets)
+    left_over = locks_of_other_targets(outdated, targets)
     for lock in left_over:
         yield f"{lock.name}: {OUTDATED}, and {lock.target} is no longer a target; rm {lock.name}"
     names = [lock.name for lock in outdated if lock not in left_over]
@@ -283,10 +283,10 @@ def build_locks(
     now = {file: head for file, head in missing.items() if file not in later}
     hashes |= fetch_missing(now, session)
     hashes |= {file.url: placeholder_hash(file.url) for file in later}
-    return [lock_of(resolution, hashes, folder) for resolution in resolutions]
+    return [build_lock(resolution, hashes, folder) for resolution in resolutions]
 
 
-def lock_of(resolution: Resolution, hashes: _Hashes, folder: Path) -> Lock:
+def build_lock(resolution: Resolution, hashes: _Hashes, folder: Path) -> Lock:
     """Build the lock of a resolution.
 
     Args:
@@ -312,12 +312,12 @@ def lock_of(resolution: Resolution, hashes: _Hashes, folder: Path) -> Lock:
         "requires-python": f"=={resolution.choice.python}.*",
         "created-by": "gpuinstall",
         "packages": packages,
-        "tool": {"gpuinstall": _record_of(resolution).to_table()},
+        "tool": {"gpuinstall": _create_record(resolution).to_table()},
     }
-    return parse(resolution.target.filename, tomli_w.dumps(sealed(document)))
+    return parse(resolution.target.filename, tomli_w.dumps(add_seal(document)))
 
 
-def _record_of(resolution: Resolution) -> Record:
+def _create_record(resolution: Resolution) -> Record:
     build = resolution.choice.build
     lock_request = resolution.request
     request = lock_request.written or lock_request.request
@@ -361,7 +361,7 @@ def _file(entry: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
     if "path" in entry:
         path = _path(entry["path"], folder)
         # Record a file outside the folder by its URL, like a find-links file.
-        if not leads_out(path):
+        if not is_outside_folder(path):
             file = {"path": path}
     if "subdirectory" in entry:
         file["subdirectory"] = entry["subdirectory"]

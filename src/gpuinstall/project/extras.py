@@ -11,8 +11,8 @@ from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
-from gpuinstall.lock.request.history import by_hand
-from gpuinstall.lock.request.tools import read_team_lock, team_lock_in
+from gpuinstall.lock.request.history import unfiled_requirements
+from gpuinstall.lock.request.tools import find_team_lock, read_team_lock
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.project.folder import markers_on
 from gpuinstall.sources.provenance import TEAM_LOCK, recorded_sources
@@ -131,7 +131,7 @@ def locked_versions(
     project: Project, request: Request, machine: Machine
 ) -> tuple[Constraint, ...]:
     """Return the versions in uv.lock or poetry.lock."""
-    path = team_lock_in(project.folder)
+    path = find_team_lock(project.folder)
     if project.settings.only or path is None:
         return ()
     parts = requested_parts(project, request)
@@ -318,7 +318,7 @@ def _best(
 
 def _with_extra(member: PartContents, request: Request, machine: Machine) -> Request:
     """Add an extra or a group, except for packages that the user added."""
-    hand = {one.name for one in by_hand(request) if one != ANY_TORCH}
+    hand = {one.name for one in unfiled_requirements(request) if one != ANY_TORCH}
     lines = tuple(
         one
         for one in member.listed.requirements

@@ -15,14 +15,14 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.request.declaration import (
     Declaration,
     is_settings,
-    read_again,
     read_declaration,
     read_inputs,
+    reread_file,
 )
 from gpuinstall.lock.request.history import (
     read_own_lock,
     recorded_request,
-    without_files,
+    remove_files,
 )
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.sources.configuration import project_limits
@@ -119,7 +119,7 @@ class Contents(Value):
     def read_recorded(self) -> Request:
         """Return the request that is recorded in the lock files."""
         recorded = recorded_request(self.paths.folder, self.read_own_lock())
-        return without_files(recorded, self._replaced())
+        return remove_files(recorded, self._replaced())
 
     def _replaced(self) -> set[str]:
         """Return extras and groups that conflict with a requested one."""
@@ -183,7 +183,7 @@ def read_files(
         if name in known or is_settings(name, lines):
             continue
         try:
-            files[name] = read_again(name, lines, contents.paths.folder)
+            files[name] = reread_file(name, lines, contents.paths.folder)
         except UsageError as error:
             # A group can be removed from its file, like a line.
             if error.code in {"group-unknown", "extra-unknown"}:

@@ -17,8 +17,12 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.request.declaration import by_place
-from gpuinstall.lock.request.history import following, renewed, without
+from gpuinstall.lock.request.declaration import files_by_path
+from gpuinstall.lock.request.history import (
+    next_revision,
+    remove_packages,
+    renew_request,
+)
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project.extras import (
     locked_versions,
@@ -79,18 +83,18 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     settings = project.settings
     contents = project.contents
     recorded = contents.read_recorded()
-    files = by_place(settings.files, project.paths.folder)
+    files = files_by_path(settings.files, project.paths.folder)
     # A later command cannot reread a pipe. Treat its lines as typed by the user.
     words = project.words | files.pop("", RequirementsFile())
     if settings.only:
-        request = renewed(FOLDER_REQUEST, contents.limits, words.lines, files)
+        request = renew_request(FOLDER_REQUEST, contents.limits, words.lines, files)
     else:
-        request = renewed(recorded, project.files, words.lines, files)
-        request = without(request, settings.without)
+        request = renew_request(recorded, project.files, words.lines, files)
+        request = remove_packages(request, settings.without)
         request = _limited(request, project)
         if not quiet:
             _announce(project, request)
-    return _completed(following(request, recorded), project, is_quiet=quiet)
+    return _completed(next_revision(request, recorded), project, is_quiet=quiet)
 
 
 def _limited(request: Request, project: Project) -> Request:
@@ -106,7 +110,7 @@ def _limited(request: Request, project: Project) -> Request:
 
 def todays_request(project: Project) -> Request:
     """Return the current request of files with the user's additions."""
-    return renewed(project.contents.read_recorded(), project.files)
+    return renew_request(project.contents.read_recorded(), project.files)
 
 
 def declared_request(project: Project) -> Request:

@@ -21,13 +21,13 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
-from gpuinstall.lock.file.target import locks_in
-from gpuinstall.lock.request.declaration import by_place
-from gpuinstall.lock.request.history import by_hand
+from gpuinstall.lock.file.target import find_locks
+from gpuinstall.lock.request.declaration import files_by_path
+from gpuinstall.lock.request.history import unfiled_requirements
 from gpuinstall.lock.request.tools import (
+    find_team_lock,
     read_team_settings,
     refuse_family_builds,
-    team_lock_in,
 )
 from gpuinstall.project.folder import Contents, Settings, markers_on, read_files
 from gpuinstall.sources import Sources, read_sources
@@ -100,7 +100,7 @@ class Project(Value):
     @cached_property
     def contents(self) -> Contents:
         """The contents of the project folder."""
-        requested = by_place(self.settings.files, self.paths.folder)
+        requested = files_by_path(self.settings.files, self.paths.folder)
         return Contents(self.folder, self.paths, frozenset(requested))
 
     @cached_property
@@ -247,11 +247,11 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
     yield from project.words.settings
     for address in contents.config.sourcing.extension_sources:
         yield pages(address, folder / PROJECT)
-    for listed in by_place(settings.files, project.paths.folder).values():
+    for listed in files_by_path(settings.files, project.paths.folder).values():
         yield from listed.settings
     removed = set(map(normalize_name, settings.without))
     locks = TextOrigin(str(project.paths.folder / "pylock.*.toml"))
-    recorded = by_hand(contents.read_recorded())
+    recorded = unfiled_requirements(contents.read_recorded())
     by_locks = RequirementsFile.of(one.at(locks) for one in recorded)
     files = *project.files.values(), by_locks
     # One of these is selected later for the machine.
@@ -270,7 +270,7 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
     counting = joined_files((*settings.files.values(), project.words))
     if not settings.only:
         yield from _locked_indexes(project.paths.folder, removed)
-        team_lock = team_lock_in(folder)
+        team_lock = find_team_lock(folder)
         if team_lock:
             names = map(split_part, (*project.files, *settings.files))
             parts = {part for _, part in names if part}
@@ -293,7 +293,7 @@ def _locked_indexes(folder: Path, removed: set[str]) -> Iterator[SourceSetting]:
         folder: The folder.
         removed: The removed packages, whose indexes are ignored.
     """
-    for path in locks_in(folder):
+    for path in find_locks(folder):
         from gpuinstall.lock.file.fit import readable_lock  # slow to import
 
         lock = readable_lock(path)

@@ -96,9 +96,9 @@ def lock_requests(
     Raises:
         UsageError: A target is malformed, or a machine is selected too.
     """
-    from gpuinstall.lock.request.lock_sources import with_locked_builds
+    from gpuinstall.lock.request.lock_sources import add_locked_builds
 
-    catalog = with_locked_builds(
+    catalog = add_locked_builds(
         project.catalog, project.folder, lambda: project.session
     )
     if machine:

@@ -25,9 +25,9 @@ from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
     TorchNeeds,
-    comes_apart,
     declared_cuda,
-    is_of_a_package,
+    is_from_package,
+    is_separate_library,
     load_libraries,
     name_for_cuda,
 )
@@ -117,14 +117,14 @@ class Compatibility(Value):
         return next(filter(None, map(self.rejects, known)), None)
 
 
-def with_own_cuda(found: Compatibility, opened: Sequence[str]) -> Compatibility:
+def allow_own_cuda(found: Compatibility, opened: Sequence[str]) -> Compatibility:
     """Accept a wheel that uses its own CUDA independently of torch."""
     verdicts = {}
     for build, one in found.verdicts.items():
         warning = one.warning
         # Linked libraries are already checked against the environment.
         if one.rejection and not opened and not _shared_majors(one.row):
-            message = f"uses its own CUDA next to torch's: {made_with(one.row)}"
+            message = f"uses its own CUDA next to torch's: {format_toolkits(one.row)}"
             warning = warning or Reason("own-cuda", message)
         verdicts[build] = BuildVerdict(one.row, None, warning)
     why = next(filter(None, (one.rejection for one in found.verdicts.values())))
@@ -192,7 +192,7 @@ def _is_fast_path(row: LearnedRow) -> bool:
     cuequivariance-ops-torch-cu13 0.13.0.
     """
     is_for_single = all(name.endswith("a") for name in row.architectures)
-    return is_for_single and any(map(is_of_a_package, row.needs))
+    return is_for_single and any(map(is_from_package, row.needs))
 
 
 def for_windows_only(row: LearnedRow, gpus: ServedGpus) -> Reason | None:  # noqa: ARG001  as all rules
@@ -216,7 +216,7 @@ def too_new_for_driver(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
         ]
         # The reason for the oldest CUDA mentions the minimum driver.
         if refusals[0] and all(refusals):
-            made = made_with(row, *toolkits)
+            made = format_toolkits(row, *toolkits)
             message = (
                 f"does not run on {rules.driver}: {made}, and {refusals[0].message}"
             )
@@ -234,7 +234,7 @@ def too_new_for_chip(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
         chip = gpu.compute_capability
         if oldest and chip and chip < oldest and rules.kind == "cuda":
             message = (
-                f"has no code for {gpu.label}: {made_with(row)}, "
+                f"has no code for {gpu.label}: {format_toolkits(row)}, "
                 f"which supports {oldest.sm} and newer"
             )
             return Reason("no-code", message)
@@ -418,7 +418,7 @@ def build_rejection(
         is_apart = _has_runtime_package(row, versions)
         is_apart &= not _share_files(cuda, torch_cuda, versions)
         if not is_apart:
-            return unusable or Reason("other-cuda", f"{begin}: {made_with(row)}")
+            return unusable or Reason("other-cuda", f"{begin}: {format_toolkits(row)}")
     if unusable:
         return unusable
     if loads_with(row.torch, build) is False:
@@ -460,7 +460,7 @@ def missing_packages(row: LearnedRow, versions: Mapping[str, str]) -> list[str]:
     must_open = load_members().must_open.get(row.package)
     if must_open is None or row.toolkit is None:
         return []
-    packages = _packages_of(filter(must_open.fullmatch, row.opens), row)
+    packages = _library_packages(filter(must_open.fullmatch, row.opens), row)
     # Remove duplicates but keep the order.
     missing = dict.fromkeys(packages.values())
     return [package for package in missing if package not in versions]
@@ -476,7 +476,7 @@ def missing_libraries(row: LearnedRow, versions: Mapping[str, str]) -> list[str]
         return []
     return [
         f"{name} ({package})"
-        for name, package in _packages_of(row.needs, row).items()
+        for name, package in _library_packages(row.needs, row).items()
         if package not in versions
     ]
 
@@ -489,14 +489,14 @@ def undeclared_packages(row: LearnedRow, linked: Iterable[str]) -> tuple[str, ..
         linked: The packages that other wheels or versions both require and link to.
     """
     names = {name_for_cuda(one, 0) for one in linked}
-    apart = _packages_of(filter(comes_apart, row.needs), row).values()
+    apart = _library_packages(filter(is_separate_library, row.needs), row).values()
     packages = {one for one in apart if name_for_cuda(one, 0) in names}
     if packages:
         packages -= requirement_names(row.requirements())
     return tuple(sorted(packages))
 
 
-def _packages_of(libraries: Iterable[str], row: LearnedRow) -> dict[str, str]:
+def _library_packages(libraries: Iterable[str], row: LearnedRow) -> dict[str, str]:
     """Map libraries to their packages for a wheel's CUDA."""
     cuda = row.toolkit[0] if row.toolkit else None
     packages = {}
@@ -508,7 +508,7 @@ def _packages_of(libraries: Iterable[str], row: LearnedRow) -> dict[str, str]:
     return packages
 
 
-def made_with(row: LearnedRow, *toolkits: Toolkit) -> str:
+def format_toolkits(row: LearnedRow, *toolkits: Toolkit) -> str:
     """Return a clause with the CUDA that a wheel was built with.
 
     Args:

@@ -72,7 +72,7 @@ class Fatbins:
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._found = _Tally()
         self._texts = _Tally()
-        self._containers = read_containers(_watched(pieces, self._texts))
+        self._containers = read_containers(_count_ptx(pieces, self._texts))
 
     def read_part(self) -> FatbinCode:
         """Read until the architectures of most containers are known."""
@@ -117,11 +117,11 @@ class _Tally:
         isa = max(
             self._versions, key=lambda one: (self._versions[one], one), default=None
         )
-        names = names or ordered(_frequent(self.counts))
+        names = names or sort_architectures(_frequent_architectures(self.counts))
         return FatbinCode(names, isa=isa, is_whole=is_whole)
 
 
-def _watched(pieces: Iterable[bytes], texts: _Tally) -> Iterator[bytes]:
+def _count_ptx(pieces: Iterable[bytes], texts: _Tally) -> Iterator[bytes]:
     """Yield the pieces and count the PTX texts in them."""
     end = b""
     for piece in pieces:
@@ -136,7 +136,7 @@ def _watched(pieces: Iterable[bytes], texts: _Tally) -> Iterator[bytes]:
         yield piece
 
 
-def _frequent(counts: Counter[tuple[str, ...]]) -> set[str]:
+def _frequent_architectures(counts: Counter[tuple[str, ...]]) -> set[str]:
     """Return the architectures that most of a library is compiled for.
 
     Containers for a single architecture are additional code and are not part of the
@@ -205,7 +205,7 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
             versions.add(major)
     if not names:
         return None
-    return FatbinCode(ordered(names), isa=max(versions, default=None))
+    return FatbinCode(sort_architectures(names), isa=max(versions, default=None))
 
 
 def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
@@ -221,7 +221,7 @@ def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
             flags = match[0].removesuffix(b"\0")
             names = flags.decode().split(" ")
             if len(names) > 1:
-                return ordered(names)
+                return sort_architectures(names)
             start = match.start()
             before = text[start - 1 : start]
             # Keep the separator of another list's last name, which is then rejected below.
@@ -246,7 +246,7 @@ def _windows(pieces: Iterable[bytes]) -> Iterator[bytes]:
         end = text[-_LONGEST:]
 
 
-def ordered(names: Iterable[str]) -> tuple[str, ...]:
+def sort_architectures(names: Iterable[str]) -> tuple[str, ...]:
     """Return unique architectures: machine code before PTX, oldest first."""
     return tuple(sorted(set(names), key=_order_key))
 

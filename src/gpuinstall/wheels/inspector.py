@@ -31,13 +31,13 @@ from gpuinstall.wheels.compatibility import (
     BuildVerdict,
     Compatibility,
     ServedGpus,
+    allow_own_cuda,
     build_rejection,
     gpu_verdict,
     may_have_own_runtime,
     missing_packages,
     needs_older_cuda,
     undeclared_packages,
-    with_own_cuda,
 )
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.members import load_members
@@ -163,7 +163,7 @@ class Inspector(Value):
             )
             is_older = needs_older_cuda(row, self.builds[best])
             if opened or (is_alone and is_older):
-                return with_own_cuda(found, opened)
+                return allow_own_cuda(found, opened)
         undeclared = undeclared_packages(row, context.linked)
         if not undeclared:
             return found

@@ -239,7 +239,7 @@ class Needs(Value):
         return self.torch.is_linked or self.has_runtime or bool(self.cudas)
 
 
-def own_cudas(
+def built_cuda_majors(
     needs: Needs,
     opened: Collection[str],
     of_ptx: Collection[int],
@@ -257,7 +257,7 @@ def own_cudas(
     return tuple(sorted(majors))
 
 
-def cuda_of_isa(isa: int) -> int:
+def isa_cuda_major(isa: int) -> int:
     """Return the CUDA major whose compiler writes a major PTX ISA version.
 
     CUDA 11 writes ISA 7, 12 writes 8, and 13 writes 9. NVIDIA, PTX ISA, release notes,
@@ -414,7 +414,7 @@ def read_needs(
     others = (path for path in elves if not shared.row(basename(path)))
     is_whole = is_all and all(path in read for path in others)
     return Needs(
-        libraries=from_outside(needs - own_names, wheel),
+        libraries=external_libraries(needs - own_names, wheel),
         opened=frozenset(opened),
         cudas=frozenset(shared.cuda_majors(needs)),
         linked=linked,
@@ -435,7 +435,7 @@ def _has_runtime(elf: Elf) -> bool:
     return b"\0nftw\0" in elf.strings and b"\0mkfifo\0" in elf.strings
 
 
-def from_outside(
+def external_libraries(
     libraries: Iterable[str],
     wheel: WheelReader,
 ) -> tuple[str, ...]:
@@ -520,7 +520,7 @@ def _fitting(
     return tuple(minor for minor in exports.minors if minor in common)
 
 
-def comes_apart(library: str) -> bool:
+def is_separate_library(library: str) -> bool:
     """Return whether a library belongs to neither torch nor the driver."""
     libraries = load_libraries()
     row = libraries.row(library)
@@ -531,12 +531,12 @@ def comes_apart(library: str) -> bool:
     return not (of_the_driver or _OF_TORCH.match(library))
 
 
-def is_of_a_package(library: str) -> bool:
+def is_from_package(library: str) -> bool:
     """Return whether only another package can provide a library.
 
     The names of system libraries contain a version.
     """
-    return library.endswith(".so") and comes_apart(library)
+    return library.endswith(".so") and is_separate_library(library)
 
 
 def is_linked_to_torch(elf: Elf) -> bool:

@@ -13,10 +13,10 @@ from gpuinstall.wheels.needs import (
     Needs,
     Tables,
     TorchNeeds,
-    cuda_of_isa,
-    from_outside,
+    built_cuda_majors,
+    external_libraries,
+    isa_cuda_major,
     load_libraries,
-    own_cudas,
     read_needs,
 )
 from gpuinstall.wheels.ranges import WheelError
@@ -109,7 +109,7 @@ class PackageReader:
         answering = members.answering(package, wheel.members)
         self._is_per_cuda = members.has_runtimes_apart(package)
         if self._is_per_cuda:
-            answering = _for_cuda(answering, cuda)
+            answering = _select_for_cuda(answering, cuda)
         self._answering = [match[0] for match in answering]
         self._deciding = self._answering
         if not self._is_per_cuda:
@@ -179,11 +179,15 @@ class PackageReader:
         read = [self._code[name] for name in libraries]
         opens = needs.opened.union(*(one.opens for one in read))
         # A library that auditwheel renamed still has its old name in its strings.
-        opened = from_outside(opens, wheel)
+        opened = external_libraries(opens, wheel)
         opened = tuple(sorted({*opened}.difference(needs.libraries)))
         # The CUDA of PTX is used only if all libraries were read.
-        of_ptx = {cuda_of_isa(one.code.isa) for one in read if has_all and one.code.isa}
-        cudas = _cudas_of_folders(wheel.members) or own_cudas(needs, opened, of_ptx)
+        of_ptx = {
+            isa_cuda_major(one.code.isa) for one in read if has_all and one.code.isa
+        }
+        cudas = _folder_cuda_majors(wheel.members) or built_cuda_majors(
+            needs, opened, of_ptx
+        )
         return WheelFacts(
             codes=tuple(
                 LibraryCode(one.name, one.code.architectures)
@@ -210,14 +214,14 @@ class _LibraryReader:
         self.opens = set[str]()
         self._left = wheel.members[name].file_size
         self._pieces = wheel.stream(name)
-        self._fatbins = Fatbins(self._watched())
+        self._fatbins = Fatbins(self._collect_strings())
 
     def read(self, *, whole: bool) -> None:
         """Continue to the end, or until most architectures are known."""
         code = self._fatbins.read_all() if whole else self._fatbins.read_part()
         self.code = code._replace(is_whole=code.is_whole and self._left == 0)
 
-    def _watched(self) -> Iterator[bytes]:
+    def _collect_strings(self) -> Iterator[bytes]:
         """Yield the bytes up to the limit, and collect the strings."""
         try:
             for piece in self._pieces:
@@ -230,7 +234,7 @@ class _LibraryReader:
                 raise
 
 
-def _cudas_of_folders(names: Iterable[str]) -> tuple[int, ...]:
+def _folder_cuda_majors(names: Iterable[str]) -> tuple[int, ...]:
     """Return the CUDA majors in folder names, if there are several."""
     majors = set[int]()
     for name in filter(_LIBRARY.fullmatch, names):
@@ -279,7 +283,7 @@ def _module(library: str) -> str:
     return first.partition(".")[0]
 
 
-def _for_cuda(
+def _select_for_cuda(
     libraries: Sequence[re.Match[str]],
     cuda: str | None,
 ) -> list[re.Match[str]]:

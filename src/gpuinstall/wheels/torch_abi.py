@@ -66,7 +66,7 @@ class Exports(Value):
         return fitting
 
     def _has(self, number: int, name: bytes) -> bool:
-        mask = self.masks.get(hashed(name), 0)
+        mask = self.masks.get(hash_name(name), 0)
         if mask >> number & 1:
             return True
         if self.minors[number] in self.whole:
@@ -111,7 +111,7 @@ def load_exports() -> Exports:
     return Exports.unpack(data)
 
 
-def hashed(name: bytes) -> int:
+def hash_name(name: bytes) -> int:
     """Return the hash by which the table stores a name."""
     digest = blake2b(name, digest_size=_HASH_SIZE).digest()
     return int.from_bytes(digest, "big")

@@ -15,7 +15,7 @@ from gpuinstall.cli.install import existing_interpreter
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.cli.options import _ROWS, CommandOptions, read_machine_file, relocated
 from gpuinstall.cli.terminal import Terminal
-from gpuinstall.lock.request.declaration import by_place
+from gpuinstall.lock.request.declaration import files_by_path
 from tests.lab.parsed import written
 
 DOCUMENT = (
@@ -75,7 +75,7 @@ def test_requirements_are_read_from_stdin_and_pipes(tmp_path, monkeypatch):
     options = CommandOptions(
         Terminal(), requirement_files=("-",), constraints=(pipe, f"/dev/fd/{file}")
     )
-    files = by_place(options.settings.files, tmp_path)
+    files = files_by_path(options.settings.files, tmp_path)
 
     os.close(reading)
     os.close(file)

@@ -8,7 +8,7 @@ from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.uv.fetch import Hashes
 from gpuinstall.lock.uv.resolution import Resolution
-from gpuinstall.lock.write import lock_of
+from gpuinstall.lock.write import build_lock
 from gpuinstall.machine.options import machine_from_options
 from tests.frozen import frozen_catalog
 
@@ -29,7 +29,7 @@ def locked(package, hashes=HASHES, request=PINNED):
     machine = machine_from_options(("RTX 4090",), "535.183.01", None, None)
     wanted = LockRequest(machine, request, frozen_catalog())
     made = Resolution(wanted, wanted.plan, TARGET, [package], Hashes({}, {}), {})
-    return lock_of(made, hashes, Path())
+    return build_lock(made, hashes, Path())
 
 
 def test_lock_has_standard_fields():

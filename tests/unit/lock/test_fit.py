@@ -3,7 +3,7 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
-from gpuinstall.lock.file.fit import best, fit
+from gpuinstall.lock.file.fit import best_fit, fit
 from gpuinstall.lock.file.lock import parse
 from tests.frozen import frozen_catalog
 from tests.unit.export.locks import lock, wheel
@@ -44,7 +44,7 @@ def test_each_machine_selects_its_compatible_lock():
         verdicts = [
             fit(one, here, Request(), CATALOG) for one in (CU126, CU130, WINDOWS, CPU)
         ]
-        found = best(verdicts, here, Request(), CATALOG)
+        found = best_fit(verdicts, here, Request(), CATALOG)
         if found is None or found.lock.versions["torch"] != chosen:
             wrong.append((chosen, found))
     assert wrong == []

@@ -10,7 +10,7 @@ from gpuinstall.lock.uv.resolution import (
     check_provenance,
     check_unbuilt,
     locked_files,
-    with_files_of_pages,
+    use_page_files,
 )
 from tests.unit.lock.wheels_here import listed, torch
 
@@ -50,9 +50,9 @@ def test_file_of_selected_page_replaces_resolved_file():
     given = [{"url": best.url, "hashes": {"sha256": HASH}}]
     package = {"name": "triton", "version": "3.8.0", "wheels": given}
 
-    [taken] = with_files_of_pages([package], {"triton": (own,)})
+    [taken] = use_page_files([package], {"triton": (own,)})
     assert [wheel["url"] for wheel in taken["wheels"]] == [own.url]
-    assert with_files_of_pages([package], {"triton": (best,)}) == [package]
+    assert use_page_files([package], {"triton": (best,)}) == [package]
 
 
 def test_only_compatible_wheels_are_offered():

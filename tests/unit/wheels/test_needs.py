@@ -12,10 +12,10 @@ from gpuinstall.wheels.needs import (
     Needs,
     Tables,
     TorchNeeds,
+    built_cuda_majors,
     load_libraries,
     name_cuda,
     name_for_cuda,
-    own_cudas,
     read_needs,
 )
 from gpuinstall.wheels.ranges import Limits
@@ -184,7 +184,7 @@ def test_string_does_not_determine_cuda(tmp_path):
     ],
 )
 def test_linked_libraries_precede_ptx(linked, opened, of_ptx, cudas):
-    assert own_cudas(Needs(cudas=frozenset(linked)), opened, of_ptx) == cudas
+    assert built_cuda_majors(Needs(cudas=frozenset(linked)), opened, of_ptx) == cudas
 
 
 def test_indirectly_linked_libraries_count(tmp_path):

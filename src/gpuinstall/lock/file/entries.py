@@ -40,7 +40,7 @@ Selected = tuple["Package", Any]
 
 
 @cache
-def repository_of(folder: Path) -> Path:
+def find_repository(folder: Path) -> Path:
     """Return the repository that contains a folder, or the folder itself."""
     place = real_path(folder)
     for parent in (place, *place.parents):
@@ -101,7 +101,7 @@ class LockGate(Value):
             )
 
     def _entries(self, sources: Iterable[Selected]) -> Iterator[Entry]:
-        root = Location("file://", str(repository_of(self.folder)))
+        root = Location("file://", str(find_repository(self.folder)))
         places = (
             (package, source, written)
             for package, source in sources

@@ -28,7 +28,7 @@ from gpuinstall.lock.file.lock import (
     read_lock,
     target_in,
 )
-from gpuinstall.lock.file.target import GLIBC, Target, locks_in
+from gpuinstall.lock.file.target import GLIBC, Target, find_locks
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.python import minor_version
 from gpuinstall.plan.values import Choice
@@ -89,8 +89,8 @@ def fit(
     python = _python_for(lock, machine, request)
     reasons = chain(
         _other_request(lock, request) if exact else (),
-        _built_family(lock, catalog),
-        _unfit(lock, python, machine, request, gate),
+        _source_built_family(lock, catalog),
+        _misfit_reasons(lock, python, machine, request, gate),
     )
     reason = next(reasons, None)
     if reason:
@@ -106,8 +106,8 @@ def fit_drivers(
     The driver affects only the choice of the build, so files are selected once.
     """
     python = _python_for(lock, machines[0], request)
-    reasons = _unfit(lock, python, machines[0], request, None)
-    reason = next(chain(_built_family(lock, catalog), reasons), None)
+    reasons = _misfit_reasons(lock, python, machines[0], request, None)
+    reason = next(chain(_source_built_family(lock, catalog), reasons), None)
     if reason:
         return [Rejection(lock, reason)] * len(machines)
     return [_fit_build(lock, python, machine, request, catalog) for machine in machines]
@@ -132,7 +132,7 @@ def _fit_build(
         is_idle = plan.status == "cpu" and build.backend != CPU
         if not is_idle or build.source == DEFAULT_INDEX:
             return Fit(lock, plan)
-    return Rejection(lock, _why_not(plan, build, machine))
+    return Rejection(lock, _plan_misfit(plan, build, machine))
 
 
 def _python_for(lock: Lock, machine: Machine, request: Request) -> str:
@@ -175,7 +175,7 @@ def read_locks(folder: Path) -> list[Lock]:
     Raises:
         LockError: A lock cannot be read.
     """
-    return [read_lock(path) for path in locks_in(folder)]
+    return [read_lock(path) for path in find_locks(folder)]
 
 
 def readable_lock(path: Path) -> Lock | None:
@@ -192,7 +192,7 @@ def locks_by_target(folder: Path) -> dict[Target, Lock | None]:
         The locks by the target in their file names; None for a malformed lock.
     """
     locks: dict[Target, Lock | None] = {}
-    for path in locks_in(folder):
+    for path in find_locks(folder):
         lock = readable_lock(path)
         if lock and not lock.is_from_gpuinstall:
             continue
@@ -212,7 +212,7 @@ def named_targets(folder: Path) -> list[Target]:
     return [*locks] if is_named else []
 
 
-def best(
+def best_fit(
     verdicts: Iterable[LockVerdict],
     machine: Machine,
     request: Request,
@@ -263,7 +263,7 @@ def locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None
     return None
 
 
-def selected(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...]:
+def select_files(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...]:
     """Return the files with a URL for a machine and CPython ``X.Y``."""
     return tuple(
         LockedFile(package.name, entry.url, entry.hashes.get("sha256"))
@@ -273,7 +273,7 @@ def selected(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...
     )
 
 
-def _why_not(plan: Plan | Rejected, build: Build, machine: Machine) -> Reason:
+def _plan_misfit(plan: Plan | Rejected, build: Build, machine: Machine) -> Reason:
     if not machine.gpus and build.backend != CPU:
         message = f"it is for GPUs ({build.backend}), but this machine has none"
         return Reason("gpu-build", message)
@@ -286,7 +286,7 @@ def _why_not(plan: Plan | Rejected, build: Build, machine: Machine) -> Reason:
     return plan.reasons[0]
 
 
-def _built_family(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
+def _source_built_family(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
     """Yield PyTorch packages that would be built from source."""
     from_wheels = set()
     archived = set()
@@ -303,7 +303,7 @@ def _built_family(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
         yield Reason("wrong-source", message)
 
 
-def _unfit(
+def _misfit_reasons(
     lock: Lock,
     python: str,
     machine: Machine,
@@ -319,7 +319,7 @@ def _unfit(
         )
         yield Reason("no-python", message)
     markers = lock.pylock.environments or ()
-    environment = _environment_of(machine, python)
+    environment = _marker_values(machine, python)
     if markers and not any(marker.evaluate(environment) for marker in markers):
         yield Reason("other-platform", f"it is for {' or '.join(map(str, markers))}")
     try:
@@ -374,7 +374,7 @@ def _satisfies(
     return version is not None and specifier.contains(version, prereleases=True)
 
 
-def _environment_of(machine: Machine, python: str) -> dict[str, str]:
+def _marker_values(machine: Machine, python: str) -> dict[str, str]:
     """Return a machine's marker values for Python ``X.Y``."""
     pythons = [one for one in machine.pythons or () if one.startswith(f"{python}.")]
     # Without an installed patch release, assume the latest.
@@ -389,6 +389,6 @@ def select_sources(lock: Lock, python: str, machine: Machine) -> list[Selected]:
         PylockSelectError: The lock does not support the machine.
     """
     target = Target(CPU.tag, machine.os, machine.arch, machine.glibc or GLIBC)
-    environment: Any = _environment_of(machine, python)
+    environment: Any = _marker_values(machine, python)
     tags = target.tags(python)
     return list(lock.pylock.select(environment=environment, tags=tags))

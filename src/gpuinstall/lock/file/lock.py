@@ -131,7 +131,7 @@ class Record(Value):
             inputs=tuple(map(str, without_duplicates(own))),
             constraints=tuple(sorted({one.text for one in request.constraints})),
             sources=request.sources,
-            preferred_digest=digest(map(str, request.preferred))
+            preferred_digest=digest_of_texts(map(str, request.preferred))
             if request.preferred
             else "",
             build_files_digest=request.build_files_digest,
@@ -212,7 +212,7 @@ class Record(Value):
         return shown
 
 
-def digest(texts: Iterable[str]) -> str:
+def digest_of_texts(texts: Iterable[str]) -> str:
     """Return a digest of texts that does not depend on their order."""
     text = json.dumps(sorted(texts))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -306,7 +306,7 @@ class Lock(Value):
     def addresses(self) -> dict[str, str]:
         """The requirement of each package from a folder or repository."""
         packages = [one for one in self.pylock.packages if one.directory or one.vcs]
-        return {package.name: _by_address(package) for package in packages}
+        return {package.name: _address_requirement(package) for package in packages}
 
     def projects_in(self, folder: Path) -> dict[str, tuple[Path, bool]]:
         """Return the folder of each local project, and whether it is editable.
@@ -419,7 +419,7 @@ class Lock(Value):
             text = text.replace(placeholder_hash(url), sha256)
         if text == self.text:
             return self
-        document = sealed(parse_toml(text))
+        document = add_seal(parse_toml(text))
         return parse(self.name, tomli_w.dumps(document))
 
 
@@ -428,7 +428,7 @@ def target_in(name: str) -> str:
     return name.removeprefix("pylock.").removesuffix(".toml")
 
 
-def _by_address(package: Package) -> str:
+def _address_requirement(package: Package) -> str:
     """Return a locked package's requirement for its folder or commit."""
     if package.directory:
         path = package.directory.path
@@ -491,7 +491,7 @@ def parse(name: str, text: str) -> Lock:
     except (PylockValidationError, MalformedError, UsageError) as error:
         raise _malformed(name, f"is not a PEP 751 lock: {error}") from None
     except ValueError as error:
-        if len(sides(text)) > 1:
+        if len(conflict_sides(text)) > 1:
             # `lock` also rewrites other locks in the folder with a merge conflict.
             hint = "gpuinstall lock && git add -u 'pylock*.toml'   # both requests together"
             message = f"{name} has a conflict that git could not merge"
@@ -511,7 +511,7 @@ def _check_sources(lock: Lock) -> None:
         if len(source.path or "") > _LONGEST_PATH:
             raise _malformed(lock.name, f"has too long a path of {package}")
     for package, source in repositories + lock.entries:
-        fault = url_fault(source.url or "") or _fault_of(source.url or "")
+        fault = url_fault(source.url or "") or _url_fault(source.url or "")
         if fault:
             what = f"has a malformed address of {package}: {fault}"
             raise _malformed(lock.name, what)
@@ -527,19 +527,19 @@ def _check_repository(lock: str, package: str, source: Any) -> None:
         kind = shorten(source.type)
         raise _malformed(lock, f"has a repository of {package} of type {kind!r}")
     if has_login(source.url or ""):
-        raise _with_login(lock, package)
+        raise _login_error(lock, package)
     # uv ignores both, and the subdirectory has its own key.
     if re.search(r"[?#]", source.url or ""):
         raise _malformed(lock, f"has a query or fragment in the URL of {package}")
 
 
-def _with_login(lock: str, package: str) -> LockError:
+def _login_error(lock: str, package: str) -> LockError:
     message = f"{lock}: the address of {package} contains a user name or password"
     hint = "gpuinstall lock --upgrade   # rebuilds it without the login"
     return LockError("lock-credentials", message, hint=hint)
 
 
-def _fault_of(url: str) -> str:
+def _url_fault(url: str) -> str:
     """Return why a URL cannot be parsed, or an empty string."""
     try:
         _ = urlsplit(url).port
@@ -555,26 +555,28 @@ def _malformed(name: str, fault: str) -> LockError:
 def _check_file(lock: str, package: str, file: Any) -> None:
     """Raise LockError for an unsafe URL or a malformed hash."""
     names = (getattr(file, "filename", ""), LockedFile(package, file.url or "").name)
-    outside = [one for one in names if leads_out(one) or re.search(r"[/\\]", one)]
+    outside = [
+        one for one in names if is_outside_folder(one) or re.search(r"[/\\]", one)
+    ]
     if outside:
         message = f"{lock}: {outside[0]!r} of {package} is outside its folder"
         raise LockError("lock-traversal", message, hint=_RESTORE)
     if "@" in urlsplit(file.url or "").netloc:
-        raise _with_login(lock, package)
+        raise _login_error(lock, package)
     sha256 = file.hashes.get("sha256")
     if sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", sha256):
         fault = f"is not a PEP 751 lock: the sha256 of {package} is not valid"
         raise _malformed(lock, fault)
 
 
-def leads_out(path: str) -> bool:
+def is_outside_folder(path: str) -> bool:
     """Return whether a path of a lock is outside the lock's folder."""
     # Windows accepts both separators, and may install a lock checked on Linux.
     place = PureWindowsPath(path)
     return ".." in place.parts or bool(place.anchor)
 
 
-def sides(text: str) -> tuple[str, ...]:
+def conflict_sides(text: str) -> tuple[str, ...]:
     """Return both sides of a merge conflict, or the text if it has none."""
     # Git for Windows may write CRLF line endings.
     text = text.replace("\r\n", "\n")
@@ -668,7 +670,7 @@ def is_outdated(lock: Lock, new: Lock) -> bool:
     return has_conflicts or lock.record.lines != new.record.lines
 
 
-def sealed(document: dict[str, Any]) -> dict[str, Any]:
+def add_seal(document: dict[str, Any]) -> dict[str, Any]:
     """Return a lock document with its contents digest added."""
     document["tool"]["gpuinstall"][_SEAL] = _contents_digest(document)
     return document

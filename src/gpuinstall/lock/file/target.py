@@ -126,7 +126,7 @@ class Target(Value):
             yield f"linux_{self.arch}"
 
 
-def locks_in(folder: Path) -> list[Path]:
+def find_locks(folder: Path) -> list[Path]:
     """Return the locks in a folder, by name."""
     return sorted(folder.glob("pylock.*toml"))
 

@@ -33,7 +33,7 @@ from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.shell import join_command, quote_word
 from gpuinstall.base.text import format_count
 from gpuinstall.base.values import Value, replace
-from gpuinstall.lock.file.target import locks_in
+from gpuinstall.lock.file.target import find_locks
 from gpuinstall.lock.request.pyproject import (
     PartContents,
     ProjectParts,
@@ -45,9 +45,9 @@ from gpuinstall.lock.request.tools import (
     POETRY_FILE,
     TOOL_FILES,
     Table,
+    find_table,
     index_settings,
     poetry_configuration,
-    table_in,
     workspace_members,
 )
 from gpuinstall.sources.configuration import uv_settings
@@ -159,7 +159,7 @@ def read_declaration(
             else:
                 declared = parse_project(document, project)
     if not configured:
-        declared = _with_files(declared, folder, document)
+        declared = _add_files(declared, folder, document)
     unread = {
         name: export for name, export in _EXPORTED_BY.items() if isfile(folder / name)
     }
@@ -180,7 +180,7 @@ def _unread_members(document: Table, folder: Path) -> dict[str, str]:
         document: The pyproject.toml of the root.
         folder: The folder of that file.
     """
-    workspace = table_in(document, "tool", "uv", "workspace")
+    workspace = find_table(document, "tool", "uv", "workspace")
     if "project" in document or not workspace:
         return {}
     members = [f"-e ./{path}" for path in workspace_members(workspace, folder)]
@@ -188,7 +188,7 @@ def _unread_members(document: Table, folder: Path) -> dict[str, str]:
     return {f"the workspace in {PROJECT}": setting} if members else {}
 
 
-def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declaration:
+def _add_files(declared: Declaration, folder: Path, pyproject: Table) -> Declaration:
     """Add setup.py, or the first file with requirements, to a request.
 
     Args:
@@ -196,11 +196,11 @@ def _with_files(declared: Declaration, folder: Path, pyproject: Table) -> Declar
         folder: The folder.
         pyproject: The folder's pyproject.toml; empty if there is none.
     """
-    tool = table_in(pyproject, "tool")
+    tool = find_table(pyproject, "tool")
     unread = _unread_members(pyproject, folder)
     project_file = declared.project_file
     is_declared = project_file or "project" in pyproject or tool.get("poetry")
-    is_package = table_in(tool, "uv").get("package", True)
+    is_package = find_table(tool, "uv").get("package", True)
     if not is_declared and is_package and isfile(folder / _SETUP):
         project_file = _SETUP
     file = PROJECT
@@ -240,7 +240,7 @@ def build_files(folder: Path) -> list[str]:
     files = [*PROJECT_FILES]
     with suppress(OSError, ValueError, UsageError):
         document = parse_pyproject(read_document(folder / PROJECT, folder))
-        for key in table_in(document, "tool", "uv").get("cache-keys", ()):
+        for key in find_table(document, "tool", "uv").get("cache-keys", ()):
             pattern = key if isinstance(key, str) else key.get("file", "")
             if ".." not in pattern and not Path(pattern).is_absolute():
                 files += glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207
@@ -272,9 +272,11 @@ def read_inputs(name: str) -> RequirementsFile:
     with reading(path):
         document = parse_pyproject(read_listed(path))
         if part is None:
-            return _from_folder(project_dependencies(document, path), document, path)
+            return _relocate_requirements(
+                project_dependencies(document, path), document, path
+            )
         written = ProjectParts(document, path).requirements(part)
-        return _from_folder(written, document, path, part)
+        return _relocate_requirements(written, document, path, part)
 
 
 def advise_lock(path: Path) -> str:
@@ -317,7 +319,7 @@ def read_whole_project(
     """
     with reading(path):
         document = parse_pyproject(text)
-        tools = table_in(document, "build-system").get("requires", [])
+        tools = find_table(document, "build-system").get("requires", [])
         origin = TextOrigin(str(path), "[build-system] requires")
         required = [
             *project_dependencies(document, path),
@@ -331,7 +333,7 @@ def read_whole_project(
         return located_requirements(required, document, path, *parts)
 
 
-def _from_folder(
+def _relocate_requirements(
     written: Iterable[Requirement], document: Table, path: Path, *parts: Part
 ) -> RequirementsFile:
     """Return requirements with paths relative to the working folder.
@@ -355,7 +357,7 @@ def _from_folder(
 
     further = (
         *_tool_settings(folder),
-        *uv_settings(table_in(document, "tool", "uv"), path, os.environ),
+        *uv_settings(find_table(document, "tool", "uv"), path, os.environ),
     )
     return replace(
         listed,
@@ -376,8 +378,8 @@ def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:
     Raises:
         UsageError: The dependencies are malformed.
     """
-    project = table_in(document, "project")
-    poetry = table_in(document, "tool", "poetry")
+    project = find_table(document, "project")
+    poetry = find_table(document, "tool", "poetry")
     with reading(file, "config-malformed"):
         parts = default_parts(document)
         project_parts = ProjectParts(document, file)
@@ -388,7 +390,7 @@ def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:
         alternatives = project_parts.alternatives()
         decided = [one.part for one in chain(*alternatives)]
         omitted = project_parts.with_torch({*parts, *decided})
-        is_package = table_in(document, "tool", "uv").get("package")
+        is_package = find_table(document, "tool", "uv").get("package")
         if is_package is None:
             is_dynamic = "dependencies" in project.get("dynamic", ())
             is_built = "build-system" in document or is_dynamic
@@ -402,13 +404,13 @@ def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:
     )
 
 
-def served_folder(start: Path) -> Path:
+def find_project_folder(start: Path) -> Path:
     """Return ``start`` or its nearest parent folder that is a project.
 
     Args:
         start: The working folder.
     """
-    if _requests(start):
+    if _has_lock_or_request(start):
         return start
     return next(filter(_is_project, _adoptable_parents(start)), start)
 
@@ -419,7 +421,7 @@ def parent_environment(start: Path) -> Path | None:
     Args:
         start: The working folder.
     """
-    if _requests(start) or served_folder(start) != start:
+    if _has_lock_or_request(start) or find_project_folder(start) != start:
         return None
     for folder in _adoptable_parents(start):
         venv = folder / ".venv"
@@ -451,7 +453,7 @@ def _is_project(folder: Path) -> bool:
 
 def _locks(folder: Path) -> list[Path]:
     """Return the lock files in a folder that is not an environment."""
-    return [] if isfile(folder / "pyvenv.cfg") else locks_in(folder)
+    return [] if isfile(folder / "pyvenv.cfg") else find_locks(folder)
 
 
 def _has_request(path: Path) -> bool:
@@ -459,8 +461,8 @@ def _has_request(path: Path) -> bool:
     # Treat an unreadable file in a parent folder as if it requested nothing.
     with suppress(OSError, ValueError, UsageError):
         document = parse_pyproject(read_document(path, path.parent))
-        tool = table_in(document, "tool")
-        tables = (table_in(document, "project"), table_in(tool, "poetry"))
+        tool = find_table(document, "tool")
+        tables = (find_table(document, "project"), find_table(tool, "poetry"))
         return "gpuinstall" in tool or any(map(_has_dependencies, tables))
     return False
 
@@ -471,13 +473,13 @@ def _has_dependencies(table: Table) -> bool:
     return "dependencies" in table.get("dynamic", ()) or any(map(table.get, keys))
 
 
-def _requests(folder: Path) -> bool:
+def _has_lock_or_request(folder: Path) -> bool:
     """Return whether a folder has a lock, environment, or request."""
     names = (*PROJECT_FILES, *_DECLARING, *_EXPORTED_BY, ".venv")
     return bool(_locks(folder)) or any(exists(folder / name) for name in names)
 
 
-def by_place(
+def files_by_path(
     files: Mapping[str, RequirementsFile],
     folder: Path,
 ) -> dict[str, RequirementsFile]:
@@ -509,7 +511,7 @@ def by_place(
     return placed
 
 
-def read_again(
+def reread_file(
     name: str,
     lines: Lines,
     folder: Path,

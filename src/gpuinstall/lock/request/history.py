@@ -23,7 +23,7 @@ from gpuinstall.base.requirement import (
 )
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.lock.file.target import locks_in
+from gpuinstall.lock.file.target import find_locks
 from gpuinstall.lock.request.declaration import PROJECT_FILES
 from gpuinstall.sources.requirements_file import RequirementsFile
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _INPUTS = r"(?ms)^inputs = \[(.*?)\]$"
 
 
-def renewed(
+def renew_request(
     request: Request,
     files: Mapping[str, RequirementsFile],
     words: Iterable[Requirement] = (),
@@ -55,12 +55,12 @@ def renewed(
     today = {name: file.lines for name, file in files.items() if file.lines}
     added = {name: file.lines for name, file in further.items()}
     before = set(chain.from_iterable(request.files.values()))
-    hand = _by_name(by_hand(request))
+    hand = _group_by_name(unfiled_requirements(request))
     of_today = chain.from_iterable(today.values())
     new = [line for line in of_today if line not in before]
     for line in chain(new, *added.values()):
         hand.pop(_name(line), None)
-    hand |= _by_name(words)
+    hand |= _group_by_name(words)
     others = {
         name: lines
         for name, lines in request.files.items()
@@ -78,7 +78,7 @@ def renewed(
     )
 
 
-def without_files(request: Request, names: Collection[str]) -> Request:
+def remove_files(request: Request, names: Collection[str]) -> Request:
     """Return a request without these files and their requirements."""
     files = {name: request.files[name] for name in request.files if name not in names}
     kept = set(chain.from_iterable(files.values()))
@@ -91,14 +91,14 @@ def without_files(request: Request, names: Collection[str]) -> Request:
     )
 
 
-def by_hand(request: Request) -> list[Requirement]:
+def unfiled_requirements(request: Request) -> list[Requirement]:
     """Return the requirements and constraints that are in no file."""
     listed = set(chain.from_iterable(request.files.values()))
     lines = (*request.requirements, *request.constraints)
     return [line for line in lines if line not in listed]
 
 
-def _by_name(lines: Iterable[Requirement]) -> dict[str, list[Requirement]]:
+def _group_by_name(lines: Iterable[Requirement]) -> dict[str, list[Requirement]]:
     groups = dict[str, list[Requirement]]()
     for line in lines:
         groups.setdefault(_name(line), []).append(line)
@@ -110,7 +110,7 @@ def _name(line: Requirement) -> str:
     return line.line if isinstance(line, Constraint) else line.name
 
 
-def without(request: Request, names: Iterable[str]) -> Request:
+def remove_packages(request: Request, names: Iterable[str]) -> Request:
     """Return a request without these packages.
 
     Args:
@@ -145,7 +145,7 @@ def _check_removable(name: str, request: Request) -> None:
         raise UsageError("not-requested", message, why=why)
 
 
-def following(request: Request, recorded: Request) -> Request:
+def next_revision(request: Request, recorded: Request) -> Request:
     """Return a request, with the next revision if it has changed.
 
     Args:
@@ -185,8 +185,8 @@ def recorded_request(folder: Path, own: Lock | None = None) -> Request:
     """
     requests = [
         request
-        for path in locks_in(folder)
-        for request in _recorded(path)
+        for path in find_locks(folder)
+        for request in _recorded_requests(path)
         if request.requirements
     ]
     # A container image may contain the environment without the folder's locks.
@@ -197,27 +197,27 @@ def recorded_request(folder: Path, own: Lock | None = None) -> Request:
     files = [request.files.items() for request in newest]
     return replace(
         FOLDER_REQUEST,
-        requirements=_joined(request.requirements for request in newest),
-        constraints=_joined(request.constraints for request in newest),
+        requirements=_join_lists(request.requirements for request in newest),
+        constraints=_join_lists(request.constraints for request in newest),
         sources=tuple(dict.fromkeys(chain(*(one.sources for one in newest)))),
         files=dict(chain.from_iterable(files)),
         revision=revision,
     )
 
 
-def _joined(
+def _join_lists(
     lists: Iterable[tuple[RequirementT, ...]],
 ) -> tuple[RequirementT, ...]:
     return without_duplicates(chain.from_iterable(lists))
 
 
-def _recorded(path: Path) -> list[Request]:
+def _recorded_requests(path: Path) -> list[Request]:
     """Return the requests in a lock file: two if it has a merge conflict."""
-    from gpuinstall.lock.file.lock import parse, sides
+    from gpuinstall.lock.file.lock import conflict_sides, parse
 
     try:
         text = read_document(path, path.parent)
-        records = [parse(path.name, side).record for side in sides(text)]
+        records = [parse(path.name, side).record for side in conflict_sides(text)]
     except (OSError, UnicodeDecodeError):
         return []
     except LockError:

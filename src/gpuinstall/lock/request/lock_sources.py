@@ -23,7 +23,7 @@ from gpuinstall.catalog.listing import family_wheels, platforms, unknown_builds
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.pages import PageFile, parse_files, wheels_from_files
 from gpuinstall.lock.file.fit import readable_lock
-from gpuinstall.lock.file.target import Target, locks_in
+from gpuinstall.lock.file.target import Target, find_locks
 from gpuinstall.sources.provenance import is_of_pytorch
 from gpuinstall.sources.sources import export_commands
 
@@ -79,7 +79,7 @@ def check_hosts(
         session.reporter.notice("Index", f"{host}, as {lock.name} says{role}")
 
 
-def with_locked_builds(
+def add_locked_builds(
     catalog: Catalog,
     folder: Path,
     opened: Callable[[], Session],
@@ -92,12 +92,12 @@ def with_locked_builds(
         opened: Returns the session; called only if needed.
     """
     # An unreadable lock is reported where it is needed.
-    locks = filter(None, map(readable_lock, locks_in(folder)))
+    locks = filter(None, map(readable_lock, find_locks(folder)))
     unknown = []
     for file in chain.from_iterable(lock.files for lock in locks):
         if file.package != "torch":
             continue
-        for build in _builds_of(file, catalog):
+        for build in _unknown_builds(file, catalog):
             catalog = catalog.with_kind(build.backend.kind)
             # Send requests only to the configured sources.
             if not strange_hosts([file], build.backend.tag, opened()):
@@ -114,7 +114,7 @@ def with_locked_builds(
     return replace(catalog, builds=(*catalog.builds, *new))
 
 
-def _builds_of(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
+def _unknown_builds(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
     """Yield the unknown builds of a torch wheel, one for each platform."""
     link = PageFile(file.url, file.name, file.sha256)
     for listed in wheels_from_files([link], None, DEFAULT_INDEX):

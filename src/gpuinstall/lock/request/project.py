@@ -38,8 +38,8 @@ from gpuinstall.lock.request.declaration import (
     is_settings,
     read_whole_project,
 )
-from gpuinstall.lock.request.pyproject import ProjectParts, all_of
-from gpuinstall.lock.request.tools import address_of, table_in, uv_sources
+from gpuinstall.lock.request.pyproject import ProjectParts, join_markers
+from gpuinstall.lock.request.tools import find_table, source_address, uv_sources
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
     WITHOUT_MEMBER,
@@ -133,8 +133,10 @@ def dynamic_projects(
         # uv reports malformed requirements when it builds the project.
         with suppress(ValueError, UsageError):
             document = parse_pyproject(read_raw(file).decode())
-            uv = table_in(document, "tool", "uv")
-            sources = {name for name, row in uv_sources(uv, file) if address_of(row)}
+            uv = find_table(document, "tool", "uv")
+            sources = {
+                name for name, row in uv_sources(uv, file) if source_address(row)
+            }
             if sources <= located:
                 yield _static_metadata(table, ProjectParts(document, file).extras)
 
@@ -147,7 +149,7 @@ def _static_metadata(
     dependencies = [*map(str, required)]
     for extra, texts in extras.items():
         for one in map(standard_requirement, texts):
-            marker = all_of(str(one.marker or ""), f"extra == '{extra}'")
+            marker = join_markers(str(one.marker or ""), f"extra == '{extra}'")
             one.marker = standard_marker(marker)
             dependencies.append(str(one))
     row = {
@@ -346,6 +348,6 @@ def static_project(folder: Path) -> dict[str, Any] | None:
         return None
     dynamic = {"dependencies", "optional-dependencies", "requires-python"}
     # Poetry's own tables can have the dependencies instead.
-    is_listed = "dependencies" in table or not table_in(document, "tool", "poetry")
+    is_listed = "dependencies" in table or not find_table(document, "tool", "poetry")
     is_static = is_listed and dynamic.isdisjoint(table.get("dynamic", ()))
     return table if is_static else None

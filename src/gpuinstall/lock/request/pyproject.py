@@ -25,12 +25,12 @@ from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.lock.request.tools import (
     Table,
-    address_of,
-    part_in,
+    entry_part,
+    find_table,
     poetry_entries,
     poetry_groups,
     project_settings,
-    table_in,
+    source_address,
     uv_sources,
 )
 from gpuinstall.sources.configuration import uv_constraints
@@ -89,20 +89,20 @@ class PartContents(Value):
 
 def project_dependencies(document: Table, file: Path) -> Iterator[Requirement]:
     """Yield the dependencies of a project, or of Poetry's tables."""
-    project = table_in(document, "project")
+    project = find_table(document, "project")
     origin = TextOrigin(str(file), "[project] dependencies")
     texts: Iterable[str]
     if "dependencies" in project:
         texts = text_list(project["dependencies"], "dependencies")
     else:
         origin = TextOrigin(str(file), "[tool.poetry.dependencies]")
-        texts = _poetry_requirements(table_in(document, "tool", "poetry"))
+        texts = _poetry_requirements(find_table(document, "tool", "poetry"))
     yield from (parse_requirement(text, origin) for text in texts)
 
 
 def default_parts(document: Table) -> tuple[Part, ...]:
     """Return the groups that uv installs by default."""
-    uv = table_in(document, "tool", "uv")
+    uv = find_table(document, "tool", "uv")
     groups = _group_entries(document)
     names: Any = uv.get("default-groups")
     if names is None:
@@ -118,7 +118,7 @@ def default_parts(document: Table) -> tuple[Part, ...]:
 
 def _is_exported(part: Part, document: Table) -> bool:
     """Return whether ``gpuinstall export uv`` wrote a group."""
-    indexes = table_in(document, "tool", "uv").get("index", ())
+    indexes = find_table(document, "tool", "uv").get("index", ())
     name = part.name.replace("torch-", "gpuinstall-")
     return part.kind == "group" and name in [row.get("name") for row in indexes]
 
@@ -132,20 +132,20 @@ class ProjectParts(Value):
     @property
     def own_name(self) -> str:
         """The name of the project, normalized."""
-        return normalize_name(table_in(self.document, "project").get("name", ""))
+        return normalize_name(find_table(self.document, "project").get("name", ""))
 
     @cached_property
     def extras(self) -> dict[str, list[str]]:
         """The requirements of each extra by its normalized name."""
-        extras = table_in(self.document, "project", "optional-dependencies")
+        extras = find_table(self.document, "project", "optional-dependencies")
         texts = {normalize_name(name): text_list(extras[name], name) for name in extras}
-        poetry = table_in(self.document, "tool", "poetry")
+        poetry = find_table(self.document, "tool", "poetry")
         optional: dict[str, list[str]] = {}
         for name, entry in poetry_entries(poetry):
             if entry.get("optional"):
                 written = poetry_requirement(name, entry)
                 optional.setdefault(name, []).append(written)
-        for extra, names in table_in(poetry, "extras").items():
+        for extra, names in find_table(poetry, "extras").items():
             listed = map(normalize_name, text_list(names, extra))
             required = chain.from_iterable(optional.get(name, ()) for name in listed)
             texts[normalize_name(extra)] = [*required]
@@ -178,13 +178,13 @@ class ProjectParts(Value):
             texts: Iterable[str] | None = self.extras.get(part.name)
         else:
             key = "[dependency-groups]"
-            texts = self._in_group(part.name)
+            texts = self._group_requirements(part.name)
         if texts is None:
             raise self._unknown(part, where)
         origin = TextOrigin(str(self.file), f"{key} {part.name}")
         yield from (parse_requirement(text, origin) for text in texts)
 
-    def _in_group(self, name: str) -> list[str] | None:
+    def _group_requirements(self, name: str) -> list[str] | None:
         """Return the requirements of a group, or None if it does not exist."""
         from packaging.errors import ExceptionGroup
 
@@ -206,7 +206,7 @@ class ProjectParts(Value):
         if part.kind == "group":
             other = Part("extra", part.name)
             names = self.extras
-        dynamic = table_in(self.document, "project").get("dynamic", ())
+        dynamic = find_table(self.document, "project").get("dynamic", ())
         if part.name in names:
             hint = f"Use {other}"
         elif "optional-dependencies" in dynamic:
@@ -245,10 +245,10 @@ class ProjectParts(Value):
             no torch-family package.
         """
         sets = dict[tuple[Part, ...], None]()
-        uv = table_in(self.document, "tool", "uv")
+        uv = find_table(self.document, "tool", "uv")
         for declared in uv.get("conflicts", ()):
             parts = [
-                part_in(row)
+                entry_part(row)
                 for row in declared
                 if normalize_name(row.get("package", self.own_name)) == self.own_name
             ]
@@ -306,13 +306,13 @@ class ProjectParts(Value):
 
 def _group_entries(document: Table) -> dict[str, list[Any]]:
     """Return the entries of each dependency group."""
-    groups = dict(table_in(document, "dependency-groups"))
-    further = table_in(document, "tool", "uv").get("dev-dependencies")
+    groups = dict(find_table(document, "dependency-groups"))
+    further = find_table(document, "tool", "uv").get("dev-dependencies")
     if further:
         text_list(further, "dev-dependencies")
         groups["dev"] = [*groups.get("dev", ()), *further]
     # Poetry installs the other groups by default.
-    of_poetry = table_in(document, "tool", "poetry", "group")
+    of_poetry = find_table(document, "tool", "poetry", "group")
     spellings = {normalize_name(name): name for name in groups}
     for name, group in of_poetry.items():
         if group.get("optional"):
@@ -372,29 +372,29 @@ def located_requirements(
         file: Its path.
         parts: The extras and groups that contain them.
     """
-    tool = table_in(document, "tool")
-    uv = table_in(tool, "uv")
+    tool = find_table(document, "tool")
+    uv = find_table(tool, "uv")
     sources = [
-        *poetry_entries(table_in(tool, "poetry")),
+        *poetry_entries(find_table(tool, "poetry")),
         *uv_sources(uv, file, parts),
     ]
     # Unsupported sources are refused with the other settings.
     addresses: dict[str, list[Table]] = {}
     for name, source in sources:
-        if address_of(source):
+        if source_address(source):
             addresses.setdefault(name, []).append(source)
     lines = without_duplicates(ProjectParts(document, file).expanded(written, set()))
     names = {one.name for one in lines if not one.url}
     return RequirementsFile.of(
         (
-            *chain.from_iterable(_located(one, addresses) for one in lines),
+            *chain.from_iterable(_locate_requirement(one, addresses) for one in lines),
             *uv_constraints(uv, file),
         ),
         project_settings(tool, file, names, parts),
     )
 
 
-def _located(
+def _locate_requirement(
     requirement: Requirement, sources: Mapping[str, Sequence[Table]]
 ) -> Iterator[Requirement]:
     """Yield a requirement with each URL or path in its sources.
@@ -418,18 +418,18 @@ def _located(
     for source in sources[name]:
         marker = source.get("marker", "")
         editable = "-e " if source.get("editable") else ""
-        located = f"{editable}{requirement.full_name} @ {address_of(source)}"
-        text = _with_marker(located, all_of(own, marker))
+        located = f"{editable}{requirement.full_name} @ {source_address(source)}"
+        text = _add_marker(located, join_markers(own, marker))
         yield parse_requirement(text, requirement.origin)
         if not marker:
             return
         others.append(opposite_marker(marker))
     unlocated = f"{requirement.full_name}{requirement.specifier or ''}"
-    text = _with_marker(unlocated, all_of(*others))
+    text = _add_marker(unlocated, join_markers(*others))
     yield parse_requirement(text, requirement.origin)
 
 
-def all_of(*markers: str) -> str:
+def join_markers(*markers: str) -> str:
     """Return a marker that is true if all of these are true."""
     return " and ".join(f"({marker})" for marker in markers if marker)
 
@@ -449,7 +449,7 @@ def poetry_requirement(name: str, entry: Table) -> str:
     """
     from gpuinstall.base.poetry import poetry_marker, poetry_specifier
 
-    address = address_of(entry)
+    address = source_address(entry)
     try:
         place = (
             f" @ {address}" if address else poetry_specifier(entry.get("version", ""))
@@ -464,8 +464,8 @@ def poetry_requirement(name: str, entry: Table) -> str:
     extras = ""
     if "extras" in entry:
         extras = f"[{','.join(text_list(entry['extras'], 'extras'))}]"
-    return _with_marker(f"{name}{extras}{place}", marker)
+    return _add_marker(f"{name}{extras}{place}", marker)
 
 
-def _with_marker(requirement: str, marker: object) -> str:
+def _add_marker(requirement: str, marker: object) -> str:
     return f"{requirement} ; {marker}" if marker else requirement

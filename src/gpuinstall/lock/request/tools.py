@@ -79,7 +79,7 @@ _LOCKS = ("uv.lock", "poetry.lock")
 _HARMLESS = Effect.HARMLESS
 
 
-def table_in(document: Table, *names: str) -> Table:
+def find_table(document: Table, *names: str) -> Table:
     """Return a nested table by its names, or an empty one if missing."""
     for depth, name in enumerate(names, 1):
         document = document.get(name, {})
@@ -89,7 +89,7 @@ def table_in(document: Table, *names: str) -> Table:
     return document
 
 
-def address_of(source: Table) -> str | None:
+def source_address(source: Table) -> str | None:
     """Return the URL or path of a package's source, or None for an index.
 
     Args:
@@ -126,16 +126,16 @@ def project_settings(
         packages: The packages that the project requires.
         parts: The extras and groups to read.
     """
-    yield from _uv_sources(table_in(tool, "uv"), file, packages, parts)
+    yield from _uv_sources(find_table(tool, "uv"), file, packages, parts)
     yield from index_settings({"tool": tool}, _INDEX_KEYS, file)
-    poetry = table_in(tool, "poetry")
+    poetry = find_table(tool, "poetry")
     yield from _poetry_settings(poetry, file)
     yield from _poetry_sources(poetry, file)
     indexes = {
         row.get("name"): row["url"] for row in poetry.get("source", ()) if "url" in row
     }
     for package, dependency in poetry_entries(poetry):
-        address = address_of(dependency)
+        address = source_address(dependency)
         is_family = package in load_catalog().family
         if address and not is_family:
             key = "git, url, path of a package"
@@ -190,7 +190,7 @@ def refuse_family_builds(sources: Sources) -> Sources:
 
 def _poetry_settings(poetry: Table, file: Path) -> Iterator[SourceSetting]:
     """Yield pre-release settings and unknown keys in Poetry's tables."""
-    groups = table_in(poetry, "group")
+    groups = find_table(poetry, "group")
     entries = [*poetry_entries(poetry, with_optional=True)]
     whole = "tool.poetry"
     source = f"{whole}.source"
@@ -230,7 +230,7 @@ def _uv_sources(
         setting = partial(
             source_setting, "uv", file=file, package=package, marker=marker
         )
-        address = address_of(source)
+        address = source_address(source)
         # Include unrequired packages, because the user can request them later.
         index = indexes.get(source.get("index"))
         if package in load_catalog().family:
@@ -258,7 +258,7 @@ def _torch_sources(
     for name, source in uv.get("sources", {}).items():
         if normalize_name(name) not in load_catalog().family:
             continue
-        for row in _rows_of(source, parts):
+        for row in _matching_rows(source, parts):
             yield source_setting(
                 "uv",
                 TORCH_SOURCE,
@@ -303,7 +303,7 @@ def uv_sources(
     members = {}
     for place in places if workspace and required else ():
         document = parse_pyproject(read_listed(root / place / PROJECT, root))
-        name = normalize_name(table_in(document, "project").get("name", ""))
+        name = normalize_name(find_table(document, "project").get("name", ""))
         path = os.path.relpath(root / place, file.absolute().parent)
         if name in required:
             members[name] = {"path": path, "editable": True}
@@ -312,19 +312,19 @@ def uv_sources(
         row = own.get(name)
         if package in members:
             row = {**members[package], **source}
-        for one in _rows_of(row or {}, parts):
+        for one in _matching_rows(row or {}, parts):
             yield package, one
 
 
-def _rows_of(source: Any, parts: Collection[Part]) -> Iterator[Table]:
+def _matching_rows(source: Any, parts: Collection[Part]) -> Iterator[Table]:
     """Yield the entries of a source that apply to these extras and groups."""
     for row in source if isinstance(source, list) else [source]:
-        part = part_in(row)
+        part = entry_part(row)
         if part is None or part in parts:
             yield row
 
 
-def part_in(row: Table) -> Part | None:
+def entry_part(row: Table) -> Part | None:
     """Return the extra or group of an entry in uv's tables."""
     for kind in ("extra", "group"):
         if kind in row:
@@ -403,7 +403,7 @@ def index_settings(
     """
     for key in keys:
         *tables, name = key.split(".")
-        value = table_in(document, *tables).get(name)
+        value = find_table(document, *tables).get(name)
         addresses = _hatch_addresses(value) if name == "envs" else _addresses(value)
         for address in addresses:
             yield source_setting(OTHER_TOOLS, key, address, file)
@@ -445,10 +445,10 @@ def poetry_configuration(document: Table, file: Path) -> Iterator[SourceSetting]
             if not is_known("Poetry", key):
                 yield unknown_setting("Poetry", key, file)
             elif one and load_rules()["Poetry", key].declared_effect is not _HARMLESS:
-                yield source_setting("Poetry", key, _packages_in(one), file)
+                yield source_setting("Poetry", key, _format_packages(one), file)
 
 
-def _packages_in(value: object) -> str:
+def _format_packages(value: object) -> str:
     """Return the value of a Poetry package filter as words."""
     match value:
         case True:
@@ -509,7 +509,7 @@ def poetry_rows(table: Table) -> Iterator[tuple[str, Table]]:
             yield normalize_name(name), entry
 
 
-def team_lock_in(folder: Path) -> Path | None:
+def find_team_lock(folder: Path) -> Path | None:
     """Return the uv.lock or poetry.lock of a folder, or None."""
     paths = (folder / name for name in _LOCKS)
     return next(filter(Path.is_file, paths), None)
@@ -570,11 +570,11 @@ def _is_for(
         written = [written]
     elif isinstance(written, dict):
         written = written.values()
-    texts = (_with_parts(text, parts) for text in written)
+    texts = (_evaluate_parts(text, parts) for text in written)
     return any(standard_marker(text).evaluate(dict(markers)) for text in texts)
 
 
-def _with_parts(marker: str, parts: Collection[Part]) -> str:
+def _evaluate_parts(marker: str, parts: Collection[Part]) -> str:
     """Evaluate uv's conditions for extras and groups in a marker.
 
     ``extra == 'extra-5-paper-gpu'`` is the extra gpu of the project paper.
@@ -623,7 +623,7 @@ def _optional_groups(file: Path) -> set[str]:
         return set()
     with reading(file):
         document = parse_pyproject(read_listed(file, file.parent))
-        groups = table_in(document, "tool", "poetry", "group")
+        groups = find_table(document, "tool", "poetry", "group")
     return {normalize_name(name) for name in groups if groups[name].get("optional")}
 
 

@@ -29,7 +29,7 @@ from gpuinstall.plan.values import ProgramConstraints
 from gpuinstall.wheels.compatibility import missing_libraries
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.needs import is_of_a_package
+from gpuinstall.wheels.needs import is_from_package
 
 NO_CODE = "no-code-in-package"
 MAY_NOT_RUN = "part-without-code"
@@ -454,7 +454,7 @@ class ResolutionExplanation:
 
     def _lacks_library(self, row: LearnedRow) -> str:
         """Return the linked libraries that no package of the lock provides."""
-        lacking = set(filter(is_of_a_package, row.needs))
+        lacking = set(filter(is_from_package, row.needs))
         if lacking:
             # The packages that torch requires contain only CUDA libraries.
             with_torch = load_members().with_torch.fullmatch

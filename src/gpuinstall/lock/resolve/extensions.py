@@ -41,7 +41,7 @@ from gpuinstall.lock.resolve.package_index import PackageIndex
 from gpuinstall.lock.resolve.resolver_input import ResolverInput
 from gpuinstall.lock.uv.builds import (
     CXX_20_SINCE,
-    build_needs,
+    format_build_needs,
     known_builds,
     needs_older_torch,
 )
@@ -525,7 +525,7 @@ def check_compiling(
     words = ["compiles it", "once torch is installed"]
     build = resolver_input.builds[0]
     if known:
-        words[1:1] = build_needs(known, build.backend)
+        words[1:1] = format_build_needs(known, build.backend)
     command = f"gpuinstall run python -m pip install --no-build-isolation {name}"
     hint = f"{command}   # {', '.join(words)}"
     if known and needs_older_torch(known, build.torch):

@@ -37,7 +37,7 @@ from gpuinstall.wheels.inspector import (
 )
 from gpuinstall.wheels.learned.row import Depth, LearnedRow
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.needs import comes_apart, name_cuda
+from gpuinstall.wheels.needs import is_separate_library, name_cuda
 
 WHEELS_AT_ONCE = 32
 """Maximum number of wheels inspected concurrently."""
@@ -200,7 +200,7 @@ class ResolutionInspector:
         linked = set[str]()
         for wheel in self.installed(resolution):
             found = self.inspected.get(wheel)
-            if found is None or not any(map(comes_apart, found.row.needs)):
+            if found is None or not any(map(is_separate_library, found.row.needs)):
                 continue
             added = map(Requirement.of, found.adds)
             for requirement in (*found.row.requirements(), *added):

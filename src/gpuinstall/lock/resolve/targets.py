@@ -26,7 +26,7 @@ from gpuinstall.lock.resolve.resolver_input import (
 )
 from gpuinstall.lock.resolve.run_uv import served_pages
 from gpuinstall.lock.uv.errors import Conflict
-from gpuinstall.lock.uv.resolution import Resolution, checked
+from gpuinstall.lock.uv.resolution import Resolution, check_resolution
 from gpuinstall.plan import Plan
 from gpuinstall.plan.values import PROGRAM_HELD_BACK
 from gpuinstall.sources.session import Session
@@ -167,7 +167,7 @@ def _resolve_one(
     if isinstance(outcome, Refused):
         return refusal_conflict(outcome, resolver)
     explanation = ResolutionExplanation(outcome, resolver)
-    resolution = checked(
+    resolution = check_resolution(
         outcome.resolution.packages,
         resolver_input.lock_request,
         _plan(outcome, explanation),

@@ -160,7 +160,7 @@ def build_tools(packages: Packages) -> tuple[str, ...]:
     return tuple(tools)
 
 
-def without_wheel(package: object) -> NoBuildError:
+def no_wheel_error(package: object) -> NoBuildError:
     """Return the error for a source build if only wheels are allowed."""
     return NoBuildError("only-binary", f"{package} {NO_WHEEL}", hint=WITH_SOURCES)
 
@@ -171,7 +171,7 @@ def check_wheels(
     """Raise NoBuildError for an index's sdist or an introduced package."""
     for build in builds:
         if build.origin == SDIST or build.package in introduced:
-            raise without_wheel(build)
+            raise no_wheel_error(build)
 
 
 def report_builds(
@@ -189,7 +189,7 @@ def report_builds(
         introduced: The packages that are in a lock, but in no requirement.
     """
     for build in builds:
-        needs = [*build_needs(build.known, site.backend)]
+        needs = [*format_build_needs(build.known, site.backend)]
         if needs_older_torch(build.known, site.versions.get("torch", "0")):
             needs.append(f"torch below {CXX_20_SINCE}, whose headers support C++17")
         given = BuildVariables(build.package in introduced, site.passed)
@@ -228,7 +228,7 @@ def check_builds(builds: Iterable[SourceBuild], site: BuildSite, *, here: bool) 
             _check_cxx_compiler(build, site)
 
 
-def build_needs(known: KnownBuild, backend: Backend) -> Iterator[str]:
+def format_build_needs(known: KnownBuild, backend: Backend) -> Iterator[str]:
     """Yield the compilers and the memory that a build needs, for messages."""
     if known.compiles:
         if backend.kind == "cuda":

@@ -203,7 +203,7 @@ class Conflict(NamedTuple):
         return self.error.why or self.error.message
 
 
-def names_in(message: str, names: Collection[str]) -> set[str]:
+def mentioned_names(message: str, names: Collection[str]) -> set[str]:
     """Return the packages that a uv message mentions."""
     return set(names).intersection(_NAME.findall(message))
 
@@ -243,16 +243,16 @@ def explain_failure(
         A conflict if another request may succeed, otherwise an error.
     """
     error = (
-        _error_of(message, _UNDECLARED_TORCH)
+        _matching_error(message, _UNDECLARED_TORCH)
         or build_failure(message)
-        or _error_of(message, *_SYSTEM_ERRORS)
+        or _matching_error(message, *_SYSTEM_ERRORS)
     )
     if error:
         return error
-    unlisted_package = min(names_in(message, unlisted), default=None)
+    unlisted_package = min(mentioned_names(message, unlisted), default=None)
     if unlisted_package:
-        return Conflict(_unlisted(unlisted_package, _sentences(message)))
-    error = _error_of(message, *_REQUEST_ERRORS)
+        return Conflict(_unlisted_error(unlisted_package, _sentences(message)))
+    error = _matching_error(message, *_REQUEST_ERRORS)
     # If an index does not respond, other requests would also fail.
     if error and error.code != "http-status":
         return Conflict(error)
@@ -266,7 +266,7 @@ def explain_failure(
 def explain_installation(message: str) -> GpuInstallError:
     """Convert uv's message about the installation of a lock to an error."""
     rows = (*_INSTALLATION_ERRORS, *_SYSTEM_ERRORS)
-    known = build_failure(message) or _error_of(message, *rows)
+    known = build_failure(message) or _matching_error(message, *rows)
     return known or InstallationError(
         "installation-failed",
         "uv could not create the environment",
@@ -293,7 +293,7 @@ def _sentences(message: str) -> str:
     return cause
 
 
-def _error_of(message: str, *rows: _Row) -> GpuInstallError | None:
+def _matching_error(message: str, *rows: _Row) -> GpuInstallError | None:
     """Return the error of the first row that matches a message."""
     for row in rows:
         found = re.search(row.pattern, message)
@@ -370,7 +370,7 @@ def failed_package(failed: InstallationError) -> str:
     return failed.package if isinstance(failed, FailedBuildError) else ""
 
 
-def _unlisted(package: str, cause: str) -> GpuInstallError:
+def _unlisted_error(package: str, cause: str) -> GpuInstallError:
     """Return the error for a package that PyTorch's sources lack."""
     extensions = load_extensions()
     if package in extensions.unclaimed:

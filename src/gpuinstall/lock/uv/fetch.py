@@ -177,7 +177,7 @@ def download(
         if isfile(path) and file_sha256(path) == file.sha256:
             return
         local = local_path(file.url)
-        chunks = _chunks_of(local) if local else session.client.chunks(file.url, None)
+        chunks = _read_chunks(local) if local else session.client.chunks(file.url, None)
         with open_atomically(path) as copy:
             sha256 = _hash(chunks, partial(progress, name), copy)
             if sha256 != file.sha256:
@@ -249,7 +249,7 @@ def local_file(file: LockedFile, wheels: Path | None) -> Path | None:
     return local_path(file.url)
 
 
-def _chunks_of(path: Path) -> Iterator[bytes]:
+def _read_chunks(path: Path) -> Iterator[bytes]:
     try:
         with open_regular(path) as file:
             while chunk := file.read(CHUNK):

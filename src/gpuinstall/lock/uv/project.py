@@ -40,12 +40,12 @@ from gpuinstall.catalog.pages import PageFile
 from gpuinstall.lock.file.lock import PLACEHOLDER, placeholder_hash
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.project import dynamic_projects
-from gpuinstall.lock.uv.builds import known_builds, without_wheel
+from gpuinstall.lock.uv.builds import known_builds, no_wheel_error
 from gpuinstall.lock.uv.errors import (
     Conflict,
     explain_failure,
+    mentioned_names,
     missing_extras,
-    names_in,
     needs_build,
     unbuilt_package,
 )
@@ -251,7 +251,7 @@ def resolve_project(
         needed = [package["name"] for package in document.get("packages", ())]
         unread = project.unread.intersection(needed)
     else:
-        unread = project.unread & names_in(done.err, project.unread)
+        unread = project.unread & mentioned_names(done.err, project.unread)
     if unread:
         return Unread(unread)
     if done.ok:
@@ -462,7 +462,7 @@ class _Resolver:
         name = re.split(r"[ =]", package)[0]
         # uv may stop at a constraint with a URL despite ``--only-binary``.
         if self.only_wheels and name not in self.exceptions:
-            raise without_wheel(package)
+            raise no_wheel_error(package)
         self.session.sources.check_build(package, name, self.session.default_index)
         self.check_repository(package.partition(" @ ")[2])
         self.announce(package, name)
@@ -482,7 +482,7 @@ class _Resolver:
         """
         requirements, self.addresses = self.addresses, []
         for requirement in requirements:
-            address = _located(requirement, self.project.folder)
+            address = _locate_requirement(requirement, self.project.folder)
             words = ["--no-deps"]
             if address in self.session.outdated:
                 words.append("--refresh")
@@ -490,7 +490,7 @@ class _Resolver:
             if needs_build(done.err):
                 setting = self.session.sources.folder_source_of(requirement.url or "")
                 if self.only_wheels and setting:
-                    raise without_wheel(f"{setting.value} in {setting.file}")
+                    raise no_wheel_error(f"{setting.value} in {setting.file}")
                 self.announce(address.removeprefix("-e "), requirement.name)
                 done = self.run_alone(address, *words)
             if not done.ok:
@@ -560,10 +560,10 @@ def requirement_lines(requirements: Iterable[Requirement], folder: Path) -> list
         requirements: The requirements.
         folder: The folder to which their paths are relative.
     """
-    return [_located(requirement, folder) for requirement in requirements]
+    return [_locate_requirement(requirement, folder) for requirement in requirements]
 
 
-def _located(requirement: Requirement, folder: Path) -> str:
+def _locate_requirement(requirement: Requirement, folder: Path) -> str:
     address = requirement.path
     if address is None:
         return requirement.text

@@ -19,7 +19,7 @@ from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.listing import read_listing
-from gpuinstall.lock.file.lock import LockedFile, is_placeholder, leads_out
+from gpuinstall.lock.file.lock import LockedFile, is_outside_folder, is_placeholder
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import strange_hosts
@@ -99,7 +99,7 @@ class Resolution(Value):
         return replace(self, plan=plan)
 
 
-def checked(
+def check_resolution(
     packages: Packages,
     request: LockRequest,
     plan: Plan,
@@ -128,16 +128,16 @@ def checked(
     """
     sources = session.sources
     check_subdirectories(packages)
-    check_addresses(packages_of_indexes(packages), sources)
+    check_addresses(index_packages(packages), sources)
     report_addresses(packages, session)
     check_unbuilt(packages, family)
-    packages = with_files_of_pages(packages, pages)
+    packages = use_page_files(packages, pages)
     check_provenance(locked_files(packages), pages)
     check_indexes(packages, pages, plan.choice.build.backend.tag, session)
-    packages = with_own_indexes(packages, pages, session)
+    packages = record_own_indexes(packages, pages, session)
     requested = requested_hashes(request.request.requirements, packages, sources)
     if requested:
-        packages = with_requested_files(packages, requested, session)
+        packages = keep_requested_files(packages, requested, session)
     files = [
         replace(file, sha256=file.sha256 or locked.get(file.url))
         for file in locked_files(packages)
@@ -162,11 +162,11 @@ def locked_files(packages: Packages) -> tuple[LockedFile, ...]:
             # The private pages contain placeholders for unknown hashes.
             if sha256 and is_placeholder(sha256):
                 sha256 = None
-            files.append(LockedFile(package["name"], _address(entry), sha256))
+            files.append(LockedFile(package["name"], _file_address(entry), sha256))
     return tuple(files)
 
 
-def packages_of_indexes(packages: Packages) -> dict[str, list[str]]:
+def index_packages(packages: Packages) -> dict[str, list[str]]:
     """Return the packages from indexes, with the URLs of their wheels."""
     addresses = {}
     for package in packages:
@@ -218,7 +218,7 @@ def report_addresses(packages: Packages, session: Session) -> None:
         session.reporter.notice("Index", f"{address}: {role}")
 
 
-def with_files_of_pages(packages: Packages, pages: Pages) -> Packages:
+def use_page_files(packages: Packages, pages: Pages) -> Packages:
     """Replace wheels with the wheels for the selected build.
 
     For each version, the page for uv has only the wheel for the best build.
@@ -235,7 +235,7 @@ def with_files_of_pages(packages: Packages, pages: Pages) -> Packages:
         key = package["name"], package.get("version", "")
         wheel = own.get(key)
         own_wheels = {}
-        if wheel and wheel.url not in map(_address, package.get("wheels", ())):
+        if wheel and wheel.url not in map(_file_address, package.get("wheels", ())):
             hashes = {"sha256": wheel.sha256} if wheel.sha256 else {}
             own_wheels = {"wheels": [{"url": wheel.url, "hashes": hashes}]}
         from_pages.append({**package, **own_wheels})
@@ -289,7 +289,7 @@ def check_indexes(
     has_trees = any(_TREES & package.keys() for package in packages)
     if not has_trees or session.environment.get("UV_OFFLINE"):
         return
-    served = packages_of_indexes(packages).keys() - set(pages)
+    served = index_packages(packages).keys() - set(pages)
     files = [file for file in locked_files(packages) if file.package in served]
     for host, strange in strange_hosts(files, backend, session).items():
         # If the index is unreachable, uv used the cached page.
@@ -311,7 +311,7 @@ def check_subdirectories(packages: Packages) -> None:
     for package in packages:
         for tree in filter(None, map(package.get, sorted(_TREES))):
             inside = tree.get("subdirectory", "")
-            if leads_out(inside):
+            if is_outside_folder(inside):
                 message = f"{package['name']} would be installed from {shorten(inside)}"
                 why = "a path in a repository or archive leads out of it"
                 raise InstallationError("wrong-source", message, why=why)
@@ -330,7 +330,7 @@ def check_unbuilt(packages: Packages, family: Collection[str]) -> None:
             )
 
 
-def with_own_indexes(
+def record_own_indexes(
     packages: Packages,
     others: Collection[str],
     session: Session,
@@ -357,7 +357,7 @@ def with_own_indexes(
                     return index
         return links.get(package)
 
-    names = [name for name in packages_of_indexes(packages) if name not in others]
+    names = [name for name in index_packages(packages) if name not in others]
     listed = read_listing(sources, session.client, (), names).wheels
     # The first index that lists a package has priority.
     links = {
@@ -404,7 +404,7 @@ def requested_hashes(
     return requested
 
 
-def with_requested_files(
+def keep_requested_files(
     packages: Packages,
     requested: Mapping[str, frozenset[str]],
     session: Session,
@@ -429,14 +429,14 @@ def with_requested_files(
         name = package["name"]
         kept = package
         if name in requested:
-            kept = _with_hashes(package, requested[name], known)
+            kept = _filter_hashes(package, requested[name], known)
             if kept.keys().isdisjoint(_FILES):
                 raise _no_allowed_file(package, session.sources)
         checked_packages.append(kept)
     return checked_packages
 
 
-def _with_hashes(
+def _filter_hashes(
     package: Mapping[str, Any],
     allowed: Collection[str],
     known: Mapping[str, str],
@@ -447,7 +447,7 @@ def _with_hashes(
     entries += [(kind, package[kind]) for kind in _SOURCE_FILES if kind in package]
     for kind, entry in entries:
         listed = entry.get("hashes", {}).get("sha256")
-        sha256 = known.get(_address(entry), listed)
+        sha256 = known.get(_file_address(entry), listed)
         if sha256 not in allowed:
             continue
         file = {**entry, "hashes": {"sha256": sha256}}
@@ -470,7 +470,7 @@ def _no_allowed_file(package: Mapping[str, Any], sources: Sources) -> UsageError
     )
 
 
-def _address(entry: Mapping[str, Any]) -> str:
+def _file_address(entry: Mapping[str, Any]) -> str:
     """Return the URL of a file in uv's lock, also for a local path."""
     if "url" in entry:
         return str(entry["url"])

@@ -156,7 +156,7 @@ class Reader(Value):
 
         @cache
         def rows() -> Iterator[LearnedRow]:
-            return _rows_of(wheel, self._open(wheel), build.backend, platform)
+            return _read_rows(wheel, self._open(wheel), build.backend, platform)
 
         def read() -> LearnedRow:
             return next(row for row in rows() if row.depth == depth)
@@ -168,7 +168,7 @@ class Reader(Value):
                 row = _row(wheel, build.backend, platform, requires=requires)
             else:
                 row = self._known_or_read(wheel, read, key, depth)
-            yield _for_build(wheel, row, build.backend.tag, platform, depth)
+            yield _add_build(wheel, row, build.backend.tag, platform, depth)
 
     def may_have_code(self, wheel: Wheel) -> bool:
         """Return whether a wheel may have GPU code."""
@@ -309,7 +309,7 @@ def _torch_row(
     )
 
 
-def _rows_of(
+def _read_rows(
     wheel: Wheel, opened: WheelReader, backend: Backend, platform: str
 ) -> Iterator[LearnedRow]:
     """Yield the rows of a wheel from its tables on; raise WheelError."""
@@ -342,12 +342,12 @@ def _rows_of(
             metadata_version=version if has_own_version else None,
             cuda=f"{facts.cudas[0]}.0" if len(facts.cudas) == 1 else None,
             lowest=_lowest_named(metadata),
-            system=_system_of(opened.members),
+            system=_library_system(opened.members),
             depth=depth,
         )
 
 
-def _for_build(
+def _add_build(
     wheel: Wheel, row: LearnedRow, backend: str, platform: str, depth: Depth
 ) -> LearnedRow:
     """Add the build and the declared CUDA to the row of a wheel."""
@@ -369,7 +369,7 @@ def _requires(metadata: Message) -> tuple[str, ...]:
     return tuple(without_wildcard(str(one)) for one in requirements)
 
 
-def _system_of(names: Iterable[str]) -> str | None:
+def _library_system(names: Iterable[str]) -> str | None:
     """Return the system of a wheel's libraries, ``windows`` or ``any``."""
     endings = set()
     for name in names:

@@ -20,7 +20,7 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import DEFAULT_INDEX, Build
 from gpuinstall.catalog.catalog import parse_toolkit
-from gpuinstall.wheels.gpu_code import ordered
+from gpuinstall.wheels.gpu_code import sort_architectures
 from gpuinstall.wheels.package import WheelFacts
 
 READING = 26
@@ -112,7 +112,7 @@ class LearnedRow(WheelFacts, kw_only=True):
         names = set[str]()
         for code in self.codes:
             names.update(code.architectures)
-        return ordered(names)
+        return sort_architectures(names)
 
     @property
     def links_count(self) -> bool:

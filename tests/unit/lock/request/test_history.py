@@ -3,10 +3,10 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import FOLDER_REQUEST, Request
 from gpuinstall.lock.request.history import (
-    following,
+    next_revision,
     recorded_request,
-    renewed,
-    without,
+    remove_packages,
+    renew_request,
 )
 from tests.lab.parsed import listed, required, written
 
@@ -18,7 +18,7 @@ DECLARED = Request(
 
 def add(asked, *requirements, **files):
     words = required(*requirements)
-    return renewed(asked, parsed(asked.files), words, parsed(files))
+    return renew_request(asked, parsed(asked.files), words, parsed(files))
 
 
 def parsed(files):
@@ -68,16 +68,16 @@ def test_changed_file_removes_its_previous_requirements():
 )
 def test_declaration_replaces_its_previous_version(declared, requirements):
     today = {"pyproject.toml": declared}
-    assert written(renewed(DECLARED, parsed(today)).requirements) == requirements
+    assert written(renew_request(DECLARED, parsed(today)).requirements) == requirements
 
 
 def test_added_requirement_precedes_an_unchanged_declaration():
     today = {"pyproject.toml": ("torch", "numpy")}
-    asked = add(renewed(FOLDER_REQUEST, parsed(today)), "torch==2.13.0")
-    again = renewed(asked, parsed(today))
+    asked = add(renew_request(FOLDER_REQUEST, parsed(today)), "torch==2.13.0")
+    again = renew_request(asked, parsed(today))
     assert set(written(again.requirements)) == {"torch==2.13.0", "numpy"}
     newer = {"pyproject.toml": ("torch>=2.14", "numpy")}
-    again = renewed(asked, parsed(newer))
+    again = renew_request(asked, parsed(newer))
     assert set(written(again.requirements)) == {"torch>=2.14", "numpy"}
 
 
@@ -91,16 +91,19 @@ def test_added_requirement_precedes_an_unchanged_declaration():
 )
 def test_only_added_requirements_are_removed(name, code):
     with pytest.raises(UsageError) as raised:
-        without(DECLARED, (name,))
+        remove_packages(DECLARED, (name,))
     assert raised.value.code == code
-    assert written(without(DECLARED, ("Rich",)).requirements) == ("torch", "numpy")
+    assert written(remove_packages(DECLARED, ("Rich",)).requirements) == (
+        "torch",
+        "numpy",
+    )
 
 
 def test_revision_counts_changes_except_order():
     recorded = Request(("torch", "numpy"), revision=3)
-    assert following(Request(("numpy", "torch")), recorded).revision == 3
-    assert following(Request(("torch",)), recorded).revision == 4
-    assert following(Request(("torch",)), FOLDER_REQUEST).revision == 0
+    assert next_revision(Request(("numpy", "torch")), recorded).revision == 3
+    assert next_revision(Request(("torch",)), recorded).revision == 4
+    assert next_revision(Request(("torch",)), FOLDER_REQUEST).revision == 0
 
 
 def lock(folder, target, inputs, revision=0):

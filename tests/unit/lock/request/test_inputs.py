@@ -3,17 +3,19 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.file.lock import Record
 from gpuinstall.lock.request.declaration import (
-    by_place,
-    read_again,
+    files_by_path,
     read_inputs,
     read_limits,
+    reread_file,
 )
 from gpuinstall.lock.request.project import changed_files
 from tests.lab.parsed import listed, required, written
 
 
 def lines_of(files, folder):
-    return {name: written(one.lines) for name, one in by_place(files, folder).items()}
+    return {
+        name: written(one.lines) for name, one in files_by_path(files, folder).items()
+    }
 
 
 def test_requirements_file_is_recorded_by_relative_path(tmp_path):
@@ -51,7 +53,7 @@ def test_only_changed_requirements_change_a_file(tmp_path, text, changed):
     today = {}
     if text is not None:
         file.write_text(text, "utf-8")
-        today = {"in.txt": read_again("in.txt", required("torch"), tmp_path).lines}
+        today = {"in.txt": reread_file("in.txt", required("torch"), tmp_path).lines}
     record = Record(requirements_files=before)
     assert [*changed_files(record, today, tmp_path)] == changed
 
@@ -59,7 +61,7 @@ def test_only_changed_requirements_change_a_file(tmp_path, text, changed):
 def test_special_files_are_not_read_again(tmp_path):
     for name in ("/dev/zero", "..", "a\0b"):
         with pytest.raises(UsageError):
-            read_again(name, required("torch"), tmp_path)
+            reread_file(name, required("torch"), tmp_path)
 
 
 def test_constraints_file_is_read_again_as_constraints(tmp_path):
@@ -68,7 +70,7 @@ def test_constraints_file_is_read_again_as_constraints(tmp_path):
     (tmp_path / "more.txt").write_text("numpy<2\n", "utf-8")
     before = lines_of({str(file): read_limits(str(file))}, tmp_path)
     assert before == {"only.txt": ("-c torch<2.14", "-c numpy<2")}
-    again = read_again("only.txt", required(*before["only.txt"]), tmp_path)
+    again = reread_file("only.txt", required(*before["only.txt"]), tmp_path)
     assert written(again.lines) == (
         "-c torch<2.14",
         "-c numpy<2",

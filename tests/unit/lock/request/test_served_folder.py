@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.environment_paths import interpreter
-from gpuinstall.lock.request.declaration import parent_environment, served_folder
+from gpuinstall.lock.request.declaration import find_project_folder, parent_environment
 
 
 @pytest.fixture
@@ -39,39 +39,39 @@ OTHERS = {
 @pytest.mark.parametrize("form", PROJECTS)
 def test_nearest_project_above_is_served(below, form):
     project = make_project(below, PROJECTS[form])
-    assert served_folder(below) == project
+    assert find_project_folder(below) == project
     (below / "requirements.txt").touch()
-    assert served_folder(below) == below
+    assert find_project_folder(below) == below
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_parent_with_other_files_is_not_served(below, name):
     (below.parents[1] / name).write_text(OTHERS[name], "utf-8")
-    assert served_folder(below) == below
+    assert find_project_folder(below) == below
 
 
 def test_lock_in_an_environment_is_no_request(below):
     project = make_project(below)
     for name in ("pyvenv.cfg", "pylock.cpu.toml"):
         (below / name).touch()
-    assert served_folder(below) == project
+    assert find_project_folder(below) == project
     # An environment can be in the project's own folder.
     (below / "pyproject.toml").touch()
-    assert served_folder(below) == below
+    assert find_project_folder(below) == below
 
 
 def test_home_and_its_parents_are_not_served(below, tmp_path):
     for folder in (tmp_path, tmp_path / "home"):
         (folder / "pyproject.toml").write_text(PROJECTS["project"], "utf-8")
-    assert served_folder(below) == below
+    assert find_project_folder(below) == below
 
 
 def test_search_ends_at_the_git_repository(below):
     project = make_project(below)
     (project / ".git").mkdir()
-    assert served_folder(below) == project
+    assert find_project_folder(below) == project
     (below / ".git").mkdir()
-    assert served_folder(below) == below
+    assert find_project_folder(below) == below
 
 
 def test_working_environment_above_is_found(below):
@@ -131,11 +131,11 @@ OF_ROOT = (
 )
 def test_folder_writable_by_others_is_not_served(below, form):
     project = make_project(below)
-    assert served_folder(below) == project
+    assert find_project_folder(below) == project
 
     FILLED_BY_OTHERS[form](project)
 
-    assert served_folder(below) == below
+    assert find_project_folder(below) == below
 
 
 def test_link_is_not_followed_back(below, tmp_path, monkeypatch):
@@ -145,17 +145,17 @@ def test_link_is_not_followed_back(below, tmp_path, monkeypatch):
     (below / "link").symlink_to(strangers)
     monkeypatch.chdir(below / "link")
 
-    assert served_folder(Path.cwd()) == strangers
+    assert find_project_folder(Path.cwd()) == strangers
 
 
 def test_windows_serves_only_folders_in_home(below, tmp_path, monkeypatch):
     outside = tmp_path / "work" / "sub" / "app"
     outside.mkdir(parents=True)
     project = make_project(outside)
-    assert served_folder(outside) == project
+    assert find_project_folder(outside) == project
 
     monkeypatch.setattr(sys, "platform", "win32")
 
-    assert served_folder(outside) == outside
+    assert find_project_folder(outside) == outside
     project = make_project(below)
-    assert served_folder(below) == project
+    assert find_project_folder(below) == project

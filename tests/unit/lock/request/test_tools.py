@@ -7,9 +7,9 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import marker_environment
 from gpuinstall.lock.request.tools import (
+    find_team_lock,
     read_team_lock,
     read_team_settings,
-    team_lock_in,
 )
 from gpuinstall.lock.uv.resolution import check_addresses, requested_hashes
 from gpuinstall.sources import Sources
@@ -84,7 +84,7 @@ python-versions = ">=3.11,<3.13"
 def test_versions_for_this_machine_are_read(tmp_path, name, text, python, numpy):
     path = tmp_path / name
     path.write_text(text, "utf-8")
-    assert team_lock_in(tmp_path) == path
+    assert find_team_lock(tmp_path) == path
     environment = marker_environment("linux", "x86_64", python)
     locked = read_team_lock(path, environment)
     assert tuple(map(str, locked)) == (numpy, "torch==2.9.0")
@@ -92,7 +92,7 @@ def test_versions_for_this_machine_are_read(tmp_path, name, text, python, numpy)
 
 
 def test_missing_and_malformed_team_locks_are_distinguished(tmp_path):
-    assert team_lock_in(tmp_path) is None
+    assert find_team_lock(tmp_path) is None
     (tmp_path / "uv.lock").write_text("<<<<<<< ours\n", "utf-8")
     with pytest.raises(UsageError, match=r"uv\.lock is malformed"):
         read_team_lock(tmp_path / "uv.lock", {})

@@ -379,7 +379,7 @@ def _listed_builds(
         return
     was_asked_for = build.backend.tag in listing.backends
     if build.listed_at or (not was_asked_for and listing.index_answers):
-        # Its page was not read.
+        # The page of this backend was not read.
         yield build
     elif build.on_default_index and not listing.default_listed:
         yield replace(

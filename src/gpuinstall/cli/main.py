@@ -113,7 +113,7 @@ def run_command_line(arguments: list[str]) -> int:
 def _run_and_show_path(arguments: list[str]) -> int:
     status = _run_and_report(arguments)
     if arguments[:1] == [FROM_BOOTSTRAP]:
-        # Print it after an error too, because the commands in the hint need PATH.
+        # Print the path after an error too, because commands in hints need PATH.
         _show_path(arguments)
     return status
 

@@ -207,7 +207,7 @@ def _drivers(os: str, catalog: Catalog) -> list[DriverVersion]:
     releases = {DriverVersion.parse(f"{branch}.0") for branch, _ in tables.branches}
     for floor in (*tables.floors.values(), *tables.first_drivers.values()):
         release = floor.windows if os == "windows" else floor.linux
-        # Skip a floor that is only a branch, whose first release is included.
+        # Skip a minimum that is only a branch, because its first release is included.
         if len(release.parts) > 1:
             releases.add(release)
     return sorted(releases)

@@ -253,7 +253,7 @@ def _report_kept(priced: PricedLock, reporter: Reporter) -> None:
     kept: Collection[InstalledPackage] = existing.packages
     if existing.paths.is_managed:
         names = existing.added - priced.fit.lock.names - priced.change.goes
-        # A rebuild reports them with the changes.
+        # A rebuild reports these packages with the changes.
         is_changed = priced.action is Action.BUILD and not priced.change.is_rebuild
         if not (names and is_changed):
             return

@@ -446,7 +446,7 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
         *sorted(records),
     ]
     written = []
-    # Each package always has metadata, as in ``_apply``.
+    # Order the files so that each package has metadata at every step, as in ``_apply``.
     for name in names:
         path = place.root / name
         copy = copies / name

@@ -68,7 +68,7 @@ def _why_lesser(
         conflict = constraints.unserved.get(build.backend.tag)
         if conflict is not None:
             return Reason("programs-conflict", conflict)
-    # If any build runs on all GPUs, the best does.
+    # If any build runs on all GPUs, the best build does, too.
     if candidate.served_gpus != best.served_gpus:
         return candidate.lack
     if build.torch < best.build.torch:

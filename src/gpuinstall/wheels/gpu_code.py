@@ -224,7 +224,7 @@ def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
                 return sort_architectures(names)
             start = match.start()
             before = text[start - 1 : start]
-            # Keep the separator of another list's last name, which is then rejected below.
+            # A separator before the name shows that it ends another list. It is rejected below.
             if before in _SEPARATORS:
                 flags = before + flags
             single_names.add(flags.decode())
@@ -272,7 +272,7 @@ class _Stream:
             if start >= 0:
                 self._position = start + len(sign)
                 return True
-            # The piece may end with a part of the sign.
+            # The data read so far may end within the signature.
             nearly_all = len(self._data) - len(sign) + 1
             self._position = max(self._position, nearly_all)
             if not self._read_more():

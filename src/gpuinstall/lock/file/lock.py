@@ -255,7 +255,7 @@ class Lock(Value):
     @property
     def python(self) -> str | None:
         """The only Python minor version, ``X.Y``, that it supports."""
-        # A lock by another tool may support several.
+        # A lock by another tool may support several minor versions.
         specifiers = str(self.pylock.requires_python)
         one_minor = re.fullmatch(r"==(\d\.\d{1,2})\.\*", specifiers)
         return one_minor[1] if one_minor else None

@@ -202,7 +202,7 @@ def _listed_addresses(
         wheels = family_wheels(sources, client, torch.backend, package)
     for wheel in wheels:
         yield wheel.url
-    # Read last, so that other indexes receive no names of packages of torch's index.
+    # Read this last, so that other indexes receive no names from torch's index.
     page = session.known_page(package)
     for file in parse_files(page) if page else ():
         yield file.url

@@ -102,7 +102,7 @@ class ResolutionExplanation:
                 one for one in newer[::-1] if not self._find_obstacle("torch", one).why
             )
             return Obstacle("", f"the locked torch {torch}"), next(possible)
-        # A reason that excludes only the latest version does not decide.
+        # A reason that excludes only the latest version is not decisive.
         for one in reversed(newer):
             obstacle = self._find_obstacle("torch", one)
             as_of_next = obstacle.why.replace(f"torch {one} ", f"torch {newer[0]} ")

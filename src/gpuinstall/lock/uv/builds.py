@@ -303,7 +303,7 @@ def sync_settings(
     """
     settings: dict[str, Any] = {"index": [*logins]}
     if index:
-        # uv also searches this index for build dependencies; some return 403.
+        # uv also requests build dependencies from this index, which may return 403.
         settings["index"].append({"url": index, "ignore-error-codes": [403]})
     if default_index:
         settings["index"].append({"url": default_index, "default": True})

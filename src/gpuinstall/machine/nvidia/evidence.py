@@ -45,7 +45,7 @@ def read_jetson(source: Source, release: str) -> Jetson | None:
     """
     chip = parse_compatible(source.text(JETSON_COMPATIBLE) or "")
     l4t = parse_l4t(source.text(JETSON_RELEASE) or "")
-    # In a container, the kernel release may be the only sign.
+    # In a container, only the kernel release may show that this is a Jetson.
     if chip is None and l4t is None and not release.endswith("-tegra"):
         return None
     kernel = ".".join(release.split(".")[:2])

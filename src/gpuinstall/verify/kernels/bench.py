@@ -20,7 +20,7 @@ def seconds_of(context: CheckContext, call: Callable[[], Any]) -> float:
         "call()",
         timer=partial(_now, context),
         globals={"call": call},
-        # The default is one.
+        # By default, Timer uses one thread.
         num_threads=context.torch.get_num_threads(),
     )
     call()

@@ -103,7 +103,7 @@ def test_python_constraints_of_poetry_are_read():
         ("[tool.gpuinstall]\npython = 3.12\n", "python"),
         ("[tool.gpuinstall\n", "pyproject.toml"),
         ("tool = 1\n", "tool"),
-        ("[tool]\ngpuinstall = 1\n", "tool.gpuinstall is 1"),
+        ("[tool]\ngpuinstall = 1\n", "tool.gpuinstall = 1 is not a table"),
         ("project = 1\n", "project"),
         ("[project]\nrequires-python = 3\n", "requires-python"),
     ],

@@ -75,9 +75,9 @@ def choose(machine: Machine, request: Request, catalog: Catalog) -> Plan | Rejec
         UsageError: The folder's pyproject.toml lacks an extra.
     """
     if request.extras:
-        from gpuinstall.project.folder import with_extras
+        from gpuinstall.project.folder import add_extras
 
-        request = with_extras(request, Path())
+        request = add_extras(request, Path())
     return choose_build(machine, request, catalog)
 
 

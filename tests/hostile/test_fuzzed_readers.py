@@ -21,7 +21,7 @@ from gpuinstall.lock.request.declaration import (
 from gpuinstall.project import Settings, open_project
 from gpuinstall.project.request import read_request
 from gpuinstall.sources import Sources
-from gpuinstall.sources.requirements_file import joined_files
+from gpuinstall.sources.requirements_file import join_files
 
 INPUTS = 2000
 QUICK = 20
@@ -211,7 +211,7 @@ def test_fuzzed_files_cause_no_traceback(tmp_path, monkeypatch, name, count):
         (tmp_path / name).write_text(text, "utf-8")
         with suppress(GpuInstallError):
             declared = read_declaration(tmp_path, read_config(tmp_path).requirements)
-            listed = joined_files(declared.files.values())
+            listed = join_files(declared.files.values())
             Sources().with_settings(listed.settings, tmp_path)
             # Properties are read later.
             assert len(str(listed.lines)) < 100_000

@@ -82,7 +82,7 @@ class Gpu(Value):
     mig_devices: tuple[MigDevice, ...] = ()
     found_via: str | None = None
     vendor: str | None = None
-    """The vendor in the document, if any. ``vendors.vendor_of`` derives it."""
+    """The documented vendor, if any. ``vendors.find_vendor`` derives it."""
 
     architecture: str | None = None
     """The architecture, such as ``sm_89`` or ``gfx1201``."""
@@ -225,7 +225,7 @@ class Machine(Value):
         makers = body.pop("makers")
         return {"schema": MACHINE_DOCUMENT, **body, **makers}
 
-    def with_problems(self, problems: Iterable[Finding]) -> Machine:
+    def add_problems(self, problems: Iterable[Finding]) -> Machine:
         """Return the machine with additional problems."""
         return replace(self, problems=(*self.problems, *problems))
 

@@ -155,7 +155,7 @@ def _read_locks(
     from gpuinstall.lock.file.target import find_locks
     from gpuinstall.lock.request.declaration import read_declaration
     from gpuinstall.sources import read_sources
-    from gpuinstall.sources.requirements_file import joined_files
+    from gpuinstall.sources.requirements_file import join_files
 
     found = options.lock_files or find_locks(Path())
     if not found:
@@ -176,7 +176,7 @@ def _read_locks(
     for path in found:
         lock = read_lock(path)
         declared = read_declaration(path.parent, read_config(path.parent).requirements)
-        required = joined_files(declared.files.values()).requirements
+        required = join_files(declared.files.values()).requirements
         LockGate(sources, path.parent, required).check(lock)
         locks.append(lock)
     return locks

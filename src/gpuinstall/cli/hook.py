@@ -66,13 +66,13 @@ def command(options: CommandOptions, tool: str) -> Outcome:
     # Follow a link, as pip and uv do when they read the file.
     file = real_path(own_file(tool, os.environ))
     before = _text(file)
-    plain = _without_hook(file, before)
+    plain = _remove_hook(file, before)
     after = plain
     bound = ""
     if not options.remove:
         # The hook applies to all projects, so ignore the settings of this project.
         with options.open(folder=Path.home(), only_looks=True) as project:
-            after, bound = _with_hook(tool, file, plain, project)
+            after, bound = _add_hook(tool, file, plain, project)
         for setting in ("FIND_LINKS", "CONSTRAINT", "NO_CONFIG", "CONFIG_FILE"):
             name = f"{tool.upper()}_{setting}"
             value = os.environ.get(name)
@@ -102,7 +102,7 @@ def command(options: CommandOptions, tool: str) -> Outcome:
     return Outcome(data, [("Hook", f"{file}: {status}")])
 
 
-def _with_hook(
+def _add_hook(
     tool: str,
     file: Path,
     plain: str,
@@ -127,7 +127,7 @@ def _with_hook(
     backend = plan.choice.build.backend
     bound = torch_constraint(plan, project)
     torch_index = project.catalog.torch_index
-    pages = pages_of(backend, torch_index)
+    pages = hooked_pages(backend, torch_index)
     if tool == "pip":
         constraints = pip_words(os.environ, file, plain, "constraint")
         links = pip_words(os.environ, file, plain, "find-links")
@@ -135,16 +135,16 @@ def _with_hook(
         lines = "\n".join(pip_section((*constraints, own), (*links, *pages)))
         # pip's configparser rejects duplicate sections.
         places = {r"^\[install\].*\n": lines.partition("\n")[2], "": lines}
-        hooked = _with_block_in(plain, places)
+        hooked = _insert_block(plain, places)
     else:
-        hooked = _with_values(plain, "constraint-dependencies", [bound])
+        hooked = _insert_values(plain, "constraint-dependencies", [bound])
         if torch_index != OFFICIAL or backend.tag not in UV_TAGS:
             project.reporter.warn(
                 "uv tool and uvx do not use the hook: a setting for them would also change uv.lock"
             )
             # uv fails if a page does not exist.
             pages = list(filter(project.session.client.page, pages))
-            hooked = _with_values(hooked, "pip.find-links", pages)
+            hooked = _insert_values(hooked, "pip.find-links", pages)
         else:
             # uv pip, uv tool, and uvx all read torch-backend.
             source = f"torch-backend = {json.dumps(backend.tag)}"
@@ -162,7 +162,7 @@ def _with_hook(
     return hooked, bound
 
 
-def _with_values(text: str, key: str, values: Sequence[str]) -> str:
+def _insert_values(text: str, key: str, values: Sequence[str]) -> str:
     """Insert values at the start of a list in a uv.toml."""
     table, _, name = key.rpartition(".")
     words = json.dumps(values)
@@ -171,10 +171,10 @@ def _with_values(text: str, key: str, values: Sequence[str]) -> str:
         rf"^\[{table}\].*\n": f"{name} = {words}",
         "": f"{key} = {words}",
     }
-    return _with_block_in(text, places)
+    return _insert_block(text, places)
 
 
-def _with_block_in(text: str, places: Mapping[str, str]) -> str:
+def _insert_block(text: str, places: Mapping[str, str]) -> str:
     """Insert a block at the first matching position in a text.
 
     Args:
@@ -207,7 +207,7 @@ def torch_constraint(plan: Plan, project: Project) -> str:
     return ",".join(bound)
 
 
-def pages_of(backend: Backend, torch_index: str) -> list[str]:
+def hooked_pages(backend: Backend, torch_index: str) -> list[str]:
     """Return the backend's index pages of the hooked packages.
 
     A page lists one package, so no other package can be installed from it.
@@ -276,7 +276,7 @@ def _text(file: Path) -> str:
         ) from None
 
 
-def _without_hook(file: Path, text: str) -> str:
+def _remove_hook(file: Path, text: str) -> str:
     try:
         plain = remove_block(text)
     except BrokenBlockError as error:

@@ -25,14 +25,14 @@ from gpuinstall.cli.options import (
     CommandOptions,
     is_on_command_line,
     names_environment,
-    words_of,
+    option_spelling,
 )
 from gpuinstall.cli.outcome import Outcome, Row, confirm, define_command
 from gpuinstall.environments.application import find_application
 from gpuinstall.environments.environment import is_virtual
 from gpuinstall.environments.records import undo_command
 from gpuinstall.project import Project
-from gpuinstall.project.request import todays_request
+from gpuinstall.project.request import current_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,7 +104,7 @@ def _check_combination(options: CommandOptions) -> None:
     """Raise UsageError for an option that ``--into`` would ignore."""
     excluded = [name for name in _EXCLUDED_BY_INTO if getattr(options, name)]
     if excluded and options.into:
-        others = ", ".join(map(words_of, excluded))
+        others = ", ".join(map(option_spelling, excluded))
         raise UsageError(
             "options-apart",
             f"--into cannot be combined with {others}",
@@ -347,7 +347,7 @@ def sync_command(options: CommandOptions) -> Outcome:
 def _warn_of_other_request(lock: Lock, project: Project) -> None:
     from gpuinstall.lock.request.history import other_request
 
-    difference = other_request(lock, todays_request(project))
+    difference = other_request(lock, current_request(project))
     if difference:
         project.reporter.warn(f"{difference}; gpuinstall lock updates it")
 
@@ -357,7 +357,7 @@ def _check_inputs(project: Project, target: Target | None) -> None:
     from gpuinstall.lock.file.fit import read_locks
     from gpuinstall.lock.request.project import changed_files
 
-    folder, today = project.paths.folder, todays_request(project).files
+    folder, today = project.paths.folder, current_request(project).files
     for lock in read_locks(folder):
         if target and lock.name != target.filename:
             continue

@@ -32,7 +32,7 @@ def _kind(gpu: Gpu) -> str:
     return f"{gpu.name or gpu.label} ({', '.join(details) or _UNKNOWN})"
 
 
-def facts(machine: Machine) -> Iterator[tuple[str, str]]:
+def machine_fact_rows(machine: Machine) -> Iterator[tuple[str, str]]:
     """Yield a label and a text for each fact, with its source."""
     for gpu in machine.gpus:
         parts = [

@@ -139,7 +139,7 @@ def _run_and_report(arguments: list[str]) -> int:
             fault.why = interrupt.kept
             fault.hint = "Run it again"
     except Exception as error:
-        known: GpuInstallError | None = _missing_folder(error) or _known(error)
+        known: GpuInstallError | None = _missing_folder(error) or _machine_error(error)
         # An interrupted import can raise another exception.
         if is_interrupted():
             known = InterruptedByUserError("interrupted", "interrupted")
@@ -148,7 +148,7 @@ def _run_and_report(arguments: list[str]) -> int:
         message = f"a bug in gpuinstall: {type(error).__name__}: {error}"
         hint = "Run it again with --verbose for a traceback, and report it"
         fault = known or InternalError("internal", message, hint=hint)
-    return fail(_terminal(arguments), _command_of(arguments) or "gpuinstall", fault)
+    return fail(_terminal(arguments), _command_name(arguments) or "gpuinstall", fault)
 
 
 def _terminal(arguments: list[str]) -> Terminal:
@@ -164,7 +164,7 @@ def _terminal(arguments: list[str]) -> Terminal:
 
 
 def _usage_error(error: click.ClickException, arguments: list[str]) -> UsageError:
-    command = _command_of(arguments)
+    command = _command_name(arguments)
     words = filter(None, ("gpuinstall", command, "--help"))
     hint = " ".join(words)
     if command == "sync":
@@ -273,7 +273,7 @@ def _missing_folder(error: Exception) -> UsageError | None:
     return None
 
 
-def _known(error: Exception) -> InstallationError | None:
+def _machine_error(error: Exception) -> InstallationError | None:
     """Return an error for a fault of the machine, or None for a bug."""
     if isinstance(error, ModuleNotFoundError):
         message = f"gpuinstall's own environment is incomplete: {error.name} is missing"
@@ -299,7 +299,7 @@ def _known(error: Exception) -> InstallationError | None:
     )
 
 
-def _command_of(arguments: list[str]) -> str:
+def _command_name(arguments: list[str]) -> str:
     """Return the name of the command in a command line, or ""."""
     names = (ALIASES.get(word, word) for word in arguments)
     return next((name for name in names if name in COMMANDS), "")

@@ -365,7 +365,7 @@ class CommandOptions:
             UsageError: A file or an option is malformed.
         """
         from gpuinstall.project import Settings
-        from gpuinstall.sources.requirements_file import with_variables
+        from gpuinstall.sources.requirements_file import expand_variables
 
         editables = [f"-e {folder}" for folder in self.editables]
         gpus = None
@@ -375,7 +375,7 @@ class CommandOptions:
             word for word in self.requirements if word.endswith(_REQUIREMENT_FILES)
         ]
         words = [
-            with_variables(word, os.environ)
+            expand_variables(word, os.environ)
             for word in self.requirements
             if word not in files
         ]
@@ -391,7 +391,7 @@ class CommandOptions:
         for name, value in (("python", self.python), ("backend", self.backend)):
             if value:
                 option = f"--{name} {value}"
-                if _source_of(name) is ParameterSource.ENVIRONMENT:
+                if _option_source(name) is ParameterSource.ENVIRONMENT:
                     option = str(_ROWS[name].settings["envvar"])
                 places[value] = TextOrigin(option)
         request = Request(
@@ -467,15 +467,15 @@ class CommandOptions:
 def names_environment() -> bool:
     """Return whether --venv or its variable selects the environment."""
     origins = {ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT}
-    return _source_of("venv") in origins
+    return _option_source("venv") in origins
 
 
 def is_on_command_line(name: str) -> bool:
     """Return whether the command line, not a variable, sets an option."""
-    return _source_of(name) is ParameterSource.COMMANDLINE
+    return _option_source(name) is ParameterSource.COMMANDLINE
 
 
-def _source_of(name: str) -> ParameterSource | None:
+def _option_source(name: str) -> ParameterSource | None:
     return click.get_current_context().get_parameter_source(name)
 
 
@@ -512,7 +512,7 @@ def parameter(name: str, *, is_hidden: bool = False) -> click.Parameter:
     return click.Option([*row.words, name], hidden=is_hidden, **row.settings)
 
 
-def relocated(name: str, value: Any, folder: Path) -> Any:
+def relocate_value(name: str, value: Any, folder: Path) -> Any:
     """Return an option's value with its paths relative to the project folder.
 
     Args:
@@ -524,11 +524,11 @@ def relocated(name: str, value: Any, folder: Path) -> Any:
     if value is None or place is None or folder == Path():
         return value
     if isinstance(value, tuple):
-        return tuple(relocated(name, one, folder) for one in value)
+        return tuple(relocate_value(name, one, folder) for one in value)
     return type(value)(place(str(value), folder))
 
 
-def words_of(name: str) -> str:
+def option_spelling(name: str) -> str:
     """Return the long spelling of an option."""
     return _ROWS[name].words[-1]
 
@@ -570,11 +570,14 @@ def _read_stream(name: str) -> RequirementsFile | None:
     Raises:
         UsageError: A requirement is malformed.
     """
-    from gpuinstall.sources.requirements_file import parse_requirements, reading
+    from gpuinstall.sources.requirements_file import (
+        convert_content_errors,
+        parse_requirements,
+    )
 
     path = Path(name)
     if name != STDOUT and not path.is_fifo():
         return None
-    with reading(path):
+    with convert_content_errors(path):
         text = decode_text(_read_document(name))
     return parse_requirements(text, path)

@@ -17,7 +17,12 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import MAX_NAMES, sanitize
 from gpuinstall.base.values import Value
 from gpuinstall.cli.active import project_folder
-from gpuinstall.cli.options import OUTPUT_OPTIONS, CommandOptions, parameter, relocated
+from gpuinstall.cli.options import (
+    OUTPUT_OPTIONS,
+    CommandOptions,
+    parameter,
+    relocate_value,
+)
 from gpuinstall.cli.terminal import CURRENT, OutputError, Terminal, finding_with_hints
 from gpuinstall.sources.sources import SYSTEM_CERTIFICATES
 
@@ -112,10 +117,12 @@ def define_command(
                     folder = stack.enter_context(
                         project_folder(terminal, installs=top == "install")
                     )
-                values = {row: relocated(row, kwargs.pop(row), folder) for row in names}
+                values = {
+                    row: relocate_value(row, kwargs.pop(row), folder) for row in names
+                }
                 options = CommandOptions(terminal, Path.cwd() / folder, **values)
                 work = functools.partial(function, options, **kwargs)
-                return present(terminal, top, _recorded(options, top, work))
+                return present(terminal, top, _run_and_record(options, top, work))
 
         # click adds the parameters from the function's own decorators.
         params = [parameter(row, is_hidden=row in hidden) for row in names]
@@ -144,7 +151,7 @@ def _with_certificates(work: Callable[[], Outcome], terminal: Terminal) -> Outco
     return work()
 
 
-def failure(error: GpuInstallError) -> Outcome:
+def error_outcome(error: GpuInstallError) -> Outcome:
     """Return the outcome for an error, with its data."""
     return Outcome(
         error.data,
@@ -154,7 +161,7 @@ def failure(error: GpuInstallError) -> Outcome:
     )
 
 
-def document_of(name: str, outcome: Outcome) -> dict[str, Any]:
+def command_document(name: str, outcome: Outcome) -> dict[str, Any]:
     """Return the JSON document of a command."""
     status = "partial" if outcome.is_partial else "success"
     document: dict[str, Any] = {
@@ -174,7 +181,7 @@ def _entry(finding: Finding) -> dict[str, Any]:
     return entry | {"id": finding.id} if finding.id else entry
 
 
-def _recorded(
+def _run_and_record(
     options: CommandOptions,
     name: str,
     work: Callable[[], Outcome],
@@ -196,9 +203,9 @@ def _recorded(
             write_record(folder, this_node(), name, None, UNFINISHED)
         outcome = _with_certificates(work, options.terminal)
     except GpuInstallError as error:
-        outcome = failure(error)
+        outcome = error_outcome(error)
     if folder:
-        document = document_of(name, outcome)
+        document = command_document(name, outcome)
         write_record(folder, this_node(), name, options.read_machine, document)
     return outcome
 
@@ -207,7 +214,7 @@ def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
     """Print the outcome of a command and return the exit status."""
     show = outcome.show
     if terminal.is_for_programs:
-        terminal.document(document_of(name, outcome))
+        terminal.document(command_document(name, outcome))
     elif terminal.quiet and not (outcome.exit_code or outcome.is_news):
         pass
     elif callable(show):
@@ -223,7 +230,7 @@ def fail(terminal: Terminal, name: str, error: GpuInstallError) -> int:
     if isinstance(error, OutputError):
         terminal.fault(error)
         return error.exit_code
-    return present(terminal, name, failure(error))
+    return present(terminal, name, error_outcome(error))
 
 
 def confirm(question: str, unchanged: str) -> None:

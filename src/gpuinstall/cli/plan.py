@@ -17,7 +17,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.catalog import PAIRED, load_catalog
 from gpuinstall.cli.machine_text import machine_line
 from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST, CommandOptions
-from gpuinstall.cli.outcome import Outcome, define_command, failure
+from gpuinstall.cli.outcome import Outcome, define_command, error_outcome
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.lock.file.target import find_locks
 from gpuinstall.plan import Plan, Rejected
@@ -82,7 +82,7 @@ def command(options: CommandOptions) -> Outcome:
         return Outcome(data, show, is_partial=is_partial, is_news=True)
     plan = replace(plan, fix=plan.fix and _with_dry_run(plan.fix))
     show = partial(_show, plan, machine, options.all_builds)
-    return replace(failure(plan.error(machine)), data=data, show=show)
+    return replace(error_outcome(plan.error(machine)), data=data, show=show)
 
 
 def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None:

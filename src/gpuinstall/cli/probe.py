@@ -10,7 +10,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import format_count, join_names
 from gpuinstall.base.values import replace
-from gpuinstall.cli.machine_text import facts, machine_line
+from gpuinstall.cli.machine_text import machine_fact_rows, machine_line
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.cli.terminal import Terminal
@@ -32,7 +32,7 @@ def command(options: CommandOptions) -> Outcome:
     faults = probed.refusing or machine_refusals
     return Outcome(
         probed.to_dict(),
-        lambda screen: show_machine(screen, probed.with_problems(machine_refusals)),
+        lambda screen: show_machine(screen, probed.add_problems(machine_refusals)),
         exit_code=MachineError.exit_code if faults else 0,
         errors=faults,
         is_partial=any(problem.blocking for problem in probed.problems),
@@ -62,7 +62,7 @@ def refusals(machine: Machine) -> tuple[Finding, ...]:
 def show_machine(terminal: Terminal, machine: Machine) -> None:
     """Print a machine and its problems."""
     terminal.field("Machine", machine_line(machine))
-    for label, text in facts(machine):
+    for label, text in machine_fact_rows(machine):
         terminal.field(label, text)
     for problem in machine.problems:
         terminal.line()

@@ -91,7 +91,7 @@ def command(options: CommandOptions) -> Outcome:
         # One cause is that no build of torch runs on this machine.
         reasons = () if origin.for_cpu else refusals(machine)
         if reasons:
-            machine = machine.with_problems(reasons)
+            machine = machine.add_problems(reasons)
             verdict = verdict.refused_by(reasons[0])
         record_failure(folder, machine, verdict.to_dict())
     elif options.require_gpu and not verdict.verifies_gpus:

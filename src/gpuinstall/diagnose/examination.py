@@ -156,7 +156,7 @@ def examine(
         findings += [*build_faults(evidence), not_started(venv)]
     # A working environment may contain a build that the catalog lacks.
     if request and not (verdict and verdict.status == "passed"):
-        refused = evidence.machine.with_problems(proof.problems)
+        refused = evidence.machine.add_problems(proof.problems)
         words = ("--venv", str(venv)) if named else ()
         findings += refused_request(refused, request, evidence.catalog, words)
     return Examination(

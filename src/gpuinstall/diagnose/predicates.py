@@ -14,7 +14,7 @@ from gpuinstall.catalog.failures.table import Failure
 from gpuinstall.diagnose.reading import LocalReading
 from gpuinstall.environments.packages import unmet_requirements
 from gpuinstall.machine.protocol import Code
-from gpuinstall.machine.vendors import VENDORS, is_planned_for, vendor_of
+from gpuinstall.machine.vendors import VENDORS, find_vendor, is_planned_for
 
 COMPANION_FAULTS = {"torchvision": "F47", "torchaudio": "F48"}
 
@@ -93,12 +93,12 @@ def driver_floor(reading: LocalReading) -> Facts:
     build = torch.build if torch and torch.backend != CPU else None
     if build is None:
         rows = rules.catalog.builds_for(reading.machine.os, reading.machine.arch)
-        if any(rules.against_driver(row) for row in rows):
+        if any(rules.driver_rejection(row) for row in rows):
             return Facts()
         return Facts(
             refutation=f"{rules.driver} on this machine supports every build of PyTorch"
         )
-    reason = rules.against_driver(build)
+    reason = rules.driver_rejection(build)
     if reason is None:
         return Facts(
             refutation=f"{rules.driver} on this machine supports torch {build.name}"
@@ -188,7 +188,7 @@ def idle(reading: LocalReading) -> Facts:
     for gpu in reading.machine.gpus:
         if not is_planned_for(gpu, reading.machine):
             continue
-        vendor = VENDORS[vendor_of(gpu, reading.machine) or ""]
+        vendor = VENDORS[find_vendor(gpu, reading.machine) or ""]
         if torch.backend != CPU:
             causes[vendor.idle_causes[1]] = (
                 f"torch {torch.version} is the {torch.backend} build, and the GPU is {gpu.label}"

@@ -19,7 +19,7 @@ from gpuinstall.base.versions import Backend, torch_backend
 from gpuinstall.catalog import Build, Catalog
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.machine.protocol import Rules
-from gpuinstall.machine.vendors import rules_for, vendor_of
+from gpuinstall.machine.vendors import create_rules, find_vendor
 from gpuinstall.wheels.gpu_code import read_flags
 from gpuinstall.wheels.learned.store import known_catalog
 from gpuinstall.wheels.torch_wheel import LISTING_LIBRARIES, parse_version
@@ -59,7 +59,7 @@ class LocalReading(Value):
     def rules(self) -> Rules:
         """The rules of the vendor that torch was built for."""
         kinds = (self.torch.backend.kind,) if self.torch else ()
-        return rules_for(self.machine, self.catalog, kinds)
+        return create_rules(self.machine, self.catalog, kinds)
 
     @property
     def gpus(self) -> list[Gpu]:
@@ -69,7 +69,7 @@ class LocalReading(Value):
     def gpus_of(self, vendor: str) -> list[Gpu]:
         """Return the GPUs of a vendor."""
         machine = self.machine
-        return [gpu for gpu in machine.gpus if vendor_of(gpu, machine) == vendor]
+        return [gpu for gpu in machine.gpus if find_vendor(gpu, machine) == vendor]
 
     def find_torch(self, version: str, backend: Backend) -> InstalledTorch:
         """Return an installed torch with its build, if the catalog has it."""

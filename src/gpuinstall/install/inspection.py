@@ -52,7 +52,7 @@ def lock_state(project: Project, options: InstallOptions) -> Iterator[InstallSta
         relocate_environment(place, state.here, project.reporter)
         # Each change and relocation writes a new marker.
         if may_have_changed:
-            project.read_anew()
+            project.discard_contents()
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
             state = read_state(project, options, again=True)
         if not state.existing.made_here:
@@ -82,7 +82,7 @@ def run_state_preflight(state: InstallState, project: Project) -> InstallState:
     proof = preflight(here, project.reporter)
     if proof.outcomes:
         project.reporter.step("Preflight", proof.summary, proof.seconds)
-    machine = request.machine.with_problems(proof.problems)
+    machine = request.machine.add_problems(proof.problems)
     return check_fits(replace(state, lock_request=replace(request, machine=machine)))
 
 

@@ -196,7 +196,7 @@ def install(project: Project, options: InstallOptions) -> InstallResult:
             interferences += 1
             if interferences == BEGINNINGS:
                 raise _interference_error() from None
-            project.read_anew()
+            project.discard_contents()
 
 
 def dry_run(project: Project, options: InstallOptions) -> PricedLock:

@@ -22,7 +22,7 @@ from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.environments.environment import Origin
 from gpuinstall.environments.stamp import Stamp
 from gpuinstall.lock.file.fit import Fit
-from gpuinstall.machine.children import how_it_ended
+from gpuinstall.machine.children import describe_end
 from gpuinstall.project import Project
 from gpuinstall.verify.kernel_run import KERNEL_SECONDS
 from gpuinstall.verify.verdict import Verdict, with_programs
@@ -169,7 +169,7 @@ def check_import(python: Path) -> None:
     if not done.ok:
         raise InstallationError(
             "not-importable",
-            f"torch cannot be imported: {how_it_ended(done, KERNEL_SECONDS['quick'])}",
+            f"torch cannot be imported: {describe_end(done, KERNEL_SECONDS['quick'])}",
             why="its kernels passed before its files were moved into the environment",
         )
 

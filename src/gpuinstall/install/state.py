@@ -662,14 +662,14 @@ class InstallState(Value):
 
     def _driver_hints(self) -> Iterator[str]:
         """Yield driver updates that rejected lock files require."""
-        from gpuinstall.machine.vendors import rules_for
+        from gpuinstall.machine.vendors import create_rules
 
         machine, catalog = self.lock_request.machine, self.lock_request.catalog
         for misfit in self.misfits:
             lock, code = misfit.candidate, misfit.reason.code
             build = locked_build(lock, machine, catalog)
             if build:
-                rules = rules_for(machine, catalog, {build.backend.kind})
+                rules = create_rules(machine, catalog, {build.backend.kind})
                 fix = rules.driver_fix(build, code, machine.gpus)
                 if fix:
                     yield f"{fix.splitlines()[0]}   # for {lock.name}"

@@ -23,7 +23,7 @@ from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
 from gpuinstall.project.request import declared_request
-from gpuinstall.verify.interpreter import answer_of
+from gpuinstall.verify.interpreter import run_script
 from gpuinstall.verify.kernels.context import MARK
 
 _LOOK = """
@@ -66,7 +66,7 @@ def inspect_unmanaged(python: Path) -> EnvironmentPaths:
         UsageError: The file is not an interpreter, is the system's Python, or is in a managed environment.
     """
     argv = (python, "-I", "-c", _LOOK)
-    answer = answer_of(_Answer, argv)
+    answer = run_script(_Answer, argv)
     if read_marker(answer.prefix):
         raise UsageError(
             "ours",

@@ -43,7 +43,7 @@ from gpuinstall.lock.file.lock import (
 from gpuinstall.lock.file.target import find_locks
 from gpuinstall.lock.resolve.locks import resolve_locks
 from gpuinstall.lock.uv.fetch import fetch_missing
-from gpuinstall.machine.vendors import rules_for
+from gpuinstall.machine.vendors import create_rules
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -321,7 +321,9 @@ def _create_record(resolution: Resolution) -> Record:
     build = resolution.choice.build
     lock_request = resolution.request
     request = lock_request.written or lock_request.request
-    rules = rules_for(lock_request.machine, lock_request.catalog, {build.backend.kind})
+    rules = create_rules(
+        lock_request.machine, lock_request.catalog, {build.backend.kind}
+    )
     packages = resolution.packages
     unhashed = [one["name"] for one in packages if "directory" in one or "vcs" in one]
     return replace(

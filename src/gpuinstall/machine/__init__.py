@@ -2,5 +2,5 @@
 
 ``read_machine`` reads files, variables, and drivers through a ``Source``, which a
 recording can replace. ``preflight`` runs a small kernel through the driver.
-``rules_for`` returns a vendor's rules: the GPU code and driver that builds need.
+``create_rules`` returns a vendor's rules: the GPU code and driver that builds need.
 """

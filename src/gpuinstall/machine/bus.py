@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpuinstall.base.values import Value
-from gpuinstall.machine.children import json_or_none, output_of
+from gpuinstall.machine.children import json_or_none, read_output
 from gpuinstall.machine.source import Source
-from gpuinstall.machine.vendors import vendor_of_pci
+from gpuinstall.machine.vendors import pci_vendor
 
 DEVICES = "/sys/bus/pci/devices"
 VGA = 0x0300
@@ -49,7 +49,7 @@ class PciDevice(Value):
     @property
     def vendor(self) -> str:
         """The vendor's name, or ``other``."""
-        return vendor_of_pci(self.id)
+        return pci_vendor(self.id)
 
     @property
     def model(self) -> str:
@@ -113,7 +113,7 @@ def _ask_windows() -> str:
     # Use the full path, because Windows would search the working folder first.
     program = Path(system, "System32", "WindowsPowerShell", "v1.0", "powershell.exe")
     options = ("-NoProfile", "-NonInteractive", "-Command", CIM_QUERY)
-    return output_of(str(program), *options, seconds=CIM_SECONDS)
+    return read_output(str(program), *options, seconds=CIM_SECONDS)
 
 
 def parse_adapters(text: str) -> Iterator[PciDevice]:

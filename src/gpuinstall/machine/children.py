@@ -93,7 +93,7 @@ def _join(threads: Sequence[Thread], deadline: float) -> None:
         thread.join(max(0.0, deadline - monotonic()))
 
 
-def fault_of(finished: Finished) -> str:
+def classify_fault(finished: Finished) -> str:
     """Classify the failure of a child: ``timeout`` or ``unasked``."""
     return "timeout" if finished.status is None else "unasked"
 
@@ -104,7 +104,7 @@ def is_timeout(finished: Finished) -> bool:
     return finished.status is None or ended_itself
 
 
-def how_it_ended(finished: Finished, seconds: float) -> str:
+def describe_end(finished: Finished, seconds: float) -> str:
     """Describe in one line how a child ended, given its time limit."""
     status = finished.status
     if finished.excess:
@@ -130,7 +130,7 @@ def signal_name(number: int) -> str:
     return f"signal {number}"
 
 
-def output_of(*argv: str, seconds: float) -> str:
+def read_output(*argv: str, seconds: float) -> str:
     """Return the output of a program, or empty text if it cannot be run."""
     try:
         return run(argv, seconds=seconds).out

@@ -110,7 +110,7 @@ def _engine(source: Source) -> str | None:
         mounts,
         f"container={(manager or '').strip()}",
     )
-    by_traces = engine_of("\n".join(traces))
+    by_traces = detect_engine("\n".join(traces))
     if by_traces:
         return by_traces
     if source.text("/run/.containerenv") is not None:
@@ -121,7 +121,7 @@ def _engine(source: Source) -> str | None:
     return None
 
 
-def engine_of(text: str) -> str | None:
+def detect_engine(text: str) -> str | None:
     """Return the container engine that the text identifies, if any."""
     for engine, trace in _ENGINES:
         if re.search(trace, text):

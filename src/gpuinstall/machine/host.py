@@ -9,7 +9,7 @@ import re
 from contextlib import suppress
 
 from gpuinstall.base.values import Value
-from gpuinstall.machine.children import json_or_none, output_of
+from gpuinstall.machine.children import json_or_none, read_output
 from gpuinstall.machine.source import Source
 
 OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
@@ -90,7 +90,7 @@ def _translated() -> str:
     if platform.system() != "Darwin":
         return ""
     command = ("/usr/sbin/sysctl", "-in", "sysctl.proc_translated")
-    return output_of(*command, seconds=2).strip()
+    return read_output(*command, seconds=2).strip()
 
 
 def true_architecture(

@@ -19,7 +19,7 @@ from gpuinstall.machine.nvidia.prober import NvidiaProber
 from gpuinstall.machine.prober import MachineFacts, Preflight, Prober, VendorFindings
 from gpuinstall.machine.pythons import read_pythons
 from gpuinstall.machine.source import Source
-from gpuinstall.machine.symptoms import findings_of
+from gpuinstall.machine.symptoms import symptom_findings
 from gpuinstall.machine.vendors import VENDORS
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def read_machine(
     first = 0
     # Parallel probes would save no time. Most machines have one vendor's driver, and reading files is fast.
     for prober in PROBERS:
-        own = prober.findings(source, facts).counted_from(first)
+        own = prober.findings(source, facts).renumber_from(first)
         first = max((gpu.index + 1 for gpu in own.gpus), default=first)
         facts = replace(facts, devices=own.devices or facts.devices)
         findings[prober.vendor] = own
@@ -67,7 +67,7 @@ def read_machine(
     }
     problems = [*chain.from_iterable(result.problems for result in results)]
     problems.sort(key=lambda problem: not problem.blocking)
-    problems += findings_of("any", circumstances, facts.place)
+    problems += symptom_findings("any", circumstances, facts.place)
     return Machine(
         os=host.os,
         arch=host.arch,

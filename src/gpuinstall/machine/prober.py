@@ -12,7 +12,7 @@ from gpuinstall.base.machine import Environment, JetsonRelease, Machine
 from gpuinstall.base.values import Value, replace
 from gpuinstall.machine.container import ContainerInfo, Wsl, job_devices
 from gpuinstall.machine.host import Host
-from gpuinstall.machine.vendors import FIRST_VENDOR, vendor_of
+from gpuinstall.machine.vendors import FIRST_VENDOR, find_vendor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -87,7 +87,7 @@ class VendorFindings(Value):
     facts: Mapping[str, Any] = {}
     """The vendor's table in the Machine document."""
 
-    def counted_from(self, first: int) -> VendorFindings:
+    def renumber_from(self, first: int) -> VendorFindings:
         """Renumber the GPUs from ``first``."""
         gpus = [replace(gpu, index=gpu.index + first) for gpu in self.gpus]
         problems = []
@@ -188,7 +188,7 @@ class Prober(ABC):
         ours = [
             gpu
             for gpu in sorted(machine.gpus, key=lambda gpu: gpu.index)
-            if (vendor_of(gpu, machine) or FIRST_VENDOR) == self.vendor
+            if (find_vendor(gpu, machine) or FIRST_VENDOR) == self.vendor
         ]
         given = job_devices(environ, self.job_variables)
         # Unlike NVML, CUDA numbers the GPUs of a process from 0.

@@ -113,7 +113,7 @@ class Rules(Value):
         """Return a sort key that is higher for more capable GPUs."""
         return (0,)
 
-    def ever_served(self, gpu: Gpu) -> bool:
+    def is_ever_supported(self, gpu: Gpu) -> bool:
         """Return whether any build for this platform may support a GPU."""
         builds = self.catalog.builds_for(self.machine.os, self.machine.arch)
         names = {*self.code_names(gpu)}
@@ -147,7 +147,7 @@ class Rules(Value):
         """Return the failure if ``code`` does not support a GPU."""
         return self.no_code
 
-    def against_driver(self, build: Build) -> Reason | None:
+    def driver_rejection(self, build: Build) -> Reason | None:
         """Return the reason if the driver cannot run a build."""
         return None
 

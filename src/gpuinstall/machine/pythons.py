@@ -27,7 +27,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import TextOrigin
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import version_key
-from gpuinstall.machine.children import how_it_ended, json_lines, json_or_none
+from gpuinstall.machine.children import describe_end, json_lines, json_or_none
 from gpuinstall.machine.source import Source
 
 _FINAL = r"(3\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
@@ -94,7 +94,7 @@ def start_python(program: Path) -> Python | Rejection[Path]:
             if python.implementation == "cpython":
                 return python
             return _unusable(program, f"it is {python.implementation}, not CPython")
-    return _unusable(program, how_it_ended(done, _START_SECONDS))
+    return _unusable(program, describe_end(done, _START_SECONDS))
 
 
 def _unusable(program: Path, reason: str) -> Rejection[Path]:
@@ -118,7 +118,7 @@ def select_base(request: Request) -> tuple[Request, Path | None]:
     if not name:
         return request, None
     version, preferred, base = python_version(name), request.preferred_pythons, None
-    if not version and (re.search(r"[/\\]", name) or named_python(name)):
+    if not version and (re.search(r"[/\\]", name) or find_named_python(name)):
         program = find_interpreter(name)
         python = start_python(program)
         if isinstance(python, Rejection):
@@ -160,7 +160,7 @@ def find_interpreter(name: str) -> Path:
     Raises:
         UsageError: The interpreter does not exist.
     """
-    program = named_python(name)
+    program = find_named_python(name)
     if program is None:
         raise UsageError(
             "python-missing", f"no such interpreter: {name}", hint="Check the path"
@@ -168,7 +168,7 @@ def find_interpreter(name: str) -> Path:
     return program
 
 
-def named_python(name: str) -> Path | None:
+def find_named_python(name: str) -> Path | None:
     """Return the interpreter at a path, or with a name on PATH, if any."""
     program = shutil.which(name)
     # Keep symbolic links, because an environment's links lead to its base interpreter.
@@ -196,16 +196,16 @@ def newest_patches(versions: Sequence[str]) -> tuple[str, ...]:
 
 def find_python(version: str) -> Path | None:
     """Return the newest interpreter for a version ``X.Y`` that starts."""
-    installed = [one for one in _installed() if _is_of(one[0], version)]
+    installed = [one for one in _installed() if _has_version(one[0], version)]
     newest_first = sorted(installed, key=lambda one: version_key(one[0]), reverse=True)
     for _, program in newest_first:
         python = start_python(program)
-        if isinstance(python, Python) and _is_of(python.version, version):
+        if isinstance(python, Python) and _has_version(python.version, version):
             return Path(python.base)
     return None
 
 
-def _is_of(installed: str, version: str) -> bool:
+def _has_version(installed: str, version: str) -> bool:
     # With a dot appended to both, 3.1 is not a prefix of 3.11.
     return f"{installed}.".startswith(f"{version}.")
 
@@ -216,9 +216,9 @@ def _installed() -> list[tuple[str, Path]]:
     base = getattr(sys, "_base_executable", sys.executable)
     found = [(platform.python_version(), Path(base))]
     unknown = []
-    for program in (*_on_path(), *_managed()):
+    for program in (*_path_interpreters(), *_managed_interpreters()):
         if is_startable(program):
-            version = _version_of(program)
+            version = _version_in_path(program)
             if version:
                 found.append((version, program))
             else:
@@ -239,15 +239,15 @@ def _is_known(program: Path, versions: Sequence[str]) -> bool:
         return False
     version = _version_in_name(program)
     # A shim without a version adds nothing, because managers have another shim for each version.
-    return not version or any(_is_of(one, version) for one in versions)
+    return not version or any(_has_version(one, version) for one in versions)
 
 
 def _is_shims(folder: Path) -> bool:
     return folder.name == "shims"
 
 
-def _on_path() -> Iterator[Path]:
-    for folder in _path():
+def _path_interpreters() -> Iterator[Path]:
+    for folder in _path_folders():
         # Apple's stub opens a window if the developer tools are missing.
         if sys.platform != "darwin" or folder != Path("/usr/bin"):
             for name in Source().names(str(folder), "python"):
@@ -255,12 +255,12 @@ def _on_path() -> Iterator[Path]:
                     yield folder / name
 
 
-def _path() -> list[Path]:
+def _path_folders() -> list[Path]:
     entries = map(Path, os.environ.get("PATH", "").split(os.pathsep))
     return [entry for entry in entries if entry.is_absolute()]
 
 
-def _managed() -> Iterator[Path]:
+def _managed_interpreters() -> Iterator[Path]:
     """Yield possible paths of interpreters that pyenv or uv manages."""
     is_windows = sys.platform == "win32"
     data = xdg_folder("XDG_DATA_HOME", ".local/share")
@@ -271,13 +271,15 @@ def _managed() -> Iterator[Path]:
         xdg_folder("UV_PYTHON_INSTALL_DIR", str(data / "uv" / "python")),
     ]
     # pyenv's folder may be in another user's home.
-    roots += [folder.parent / "versions" for folder in _path() if _is_shims(folder)]
+    roots += [
+        folder.parent / "versions" for folder in _path_folders() if _is_shims(folder)
+    ]
     for versions in dict.fromkeys(roots):
         for name in Source().names(str(versions)):
             yield versions / name / ("python.exe" if is_windows else "bin/python3")
 
 
-def _version_of(program: Path) -> str | None:
+def _version_in_path(program: Path) -> str | None:
     """Return the version in the real path of an interpreter.
 
     Returns:

@@ -68,7 +68,7 @@ def symptoms(
             yield symptom
 
 
-def finding_of(
+def symptom_finding(
     symptom: Symptom,
     circumstances: KnownFacts,
     context: FixContext,
@@ -109,7 +109,7 @@ def finding_of(
     return replace(finding, code=symptom.code)
 
 
-def findings_of(
+def symptom_findings(
     subject: str,
     circumstances: KnownFacts,
     place: Callable[[], FixContext],
@@ -124,6 +124,6 @@ def findings_of(
         evidence: The evidence of blocking findings.
     """
     return tuple(
-        finding_of(symptom, circumstances, place(), evidence=evidence)
+        symptom_finding(symptom, circumstances, place(), evidence=evidence)
         for symptom in symptoms(subject, circumstances)
     )

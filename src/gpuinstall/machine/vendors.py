@@ -41,7 +41,7 @@ def served_backend(tag: str) -> Backend | None:
     return backend if backend and backend.kind in kinds else None
 
 
-def vendor_of(gpu: Gpu, machine: Machine) -> str | None:
+def find_vendor(gpu: Gpu, machine: Machine) -> str | None:
     """Return a GPU's vendor, recorded or determined from its PCI ID, if known.
 
     Without both, a GPU is NVIDIA's if it has a compute capability or the machine has NVIDIA's driver.
@@ -49,34 +49,34 @@ def vendor_of(gpu: Gpu, machine: Machine) -> str | None:
     if gpu.vendor is not None:
         return gpu.vendor
     if gpu.pci_id is not None:
-        return vendor_of_pci(gpu.pci_id)
+        return pci_vendor(gpu.pci_id)
     if gpu.compute_capability is not None or machine.driver is not None:
         return "nvidia"
     return None
 
 
-def vendor_of_pci(pci_id: str) -> str:
+def pci_vendor(pci_id: str) -> str:
     """Return the vendor of a PCI ID such as ``10de:2684``, or ``other``."""
     return PCI_IDS.get(pci_id.lower().partition(":")[0], "other")
 
 
-def rules_for(
+def create_rules(
     machine: Machine,
     catalog: Catalog,
     kinds: Collection[str] = (),
 ) -> Rules:
-    """Return the rules of the vendor that ``vendor_for`` selects.
+    """Return the rules of the vendor that ``select_rules`` selects.
 
     Args:
         machine: The machine.
         catalog: The builds. The vendor's builds are loaded if they are missing.
         kinds: The kinds of the requested backends.
     """
-    rules = vendor_for(machine, kinds)
+    rules = select_rules(machine, kinds)
     return rules(machine, catalog.with_kind(rules.kind))
 
 
-def vendor_for(
+def select_rules(
     machine: Machine,
     kinds: Collection[str] = (),
 ) -> type[Rules]:
@@ -88,7 +88,7 @@ def vendor_for(
         if vendor.kind in kinds and vendor.kind != CPU.kind:
             return vendor
     gpus = [gpu for gpu in machine.gpus if is_planned_for(gpu, machine)]
-    names = [vendor_of(gpu, machine) for gpu in gpus]
+    names = [find_vendor(gpu, machine) for gpu in gpus]
     for name, vendor in VENDORS.items():
         if name in names:
             return vendor
@@ -100,7 +100,7 @@ def is_planned_for(gpu: Gpu, machine: Machine) -> bool:
 
     The GPU's vendor must be supported, and its architecture must be known if the vendor requires it.
     """
-    vendor = VENDORS.get(vendor_of(gpu, machine) or "")
+    vendor = VENDORS.get(find_vendor(gpu, machine) or "")
     if vendor is None:
         return False
     return gpu.architecture is not None or not vendor.needs_architecture

@@ -11,7 +11,7 @@ from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.catalog import Catalog
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.plan.choice import choose
-from gpuinstall.plan.refusal import limits_of, without_limits
+from gpuinstall.plan.refusal import remove_limits, request_limits
 from gpuinstall.plan.values import Plan, Rejected
 
 _EXCLUDED_BACKEND = {"other-backend", "other-cuda", "not-allowed"}
@@ -84,10 +84,12 @@ def newer_torch(
     Returns:
         None unless a requirement, a constraint, or a lock excludes a newer torch.
     """
-    limits = [limit for limit in limits_of(request, {"torch"}) if limit.is_of_torch]
+    limits = [
+        limit for limit in request_limits(request, {"torch"}) if limit.is_of_torch
+    ]
     if not (request.preferred or limits):
         return None
-    unlimited = replace(without_limits(request, limits), preferred=())
+    unlimited = replace(remove_limits(request, limits), preferred=())
     best = choose(machine, unlimited, catalog)
     chosen = plan.choice.build.torch
     if not isinstance(best, Plan) or best.choice.build.torch <= chosen:

@@ -86,7 +86,7 @@ def evaluate(build: Build, context: PlanContext) -> EvaluatedBuild:
         return evaluated
     # Check the driver last, because it can be replaced. A chip without code cannot.
     if evaluated.served_gpus:
-        return replace(evaluated, reason=context.rules.against_driver(build))
+        return replace(evaluated, reason=context.rules.driver_rejection(build))
     return replace(evaluated, reason=evaluated.lack)
 
 

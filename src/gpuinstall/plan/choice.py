@@ -11,7 +11,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.catalog import Catalog
 from gpuinstall.machine.protocol import Code
-from gpuinstall.machine.vendors import rules_for
+from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan.candidates import (
     EvaluatedBuild,
     NoCandidate,
@@ -21,7 +21,7 @@ from gpuinstall.plan.candidates import (
     gpus_to_serve,
     rejections,
 )
-from gpuinstall.plan.companions import label_of
+from gpuinstall.plan.companions import build_label
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.gpus import (
@@ -34,8 +34,8 @@ from gpuinstall.plan.reasons import (
     cpu_warnings,
     gpu_warnings,
     newest_reasons,
-    reasons_for,
     reject_others,
+    selection_reasons,
 )
 from gpuinstall.plan.rules import UNAVAILABLE
 from gpuinstall.plan.values import (
@@ -77,11 +77,11 @@ def choose(
     if isinstance(outcome, Plan):
         return outcome
     # Imported here because most requests are not refused.
-    from gpuinstall.plan.refusal import refuse, with_cpu_build
+    from gpuinstall.plan.refusal import refuse, suggest_cpu_build
 
     if isinstance(outcome, NoCandidate):
         return refuse(outcome, request, attempt)
-    return with_cpu_build(outcome, request, attempt)
+    return suggest_cpu_build(outcome, request, attempt)
 
 
 def _attempt(
@@ -93,7 +93,9 @@ def _attempt(
 ) -> Plan | Rejected | NoCandidate:
     """Plan a request. A failure is returned without its cause."""
     demand = parse_request(request, catalog.family, machine)
-    rules = rules_for(machine, catalog, {backend.kind for backend in demand.backends})
+    rules = create_rules(
+        machine, catalog, {backend.kind for backend in demand.backends}
+    )
     context = PlanContext(
         machine,
         demand,
@@ -152,7 +154,7 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
         status="partial" if excluded else "ok",
         choice=_choice(best, context),
         gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
-        reasons=tuple(reasons_for(best, compatible, candidates, others, context)),
+        reasons=tuple(selection_reasons(best, compatible, candidates, others, context)),
         rejected=rejections(others),
         warnings=(*excluded, *gpu_warnings(best.build, context.with_gpus_at(served))),
         runnable=tuple(each.build for each in compatible),
@@ -205,7 +207,7 @@ def _choice(best: EvaluatedBuild, context: PlanContext) -> Choice:
         index=build.index(context.catalog.torch_index),
         requirements=(
             demand.torch_requirement.with_specifier(
-                f"=={build.torch}{label_of(build)}"
+                f"=={build.torch}{build_label(build)}"
             ),
             *context.companions.pins(build, python),
             *demand.others,

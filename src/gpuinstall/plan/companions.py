@@ -92,7 +92,7 @@ class Companions(Value):
             wheels = self._wheels(name, version)
             if wheels.has_wheel(python):
                 break
-        label = label_of(build)
+        label = build_label(build)
         listed = self._listed_versions(build, name)
         # If its source was not listed, the catalog states whether its files have a label.
         if listed is None:
@@ -214,7 +214,7 @@ class Companions(Value):
         return f"no {text} for {build.os} {build.arch} is compatible with it"
 
 
-def label_of(build: Build) -> str:
+def build_label(build: Build) -> str:
     """Return the label of a build's versions, ``+cu126``, or ""."""
     if build.source is DEFAULT_INDEX or not build.is_labeled:
         return ""

@@ -16,7 +16,7 @@ from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.machine.protocol import Rules
-from gpuinstall.machine.vendors import is_planned_for, vendor_of
+from gpuinstall.machine.vendors import find_vendor, is_planned_for
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.values import GpuSupport, Rejected, RejectedBuild
 
@@ -40,7 +40,7 @@ def requested_gpus(
     Raises:
         UsageError: A name matches no GPU, or no GPU is selected.
     """
-    gpus = [gpu for gpu in machine.gpus if vendor_of(gpu, machine) == rules.vendor]
+    gpus = [gpu for gpu in machine.gpus if find_vendor(gpu, machine) == rules.vendor]
     gpus.sort(key=lambda gpu: gpu.index)
     if names is None:
         return tuple(gpus)
@@ -166,13 +166,13 @@ def gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None:
     if not (usable.gpus or usable.excluded_gpus):
         return _backend_of_another_vendor(context)
     driver_fault = rules.driver_fault(context.gpus)
-    has_usable = any(map(rules.ever_served, usable.gpus))
+    has_usable = any(map(rules.is_ever_supported, usable.gpus))
     if driver_fault is None and (has_usable or not usable.excluded_gpus):
         return None
     unsupported = {
         gpu.index: never_supported(gpu, context)
         for gpu in context.gpus
-        if not rules.ever_served(gpu)
+        if not rules.is_ever_supported(gpu)
     }
     distinct = tuple(dict.fromkeys(unsupported.values()))
     if context.gpus and len(unsupported) == len(context.gpus):

@@ -9,7 +9,7 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.catalog import Build
-from gpuinstall.machine.vendors import vendor_of
+from gpuinstall.machine.vendors import find_vendor
 from gpuinstall.plan.candidates import (
     EvaluatedBuild,
     best_first,
@@ -89,7 +89,7 @@ def _merit(
     return merits[0] if merits else "both are equally suitable"
 
 
-def reasons_for(
+def selection_reasons(
     best: EvaluatedBuild,
     compatible: Sequence[EvaluatedBuild],
     candidates: Sequence[EvaluatedBuild],
@@ -135,7 +135,7 @@ def newest_reasons(
             f"{build.name} was inspected on {build.learned}: {unlisted}",
         )
     context = context.with_gpus_at(best.served_gpus)
-    newer = _newer_than(best, others)
+    newer = _newer_builds(best, others)
     yield (
         _newest_allowed(newer, context)
         or _newest_known(best, newer, context)
@@ -154,7 +154,7 @@ def newest_reasons(
             break
 
 
-def _newer_than(
+def _newer_builds(
     best: EvaluatedBuild, others: Iterable[EvaluatedBuild]
 ) -> list[EvaluatedBuild]:
     """Return builds of a newer torch, with code for the best's GPUs only."""
@@ -233,7 +233,9 @@ def _newest(
     running = [each for each in coded if each.lack is None]
     # Without a GPU, no driver is involved.
     if context.gpus:
-        running = [each for each in running if rules.against_driver(each.build) is None]
+        running = [
+            each for each in running if rules.driver_rejection(each.build) is None
+        ]
     uncoded = [each for each in available if each not in coded]
     for nearest in (running, coded, uncoded):
         requested = [
@@ -255,7 +257,7 @@ def _newest(
     elif obstacle.reason_code in rules.driver_reasons:
         newest = f"{best.build.torch} is the newest {_requested(running)}torch"
         # The driver supports a newer build, which has no code for the chip.
-        if any(rules.against_driver(each.build) is None for each in uncoded):
+        if any(rules.driver_rejection(each.build) is None for each in uncoded):
             newest += f" with code for {_chips(context)}"
         return Reason("newest-for-driver", f"{newest} that {rules.driver} supports")
     newest = f"{best.build.torch} is the newest that fits; {obstacle.named_reason}"
@@ -389,7 +391,7 @@ def cpu_warnings(
             f"to lock for a machine with GPUs: --backend {build.backend}"
         )
         yield Reason(GPU_BUILD_FOR_CPU, message)
-    signs = ", ".join(_signs_of_a_builder(context.machine))
+    signs = ", ".join(_build_host_signs(context.machine))
     if why.code == WITHOUT_GPU and signs:
         message = (
             f"this looks like a build machine ({signs}); "
@@ -401,7 +403,7 @@ def cpu_warnings(
     yield from _common_warnings(build, context)
 
 
-def _signs_of_a_builder(machine: Machine) -> Iterator[str]:
+def _build_host_signs(machine: Machine) -> Iterator[str]:
     if machine.environment.container:
         yield f"a {machine.environment.container} container"
     yield from machine.signs
@@ -424,7 +426,7 @@ def _common_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
         if not problem.blocking:
             yield problem.reason
     for gpu in machine.gpus:
-        if vendor_of(gpu, machine) != context.rules.vendor:
+        if find_vendor(gpu, machine) != context.rules.vendor:
             name = f"GPU {gpu.index} ({gpu.label if gpu.name else 'unknown'})"
             message = f"{name} is not used: it is not an {context.rules.name} GPU"
             yield Reason("gpu-not-supported", message)

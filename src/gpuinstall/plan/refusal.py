@@ -49,16 +49,16 @@ def refuse(
         attempt: Plan another request.
     """
     original = request
-    limits = limits_of(request, failure.context.catalog.family)
+    limits = request_limits(request, failure.context.catalog.family)
     # Keep the CPU backend if torch==2.9.0+cpu is dropped. For the CPU, no fix suggests another backend.
     if failure.context.demand.backends == {CPU}:
         request = replace(request, backend=CPU.tag)
         limits = [limit for limit in limits if limit.field != "backend"]
-    unlimited = attempt(without_limits(request, limits))
+    unlimited = attempt(remove_limits(request, limits))
     if isinstance(unlimited, NoCandidate):
         refusal = _refused_by_machine(unlimited)
         refusal = replace(refusal, rejected=rejections(failure.rejected))
-        return with_cpu_build(refusal, original, attempt)
+        return suggest_cpu_build(refusal, original, attempt)
     culprits, conflict = _conflict(failure, limits, request, attempt)
     nearest = closest(conflict.rejected, conflict.context.rules)
     fixes = [_fix(nearest, conflict.context)] if nearest else []
@@ -70,7 +70,7 @@ def refuse(
         if relaxed:
             fixes.append(f"{RELAX}: torch {relaxed.torch}, the nearest that runs here")
     for culprit in culprits:
-        outcome: object = attempt(without_limits(request, [culprit]))
+        outcome: object = attempt(remove_limits(request, [culprit]))
         if culprit.field == "backend" and not failure.context.gpus:
             # A platform may have only CPU builds.
             other = _with_other_backend(request, failure.context, attempt)
@@ -88,10 +88,10 @@ def refuse(
         rejected=rejections(failure.rejected),
     )
     # If a relaxed request uses the GPUs, do not suggest the CPU build.
-    return refusal if relaxed else with_cpu_build(refusal, original, attempt)
+    return refusal if relaxed else suggest_cpu_build(refusal, original, attempt)
 
 
-def with_cpu_build(
+def suggest_cpu_build(
     refusal: Rejected,
     request: Request,
     attempt: Attempt,
@@ -142,7 +142,7 @@ class Limit(Value):
         return self.requirement is not None and self.requirement.name == "torch"
 
 
-def limits_of(request: Request, family: Collection[str]) -> list[Limit]:
+def request_limits(request: Request, family: Collection[str]) -> list[Limit]:
     """Return the parts of a request that can exclude builds.
 
     Constraints are included only for torch and for requested packages of the family.
@@ -166,7 +166,7 @@ def limits_of(request: Request, family: Collection[str]) -> list[Limit]:
     return limits
 
 
-def without_limits(request: Request, limits: Collection[Limit]) -> Request:
+def remove_limits(request: Request, limits: Collection[Limit]) -> Request:
     """Remove limits from a request. torch remains requested in any version."""
     dropped = {limit.requirement for limit in limits}
     requirements = []
@@ -261,7 +261,7 @@ def _conflict(
     for limit in sorted(limits, key=lambda limit: limit.is_of_torch):
         without = [other for other in needed if other != limit]
         dropped = [other for other in limits if other not in without]
-        outcome = attempt(without_limits(request, dropped))
+        outcome = attempt(remove_limits(request, dropped))
         if isinstance(outcome, NoCandidate):
             needed = without
             failure = outcome

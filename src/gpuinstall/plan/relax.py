@@ -63,7 +63,7 @@ def nearest_request(
 
     def relax(torch: Version, dropped: Collection[Requirement]) -> Request | None:
         """Return a satisfiable request for a torch, if any."""
-        relaxed = _for_torch(request, torch, dropped, catalog.family)
+        relaxed = _request_for_torch(request, torch, dropped, catalog.family)
         return relaxed if isinstance(choose_for(relaxed), Plan) else None
 
     for torch in _by_distance(
@@ -91,7 +91,7 @@ def version_limits(request: Request) -> list[Requirement]:
     return [requirement for requirement in requirements if requirement.specifier]
 
 
-def _for_torch(
+def _request_for_torch(
     request: Request,
     torch: Version,
     dropped: Collection[Requirement],

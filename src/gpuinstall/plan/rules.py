@@ -125,7 +125,7 @@ def is_read(build: Build, context: PlanContext) -> Reason | None:
     """Require an inspected wheel. Report a driver that is too old instead."""
     if not build.unread:
         return None
-    obstacle = context.rules.against_driver(build) if context.gpus else None
+    obstacle = context.rules.driver_rejection(build) if context.gpus else None
     if obstacle:
         return obstacle
     message = f"an index lists it, but the catalog of {context.catalog.date} does not"

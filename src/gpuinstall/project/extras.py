@@ -14,7 +14,7 @@ from gpuinstall.base.versions import CPU
 from gpuinstall.lock.request.history import unfiled_requirements
 from gpuinstall.lock.request.tools import find_team_lock, read_team_lock
 from gpuinstall.plan import Plan, Rejected, choose
-from gpuinstall.project.folder import markers_on
+from gpuinstall.project.folder import marker_values
 from gpuinstall.sources.provenance import TEAM_LOCK, recorded_sources
 from gpuinstall.sources.requirements_file import PROJECT, Part, split_part
 
@@ -135,7 +135,7 @@ def locked_versions(
     if project.settings.only or path is None:
         return ()
     parts = requested_parts(project, request)
-    return read_team_lock(path, markers_on(machine, request), parts)
+    return read_team_lock(path, marker_values(machine, request), parts)
 
 
 def with_locked_versions(
@@ -191,10 +191,10 @@ def select_extras(
         return request
     for members in alternatives:
         if requested.isdisjoint(one.part for one in members):
-            fitting = _fitting(members, request, machine, catalog, whole)
-            selected = _best(fitting, request, machine, catalog, kept)
+            fitting = _compatible_extras(members, request, machine, catalog, whole)
+            selected = _best_extra(fitting, request, machine, catalog, kept)
             if selected:
-                request = _with_extra(selected, request, machine)
+                request = _add_extra(selected, request, machine)
             if not quiet:
                 _report(project, selected, members)
     return with_locked_versions(project, request, machine)
@@ -213,7 +213,7 @@ def _report(
     project.reporter.step(selected.part.kind.title(), message)
 
 
-def _fitting(
+def _compatible_extras(
     members: Sequence[PartContents],
     request: Request,
     machine: Machine,
@@ -235,13 +235,13 @@ def _fitting(
     is_cpu = whole.status == "cpu"
     fitting = {}
     reasons = {}
-    environment = markers_on(machine, request)
+    environment = marker_values(machine, request)
     for member in members:
         tag = member.backend_on(environment)
         if tag and member.is_for_cpu(environment) != is_cpu:
             continue
         judged = replace(
-            _with_extra(member, request, machine), backend=request.backend or tag
+            _add_extra(member, request, machine), backend=request.backend or tag
         )
         outcome = choose(machine, judged, catalog)
         if isinstance(outcome, Rejected):
@@ -280,7 +280,7 @@ def _no_extra(
     )
 
 
-def _best(
+def _best_extra(
     fitting: Mapping[PartContents, Plan],
     request: Request,
     machine: Machine,
@@ -296,7 +296,7 @@ def _best(
         catalog: The builds.
         kept: The names of extras to prefer.
     """
-    environment = markers_on(machine, request)
+    environment = marker_values(machine, request)
     for member in fitting:
         if member.part.path in kept:
             return member
@@ -316,7 +316,7 @@ def _best(
     return next(iter(fitting), None)
 
 
-def _with_extra(member: PartContents, request: Request, machine: Machine) -> Request:
+def _add_extra(member: PartContents, request: Request, machine: Machine) -> Request:
     """Add an extra or a group, except for packages that the user added."""
     hand = {one.name for one in unfiled_requirements(request) if one != ANY_TORCH}
     lines = tuple(
@@ -324,7 +324,7 @@ def _with_extra(member: PartContents, request: Request, machine: Machine) -> Req
         for one in member.listed.requirements
         if one.name not in hand and one not in request.requirements
     )
-    tag = member.backend_on(markers_on(machine, request))
+    tag = member.backend_on(marker_values(machine, request))
     preferred = request.preferred_backend if tag in {None, CPU.tag} else tag
     return replace(
         request,

@@ -29,7 +29,7 @@ from gpuinstall.sources.configuration import project_limits
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
     extra_path,
-    joined_files,
+    join_files,
     split_part,
 )
 
@@ -133,7 +133,7 @@ class Contents(Value):
         return replaced
 
 
-def markers_on(machine: Machine, request: Request) -> Mapping[str, str]:
+def marker_values(machine: Machine, request: Request) -> Mapping[str, str]:
     """Return the marker values of a machine with the requested Python."""
     # A specifier does not select a single version.
     is_version = SINGLE_VERSION.fullmatch(request.python or "")
@@ -147,9 +147,9 @@ def read_extras(folder: Path, request: Request) -> dict[str, RequirementsFile]:
     return {name: read_inputs(name) for name in names}
 
 
-def with_extras(request: Request, folder: Path) -> Request:
+def add_extras(request: Request, folder: Path) -> Request:
     """Add the requirements of a request's extras."""
-    extras = joined_files(read_extras(folder, request).values())
+    extras = join_files(read_extras(folder, request).values())
     return replace(
         request,
         requirements=(*request.requirements, *extras.requirements),

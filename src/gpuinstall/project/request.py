@@ -37,7 +37,7 @@ from gpuinstall.sources.requirements_file import (
     PROJECT,
     CondaRequest,
     RequirementsFile,
-    joined_files,
+    join_files,
 )
 
 if TYPE_CHECKING:
@@ -91,13 +91,13 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     else:
         request = renew_request(recorded, project.files, words.lines, files)
         request = remove_packages(request, settings.without)
-        request = _limited(request, project)
+        request = _add_torch_limits(request, project)
         if not quiet:
             _announce(project, request)
-    return _completed(next_revision(request, recorded), project, is_quiet=quiet)
+    return _complete_request(next_revision(request, recorded), project, is_quiet=quiet)
 
 
-def _limited(request: Request, project: Project) -> Request:
+def _add_torch_limits(request: Request, project: Project) -> Request:
     """Add the torch constraints of omitted extras to a request."""
     limits = torch_limits(project, request)
     if not limits:
@@ -108,7 +108,7 @@ def _limited(request: Request, project: Project) -> Request:
     return replace(request, constraints=without_duplicates(constraints), files=files)
 
 
-def todays_request(project: Project) -> Request:
+def current_request(project: Project) -> Request:
     """Return the current request of files with the user's additions."""
     return renew_request(project.contents.read_recorded(), project.files)
 
@@ -116,12 +116,12 @@ def todays_request(project: Project) -> Request:
 def declared_request(project: Project) -> Request:
     """Return the request of the user or of the folder's files, or torch."""
     contents = project.contents
-    listed = joined_files((project.words, *project.settings.files.values()))
+    listed = join_files((project.words, *project.settings.files.values()))
     if not listed.requirements:
         listed = contents.declaration.listed | listed
-    listed = joined_files((listed, *contents.limits.values()))
+    listed = join_files((listed, *contents.limits.values()))
     request = Request(listed.requirements, constraints=listed.constraints)
-    return _completed(request, project)
+    return _complete_request(request, project)
 
 
 def _announce(project: Project, request: Request) -> None:
@@ -133,7 +133,7 @@ def _announce(project: Project, request: Request) -> None:
     """
     reporter = project.reporter
     declared = project.contents.declaration
-    listed = joined_files(declared.files.values())
+    listed = join_files(declared.files.values())
     # Only torch is requested by default.
     if listed.requirements not in {(), (ANY_TORCH,)}:
         message = str(declared)
@@ -158,7 +158,7 @@ def _conda_requests(project: Project) -> Iterator[tuple[str, CondaRequest]]:
             yield name, conda
 
 
-def _completed(
+def _complete_request(
     listed: Request,
     project: Project,
     *,
@@ -177,7 +177,7 @@ def _completed(
     settings = project.settings
     config = project.contents.config
     request = settings.request
-    speakers = _speakers(project, listed, is_quiet=is_quiet)
+    speakers = _requests_by_precedence(project, listed, is_quiet=is_quiet)
     decided = {}
     for name in _FROM_FIRST:
         values = [getattr(one, name) for one in speakers]
@@ -213,7 +213,7 @@ def _completed(
     return with_locked_versions(project, completed, project.machine)
 
 
-def _speakers(
+def _requests_by_precedence(
     project: Project, listed: Request, *, is_quiet: bool
 ) -> tuple[Request, ...]:
     """Return requests for a Python and a backend, highest precedence first.
@@ -222,12 +222,12 @@ def _speakers(
     backend, GPUs, and targets override both, which is reported in one line.
     """
     request = project.settings.request
-    extra = _backend_of_extra(project, listed)
+    extra = _extra_backend(project, listed)
     files = (
         extra,
         project.contents.config,
         *(conda.request for _, conda in _conda_requests(project)),
-        _backend_of_settings(project),
+        _settings_backend(project),
     )
     setting = next(
         filter(lambda one: one.backend, files),
@@ -236,7 +236,7 @@ def _speakers(
     tag = setting.backend or setting.preferred_backend
     if tag is None:
         return (request, *files)
-    overriding, is_compatible = _override(project, tag)
+    overriding, is_compatible = _backend_override(project, tag)
     text = ""
     if not is_compatible:
         text = f"{overriding} overrides {tag} of {setting.places[tag]}"
@@ -250,7 +250,7 @@ def _speakers(
     return (request, *files)
 
 
-def _override(project: Project, tag: str) -> tuple[str, bool]:
+def _backend_override(project: Project, tag: str) -> tuple[str, bool]:
     """Return the setting that overrides a backend, and whether both agree.
 
     Args:
@@ -273,7 +273,7 @@ def _override(project: Project, tag: str) -> tuple[str, bool]:
     return "", True
 
 
-def _backend_of_settings(project: Project) -> Request:
+def _settings_backend(project: Project) -> Request:
     """Return the backend selected by an index or another setting.
 
     The folder's settings take precedence over the user's configuration.
@@ -283,21 +283,21 @@ def _backend_of_settings(project: Project) -> Request:
         tag = setting.backend
         if tag and setting.applies_in(project.markers):
             place = TextOrigin(str(setting.file), setting.row.key, setting.line)
-            return _selecting(tag, place)
+            return _backend_request(tag, place)
     return FOLDER_REQUEST
 
 
-def _backend_of_extra(project: Project, listed: Request) -> Request:
+def _extra_backend(project: Project, listed: Request) -> Request:
     """Return the backend selected by a requested extra or group."""
     requested = requested_parts(project, listed)
     for member in chain.from_iterable(project.contents.declaration.alternatives):
         tag = member.backend_on(project.markers)
         if tag and member.part in requested:
-            return _selecting(tag, TextOrigin(str(member.part)))
+            return _backend_request(tag, TextOrigin(str(member.part)))
     return FOLDER_REQUEST
 
 
-def _selecting(tag: str, place: TextOrigin) -> Request:
+def _backend_request(tag: str, place: TextOrigin) -> Request:
     """Return a request for the CPU build or a preference for another one."""
     places = {tag: place}
     if tag == CPU.tag:

@@ -29,7 +29,7 @@ from gpuinstall.lock.request.tools import (
     read_team_settings,
     refuse_family_builds,
 )
-from gpuinstall.project.folder import Contents, Settings, markers_on, read_files
+from gpuinstall.project.folder import Contents, Settings, marker_values, read_files
 from gpuinstall.sources import Sources, read_sources
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
@@ -40,7 +40,7 @@ from gpuinstall.sources.provenance import (
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     RequirementsFile,
-    joined_files,
+    join_files,
     split_part,
 )
 
@@ -108,7 +108,7 @@ class Project(Value):
         """The current requirements in the folder's files."""
         return read_files(self.contents, self.reporter, only=self.settings.only)
 
-    def read_anew(self) -> None:
+    def discard_contents(self) -> None:
         """Discard cached contents of the folder, which may have changed."""
         # Clear in place, because the caller of open_project keeps this object.
         for name in vars(self).keys() - {"_this_machine"}:
@@ -189,7 +189,7 @@ class Project(Value):
         ]
         declared = chain.from_iterable(self.contents.declaration.alternatives)
         alternatives = [member.listed for member in declared]
-        required = joined_files((*files, *alternatives, *chain(*typed)))
+        required = join_files((*files, *alternatives, *chain(*typed)))
         return LockGate(self.sources, folder, required.requirements)
 
     @cached_property
@@ -221,7 +221,7 @@ class Project(Value):
     @property
     def markers(self) -> Mapping[str, str]:
         """The marker values of the machine with the requested Python."""
-        return markers_on(self.machine, self.settings.request)
+        return marker_values(self.machine, self.settings.request)
 
     def here(self, request: Request) -> Machine | None:
         """Return this machine, unless it lacks the requested GPUs."""
@@ -267,7 +267,7 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
         is_gone = settings.only or setting.package in removed
         if not (is_gone and setting.row.key == BY_ADDRESS):
             yield setting
-    counting = joined_files((*settings.files.values(), project.words))
+    counting = join_files((*settings.files.values(), project.words))
     if not settings.only:
         yield from _locked_indexes(project.paths.folder, removed)
         team_lock = find_team_lock(folder)
@@ -275,7 +275,7 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
             names = map(split_part, (*project.files, *settings.files))
             parts = {part for _, part in names if part}
             yield from read_team_settings(team_lock, parts)
-        counting = joined_files((counting, *files))
+        counting = join_files((counting, *files))
     texts = *counting.requirements, *counting.constraints
     projects = [one for one in texts if one.url]
     if projects:

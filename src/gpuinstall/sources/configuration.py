@@ -56,10 +56,10 @@ from gpuinstall.sources.provenance import (
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     RequirementsFile,
-    joined_files,
+    convert_content_errors,
+    join_files,
     read_listed,
     read_requirements,
-    reading,
     requirements_path,
 )
 
@@ -204,30 +204,30 @@ def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSettin
         UsageError: A file is malformed.
     """
     projects = [folder]
-    yield from map(_own, uv_variables(environ, folder))
+    yield from map(_mark_own, uv_variables(environ, folder))
     for file, table in project_tables(environ, folder):
         projects.append(file.parent)
-        with _reading(file):
+        with _convert_read_errors(file):
             yield from uv_settings(table, file, environ)
     for file, table in _user_tables(environ):
-        with _reading(file):
-            yield from map(_own, uv_settings(table, file, environ))
-    yield from map(_own, pip_variables(environ, folder))
+        with _convert_read_errors(file):
+            yield from map(_mark_own, uv_settings(table, file, environ))
+    yield from map(_mark_own, pip_variables(environ, folder))
     active_files = _active_pip_files(environ)
     for file in reversed(find_pip_files(environ)):
-        with _reading(file):
+        with _convert_read_errors(file):
             settings = parse_pip_file(_text(file), file, folder)
         is_of_folder = file in active_files and any(
-            _is_in(project, file) for project in projects
+            _is_in_folder(project, file) for project in projects
         )
-        yield from settings if is_of_folder else map(_own, settings)
+        yield from settings if is_of_folder else map(_mark_own, settings)
 
 
-def _own(setting: SourceSetting) -> SourceSetting:
+def _mark_own(setting: SourceSetting) -> SourceSetting:
     return replace(setting, is_own=True)
 
 
-def _is_in(folder: Path, file: Path) -> bool:
+def _is_in_folder(folder: Path, file: Path) -> bool:
     """Return whether a file is in a folder, by its path or its real path."""
     return any(
         Path(place(file)).is_relative_to(place(folder))
@@ -276,7 +276,7 @@ def project_limits(environ: _Environ, folder: Path) -> dict[str, RequirementsFil
     # A lock must not contain paths of the user's files.
     own = [_limits(file, table) for file, table in _user_tables(environ)]
     own.append(_files_of("UV_CONSTRAINT", environ, folder).as_limits())
-    limits["~/uv.toml"] = joined_files(own)
+    limits["~/uv.toml"] = join_files(own)
     return {name: one for name, one in limits.items() if one.constraints}
 
 
@@ -292,11 +292,11 @@ def _files_of(variable: str, environ: _Environ, folder: Path) -> RequirementsFil
         path = folder / place
         if not is_guard_text(read_listed(path)):
             files.append(read_requirements(path))
-    return joined_files(files)
+    return join_files(files)
 
 
 def _limits(file: Path, table: Mapping[str, Any]) -> RequirementsFile:
-    with _reading(file):
+    with _convert_read_errors(file):
         return RequirementsFile.of(uv_constraints(table, file))
 
 
@@ -334,7 +334,7 @@ def pip_words(
     texts[file] = text
     value = ""
     for path, content in texts.items():
-        with _reading(path):
+        with _convert_read_errors(path):
             value = _pip_options(content).get(option) or value
     return tuple(value.split())
 
@@ -361,7 +361,7 @@ def read_policy(environ: _Environ, folder: Path) -> Policy:
         message = f"{TRUST_FOLDER} is {variable!r}, but must be 0 or 1"
         raise UsageError("trust-folder", message)
     path = user_folder(environ) / "gpuinstall" / "config.toml"
-    with _reading(path):
+    with _convert_read_errors(path):
         table = parse_toml(_text(path))
         check_shape(table, CONFIG)
         trusted = table.get("trust-folder", True)
@@ -397,7 +397,7 @@ def _build_variables(environ: _Environ) -> dict[str, dict[str, str]]:
     """Read ``extra-build-variables`` of the user's uv settings."""
     variables: dict[str, dict[str, str]] = {}
     for file, table in _user_tables(environ):
-        with _reading(file):
+        with _convert_read_errors(file):
             for package, values in table.get("extra-build-variables", {}).items():
                 texts = {name: str(value) for name, value in values.items()}
                 variables.setdefault(package, texts)
@@ -445,7 +445,7 @@ def _pip_settings(
         return
     is_list = option in {"extra-index-url", "find-links"}
     for word in value.split() if is_list else [value]:
-        yield source_setting("pip", key, _located(option, word, folder), place)
+        yield source_setting("pip", key, _locate(option, word, folder), place)
 
 
 def _pip_options(text: str) -> dict[str, str]:
@@ -476,7 +476,7 @@ def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
             if not is_of_files:
                 # An index may have a name: NAME=URL.
                 [(index, address)] = re.findall("^(?:([^=/]+)=)?(.*)", word)
-            located = _with_login(_located(key, address, folder), index, environ)
+            located = _with_login(_locate(key, address, folder), index, environ)
             yield source_setting("uv", key, located, Path(name))
     for name, key in _UV_LISTS.items():
         listed = _files_of(name, environ, folder).requirements
@@ -511,7 +511,7 @@ def index_address(index: Mapping[str, Any], file: Path, environ: _Environ) -> st
     """Return the URL of an entry in uv's ``index``, with its login."""
     key = index_key(index)
     kind = "find-links" if key == "index (flat)" else key
-    address = _located(kind, index["url"], file.parent)
+    address = _locate(kind, index["url"], file.parent)
     return _with_login(address, index.get("name"), environ)
 
 
@@ -574,14 +574,14 @@ def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]
     values: list[Any] = value if isinstance(value, list) else [value]
     if key in _UV_VARIABLES.values():
         for address in values:
-            located = _located(key, address, file.parent)
+            located = _locate(key, address, file.parent)
             yield source_setting("uv", key, located, file)
         return
     origin = TextOrigin(str(file), key)
     if key == "exclude-dependencies":
         key = _OVERRIDES
         values = [f"{name}{NEVER}" for name in values]
-    key, text = _written(key, value, values)
+    key, text = _rule_and_text(key, value, values)
     if key == _OVERRIDES:
         parsed = tuple(parse_requirement(one, origin) for one in values)
         yield replace(source_setting("uv", key, text, file), requirements=parsed)
@@ -591,7 +591,7 @@ def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]
         yield source_setting("uv", key, text, file)
 
 
-def _written(key: str, value: object, values: list[Any]) -> tuple[str, str]:
+def _rule_and_text(key: str, value: object, values: list[Any]) -> tuple[str, str]:
     """Return the rule key for a value, and the value as text."""
     if value is True:
         return key, ":all:"
@@ -618,7 +618,7 @@ def index_key(index: Mapping[str, Any]) -> str:
     return f"index ({', '.join(kinds)})" if kinds else "index"
 
 
-def _located(
+def _locate(
     option: str,
     address: str,
     folder: Path,
@@ -645,7 +645,7 @@ def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
         path: The file.
         folder: The folder that symbolic links must not leave.
     """
-    with _reading(path):
+    with _convert_read_errors(path):
         table: Any = _parse(_text(path, folder))
         if path.name == PROJECT:
             check_shape(table, PYPROJECT)
@@ -673,5 +673,7 @@ def _text(path: Path, folder: Path | None = None) -> str:
     return text
 
 
-def _reading(path: Path) -> AbstractContextManager[None]:
-    return reading(path, "malformed-configuration", f"Repair or move {path}")
+def _convert_read_errors(path: Path) -> AbstractContextManager[None]:
+    return convert_content_errors(
+        path, "malformed-configuration", f"Repair or move {path}"
+    )

@@ -235,7 +235,7 @@ class SourceSetting(Value):
         """The declared effect, or ``TORCH`` for a URL on PyTorch's host."""
         effect = self.row.declared_effect
         keeps_address = effect in {Effect.LOCATED, Effect.TORCH_INDEX}
-        if not keeps_address and is_of_pytorch(self.value):
+        if not keeps_address and is_on_pytorch_host(self.value):
             return Effect.TORCH
         return effect
 
@@ -373,7 +373,7 @@ def unknown_setting(
     return SourceSetting(rule, "", file, line)
 
 
-def is_of_pytorch(address: str) -> bool:
+def is_on_pytorch_host(address: str) -> bool:
     """Return whether a URL is on PyTorch's host, in any spelling."""
     try:
         parts = urlsplit(address.strip())

@@ -140,7 +140,7 @@ class RequirementsFile(Value):
 
     def __or__(self, other: RequirementsFile) -> RequirementsFile:
         """Return the combined contents."""
-        return joined_files((self, other))
+        return join_files((self, other))
 
 
 def address_settings(lines: Iterable[Requirement]) -> Iterator[SourceSetting]:
@@ -158,7 +158,7 @@ def address_settings(lines: Iterable[Requirement]) -> Iterator[SourceSetting]:
             )
 
 
-def with_variables(text: str, environ: Mapping[str, str]) -> str:
+def expand_variables(text: str, environ: Mapping[str, str]) -> str:
     """Expand variables (``${NAME}``) in the login of a URL.
 
     Args:
@@ -183,7 +183,7 @@ def with_variables(text: str, environ: Mapping[str, str]) -> str:
     return re.sub(r"(?<=://)[^/\s]*\$\{[^/\s]*@", login, text)
 
 
-def joined_files(files: Iterable[RequirementsFile]) -> RequirementsFile:
+def join_files(files: Iterable[RequirementsFile]) -> RequirementsFile:
     """Return the combined contents of several files."""
     fields = zip(*map(astuple, files), strict=True)
     return RequirementsFile(*(tuple(chain.from_iterable(field)) for field in fields))
@@ -283,7 +283,7 @@ def read_requirements(path: Path) -> RequirementsFile:
 
 
 @contextmanager
-def reading(
+def convert_content_errors(
     subject: Path | str,
     code: str = "requirements-malformed",
     hint: str | None = None,
@@ -397,7 +397,7 @@ class _Reader:
         stripped = [(number, line.strip()) for number, line in lines]
         written = [(number, line) for number, line in stripped if line]
         self.count += len(written)
-        with reading(path):
+        with convert_content_errors(path):
             check_count(self.count, "lines", "it")
         for number, line in written:
             inclusion = re.fullmatch(_INCLUSION, line)
@@ -409,7 +409,7 @@ class _Reader:
                 )
             else:
                 parts.append(_parse_line(line, number, path))
-        return joined_files(parts)
+        return join_files(parts)
 
     def _include(
         self,
@@ -482,7 +482,7 @@ def _parse_line(
             raise UsageError(error.code, message, hint=hint) from None
         package = requirement.name
         requirements = (requirement,)
-    with reading(f"{path}, line {number}"):
+    with convert_content_errors(f"{path}, line {number}"):
         settings = _read_options(options, path, number=number, package=package)
         return RequirementsFile.of(requirements, settings)
 

@@ -28,7 +28,7 @@ from gpuinstall.base.request import DEFAULT_SOURCING, Sourcing
 from gpuinstall.base.timeouts import USUAL, Timeouts, read_timeouts
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.sources.configuration import OFF
-from gpuinstall.sources.sources import OFFICIAL, Sources, server_of
+from gpuinstall.sources.sources import OFFICIAL, Sources, url_server
 from gpuinstall.sources.web import AnswerCache, Client, FileHash, Page
 
 
@@ -62,7 +62,7 @@ class Session(Value):
         """The configured default index, or uv's own."""
         return self.sources.default_index or uv.default_index(self.environment)
 
-    def page_of(self, package: str) -> Page | None:
+    def find_page(self, package: str) -> Page | None:
         """Return the page of a package on the first index that has one."""
         for index in self.sources.indexes_for(package, self.default_index):
             if page := self.client.page(f"{index}/{package}/"):
@@ -72,7 +72,7 @@ class Session(Value):
     def known_page(self, package: str) -> Page | None:
         """Return the page of a package, or None if an index is unreachable."""
         with suppress(InstallationError):
-            return self.page_of(package)
+            return self.find_page(package)
         return None
 
     @cached_property
@@ -165,7 +165,7 @@ def _with_passwords(
     addresses = sources.places + sources.addresses
     for server, login in sources.logins.items():
         host = urlsplit(server).netloc
-        own = [address for address in addresses if server_of(address) == server]
+        own = [address for address in addresses if url_server(address) == server]
         complete = login
         for service in (*own, host):
             if ":" in complete:
@@ -206,11 +206,11 @@ def _with_git_settings(
         settings.append((key, variables.get(f"GIT_CONFIG_VALUE_{number}", "")))
     for address in addresses:
         parts = urlsplit(address)
-        login = logins.get(server_of(address))
+        login = logins.get(url_server(address))
         if login and parts.scheme.startswith("git+http"):
             user, _, password = login.partition(":")
             basic = b64encode(f"{user}:{password}".encode()).decode()
-            key = f"http.{server_of(address)}/.extraHeader"
+            key = f"http.{url_server(address)}/.extraHeader"
             settings.append((key, f"Authorization: Basic {basic}"))
     if not settings:
         return kept

@@ -319,7 +319,7 @@ class Sources(Value):
 
     def _with_login(self, address: str) -> str:
         """Return a URL with the login of its server."""
-        login = self.logins.get(server_of(address))
+        login = self.logins.get(url_server(address))
         if login is None:
             return address
         parts = urlsplit(address)
@@ -402,7 +402,7 @@ class Sources(Value):
         if effect is Effect.INDEX:
             for other in self.folder_sources:
                 is_alike = other.row == setting.row
-                if is_alike and other.value != _plain(setting.value):
+                if is_alike and other.value != _plain_url(setting.value):
                     raise _not_obeyed(
                         setting, f"use one default index; another one is {other.value}"
                     )
@@ -431,7 +431,7 @@ class Sources(Value):
             setting: The setting.
             overrides: Whether a default index replaces an existing one.
         """
-        plain = remove_logins if setting.effect is Effect.EXTENSIONS else _plain
+        plain = remove_logins if setting.effect is Effect.EXTENSIONS else _plain_url
         address = plain(setting.value)
         default_index = self.default_index
         if setting.effect is Effect.INDEX and (overrides or not default_index):
@@ -439,7 +439,7 @@ class Sources(Value):
         logins = self.logins
         if setting.effect.is_reported:
             # Earlier logins, such as the user's, have priority.
-            logins = {**_logins(setting.value), **logins}
+            logins = {**_url_login(setting.value), **logins}
         settings = (*self.settings, replace(setting, value=address))
         return replace(
             self, settings=settings, default_index=default_index, logins=logins
@@ -547,7 +547,7 @@ class Sources(Value):
 
     def has_address(self, address: str) -> bool:
         """Return whether a requirement has a URL, at any commit."""
-        return _bare(address) in map(_bare, self.addresses)
+        return _bare_url(address) in map(_bare_url, self.addresses)
 
 
 def _entry(setting: SourceSetting) -> Entry:
@@ -581,7 +581,7 @@ def read_sources(
         UsageError: A URL or a configuration file is malformed.
     """
     from gpuinstall.sources.configuration import read_configuration, read_policy
-    from gpuinstall.sources.requirements_file import with_variables
+    from gpuinstall.sources.requirements_file import expand_variables
 
     index = torch_index or configured
     settings = list(read_configuration(environ, folder))
@@ -594,11 +594,11 @@ def read_sources(
     if environ.get(SYSTEM_CERTIFICATES):
         certificates += [path for path in _SYSTEM_STORES if isfile(path)]
     sources = Sources(
-        torch_index=torch_index_of(index),
+        torch_index=requested_torch_index(index),
         is_torch_index_requested=bool(index),
         certificates=next(filter(None, certificates), None),
         policy=read_policy(environ, folder),
-        logins=_logins(index or OFFICIAL),
+        logins=_url_login(index or OFFICIAL),
     )
     for written in settings:
         setting = written
@@ -606,7 +606,7 @@ def read_sources(
             # Not ``setting.effect``: a variable may contain the host of PyTorch.
             effect = setting.row.declared_effect
             if effect.is_reported:
-                value = with_variables(setting.value, environ)
+                value = expand_variables(setting.value, environ)
                 setting = replace(setting, value=value)
             elif effect in {Effect.REFUSED, Effect.UNRELATED, Effect.UNKNOWN}:
                 # In a file of the folder, such a setting would be an error.
@@ -620,7 +620,7 @@ def read_sources(
     return sources
 
 
-def torch_index_of(requested: str | None) -> str:
+def requested_torch_index(requested: str | None) -> str:
     """Return the URL of the requested torch index, or of the official one.
 
     Raises:
@@ -679,35 +679,35 @@ def _not_obeyed(
     )
 
 
-def _plain(address: str) -> str:
+def _plain_url(address: str) -> str:
     """Return a URL without its login and trailing slash."""
     plain = remove_logins(address)
     stripped = plain.rstrip("/")
     return stripped if "/" in stripped else plain
 
 
-def _bare(address: str) -> str:
+def _bare_url(address: str) -> str:
     """Return a URL without its fragment and Git reference."""
-    bare = unquote(_plain(address.partition("#")[0]))
+    bare = unquote(_plain_url(address.partition("#")[0]))
     if not bare.startswith("git+"):
         return bare
     return re.sub(r"@[^/@]*\Z", "", bare.removeprefix("git+"))
 
 
-def server_of(address: str) -> str:
+def url_server(address: str) -> str:
     """Return the scheme, host, and port of a URL."""
     parts = urlsplit(address)
     return f"{parts.scheme.removeprefix('git+')}://{parts.netloc}"
 
 
-def _logins(address: str) -> dict[str, str]:
+def _url_login(address: str) -> dict[str, str]:
     """Return the login in a URL, by server.
 
     Raises:
         UsageError: The URL is malformed.
     """
     try:
-        server = server_of(address)
+        server = url_server(address)
     except ValueError as error:
         raise malformed_address(address, str(error)) from error
     if remove_logins(address) == address:

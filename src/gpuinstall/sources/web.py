@@ -222,7 +222,7 @@ class Client:
         response = self._head(url)
         if response.status_code >= 400:
             return Head()
-        return Head(declared(response), response.headers.get("ETag"))
+        return Head(content_length(response), response.headers.get("ETag"))
 
     def is_gone(self, url: str) -> bool:
         """Return whether a file no longer exists on its server."""
@@ -273,7 +273,7 @@ class Client:
             _check(response, url)
             received = 0
             for chunk in read_chunks(
-                response, url, size or declared(response), self.timeouts
+                response, url, size or content_length(response), self.timeouts
             ):
                 received += len(chunk)
                 with self._lock:
@@ -532,7 +532,7 @@ def _watch(
     return faults
 
 
-def declared(response: Response) -> int | None:
+def content_length(response: Response) -> int | None:
     """Return the Content-Length of a response, or None if it is invalid."""
     length = response.headers.get("Content-Length", "")
     if not length.isdecimal() or len(length) >= 20:
@@ -551,7 +551,7 @@ def _retry_after(response: Response) -> float | None:
     return None
 
 
-def ways_to_network() -> str:
+def network_hint() -> str:
     """Return the hint for a network on which no host is reachable."""
     for name, address in os.environ.items():
         if address and re.fullmatch("(?i)(https?|all)_proxy", name):
@@ -567,9 +567,9 @@ def _cause(error: OSError) -> Cause:
         case SSLError():
             return _UNTRUSTED
         case ProxyError() if "Tunnel connection failed" in text:
-            return Cause("the proxy refused the request", ways_to_network())
+            return Cause("the proxy refused the request", network_hint())
         case ProxyError():
-            return Cause("the proxy cannot be reached", ways_to_network())
+            return Cause("the proxy cannot be reached", network_hint())
         case Timeout() | TimeoutError():
             hint = "Check the network connection, or HTTPS_PROXY"
             return Cause("the request timed out", hint)

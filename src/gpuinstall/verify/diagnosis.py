@@ -15,7 +15,7 @@ from gpuinstall.catalog.failures.classify import Circumstances, classify, known_
 from gpuinstall.catalog.failures.problems import code_told, fix
 from gpuinstall.catalog.failures.table import load_problems
 from gpuinstall.environments.environment import advice_words
-from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS, rules_for
+from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS, create_rules
 from gpuinstall.verify.kernels import all_gpus, deep, quick
 from gpuinstall.verify.kernels.programs import program_check
 
@@ -183,7 +183,9 @@ def _cause(
     if NO_KERNEL in text:
         if target.gpu is None or not report.architectures:
             return "F37"
-        rules = rules_for(context.machine, load_catalog(), (context.torch.kind or "",))
+        rules = create_rules(
+            context.machine, load_catalog(), (context.torch.kind or "",)
+        )
         return rules.no_code_cause(report.architectures, target.gpu)
     # The environment's own torch was imported, so no other torch shadows it.
     if name == "import" and known == SHADOWED:

@@ -52,15 +52,15 @@ def take_stamp(venv: Path) -> Stamp:
     packages = {package.name: package for package in read_packages(folders)}
     sites = [folder.relative_to(root).as_posix() for folder in folders]
     own = list(startup_files(str(root), sites))
-    roots = [*_ROOTS, *_loaded_with_torch(packages.values(), own)]
-    core = _with_requirements(roots, packages)
+    roots = [*_ROOTS, *_implicitly_loaded(packages.values(), own)]
+    core = _add_requirements(roots, packages)
     for name in sorted(core):
-        own.append(_record_of(packages[name], root))
-        own += _libraries_of(packages[name], root)
+        own.append(_record_path(packages[name], root))
+        own += _native_libraries(packages[name], root)
     files = {TORCH: _stamps(own, root)}
     for module, package in program_packages(folders).items():
-        own_packages = _with_requirements([package.name], packages) - core
-        records = [_record_of(packages[name], root) for name in sorted(own_packages)]
+        own_packages = _add_requirements([package.name], packages) - core
+        records = [_record_path(packages[name], root) for name in sorted(own_packages)]
         files[module] = _stamps(records, root)
     return Stamp(
         python=stamped_python(str(root)),
@@ -70,7 +70,7 @@ def take_stamp(venv: Path) -> Stamp:
     )
 
 
-def _loaded_with_torch(
+def _implicitly_loaded(
     packages: Iterable[InstalledPackage], startup: Iterable[str]
 ) -> Iterator[str]:
     """Yield packages that torch or Python loads without requiring them.
@@ -88,7 +88,7 @@ def _loaded_with_torch(
             yield package.name
 
 
-def _with_requirements(
+def _add_requirements(
     names: Sequence[str], packages: Mapping[str, InstalledPackage]
 ) -> set[str]:
     """Return the installed packages among ``names`` and their dependencies."""
@@ -108,11 +108,11 @@ def _requirements(package: InstalledPackage) -> Iterator[str]:
         yield canonicalize_name(requirement.name)
 
 
-def _record_of(package: InstalledPackage, root: Path) -> str:
+def _record_path(package: InstalledPackage, root: Path) -> str:
     return (package.record / "RECORD").relative_to(root).as_posix()
 
 
-def _libraries_of(package: InstalledPackage, root: Path) -> Iterator[str]:
+def _native_libraries(package: InstalledPackage, root: Path) -> Iterator[str]:
     """Yield the native libraries of a package, relative to ``root``."""
     site = package.record.parent.relative_to(root).as_posix()
     for file in package.recorded:

@@ -19,7 +19,7 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.timeouts import read_timeouts
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import Backend, torch_backend
-from gpuinstall.machine.children import how_it_ended, json_lines
+from gpuinstall.machine.children import describe_end, json_lines
 from gpuinstall.verify.kernel_run import KERNELS
 from gpuinstall.verify.kernels.context import MARK
 
@@ -99,8 +99,8 @@ def inspect_interpreter(python: Path) -> Interpreter:
     plain_look = (python, "-B", "-c", LOOK.read_text(encoding="utf-8"))
     # Starting Python takes most of the time, so both run in parallel.
     with ThreadPoolExecutor(2) as pool:
-        isolated = pool.submit(answer_of, FoundTorch, isolated_look)
-        plain = pool.submit(answer_of, FoundTorch, plain_look)
+        isolated = pool.submit(run_script, FoundTorch, isolated_look)
+        plain = pool.submit(run_script, FoundTorch, plain_look)
     try:
         return Interpreter(isolated.result(), plain.result())
     except UsageError as error:
@@ -108,7 +108,7 @@ def inspect_interpreter(python: Path) -> Interpreter:
         return Interpreter(isolated.result(), isolated.result(), start_error=error.why)
 
 
-def answer_of(kind: type[_Answer], argv: Sequence[str | Path]) -> _Answer:
+def run_script(kind: type[_Answer], argv: Sequence[str | Path]) -> _Answer:
     """Run one of gpuinstall's scripts, and parse the report that it prints.
 
     Args:
@@ -129,7 +129,7 @@ def answer_of(kind: type[_Answer], argv: Sequence[str | Path]) -> _Answer:
         with suppress(ValueError):
             return read_object(kind, answers[-1])
     raise _unusable(
-        python, how_it_ended(done, read_timeouts(os.environ).interpreter_query)
+        python, describe_end(done, read_timeouts(os.environ).interpreter_query)
     )
 
 

@@ -13,7 +13,7 @@ from gpuinstall.base.files import make_private_folder, own_cache_folder
 from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.values import Value, replace
 from gpuinstall.machine.children import (
-    how_it_ended,
+    describe_end,
     is_timeout,
     json_lines,
     run_children,
@@ -166,7 +166,7 @@ def read_kernel_report(finished: Finished, seconds: float) -> KernelReport:
             facts |= line
             last = line.get("begin", last)
     if not (finished.ok and records):
-        message = how_it_ended(finished, seconds)
+        message = describe_end(finished, seconds)
         records.append(
             CheckResult(last, "failed", message=message, evidence=finished.err)
         )

@@ -16,7 +16,7 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.environment import Origin, read_origin
-from gpuinstall.machine.vendors import VENDORS, vendor_of
+from gpuinstall.machine.vendors import VENDORS, find_vendor
 from gpuinstall.verify.devices import (
     CPU_TARGET,
     DeviceTarget,
@@ -103,7 +103,7 @@ def verify_environment(
     devices = check_programs(devices, verification, programs)
     checks: list[CheckResult] = []
     if deep:
-        devices = _with_all_gpus(devices, verification)
+        devices = _add_all_gpu_checks(devices, verification)
         checks += _file_checks(verification)
     if origin.for_cpu and machine.gpus:
         names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
@@ -218,7 +218,7 @@ def _is_for_cpu(context: VerificationContext) -> bool:
     """Return whether only the CPU can be tested."""
     machine = context.machine
     for gpu in machine.gpus:
-        vendor = VENDORS.get(vendor_of(gpu, machine) or "")
+        vendor = VENDORS.get(find_vendor(gpu, machine) or "")
         if vendor and vendor.kind == CPU.kind:
             return False
     if machine.os == "macos":
@@ -318,7 +318,9 @@ def check_programs(
     return tested
 
 
-def _with_all_gpus(devices: list[Device], verification: Verification) -> list[Device]:
+def _add_all_gpu_checks(
+    devices: list[Device], verification: Verification
+) -> list[Device]:
     """Add the checks that need all GPUs together."""
     target = all_gpus_target(verification.targets)
     if target is None:

@@ -211,7 +211,7 @@ def too_new_for_driver(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
     toolkits: list[Toolkit] = [(major, 0) for major in row.cudas] or [row.toolkit]
     for rules, _ in gpus:
         refusals = [
-            rules.against_driver(_as_build(row, toolkit=toolkit))
+            rules.driver_rejection(_as_build(row, toolkit=toolkit))
             for toolkit in toolkits
         ]
         # The reason for the oldest CUDA mentions the minimum driver.

@@ -85,7 +85,7 @@ def test_hint_contains_the_target_of_a_link(tmp_path):
     (tmp_path / "root").mkdir()
     python = tmp_path / "python"
     python.symlink_to(tmp_path / "root" / "pyenv" / "python")
-    error = main._known(PermissionError(errno.EACCES, "denied", str(python)))
+    error = main._machine_error(PermissionError(errno.EACCES, "denied", str(python)))
     assert error is not None
     folder = (tmp_path / "root").resolve()
     assert error.hint == f"ls -ld {folder}; df -h {folder}"

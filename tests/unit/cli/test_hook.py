@@ -9,7 +9,7 @@ import pytest
 import tomli
 
 from gpuinstall.base.text import remove_block
-from gpuinstall.cli.hook import _with_values
+from gpuinstall.cli.hook import _insert_values
 from gpuinstall.cli.main import run_command_line
 
 
@@ -75,7 +75,7 @@ def test_removed_hook_restores_the_file(home, hook, name, text):
 )
 def test_mirror_precedes_find_links_of_uv_toml(text):
     before = tomli.loads(text)
-    hooked = _with_values(text, "pip.find-links", ["https://mirror.example"])
+    hooked = _insert_values(text, "pip.find-links", ["https://mirror.example"])
     assert remove_block(hooked) == text
     links = before.get("pip", {}).get("find-links", [])
     before.setdefault("pip", {})["find-links"] = ["https://mirror.example", *links]

@@ -1,7 +1,7 @@
 """Text about a machine with unknown facts."""
 
 from gpuinstall.base.machine import Driver, Gpu, Machine
-from gpuinstall.cli.machine_text import facts, machine_line
+from gpuinstall.cli.machine_text import machine_fact_rows, machine_line
 
 NAMELESS = Machine(
     os="linux",
@@ -19,7 +19,7 @@ def test_unnamed_gpu_has_no_vendor():
 
 
 def test_facts_without_source_print_no_source():
-    assert dict(facts(NAMELESS)) == {
+    assert dict(machine_fact_rows(NAMELESS)) == {
         "GPU 0": "unknown GPU · architecture unknown",
         "GPU 1": "unknown gfx1201 GPU · gfx1201",
         "Driver": "of unknown release",

@@ -13,7 +13,12 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli.install import existing_interpreter
 from gpuinstall.cli.main import run_command_line
-from gpuinstall.cli.options import _ROWS, CommandOptions, read_machine_file, relocated
+from gpuinstall.cli.options import (
+    _ROWS,
+    CommandOptions,
+    read_machine_file,
+    relocate_value,
+)
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.lock.request.declaration import files_by_path
 from tests.lab.parsed import written
@@ -135,8 +140,8 @@ def test_paths_of_options_are_relative_to_the_folder():
         "venv": {Path(".venv"): Path(".venv")},
     }
     for row, places in cases.items():
-        assert {value: relocated(row, value, typed) for value in places} == places
-    both = relocated("constraints", ("a.txt", "b.txt"), typed)
+        assert {value: relocate_value(row, value, typed) for value in places} == places
+    both = relocate_value("constraints", ("a.txt", "b.txt"), typed)
     assert both == ("sub/a.txt", "sub/b.txt")
 
 

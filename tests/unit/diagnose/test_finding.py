@@ -101,7 +101,7 @@ LOST = Finding("gpu-lost", "GPU 0 is lost")
         (machine(driver=None), TORCH, None),
         (machine("GTX 1080", driver="430.40"), FOR_CPU, None),
         # The messages of machine problems.
-        (machine("H100").with_problems([LOST]), TORCH, None),
+        (machine("H100").add_problems([LOST]), TORCH, None),
     ],
 )
 def test_request_that_install_rejects_is_a_finding(on, request_, refusal):

@@ -49,7 +49,7 @@ def settled(monkeypatch):
 
         monkeypatch.setattr(install, "_apply_change", applied)
         done = install.install(project, InstallOptions())
-        return done.seconds, project.read_anew.call_count
+        return done.seconds, project.discard_contents.call_count
 
     return settle
 

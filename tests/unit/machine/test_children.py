@@ -9,8 +9,8 @@ import pytest
 from gpuinstall.base.process import Finished
 from gpuinstall.machine import children
 from gpuinstall.machine.children import (
-    fault_of,
-    how_it_ended,
+    classify_fault,
+    describe_end,
     is_timeout,
     run_children,
 )
@@ -44,7 +44,7 @@ def test_slow_child_is_stopped_alone():
     late, done = run_children(
         [python("import time; time.sleep(60)"), python("print(1)")], 1, nothing
     )
-    assert (late.status, how_it_ended(late, 1)) == (None, "not finished after 1 s")
+    assert (late.status, describe_end(late, 1)) == (None, "not finished after 1 s")
     assert done.out == "1\n"
 
 
@@ -69,7 +69,7 @@ def test_program_that_cannot_start_has_a_result(tmp_path):
     program.write_bytes(b"\x00not a program")
     program.chmod(0o755)
     (finished,) = run_children([([str(program)], {})], 5, nothing)
-    assert how_it_ended(finished, 5).startswith("exited with status 126: ")
+    assert describe_end(finished, 5).startswith("exited with status 126: ")
 
 
 BY_SYSTEM = "the system does this when the machine or the job runs out of memory"
@@ -135,8 +135,8 @@ BY_SYSTEM = "the system does this when the machine or the job runs out of memory
 )
 def test_end_of_a_child_is_described(status, err, fault, is_late, message):
     finished = Finished((), status, "", err)
-    assert how_it_ended(finished, 180) == message
-    assert (fault_of(finished), is_timeout(finished)) == (fault, is_late)
+    assert describe_end(finished, 180) == message
+    assert (classify_fault(finished), is_timeout(finished)) == (fault, is_late)
 
 
 def test_full_process_table_is_an_error(monkeypatch):

@@ -365,7 +365,7 @@ def test_every_macos_build_has_a_floor():
 
 def test_preflight_skips_usable_amd_gpus():
     closed = Finding("kfd-not-permitted", "may not be opened", gpus=(0,))
-    machine = machine_from_options(("MI300X", "MI300X")).with_problems([closed])
+    machine = machine_from_options(("MI300X", "MI300X")).add_problems([closed])
 
     found = preflight(machine, Reporter())
     assert (found.outcomes, found.problems) == ({1: "unproven"}, ())

@@ -34,7 +34,7 @@ PARSERS = {
         container.has_host_files,
         "636 620 254:1 /docker/containers/4c01/hosts /etc/hosts rw - ext4 /dev/vda1 rw\n",
     ),
-    "cgroup": (container.engine_of, "0::/kubepods/besteffort\n"),
+    "cgroup": (container.detect_engine, "0::/kubepods/besteffort\n"),
     "device tree": (evidence.parse_compatible, "nvidia,p3737\0nvidia,tegra234\0"),
     "tegra release": (evidence.parse_l4t, "# R36 (release), REVISION: 4.0, GCID: 1"),
     "adapters": (

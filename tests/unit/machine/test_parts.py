@@ -62,7 +62,7 @@ def test_gpu_fault_precedes_job_assignment():
     lost = Finding("gpu-lost", "GPU 0 is lost", gpus=(0,))
     slow = Finding("slow", "slow", blocking=False, gpus=(1,))
     parts = NvidiaProber().parts(
-        machine().with_problems([lost, slow]),
+        machine().add_problems([lost, slow]),
         {"SLURM_JOB_ID": "42", "CUDA_VISIBLE_DEVICES": "MIG-1"},
     )
     assert [part.withheld for part in parts] == [
@@ -73,5 +73,5 @@ def test_gpu_fault_precedes_job_assignment():
 
 
 def test_faulty_machine_has_no_usable_gpus():
-    broken = machine().with_problems([Finding("no-driver", "no driver")])
+    broken = machine().add_problems([Finding("no-driver", "no driver")])
     assert NvidiaProber().usable_parts(broken) == []

@@ -5,7 +5,7 @@ import pytest
 from gpuinstall.api import choose
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.request import Request
-from gpuinstall.machine.vendors import vendor_of
+from gpuinstall.machine.vendors import find_vendor
 from tests.frozen import frozen_catalog
 
 LEAST = {"schema": "gpuinstall.machine/1", "os": "linux", "arch": "x86_64"}
@@ -33,7 +33,7 @@ def with_gpu(driver=None, **facts):
 def test_vendor_is_read_from_field_id_or_capability(facts, vendor):
     machine = with_gpu(**facts)
 
-    assert vendor_of(machine.gpus[0], machine) == vendor
+    assert find_vendor(machine.gpus[0], machine) == vendor
 
 
 DRIVER = {"version": "610.43.02", "cuda": "13.3"}

@@ -5,7 +5,7 @@ import pytest
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
 from gpuinstall.machine.options import machine_from_options
-from gpuinstall.machine.vendors import rules_for
+from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.alternatives import (
     choose_as_locked,
@@ -84,7 +84,7 @@ def test_backends_that_cannot_be_selected_are_excluded(
         machine = machine_from_options((gpu,), driver)
     else:
         machine = replace(MACHINE, gpus=(), driver=None)
-    rules = rules_for(machine, frozen_catalog())
+    rules = create_rules(machine, frozen_catalog())
     outcome = choose(machine, request_, frozen_catalog())
     builds = rules.catalog.builds_for(machine.os, machine.arch)
     tags = {build.backend.tag for build in builds}

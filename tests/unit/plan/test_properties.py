@@ -10,7 +10,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog import load_catalog
-from gpuinstall.machine.vendors import rules_for
+from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan.candidates import evaluate
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
@@ -49,7 +49,7 @@ def test_no_rule_rejects_the_selected_build(point):
     running = {run.index for run in plan.gpus if run.how != "none"}
     gpus = tuple(gpu for gpu in there.gpus if gpu.index in running)
     demand = parse_request(request, CATALOG.family, there)
-    context = PlanContext(there, demand, rules_for(there, CATALOG), gpus)
+    context = PlanContext(there, demand, create_rules(there, CATALOG), gpus)
     evaluated = evaluate(plan.choice.build, context)
 
     assert evaluated.reason is None

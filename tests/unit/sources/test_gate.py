@@ -17,7 +17,7 @@ from gpuinstall.sources.gate import Policy
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
     address_settings,
-    with_variables,
+    expand_variables,
 )
 from tests.lab.parsed import constrained, required, written
 from tests.lab.source import SOURCE, dotted
@@ -106,12 +106,12 @@ def test_login_is_removed_from_a_read_url(tmp_path, text):
     ],
 )
 def test_login_of_the_user_may_be_a_variable(text, expected):
-    assert with_variables(text, {"A": "a/b"}) == expected
+    assert expand_variables(text, {"A": "a/b"}) == expected
 
 
 def test_unset_variable_is_reported():
     with pytest.raises(UsageError, match="A is not set"):
-        with_variables("https://${A}@h.example/x", {})
+        expand_variables("https://${A}@h.example/x", {})
 
 
 def test_url_of_the_user_is_not_the_projects():

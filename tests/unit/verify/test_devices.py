@@ -33,7 +33,7 @@ def test_each_child_sees_one_gpu_by_uuid():
 
 def test_unusable_gpu_is_hidden_from_its_child():
     lost = Finding("gpu-lost", "GPU 1 is lost", gpus=(1,))
-    found = targets(MACHINE.with_problems([lost]))
+    found = targets(MACHINE.add_problems([lost]))
     assert [(target.device, target.visible, target.unproven) for target in found] == [
         ("cuda", ("GPU-aaa",), None),
         ("none", (), "GPU 1 is lost"),

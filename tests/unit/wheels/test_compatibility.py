@@ -9,7 +9,7 @@ from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.options import machine_from_options
-from gpuinstall.machine.vendors import rules_for
+from gpuinstall.machine.vendors import create_rules
 from gpuinstall.wheels.compatibility import (
     BuildVerdict,
     Compatibility,
@@ -56,7 +56,7 @@ READING = LearnedRow(
 def gpus(*names, driver="570.86.15"):
     """Return GPUs with the rules of a machine that has them."""
     machine = machine_from_options(names, driver)
-    rules = rules_for(machine, load_catalog(), {"cuda"})
+    rules = create_rules(machine, load_catalog(), {"cuda"})
     return tuple((rules, gpu) for gpu in machine.gpus)
 
 

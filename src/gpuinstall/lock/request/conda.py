@@ -27,9 +27,9 @@ from gpuinstall.sources.provenance import is_known, source_setting, unknown_sett
 from gpuinstall.sources.requirements_file import (
     CondaRequest,
     RequirementsFile,
+    convert_content_errors,
     parse_lines,
     read_listed,
-    reading,
     without_comment,
 )
 
@@ -53,7 +53,7 @@ def read_conda(path: Path) -> RequirementsFile:
         UsageError: The file is malformed, or no specifier can express the versions of a
             package.
     """
-    with reading(path):
+    with convert_content_errors(path):
         text = read_listed(path)
         items = _items(_compose(text), text)
         packages, pip = _dependencies(items, text)

@@ -55,9 +55,9 @@ from gpuinstall.sources.requirements_file import (
     PROJECT,
     Part,
     RequirementsFile,
+    convert_content_errors,
     read_listed,
     read_requirements,
-    reading,
     requirements_path,
     split_part,
 )
@@ -151,7 +151,7 @@ def read_declaration(
     document: Table = {}
     # Without a project, the parser need not be loaded.
     if isfile(project):
-        with reading(project):
+        with convert_content_errors(project):
             document = parse_pyproject(read_listed(project))
             if configured:
                 listed = located_requirements(configured, document, project)
@@ -228,7 +228,7 @@ def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
     for name, keys in TOOL_FILES.items():
         path = folder / name
         if isfile(path):
-            with reading(path):
+            with convert_content_errors(path):
                 document = parse_toml(read_listed(path, folder))
                 yield from index_settings(document, keys, path)
                 if name == POETRY_FILE:
@@ -269,7 +269,7 @@ def read_inputs(name: str) -> RequirementsFile:
         return read_conda(path)
     if path.name != PROJECT:
         return read_requirements(path)
-    with reading(path):
+    with convert_content_errors(path):
         document = parse_pyproject(read_listed(path))
         if part is None:
             return _relocate_requirements(
@@ -317,7 +317,7 @@ def read_whole_project(
     Raises:
         UsageError: The file is malformed.
     """
-    with reading(path):
+    with convert_content_errors(path):
         document = parse_pyproject(text)
         tools = find_table(document, "build-system").get("requires", [])
         origin = TextOrigin(str(path), "[build-system] requires")
@@ -380,7 +380,7 @@ def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:
     """
     project = find_table(document, "project")
     poetry = find_table(document, "tool", "poetry")
-    with reading(file, "config-malformed"):
+    with convert_content_errors(file, "config-malformed"):
         parts = default_parts(document)
         project_parts = ProjectParts(document, file)
         key = "[tool.uv] default-groups"

@@ -16,7 +16,7 @@ from gpuinstall.lock.file.target import (
     Target,
     uv_glibc,
 )
-from gpuinstall.machine.vendors import rules_for
+from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan import Plan, Rejected, choose
 
 if TYPE_CHECKING:
@@ -151,7 +151,9 @@ class LockRequest(Value):
 
     def gpus(self, plan: Plan) -> Iterator[tuple[Rules, Gpu]]:
         """Yield the GPUs that run a plan's build, with their rules."""
-        rules = rules_for(self.machine, self.catalog, {plan.choice.build.backend.kind})
+        rules = create_rules(
+            self.machine, self.catalog, {plan.choice.build.backend.kind}
+        )
         running = {run.index for run in plan.gpus if run.how != "none"}
         for gpu in self.machine.gpus:
             if gpu.index in running:

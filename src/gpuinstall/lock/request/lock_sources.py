@@ -24,7 +24,7 @@ from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.pages import PageFile, parse_files, wheels_from_files
 from gpuinstall.lock.file.fit import readable_lock
 from gpuinstall.lock.file.target import Target, find_locks
-from gpuinstall.sources.provenance import is_of_pytorch
+from gpuinstall.sources.provenance import is_on_pytorch_host
 from gpuinstall.sources.sources import export_commands
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def strange_hosts(
             continue
         is_https = server.startswith("https://") and server.endswith(":443")
         # PyTorch's index links to files on other hosts of PyTorch.
-        if server in known or (is_https and is_of_pytorch(server)):
+        if server in known or (is_https and is_on_pytorch_host(server)):
             continue
         os = "windows" if "-win" in file.name else "linux"
         minor = ".".join(torch.split(".")[:2])

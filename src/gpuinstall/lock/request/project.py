@@ -49,8 +49,8 @@ from gpuinstall.sources.provenance import (
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     RequirementsFile,
+    convert_content_errors,
     read_listed,
-    reading,
 )
 
 _IN_ARCHIVE = re.compile(
@@ -234,7 +234,7 @@ def _described(place: Path, extras: Iterable[str]) -> Iterator[RequirementsFile]
                 yield read_whole_project(text, path, extras)
                 continue
             pattern = _LISTED if path.suffix == ".txt" else _REQUIRED
-            with reading(path):
+            with convert_content_errors(path):
                 texts = pattern.findall(text)
                 origin = TextOrigin(str(path))
                 yield RequirementsFile.of(

@@ -46,7 +46,12 @@ from gpuinstall.sources.provenance import (
     source_setting,
     unknown_setting,
 )
-from gpuinstall.sources.requirements_file import PROJECT, Part, read_listed, reading
+from gpuinstall.sources.requirements_file import (
+    PROJECT,
+    Part,
+    convert_content_errors,
+    read_listed,
+)
 from gpuinstall.sources.sources import Sources
 
 Table = Mapping[str, Any]
@@ -621,7 +626,7 @@ def _optional_groups(file: Path) -> set[str]:
     """Return the names of Poetry's optional groups in a pyproject.toml."""
     if not isfile(file):
         return set()
-    with reading(file):
+    with convert_content_errors(file):
         document = parse_pyproject(read_listed(file, file.parent))
         groups = find_table(document, "tool", "poetry", "group")
     return {normalize_name(name) for name in groups if groups[name].get("optional")}
@@ -629,7 +634,7 @@ def _optional_groups(file: Path) -> set[str]:
 
 @contextmanager
 def _packages(path: Path) -> Iterator[list[Table]]:
-    with reading(path, "team-lock-malformed", "Repair it"):
+    with convert_content_errors(path, "team-lock-malformed", "Repair it"):
         document = parse_toml(read_listed(path, path.parent))
         check_shape(document, LOCK)
         yield document.get("package", [])

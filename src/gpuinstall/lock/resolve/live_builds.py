@@ -20,11 +20,11 @@ from gpuinstall.catalog.listing import (
     live_catalog,
 )
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.machine.vendors import rules_for
+from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.alternatives import unselectable_backends
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.web import UnreachableError, ways_to_network
+from gpuinstall.sources.web import UnreachableError, network_hint
 from gpuinstall.wheels.learned.reader import reader_for
 from gpuinstall.wheels.learned.row import LearnedRow
 
@@ -100,7 +100,7 @@ def _prefetch_pages(
         partial(_reach_default_index, session),
         partial(default_wheels, sources, client, "torch"),
         *(
-            partial(session.page_of, name)
+            partial(session.find_page, name)
             for name in programs
             if name not in first.catalog.family
         ),
@@ -140,7 +140,7 @@ def _reach_default_index(session: Session) -> UnreachableError | None:
     except UnreachableError as error:
         if error.untrusted:
             return None
-        hints = dict.fromkeys((error.hint or "", ways_to_network()))
+        hints = dict.fromkeys((error.hint or "", network_hint()))
         error.hint = "\n".join(hints)
         return error
     return None
@@ -169,7 +169,7 @@ def inspected_catalog(
     client = session.client
     backend = known_backend(request.request.backend)
     kinds = {backend.kind} if backend else set()
-    rules = rules_for(machine, request.catalog, kinds)
+    rules = create_rules(machine, request.catalog, kinds)
     catalog = rules.catalog
     # Builds from previous runs are read again if the sources still list them. Builds
     # marked as absent are kept, so that they are not selected again.

@@ -220,7 +220,7 @@ class PackageIndex:
         pages = {}
         for name in sources.package_indexes.keys() - self.names():
             is_requested = name in self.resolver_input.requested
-            ask = session.page_of if is_requested else session.known_page
+            ask = session.find_page if is_requested else session.known_page
             page = ask(name)
             if page:
                 pages[name] = parse_files(page, sources.newest_day)

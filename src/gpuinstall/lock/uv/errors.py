@@ -17,7 +17,7 @@ from gpuinstall.base.text import remove_logins
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.uv.builds import NO_WHEEL, WITH_SOURCES
-from gpuinstall.sources.web import LOGIN_HINT, OFFLINE, ways_to_network
+from gpuinstall.sources.web import LOGIN_HINT, OFFLINE, network_hint
 
 BUILD_FAILED = "build-failed"
 FAMILY_UNLISTED = "family-unlisted"
@@ -305,7 +305,7 @@ def _matching_error(message: str, *rows: _Row) -> GpuInstallError | None:
         names["place"] = quote_word(found.groupdict().get("place") or ".")
         hint = row.hint
         if row.code == "network":
-            hint = ways_to_network()
+            hint = network_hint()
         why = row.why
         if why is None:
             # Use Git's own message, without its long command line.

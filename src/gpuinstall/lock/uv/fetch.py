@@ -31,7 +31,7 @@ from gpuinstall.catalog import authored, load_catalog
 from gpuinstall.environments.stamp import file_stamp
 from gpuinstall.lock.file.lock import Lock, LockedFile, is_placeholder
 from gpuinstall.lock.uv.errors import UPDATE_LOCK, explain_installation
-from gpuinstall.sources.provenance import is_of_pytorch
+from gpuinstall.sources.provenance import is_on_pytorch_host
 from gpuinstall.sources.relay import Relay
 from gpuinstall.sources.web import FileHash, Head, UnreachableError
 
@@ -84,7 +84,7 @@ def _known_hash(session: Session, file: LockedFile) -> str | Head:
     """Return the known hash of a file, or its response headers."""
     if file.sha256:
         return file.sha256
-    if is_of_pytorch(file.url) and file.name in _published_hashes():
+    if is_on_pytorch_host(file.url) and file.name in _published_hashes():
         return _published_hashes()[file.name]
     known = session.cache.get(file.url)
     path = local_path(file.url)

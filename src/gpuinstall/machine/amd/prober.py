@@ -21,7 +21,7 @@ from gpuinstall.machine.prober import (
     VendorFindings,
     format_gpus,
 )
-from gpuinstall.machine.symptoms import KnownFacts, findings_of
+from gpuinstall.machine.symptoms import KnownFacts, symptom_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -136,7 +136,7 @@ class AmdProber(Prober):
         }
         return VendorFindings(
             gpus=tuple(gpus),
-            problems=findings_of(
+            problems=symptom_findings(
                 "amd",
                 _circumstances(evidence, given),
                 facts.place,

@@ -96,7 +96,7 @@ class AmdRules(Rules):
         """
         return (0 if is_integrated(self.chips, gpu.architecture) else 1,)
 
-    def against_driver(self, build: Build) -> Reason | None:
+    def driver_rejection(self, build: Build) -> Reason | None:
         """Reject builds with separate library packages."""
         if build.toolkit is None or build.toolkit < SPLIT:
             return None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gpuinstall.base.machine import Gpu
-from gpuinstall.machine.children import output_of
+from gpuinstall.machine.children import read_output
 from gpuinstall.machine.prober import MachineFacts, Prober, VendorFindings
 from gpuinstall.machine.source import Source
-from gpuinstall.machine.symptoms import findings_of
+from gpuinstall.machine.symptoms import symptom_findings
 
 _SECONDS = 10
 _SYSCTL = (
@@ -27,7 +27,7 @@ class AppleProber(Prober):
         answers = {}
         if facts.host.os == "macos":
             text = source.answer(
-                "sysctl.txt", lambda: output_of(*_SYSCTL, seconds=_SECONDS)
+                "sysctl.txt", lambda: read_output(*_SYSCTL, seconds=_SECONDS)
             )
             for line in text.splitlines():
                 key, _, value = line.partition(":")
@@ -51,7 +51,7 @@ class AppleProber(Prober):
         evidence = "sysctl.proc_translated: 1"
         return VendorFindings(
             gpus=(gpu,) if is_usable else (),
-            problems=findings_of("apple", circumstances, facts.place, evidence),
+            problems=symptom_findings("apple", circumstances, facts.place, evidence),
             shows_gpu=is_usable,
             facts={"macos": macos} if macos else {},
         )

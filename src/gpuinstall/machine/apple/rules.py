@@ -51,7 +51,7 @@ class AppleRules(Rules):
         """The release of macOS."""
         return f"macOS {self._macos or 'of unknown release'}"
 
-    def ever_served(self, gpu: Gpu) -> bool:
+    def is_ever_supported(self, gpu: Gpu) -> bool:
         """Return whether this is a Mac with Apple silicon."""
         builds = self.catalog.builds_for(self.machine.os, self.machine.arch)
         return any(_has_code(build) for build in builds)
@@ -62,7 +62,7 @@ class AppleRules(Rules):
             return Code("mps", "sass")
         return Reason("no-code", "no code for Metal")
 
-    def against_driver(self, build: Build) -> Reason | None:
+    def driver_rejection(self, build: Build) -> Reason | None:
         """Reject a build whose wheel tag or Metal needs a newer macOS."""
         if self._macos is None or version_key(self._macos) >= version_key(
             _oldest_macos(build)

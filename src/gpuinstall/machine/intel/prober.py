@@ -10,7 +10,7 @@ from gpuinstall.catalog import authored
 from gpuinstall.machine.bus import DEVICES, PciDevice
 from gpuinstall.machine.prober import MachineFacts, Prober, VendorFindings
 from gpuinstall.machine.source import Access, Source
-from gpuinstall.machine.symptoms import KnownFacts, findings_of
+from gpuinstall.machine.symptoms import KnownFacts, symptom_findings
 
 LEVEL_ZERO = "libze_loader.so.1"
 """The Level Zero loader, which torch uses."""
@@ -32,7 +32,7 @@ class XeCard(NamedTuple):
     """The chip's row in ``gpus_intel.toml``."""
 
 
-def _cards_of(facts: MachineFacts) -> Iterator[XeCard]:
+def _supported_cards(facts: MachineFacts) -> Iterator[XeCard]:
     """Yield supported GPUs on the PCI bus.
 
     Integrated graphics next to another vendor's GPU are left out, because they only drive the display.
@@ -73,7 +73,7 @@ class IntelProber(Prober):
 
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
         """Read GPUs on the PCI bus, their device nodes, and Level Zero."""
-        cards = list(_cards_of(facts))
+        cards = list(_supported_cards(facts))
         nodes = _read_nodes(source, cards)
         given = cards
         # A container or job has device nodes only for its own GPUs.
@@ -99,7 +99,7 @@ class IntelProber(Prober):
         }
         return VendorFindings(
             gpus=tuple(_gpu(index, card) for index, card in enumerate(given)),
-            problems=findings_of(
+            problems=symptom_findings(
                 "intel", circumstances, facts.place, " · ".join(lines)
             ),
             shows_gpu=bool(given),

@@ -26,8 +26,8 @@ from gpuinstall.machine.prober import format_gpus, visible_entries
 from gpuinstall.machine.symptoms import (
     KnownFacts,
     Symptom,
-    finding_of,
-    findings_of,
+    symptom_finding,
+    symptom_findings,
     symptoms,
 )
 
@@ -53,7 +53,7 @@ WITHOUT_GPUS = ("", "-1", "NoDevFiles")
 
 def diagnose_machine(evidence: NvidiaEvidence) -> Finding | None:
     """Return the fault of the whole machine, if any."""
-    circumstances = _of_machine(evidence)
+    circumstances = _machine_facts(evidence)
     symptom = next(symptoms("machine", circumstances), None)
     line = evidence_line(evidence)
     if symptom is None:
@@ -65,11 +65,11 @@ def diagnose_machine(evidence: NvidiaEvidence) -> Finding | None:
             init, evidence.cuda.path, evidence.driver, chips, circumstances
         )
         line = f"{facts} · {line}"
-    context = _with_driver(evidence, evidence.cards)
-    return finding_of(symptom, circumstances, context, evidence=line)
+    context = _driver_context(evidence, evidence.cards)
+    return symptom_finding(symptom, circumstances, context, evidence=line)
 
 
-def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
+def _machine_facts(evidence: NvidiaEvidence) -> KnownFacts:
     """Return the facts about the whole machine."""
     nvml = evidence.nvml
     cuda = evidence.cuda
@@ -81,7 +81,7 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
     fabrics = {gpu.fabric for gpu in nvml.gpus}
     return {
         evidence.facts.host.os: True,
-        **_of_libraries(evidence),
+        **_library_facts(evidence),
         "wsl": evidence.facts.wsl is not None,
         "lists-gpu": cards or nvml.gpus or cuda.devices or evidence.jetson,
         "answers": nvml.works or cuda.init == 0,
@@ -114,7 +114,7 @@ def _of_machine(evidence: NvidiaEvidence) -> KnownFacts:
     }
 
 
-def _of_libraries(evidence: NvidiaEvidence) -> KnownFacts:
+def _library_facts(evidence: NvidiaEvidence) -> KnownFacts:
     """Return the facts that the driver's libraries report."""
     nvml = evidence.nvml
     cuda = evidence.cuda
@@ -213,7 +213,7 @@ def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:
     return evidence.nvml.works and bool(evidence.cards or gpus) and have_faults
 
 
-def _with_driver(
+def _driver_context(
     evidence: NvidiaEvidence,
     cards: Iterable[BusCard],
 ) -> FixContext:
@@ -281,10 +281,10 @@ def card_faults(
     """
     line = evidence_line(evidence)
     for gpu in evidence.nvml.gpus:
-        circumstances = _of_gpu(gpu)
+        circumstances = _gpu_facts(gpu)
         symptom = next(symptoms("gpu", circumstances), None)
         if symptom:
-            yield finding_of(
+            yield symptom_finding(
                 symptom,
                 circumstances,
                 evidence.fix_context,
@@ -295,9 +295,9 @@ def card_faults(
     for found, address in detected:
         if driver_works and found.found_via == "pci" and address in cards:
             card = cards[address]
-            circumstances = _of_card(evidence, card)
-            context = _with_driver(evidence, [card])
-            yield finding_of(
+            circumstances = _card_facts(evidence, card)
+            context = _driver_context(evidence, [card])
+            yield symptom_finding(
                 next(symptoms("card", circumstances)),
                 circumstances,
                 context,
@@ -306,7 +306,7 @@ def card_faults(
             )
 
 
-def _of_gpu(gpu: NvmlGpu) -> KnownFacts:
+def _gpu_facts(gpu: NvmlGpu) -> KnownFacts:
     """Return the facts about a GPU that NVML lists."""
     return {
         "error": gpu.error and f"error {gpu.error}",
@@ -318,7 +318,7 @@ def _of_gpu(gpu: NvmlGpu) -> KnownFacts:
     }
 
 
-def _of_card(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
+def _card_facts(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
     """Return the facts about a GPU that the driver does not list."""
     circumstances: dict[str, object] = {
         "card": card.name,
@@ -351,11 +351,11 @@ def _of_card(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
 
 def driver_notes(evidence: NvidiaEvidence) -> tuple[Finding, ...]:
     """Return non-blocking notes about the driver."""
-    surroundings = _of_surroundings(evidence)
-    return findings_of("note", surroundings, lambda: evidence.fix_context)
+    surroundings = _note_facts(evidence)
+    return symptom_findings("note", surroundings, lambda: evidence.fix_context)
 
 
-def _of_surroundings(evidence: NvidiaEvidence) -> KnownFacts:
+def _note_facts(evidence: NvidiaEvidence) -> KnownFacts:
     """Return the facts for notes."""
     cuda = evidence.cuda
     gpus = evidence.nvml.gpus
@@ -367,7 +367,7 @@ def _of_surroundings(evidence: NvidiaEvidence) -> KnownFacts:
     visible = evidence.visible
     hides_all = visible is not None and _hides_all(visible, evidence)
     return {
-        **_of_libraries(evidence),
+        **_library_facts(evidence),
         "job": job,
         "place": evidence.facts.container.place,
         "devices": repr(evidence.devices) if evidence.devices else None,

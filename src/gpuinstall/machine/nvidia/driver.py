@@ -60,7 +60,7 @@ def split_code(
 
 
 @lru_cache(maxsize=4096)
-def code_for(
+def find_code(
     build: Build,
     chip: ComputeCapability,
     drivers: Drivers,
@@ -76,7 +76,7 @@ def code_for(
     """
     sass, _ = split_code(build.code)
     runnable = [code for code in sass if _runs(code, chip, build.toolkit, drivers)]
-    code = _ptx_for(chip, build.code, build.toolkit, cuda)
+    code = _find_ptx(chip, build.code, build.toolkit, cuda)
     if runnable:
         code = Code(str(max(runnable)), "sass")
     cudnn = dict(build.libraries).get("cudnn")
@@ -108,7 +108,7 @@ def _runs(
     return ran is not None and toolkit is not None and toolkit >= ran
 
 
-def _ptx_for(
+def _find_ptx(
     chip: ComputeCapability,
     names: tuple[str, ...],
     toolkit: Toolkit,

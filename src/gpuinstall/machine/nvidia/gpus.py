@@ -33,7 +33,7 @@ def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
     return tuple(gpus)
 
 
-def driver_of(evidence: NvidiaEvidence) -> Driver | None:
+def find_driver(evidence: NvidiaEvidence) -> Driver | None:
     """Return the driver, if there is one.
 
     If another libcuda takes precedence and can be initialized, it counts as the driver.
@@ -73,7 +73,7 @@ def _nvml_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
     for gpu in gpus:
         address = addresses[gpu.index]
         detected.append(
-            _gpu(evidence, gpu, _device_of(evidence, gpu, address), address, "nvml")
+            _gpu(evidence, gpu, _find_device(evidence, gpu, address), address, "nvml")
         )
     return detected
 
@@ -140,7 +140,7 @@ def _gpu(
     return DetectedGpu(gpu, address)
 
 
-def _device_of(
+def _find_device(
     evidence: NvidiaEvidence,
     listed: NvmlGpu,
     address: str | None,

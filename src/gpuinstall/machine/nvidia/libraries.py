@@ -22,8 +22,8 @@ from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersi
 from gpuinstall.machine.bus import normal_address
 from gpuinstall.machine.children import (
     DRIVER_SECONDS,
-    fault_of,
-    how_it_ended,
+    classify_fault,
+    describe_end,
     json_lines,
 )
 from gpuinstall.machine.container import job_devices
@@ -211,8 +211,8 @@ def parse_libcuda(finished: Finished) -> LibcudaFacts:
     answers = json_lines(finished)
     if answers:
         return read_object(LibcudaFacts, answers[-1])
-    error = how_it_ended(finished, DRIVER_SECONDS)
-    return LibcudaFacts(fault=fault_of(finished), error=error)
+    error = describe_end(finished, DRIVER_SECONDS)
+    return LibcudaFacts(fault=classify_fault(finished), error=error)
 
 
 def parse_nvml(finished: Finished) -> NvmlFacts:
@@ -227,5 +227,5 @@ def parse_nvml(finished: Finished) -> NvmlFacts:
     facts = read_object(NvmlFacts, {**document, "gpus": gpus})
     if "end" in document:
         return facts
-    error = how_it_ended(finished, DRIVER_SECONDS)
-    return replace(facts, fault=fault_of(finished), error=error)
+    error = describe_end(finished, DRIVER_SECONDS)
+    return replace(facts, fault=classify_fault(finished), error=error)

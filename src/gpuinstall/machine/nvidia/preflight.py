@@ -14,8 +14,8 @@ from gpuinstall.base.values import replace
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.machine.children import (
     DRIVER_SECONDS,
-    fault_of,
-    how_it_ended,
+    classify_fault,
+    describe_end,
     json_lines,
     run_children,
 )
@@ -26,7 +26,7 @@ from gpuinstall.machine.nvidia.libraries import (
     child_environment,
 )
 from gpuinstall.machine.prober import OUTCOMES, Preflight, PreflightOutcome
-from gpuinstall.machine.symptoms import Symptom, finding_of, symptoms
+from gpuinstall.machine.symptoms import Symptom, symptom_finding, symptoms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +76,7 @@ def run_preflight(
         for part, finished in zip(parts, ended, strict=True)
     ]
     return Preflight(
-        outcomes_of(tried), problems_of(tried, FixContext.of_machine(machine))
+        gpu_outcomes(tried), trial_problems(tried, FixContext.of_machine(machine))
     )
 
 
@@ -94,9 +94,9 @@ def classify_trial(
     """
     answers = json_lines(finished)
     if not answers:
-        error = f"libcuda: {how_it_ended(finished, DRIVER_SECONDS)}"
+        error = f"libcuda: {describe_end(finished, DRIVER_SECONDS)}"
         symptom = Symptom("driver-not-asked", why=error, blocking=False)
-        hangs = fault_of(finished) == "timeout"
+        hangs = classify_fault(finished) == "timeout"
         if hangs:
             symptom = Symptom("driver-hangs")
         return GpuTrial(gpu.index, CudaFault(symptom, {}, error), at_start=hangs)
@@ -128,7 +128,7 @@ def classify_trial(
     return GpuTrial(gpu.index, cause._replace(symptom=harmless))
 
 
-def outcomes_of(tried: Sequence[GpuTrial]) -> dict[int, PreflightOutcome]:
+def gpu_outcomes(tried: Sequence[GpuTrial]) -> dict[int, PreflightOutcome]:
     """Return the outcome of each GPU, which is the worst of its slices."""
     outcomes: dict[int, PreflightOutcome] = {trial.gpu: "proven" for trial in tried}
     for trial in sorted(tried, key=lambda trial: OUTCOMES.index(trial.outcome)):
@@ -136,7 +136,7 @@ def outcomes_of(tried: Sequence[GpuTrial]) -> dict[int, PreflightOutcome]:
     return outcomes
 
 
-def problems_of(
+def trial_problems(
     tried: Sequence[GpuTrial], fix_context: FixContext
 ) -> tuple[Finding, ...]:
     """Return one problem per cause, about its GPUs or the whole machine."""
@@ -151,7 +151,7 @@ def problems_of(
         gpus = () if is_machines else tuple(causes)
         is_hidden = gpus and symptom.code == "cuda-no-device"
         cause = next(iter(causes.values()))
-        problem = finding_of(
+        problem = symptom_finding(
             replace(symptom, code="gpu-hidden-from-cuda") if is_hidden else symptom,
             cause.circumstances,
             fix_context,

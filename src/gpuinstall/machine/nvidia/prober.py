@@ -17,7 +17,7 @@ from gpuinstall.machine.nvidia.evidence import (
     NvidiaEvidence,
     read_jetson,
 )
-from gpuinstall.machine.nvidia.gpus import driver_of, list_gpus
+from gpuinstall.machine.nvidia.gpus import find_driver, list_gpus
 from gpuinstall.machine.nvidia.libraries import (
     LIBCUDA,
     NO_PERMISSION,
@@ -52,7 +52,7 @@ class NvidiaProber(Prober):
             gpus=tuple(card.gpu for card in detected),
             problems=(*faults, *driver_notes(evidence)),
             shows_gpu=evidence.shows_gpu,
-            driver=driver_of(evidence),
+            driver=find_driver(evidence),
             jetson=JetsonRelease(evidence.jetson.l4t) if evidence.jetson else None,
             devices=evidence.facts.devices,
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from gpuinstall.base.finding import Finding, Reason
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, version_key
-from gpuinstall.machine.nvidia.driver import MachineDriver, code_for, split_code
+from gpuinstall.machine.nvidia.driver import MachineDriver, find_code, split_code
 from gpuinstall.machine.protocol import Code, Preference, Rules, Toolkit
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class NvidiaRules(Rules):
         """Return a GPU's compute capability."""
         return _chip(gpu) or (0, 0)
 
-    def ever_served(self, gpu: Gpu) -> bool:
+    def is_ever_supported(self, gpu: Gpu) -> bool:
         """Return whether any CUDA build for this platform supports a GPU."""
         chip = _chip(gpu)
         return chip is None or any(self._majors(chip))
@@ -108,7 +108,7 @@ class NvidiaRules(Rules):
             )
         if build.lists_no_code:
             return Code(chip.sm, "sass")
-        return code_for(build, chip, self.catalog.drivers, self._driver.cuda)
+        return find_code(build, chip, self.catalog.drivers, self._driver.cuda)
 
     def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
         """Return the lowest SASS of a build if a GPU is below it."""
@@ -124,7 +124,7 @@ class NvidiaRules(Rules):
         newest = max(sass).capability if sass else (0, 0)
         return "F38" if self.rank(gpu) > newest else self.no_code
 
-    def against_driver(self, build: Build) -> Reason | None:
+    def driver_rejection(self, build: Build) -> Reason | None:
         """Reject a build if its CUDA major requires a newer driver."""
         driver = self._driver
         toolkit = build.toolkit
@@ -304,13 +304,13 @@ class NvidiaRules(Rules):
         """Yield the CUDA majors of builds that support a chip."""
         for build in self.catalog.builds_for(self.machine.os, self.machine.arch):
             if build.toolkit and build.backend.kind == self.kind:
-                code = code_for(build, chip, self.catalog.drivers, _ANY_CUDA)
+                code = find_code(build, chip, self.catalog.drivers, _ANY_CUDA)
                 if isinstance(code, Code):
                     yield build.toolkit[0]
 
     def _chips(self, gpus: Sequence[Gpu]) -> list[ComputeCapability]:
         """Return the chips of GPUs that any build supports."""
-        return [chip for gpu, chip in _known_chips(gpus) if self.ever_served(gpu)]
+        return [chip for gpu, chip in _known_chips(gpus) if self.is_ever_supported(gpu)]
 
 
 def _known_chips(gpus: Sequence[Gpu]) -> Iterator[tuple[Gpu, ComputeCapability]]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gpuinstall.base import process
 from gpuinstall.base.machine import Machine
 from gpuinstall.catalog.failures.problems import FixContext, fix
-from gpuinstall.machine.children import output_of
+from gpuinstall.machine.children import read_output
 
 COMPILED_FOR = "TORCH_CUDA_ARCH_LIST"
 """The variable that selects compute capabilities for torch's extensions."""
@@ -56,6 +56,6 @@ def _nvcc_below(home: str) -> str | None:
 
 
 def _version(path: str) -> str:
-    text = output_of(path, "--version", seconds=_SECONDS)
+    text = read_output(path, "--version", seconds=_SECONDS)
     release = re.search(r"release (\d+\.\d+)", text)
     return release[1] if release else ""

@@ -15,7 +15,7 @@ from gpuinstall.lock.request.declaration import (
 )
 from gpuinstall.sources import Sources
 from gpuinstall.sources.provenance import Effect
-from gpuinstall.sources.requirements_file import joined_files
+from gpuinstall.sources.requirements_file import join_files
 from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
 from tests.lab.parsed import required, written
@@ -44,7 +44,7 @@ def lines(declared):
 
 
 def whole(declared):
-    return written(joined_files(declared.files.values()).requirements)
+    return written(join_files(declared.files.values()).requirements)
 
 
 def write(folder, **files):

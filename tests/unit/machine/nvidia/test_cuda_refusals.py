@@ -7,7 +7,7 @@ from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.catalog.failures.table import load_cuda_errors, load_failures
 from gpuinstall.machine.nvidia.diagnosis import explain_refusal
-from gpuinstall.machine.symptoms import finding_of
+from gpuinstall.machine.symptoms import symptom_finding
 
 DRIVER = DriverVersion.parse("550.144.03")
 OWN = "/usr/lib/x86_64-linux-gnu/libcuda.so.550.144.03"
@@ -35,7 +35,7 @@ def refusal(status, library=OWN, *marks, chips=(), distribution=None, **place):
     place |= dict.fromkeys(marks, True)
     found = explain_refusal(status, library, DRIVER, chips, place)
     context = FixContext.of_machine(machine)
-    return finding_of(
+    return symptom_finding(
         found.symptom, found.circumstances, context, evidence=found.evidence
     )
 

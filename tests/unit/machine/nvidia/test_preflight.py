@@ -8,8 +8,8 @@ from gpuinstall.base.process import Finished
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.machine.nvidia.preflight import (
     classify_trial,
-    outcomes_of,
-    problems_of,
+    gpu_outcomes,
+    trial_problems,
 )
 from gpuinstall.machine.prober import Preflight
 
@@ -44,7 +44,7 @@ def test_loader_message_is_evidence():
     found = tried_on(
         0, fault="missing", error="libcuda.so.1: cannot open shared object file"
     )
-    (problem,) = problems_of([found], HERE)
+    (problem,) = trial_problems([found], HERE)
     assert (problem.code, problem.evidence) == (
         "libcuda-missing",
         "libcuda.so.1: cannot open shared object file",
@@ -53,7 +53,7 @@ def test_loader_message_is_evidence():
 
 def test_killed_child_leaves_the_gpu_unproven():
     killed = tried_on(0, ended=-9)
-    (problem,) = problems_of([killed], HERE)
+    (problem,) = trial_problems([killed], HERE)
     assert (killed.outcome, problem.code, problem.blocking, problem.why) == (
         "unproven",
         "driver-not-asked",
@@ -66,15 +66,15 @@ def test_worst_slice_determines_the_gpu():
     # Slice, and number of wrong words of its kernel.
     slices = [(0, 0), (1, 0), (1, 3), (1, 0)]
     tried = [tried_on(index, wrong=wrong) for index, wrong in slices]
-    assert outcomes_of(tried) == {0: "proven", 1: "failed"}
+    assert gpu_outcomes(tried) == {0: "proven", 1: "failed"}
 
 
 def test_fault_of_all_gpus_is_the_machines():
     stuck = [tried_on(0, ended=None), tried_on(1, ended=None)]
-    assert [problem.gpus for problem in problems_of(stuck, HERE)] == [()]
-    alone = problems_of([*stuck, tried_on(2, wrong=0)], HERE)
+    assert [problem.gpus for problem in trial_problems(stuck, HERE)] == [()]
+    alone = trial_problems([*stuck, tried_on(2, wrong=0)], HERE)
     assert [problem.gpus for problem in alone] == [(0, 1)]
-    differing = problems_of(
+    differing = trial_problems(
         [tried_on(0, ended=None), tried_on(1, call="cuInit", status=999)], HERE
     )
     assert [problem.gpus for problem in differing] == [(0,), (1,)]

@@ -164,8 +164,6 @@ def intact_files(
     for package in packages:
         unpacked = _modification_time(package.record / "METADATA")
         installed = _modification_time(package.record / "RECORD")
-        # ctime is the time of the last link or change. Programs cannot set it.
-        linked = _change_time(package.record / "RECORD")
         for name, row in written_files(package, root).items():
             if name not in names:
                 continue
@@ -176,10 +174,11 @@ def intact_files(
                 if not stat.S_ISREG(status.st_mode):
                     continue
                 written = unpacked if status.st_nlink > 1 else installed
+                # Installers write RECORD last. Programs cannot set the ctime of a file.
                 is_as_installed = (
                     status.st_size == row.size
                     and status.st_mtime_ns <= written
-                    and status.st_ctime_ns <= linked
+                    and status.st_ctime_ns <= installed
                     and bool(row.digest)
                 )
                 is_empty = not status.st_size
@@ -196,10 +195,4 @@ def intact_files(
 def _modification_time(file: Path) -> int:
     with suppress(OSError):
         return file.stat().st_mtime_ns
-    return 0
-
-
-def _change_time(file: Path) -> int:
-    with suppress(OSError):
-        return file.stat().st_ctime_ns
     return 0

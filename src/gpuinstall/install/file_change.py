@@ -110,7 +110,7 @@ def _modified(
     names = {
         name
         for name in present
-        if not is_folder(place.root / name) and file_size(place.root / name)
+        if not is_folder(place.root / name) and not _is_empty(place.root / name)
     }
     modified = names - intact_files(leaving, place.root, names)
     # Replacing a file by an identical one loses nothing.
@@ -124,6 +124,12 @@ def _modified(
         others = set(read_packages(place.packages_folders)) - set(leaving)
         modified -= intact_files(others, place.root, modified)
     return modified
+
+
+def _is_empty(path: Path) -> bool:
+    """Return whether a path is an empty regular file."""
+    status = path.lstat()
+    return stat.S_ISREG(status.st_mode) and not status.st_size
 
 
 def size_and_time(path: Path) -> tuple[int, ...]:

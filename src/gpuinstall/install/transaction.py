@@ -116,9 +116,7 @@ def _write_journal(change: Change) -> None:
     with convert_write_errors(place.work):
         remove_path(place.scratch)
         previous_files(place.scratch).mkdir(parents=True)
-        # Linking changes the ctime. Link RECORDs first, so that edited files remain newer.
-        names = {*change.names, *journal.own}
-        for name in sorted(names, key=_sort_records_last, reverse=True):
+        for name in sorted({*change.names, *journal.own}):
             _link(place.root / name, previous_files(place.scratch) / name)
         write_journal(journal, place, place.scratch)
         place.scratch.rename(place.current_change)

@@ -331,6 +331,33 @@ def test_modified_file_is_reported_and_restored_by_rollback(
     assert path.read_text() == text
 
 
+def replace_unnoticed(path, text):
+    """Replace a file with the same size and time, and renew RECORD's ctime."""
+    status = path.stat()
+    mine = path.with_name("mine")
+    write(mine, text)
+    os.utime(mine, ns=(status.st_atime_ns, status.st_mtime_ns))
+    mine.replace(path)
+    for rows in path.parents[1].glob("*.dist-info/RECORD"):
+        rows.chmod(0o600)
+
+
+def test_edit_is_reported_again_after_a_rollback(place, site):
+    replace_unnoticed(site / "alpha/old.py", "OLD")
+    for _ in range(2):
+        [notice] = change(place).notices
+        assert "Replaced 1 modified file" in notice
+        back(place)
+        assert (site / "alpha/old.py").read_text() == "OLD"
+
+
+def test_replaced_pipe_is_reported(place, site):
+    (site / "alpha/new").mkdir()
+    os.mkfifo(site / "alpha/new/x.py")
+    [notice] = change(place).notices
+    assert notice.startswith(f"Replaced 1 modified file: {SITE}/alpha/new/x.py")
+
+
 def test_unmodified_files_are_not_reported(place):
     assert change(place).notices == []
     assert back(place).notices == []

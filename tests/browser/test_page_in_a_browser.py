@@ -71,7 +71,7 @@ def shown(page, addresses):
     return page.run(f"({SHOW})({json.dumps(addresses)})")
 
 
-def test_page_answers_as_plan_does(opened):
+def test_page_selects_the_same_builds_as_plan(opened):
     chance = random.Random(16)
     kinds = kinds_of_gpus(frozen_catalog())
     drawn = (any_visit(chance) for _ in range(60))

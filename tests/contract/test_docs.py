@@ -52,7 +52,7 @@ def test_generated_pages_are_current():
     assert stale == [], "run: make docs"
 
 
-def test_sentences_of_a_fix_are_no_code():
+def test_prose_in_fixes_is_not_code():
     """Only commands, variables, and cmdlets are code."""
     text = "".join(failure_pages().values())
     assert re.findall(r"(?m)^- `[A-Z][a-z]+[ ,:].*", text) == []
@@ -148,7 +148,7 @@ def test_readme_begins_with_install_and_ends_with_tests():
     assert (first, last) == ("python3 ~/gpuinstall/bootstrap.py", "make test")
 
 
-def test_line_without_make_runs_the_same_tests():
+def test_documented_pytest_command_matches_make_test():
     makefile = (ROOT / "Makefile").read_text("utf-8")
     tests = re.search(r"^TESTS := \$\(DEV\) (.+)$", makefile, re.MULTILINE)
     recipe = re.search(r"^test-only:.*\n\t\$\(TESTS\) (.+)$", makefile, re.MULTILINE)

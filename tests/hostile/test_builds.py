@@ -40,7 +40,7 @@ STATIC = (
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("line", ["./tool", "-e ./tool"])
-def test_build_receives_no_token_or_login(here, tmp_path, line):
+def test_build_environment_contains_no_credentials(here, tmp_path, line):
     seen = tmp_path / "seen"
     (here.folder / "tool").mkdir()
     (here.folder / "tool" / "pyproject.toml").write_text(STATIC, "utf-8")

@@ -29,7 +29,7 @@ def repository(folder: Path, pyproject: str) -> str:
 
 
 @pytest.mark.parametrize("words", ["lock --target cpu", "lock --dry-run", "install"])
-def test_index_chosen_by_a_repository_is_rejected(here, stranger, tmp_path, words):
+def test_index_selected_by_a_repository_is_rejected(here, stranger, tmp_path, words):
     text = f'{HEAD}dependencies = ["filelock"]\n{INDEX}{SOURCE}'
     tree = repository(tmp_path / "tool", text.replace("{host}", stranger.url))
     (here.folder / "requirements.txt").write_text(f"torch\ntool @ {tree}\n", "utf-8")

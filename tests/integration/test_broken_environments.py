@@ -114,7 +114,7 @@ def examined(sources, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("what", ["torch/lib/libc10.so", "another Python"])
-def test_damage_of_small_torch_has_a_fix(what, linked_torch, examined):
+def test_damaged_small_torch_has_a_fix(what, linked_torch, examined):
     assert examined(linked_torch) == ()
     break_it(what, packages(linked_torch))
     findings = examined(linked_torch)
@@ -124,7 +124,7 @@ def test_damage_of_small_torch_has_a_fix(what, linked_torch, examined):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("what", BROKEN)
-def test_damage_of_torch_has_a_fix(what, torch_copy, examined):
+def test_damaged_torch_has_a_fix(what, torch_copy, examined):
     break_it(what, packages(torch_copy))
     findings = examined(torch_copy)
     # torch imports sympy, and this part of it, late.

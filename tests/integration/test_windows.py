@@ -118,7 +118,7 @@ def refused(rules, event, *arguments):
     return None
 
 
-def test_simulated_rules_are_those_of_windows(tmp_path):
+def test_simulated_file_rules_match_windows(tmp_path):
     rules = windows.Windows(tmp_path)
     file, folder = tmp_path / "work" / "file", tmp_path / "work"
     folder.mkdir()

@@ -64,7 +64,7 @@ def test_fake_driver_is_loaded(hidden, libraries):
     assert told(program, played) == "libcuda.so.1"
 
 
-def test_folder_listing_lacks_gpu_nodes(hidden, tmp_path):
+def test_folder_listing_omits_gpu_nodes(hidden, tmp_path):
     names = ["nvidia", "nvidia-cudnn", "nvidia-uvm-tools", "nvidia0", "nvidiactl"]
     for name in names:
         (tmp_path / name).touch()

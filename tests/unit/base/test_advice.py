@@ -50,7 +50,7 @@ def test_hints_omit_options_that_the_command_lacks():
         ("powershell", "$env:A = 'b c'   # why"),
     ],
 )
-def test_hints_set_variables_as_the_shell_does(shell, line):
+def test_hints_set_variables_in_the_shell_syntax(shell, line):
     assert convert_for_shell("export A='b c'   # why", shell) == line
 
 

@@ -49,7 +49,7 @@ def cases():
             yield name, result, [word for word in words.split(" | ") if word]
 
 
-def test_name_results_in_chip_or_message():
+def test_gpu_name_resolves_to_a_chip_or_error():
     wrong = {}
     for name, result, words in cases():
         missing = [word for word in words if word not in said(name)]

@@ -34,13 +34,13 @@ def test_hint_contains_the_active_environment(active, tmp_path):
     assert advice("verify", venv) == f"gpuinstall verify --venv {active}"
 
 
-def test_no_hint_if_the_environment_is_active(active, monkeypatch):
+def test_active_environment_prints_no_hint(active, monkeypatch):
     assert advice("install", active) == ""
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
     assert advice("install", Path(".venv")) == ""
 
 
-def test_active_environment_is_another_one(tmp_path):
+def test_other_active_environment_is_detected(tmp_path):
     venv, theirs, conda = (tmp_path / name for name in (".venv", "theirs", "conda"))
     for folder in (venv, theirs, conda):
         interpreter(folder).parent.mkdir(parents=True)

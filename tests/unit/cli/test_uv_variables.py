@@ -5,7 +5,7 @@ from gpuinstall.base.uv import uv
 from gpuinstall.cli.hook import UV_TAGS
 
 
-def test_torch_backends_equal_the_ones_of_uv():
+def test_torch_backends_match_uv():
     refused = process.run(
         [uv(), "pip", "install", "--torch-backend", "none-such", "torch"]
     ).err

@@ -97,7 +97,7 @@ def test_record_cannot_claim_the_users_files(venv):
     assert user_paths(venv) == ("thesis.txt", "train.py")
 
 
-def test_all_files_outside_an_environment_are_the_users(tmp_path):
+def test_files_outside_an_environment_belong_to_the_user(tmp_path):
     write_files(tmp_path, "thesis/chapter", "bin/activate")
     assert user_paths(tmp_path) == ("bin", "thesis")
 

@@ -19,7 +19,7 @@ def needs_of(locked):
     return needs
 
 
-def test_windows_has_separate_drivers():
+def test_windows_lock_requires_a_windows_driver():
     torch = wheel("torch", "2.14.1+cu126", "cp312-cp312-win_amd64")
     needs = needs_of(lock("cu126-windows-x86_64", torch))
     assert {str(gpus.driver) for gpus in needs.gpus} == {"528.33"}

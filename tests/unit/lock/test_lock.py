@@ -233,7 +233,7 @@ def test_local_labels_do_not_split_packages():
     assert split_packages(locks) == {}
 
 
-def test_changes_list_torch_first_and_ten_added():
+def test_change_lines_start_with_torch_and_are_limited():
     new = {f"part-{number:02}": "1" for number in range(12)} | {"torch": "2"}
     lines = change_lines(compare_versions({"gone": "1"}, new))
     assert lines[0] == "+ torch 2"

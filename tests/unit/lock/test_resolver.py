@@ -14,7 +14,7 @@ from tests.unit.lock.wheels_here import listed, resolver_project, torch
 TRITON = listed("triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl", sha256="a" * 64)
 
 
-def test_written_page_reads_back_as_its_wheels():
+def test_index_page_survives_a_round_trip():
     wicked = 'https://index.example/"><a href="https://evil.example'
     wheels = (
         torch(metadata=True, metadata_sha256="b" * 64),

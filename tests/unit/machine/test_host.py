@@ -63,7 +63,7 @@ def test_distribution_and_package_manager_are_read(text, name, manager):
         ("x86_64", "Darwin", "", "0", "x86_64"),
     ],
 )
-def test_architecture_is_the_machines_in_emulation(
+def test_emulated_process_reports_the_native_architecture(
     machine, system, processor, translated, architecture
 ):
     assert true_architecture(machine, system, processor, translated) == architecture
@@ -84,7 +84,7 @@ MUSL = {"/lib/ld-musl-x86_64.so.1": ""}
         ({"platform.json": platform("Darwin", "arm64")}, None, None),
     ],
 )
-def test_c_library_is_the_hosts(tmp_path, files, libc, glibc):
+def test_c_library_of_the_host_is_detected(tmp_path, files, libc, glibc):
     facts = read_host(recording(tmp_path, files))
     assert (facts.libc, facts.glibc) == (libc, glibc)
 

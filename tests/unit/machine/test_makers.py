@@ -171,7 +171,7 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_machine_is_read_and_planned(name, tmp_path):
+def test_vendor_machine_selects_the_expected_build(name, tmp_path):
     made = MACHINES[name]
     machine = read(tmp_path, made.files)
     plan = planned(machine)

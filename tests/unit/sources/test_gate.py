@@ -44,7 +44,7 @@ def calls(tree: ast.Module) -> Iterator[str]:
                 yield function.id
 
 
-def test_only_checked_requests_reach_uv():
+def test_only_listed_modules_start_uv():
     doors = set[str]().union(*CALLS.values())
     found = {}
     for path in SOURCE.rglob("*.py"):
@@ -114,7 +114,7 @@ def test_unset_variable_is_reported():
         expand_variables("https://${A}@h.example/x", {})
 
 
-def test_url_of_the_user_is_not_the_projects():
+def test_user_url_is_not_attributed_to_the_project():
     (own,) = address_settings(required(f"x @ {URL}"))
     listed = RequirementsFile.of(required(f"x @ {URL}", f"y @ {GIT}"))
 
@@ -185,7 +185,7 @@ SECRETS = dict.fromkeys(
 
 
 @pytest.mark.parametrize("introduced", [False, True])
-def test_builds_receive_no_login(introduced):
+def test_build_settings_contain_no_login(introduced):
     given = uv.BuildVariables(introduced)
     kept = {"CC": "gcc", "PWD": "/x", "SSH_AUTH_SOCK": "/s", "CUDA_HOME": "/c"}
     expected = {name: kept[name] for name in kept if not introduced or name != "PWD"}
@@ -199,7 +199,7 @@ def test_introduced_build_receives_allowed_variables():
     assert uv.BuildVariables().withheld(variables) == []
 
 
-def test_build_has_compiler_variables_and_no_token():
+def test_build_environment_keeps_compilers_and_drops_tokens():
     kept = {"CC": "gcc", "MAX_JOBS": "2", "HTTPS_PROXY": "http://u:p@h"}
     tokens = {"HF_TOKEN": "s3cret", "PIP_INDEX_URL": "https://me:s3cret@h.example/"}
 

@@ -278,7 +278,7 @@ def test_sources_of_the_folder_have_their_file(environ, tmp_path, table):
     assert wrong == []
 
 
-def test_sources_of_the_user_are_not_the_projects(environ, tmp_path):
+def test_user_sources_are_not_attributed_to_the_project(environ, tmp_path):
     folder = tmp_path / "project"
     _write(
         folder / "uv.toml",

@@ -58,7 +58,7 @@ def test_only_whole_testable_gpus_are_combined():
     assert one.visible == ("GPU-aaa",)
 
 
-def test_machine_without_gpus_has_device_of_no_kind():
+def test_machine_without_gpus_has_no_usable_gpu():
     (target,) = targets(replace(MACHINE, gpus=()))
     assert target.result(unproven="none").label == "no usable GPU"
 

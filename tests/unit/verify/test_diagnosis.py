@@ -145,6 +145,6 @@ def test_failed_program_is_at_fault_if_torch_works():
     } == CAUSES_OF_PROGRAMS
 
 
-def test_fix_names_the_extension():
+def test_fix_mentions_the_extension():
     check = failed("torch-scatter-import", "killed by SIGSEGV", program="torch_scatter")
     assert str(check.fixes[0]).startswith("gpuinstall install torch torch-scatter ")

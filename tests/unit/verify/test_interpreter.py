@@ -84,7 +84,7 @@ def test_other_torch_on_the_path_is_a_shadow(isolated, plain, tested, shadow, fl
     assert interpreter.shadow == shadow
 
 
-def test_file_that_does_not_run_is_usage_error(tmp_path):
+def test_unexecutable_file_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError) as caught:
         inspect_interpreter(tmp_path / "python")
     assert caught.value.code == "python-unusable"

@@ -25,14 +25,14 @@ def ended(*lines, status=0, err=""):
     )
 
 
-def test_report_of_successful_child():
+def test_report_of_successful_child_is_parsed():
     found = read_kernel_report(ended(BEGIN, END, {"architectures": ["sm_90"]}), 180)
     assert found.records == (CheckResult("import", "passed", 2.0, "torch"),)
     assert found.architectures == ("sm_90",)
     assert not found.failed
 
 
-def test_unfinished_check_is_the_failed_one():
+def test_unfinished_check_counts_as_failed():
     begun = {"begin": "convolution"}
     crashed = read_kernel_report(ended(BEGIN, END, begun, status=-11, err="x"), 180)
     late = read_kernel_report(ended(BEGIN, END, begun, status=None), 180)

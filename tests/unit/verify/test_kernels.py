@@ -112,7 +112,7 @@ def is_skipped(text, signs):
         (torch_with(None, refusal=AttributeError("mem_get_info")), "xpu", None),
     ],
 )
-def test_free_memory_of_gpu(monkeypatch, torch, device, mib):
+def test_free_gpu_memory_is_reported(monkeypatch, torch, device, mib):
     monkeypatch.setattr(context, "available_memory", lambda: 6 << 30)
     assert CheckContext(torch, device).free_bytes() == (mib and mib << 20)
 

@@ -194,7 +194,7 @@ def test_reading_stops_at_the_limit():
     assert verdict.warning.code == "no-code"
 
 
-def test_rejection_is_a_value():
+def test_rejected_wheel_does_not_run():
     row = reading(torch=TorchNeeds("ordinary", None, ("2.9",), MINORS))
     found = inspector_for("RTX 4090").assess(WHEEL, {"2.14.1+cu126": row}, Context())
 
@@ -345,7 +345,7 @@ OF_PROCESS = [
 
 
 @pytest.mark.parametrize(("fields", "cuda"), OF_PROCESS)
-def test_required_cuda_of_a_process(fields, cuda):
+def test_required_cuda_of_a_process_is_found(fields, cuda):
     assert required_cuda(reading(**fields)) == cuda
 
 

@@ -99,7 +99,7 @@ def test_unused_bundled_library_may_lack_others(site):
     assert faults(site) == [("missing-library", "libquadmath.so.0", None)]
 
 
-def test_cudnn_of_another_major_is_missing(site):
+def test_cudnn_with_another_major_counts_as_missing(site):
     place(
         site,
         "nvidia-cudnn-cu12",

@@ -145,7 +145,7 @@ def _codes(*args, **how):
 
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("paragraph", ANSWERING.strip().split("\n\n"))
-def test_deciding_libraries_of_a_package(paragraph, whole):
+def test_deciding_libraries_of_a_package_are_found(paragraph, whole):
     _, asked, *lines = paragraph.splitlines()
     package, _, cuda = asked.partition(" beside CUDA ")
     files = {}
@@ -228,7 +228,7 @@ def test_most_containers_determine_architectures(containers, part, whole):
 
 
 @pytest.mark.parametrize(("little", "libraries"), [(16 << 20, 12), (0, 4)])
-def test_part_is_independent_of_previous_reads(monkeypatch, little, libraries):
+def test_partial_read_ignores_previous_reads(monkeypatch, little, libraries):
     monkeypatch.setattr("gpuinstall.wheels.package._LITTLE", little)
     code = library(fatbin("sm_80 sm_90") * 4)
     files = {f"some/{number}.so": code for number in range(12)}
@@ -471,7 +471,7 @@ def large(tmp_path):
     return Counted(archive({"some/_C.so": library.read_bytes()}))
 
 
-def test_whole_code_continues_from_its_part(large):
+def test_full_read_continues_after_a_partial_read(large):
     package = PackageReader(WheelReader(large), "some", may_have_code=True)
 
     tables = package.read_tables()

@@ -33,7 +33,7 @@ def test_wrapped_message_is_found(text):
     assert Transcript(text).find(SAYS) is not None
 
 
-def test_evidence_is_the_original_line():
+def test_evidence_quotes_the_original_line():
     assert quotation(f"one\n  {LINE}\ntwo") == LINE
 
 

@@ -43,7 +43,7 @@ def answered(**answer):
     return ended(json.dumps(answer) + "\n")
 
 
-def test_answer_is_parsed():
+def test_libcuda_output_is_parsed():
     facts = parse_libcuda(
         answered(path=LIBRARY, driver_version="13.0", init=0, devices=[H200])
     )

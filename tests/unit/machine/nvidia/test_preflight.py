@@ -69,7 +69,7 @@ def test_worst_slice_determines_the_gpu():
     assert gpu_outcomes(tried) == {0: "proven", 1: "failed"}
 
 
-def test_fault_of_all_gpus_is_the_machines():
+def test_fault_of_all_gpus_becomes_a_machine_fault():
     stuck = [tried_on(0, ended=None), tried_on(1, ended=None)]
     assert [problem.gpus for problem in trial_problems(stuck, HERE)] == [()]
     alone = trial_problems([*stuck, tried_on(2, wrong=0)], HERE)

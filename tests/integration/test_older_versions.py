@@ -165,7 +165,7 @@ def test_partially_read_version_is_not_selected(
     assert answer.versions["lengthy"] == "1"
     [warning] = warnings_of(answer, "lengthy 3")
     assert warning.endswith(
-        "lengthy 1 is selected (not inspected: 2: only a part of it was read)"
+        "lengthy 1 is selected (not inspected: 2: it was inspected only in part)"
     )
     assert warnings_of(pinned, "lengthy 2 may have no code")
 

@@ -150,14 +150,16 @@ def _staleness_reasons(
     of_target = for_lock(lock, machine, replace(request, backend=target.backend))
     changes = lock.record.changes(Record.of(of_target))
     if changes:
-        message = f"the request has changed since: {', '.join(changes)}"
+        message = f"the request has changed: {', '.join(changes)}"
         yield Reason("inputs-changed", message)
     verdict = fit(lock, machine, of_target, catalog, gate=gate)
     if isinstance(verdict, Rejection):
         yield verdict.reason
     for name, versions in conflicts.items():
         if name in lock.versions:
-            message = f"the locks of this folder conflict: {name} {versions}"
+            message = (
+                f"the locks in this folder have different versions: {name} {versions}"
+            )
             yield Reason("versions-differ", message)
     if not lock.is_sealed:
         yield Reason("edited", "it was edited after gpuinstall wrote it")
@@ -167,12 +169,12 @@ def _unavailable_file_reasons(lock: Lock, session: Session) -> Iterator[Reason]:
     """Yield reasons for files from unknown hosts and for unavailable files."""
     files = [file for file in lock.files if is_served(file.url)]
     for host, packages in locked_strange_hosts(lock, files, session).items():
-        message = f"{', '.join(packages)} from {host}, which is not one of the configured sources"
+        message = f"it installs {', '.join(packages)} from {host}, which is not a configured source"
         yield Reason("lock-source", message)
         return
     addresses = [file.url for file in files]
     gone = map_concurrently(session.client.is_gone, addresses)
     for file, is_gone in zip(files, gone, strict=True):
         if is_gone:
-            message = f"{file.package} is no longer available: {file.url} is gone"
+            message = f"{file.package} is no longer available at {file.url}"
             yield Reason("withdrawn", message)

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     _Hashes = Mapping[str, str]
 
 
-OUTDATED = "has another request or other versions"
+OUTDATED = "has a different request or different versions"
 
 
 class Written(Value):

@@ -176,13 +176,13 @@ def test_record_survives_a_round_trip():
 
 def test_changes_of_a_request_are_listed():
     other_hashes = ("--hash of 2 files: 0",)
-    other_versions = ["other versions in the project's own lock"]
+    other_versions = ["different versions in the project's own lock"]
     rows: tuple[Any, ...] = (
         ({"requirements": ("numpy", "Torch>=2")}, []),
         ({"requirements": ("torch>=2", "rich")}, ["+ rich", "- numpy"]),
         ({"constraints": ()}, ["- -c rich<15"]),
         ({"sources": ("--index-url https://a/",)}, ["+ --index-url https://a/"]),
-        ({"sources": other_hashes}, ["other hashes of files"]),
+        ({"sources": other_hashes}, ["different file hashes"]),
         ({"preferred": ()}, other_versions),
         ({"preferred": (), "sources": other_hashes}, other_versions),
     )

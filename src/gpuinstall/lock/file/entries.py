@@ -96,7 +96,7 @@ class LockGate(Value):
             raise LockError(
                 reason.code,
                 f"{lock.name}: {reason.message}",
-                why="locks pass the same checks as requirements",
+                why="sources in locks are checked like sources in requirements",
                 hint=LIST if reason.code == "lock-traversal" else TRUST,
             )
 

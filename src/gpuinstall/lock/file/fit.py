@@ -120,7 +120,11 @@ def _fit_build(
     build = locked_build(lock, machine, catalog)
     if build is None:
         locked = lock.versions.get("torch")
-        message = f"the catalog has no torch {locked}" if locked else "it has no torch"
+        message = (
+            f"torch {locked} is not in the catalog"
+            if locked
+            else "it does not contain torch"
+        )
         return Rejection(lock, Reason("unknown-build", message))
     published = replace(build.published(), pythons=(python,))
     alone = catalog.only(published)
@@ -156,10 +160,12 @@ def _python_for(lock: Lock, machine: Machine, request: Request) -> str:
 
 def _other_request(lock: Lock, request: Request) -> Iterator[Reason]:
     if lock.record.changes(Record.of(request)):
-        yield Reason(OTHER_REQUEST, f"it was made for {' '.join(lock.record.inputs)}")
+        yield Reason(
+            OTHER_REQUEST, f"it was created for {' '.join(lock.record.inputs)}"
+        )
     if lock.record.relaxed and not request.relax:
         # Unless the lock was created with --relax, require the requested versions.
-        yield Reason(OTHER_REQUEST, "it was made with --relax")
+        yield Reason(OTHER_REQUEST, "it was created with --relax")
 
 
 def misfit_rows(misfits: Iterable[Rejection[Lock]]) -> list[dict[str, str]]:
@@ -348,7 +354,7 @@ def _misfit_reasons(
     relaxed = lock.record.relaxed
     texts = [one.text for one in missing if relaxed.get(one.name) != one.text]
     if texts:
-        yield Reason(OTHER_REQUEST, f"it lacks {', '.join(texts)}")
+        yield Reason(OTHER_REQUEST, f"it does not satisfy {', '.join(texts)}")
 
 
 def _satisfies(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     _Versions = Mapping[str, str]
 
-BUILD_FILES = "an archive, or a folder's pyproject.toml, setup.py, setup.cfg or a list that they name,"
+BUILD_FILES = "an archive or a folder's build file (pyproject.toml, setup.py, setup.cfg, or a file that they include)"
 """The files of ``build_files_digest``, for messages."""
 
 _LONGEST_PATH = 4096
@@ -203,12 +203,12 @@ class Record(Value):
         ]
         # Without the project's files, the lock has no digest to compare.
         if self.build_files_digest not in {"", other.build_files_digest}:
-            shown.append(f"{BUILD_FILES} has changed")
+            shown.append(BUILD_FILES)
         if self.preferred_digest != other.preferred_digest:
-            shown.append("other versions in the project's own lock")
+            shown.append("different versions in the project's own lock")
         # Changed versions imply changed hashes.
         if changes and not shown:
-            return ["other hashes of files"]
+            return ["different file hashes"]
         return shown
 
 
@@ -482,7 +482,7 @@ def parse(name: str, text: str) -> Lock:
         version = document.get("lock-version", "1.0")
         if version != "1.0":
             message = f"{name} has lock-version {version}; this release supports 1.0"
-            raise LockError("lock-version", message, hint="Use a newer gpuinstall")
+            raise LockError("lock-version", message, hint="Upgrade gpuinstall")
         pylock = Pylock.from_dict(document)
         tables = document.get("tool", {})
         own = read(dict, tables.get("gpuinstall", {}), "tool.gpuinstall")
@@ -493,8 +493,8 @@ def parse(name: str, text: str) -> Lock:
     except ValueError as error:
         if len(conflict_sides(text)) > 1:
             # `lock` also rewrites other locks in the folder with a merge conflict.
-            hint = "gpuinstall lock && git add -u 'pylock*.toml'   # both requests together"
-            message = f"{name} has a conflict that git could not merge"
+            hint = "gpuinstall lock && git add -u 'pylock*.toml'   # locks both requests together"
+            message = f"{name} has unresolved merge conflicts"
             raise LockError(LOCK_IN_CONFLICT, message, hint=hint) from None
         raise _malformed(name, f"is not valid TOML: {error}") from None
     lock = Lock(name, text, pylock, record, is_from_gpuinstall=bool(own))
@@ -509,11 +509,11 @@ def _check_sources(lock: Lock) -> None:
     repositories = [(one.name, one.vcs) for one in packages if one.vcs]
     for package, source in folders + repositories + lock.entries:
         if len(source.path or "") > _LONGEST_PATH:
-            raise _malformed(lock.name, f"has too long a path of {package}")
+            raise _malformed(lock.name, f"has a path for {package} that is too long")
     for package, source in repositories + lock.entries:
         fault = url_fault(source.url or "") or _url_fault(source.url or "")
         if fault:
-            what = f"has a malformed address of {package}: {fault}"
+            what = f"has a malformed URL for {package}: {fault}"
             raise _malformed(lock.name, what)
     for package, source in repositories:
         _check_repository(lock.name, package, source)
@@ -525,7 +525,9 @@ def _check_repository(lock: str, package: str, source: Any) -> None:
     """Raise LockError for a login or a repository type other than git."""
     if source.type != "git":
         kind = shorten(source.type)
-        raise _malformed(lock, f"has a repository of {package} of type {kind!r}")
+        raise _malformed(
+            lock, f"has an unsupported repository type for {package}: {kind!r}"
+        )
     if has_login(source.url or ""):
         raise _login_error(lock, package)
     # uv ignores both, and the subdirectory has its own key.
@@ -534,8 +536,8 @@ def _check_repository(lock: str, package: str, source: Any) -> None:
 
 
 def _login_error(lock: str, package: str) -> LockError:
-    message = f"{lock}: the address of {package} contains a user name or password"
-    hint = "gpuinstall lock --upgrade   # rebuilds it without the login"
+    message = f"{lock}: the URL of {package} contains a user name or password"
+    hint = "gpuinstall lock --upgrade   # rebuilds it without the credentials"
     return LockError("lock-credentials", message, hint=hint)
 
 
@@ -559,13 +561,13 @@ def _check_file(lock: str, package: str, file: Any) -> None:
         one for one in names if is_outside_folder(one) or re.search(r"[/\\]", one)
     ]
     if outside:
-        message = f"{lock}: {outside[0]!r} of {package} is outside its folder"
+        message = f"{lock}: {package} has an unsafe file name: {outside[0]!r}"
         raise LockError("lock-traversal", message, hint=_RESTORE)
     if "@" in urlsplit(file.url or "").netloc:
         raise _login_error(lock, package)
     sha256 = file.hashes.get("sha256")
     if sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", sha256):
-        fault = f"is not a PEP 751 lock: the sha256 of {package} is not valid"
+        fault = f"is not a PEP 751 lock: invalid sha256 for {package}"
         raise _malformed(lock, fault)
 
 

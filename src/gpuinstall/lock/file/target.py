@@ -71,8 +71,8 @@ class Target(Value):
         if form is None or backend is None:
             raise UsageError(
                 "target-malformed",
-                f"{text!r} is not a target",
-                hint="Targets are cu126, cpu, cu130-windows-x86_64, cpu-macos-arm64, and others",
+                f"{text!r} is not a valid target",
+                hint="Use a target such as cu126, cpu, cu130-windows-x86_64, or cpu-macos-arm64",
             )
         return cls(backend.tag, form[2] or "linux", form[3] or "x86_64")
 

@@ -97,7 +97,7 @@ def _compose(text: str) -> Any:
     try:
         return yaml.compose(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.MarkedYAMLError as error:
-        problem = error.problem or "it is not YAML"
+        problem = error.problem or "invalid YAML"
         raise _malformed(error.problem_mark, text, problem) from None
     except yaml.YAMLError as error:
         raise ValueError(f"line 1: {error}") from None
@@ -129,24 +129,24 @@ def _dependencies(
 def _pip_section(entry: Any, text: str) -> Iterator[Any]:
     for key, listed in _items(entry, text):
         if key.value != "pip":
-            raise _malformed(key.start_mark, text, "it is not the pip section")
+            raise _malformed(key.start_mark, text, "expected the pip section")
         for line in _entries(listed, text):
             if line.id != "scalar":
-                raise _malformed(line.start_mark, text, "it is not a requirement")
+                raise _malformed(line.start_mark, text, "expected a requirement")
             yield line
 
 
 def _items(node: Any, text: str) -> list[tuple[Any, Any]]:
     """Return the items of a mapping."""
     if node and node.id != "mapping":
-        raise _malformed(node.start_mark, text, "it is not a table")
+        raise _malformed(node.start_mark, text, "expected a mapping")
     return node.value if node else []
 
 
 def _entries(node: Any, text: str) -> list[Any]:
     """Return the entries of a list, which can be empty or null."""
     if node.value and node.id != "sequence":
-        raise _malformed(node.start_mark, text, "it is not a list")
+        raise _malformed(node.start_mark, text, "expected a list")
     return node.value or []
 
 
@@ -187,7 +187,7 @@ class _Spec(Value):
         """
         match = re.fullmatch(_PACKAGE, text.strip())
         if match is None:
-            message = f"{origin}: {shorten(text)!r} is not a conda package"
+            message = f"{origin}: {shorten(text)!r} is not a valid conda package specification"
             raise UsageError("requirements-malformed", message)
         name, constraint, brackets = match.groups()
         compact = re.sub(r"([<>=!~,|])\s+|\s+(?=[,|])", r"\1", constraint.strip())
@@ -235,8 +235,8 @@ class _Spec(Value):
         if whole is None:
             raise UsageError(
                 "requirements-malformed",
-                f"{self.origin}: cannot write {self.text} as one version specifier",
-                hint="Write one range, such as numpy>=1.24,<2",
+                f"{self.origin}: cannot convert {self.text} to a version specifier",
+                hint="Use a single range, such as numpy>=1.24,<2",
             )
         return whole
 

@@ -255,10 +255,10 @@ def read_inputs(name: str) -> RequirementsFile:
     """
     file, part = split_part(name)
     path = requirements_path(file)
-    kind = "a lock and no file of requirements"
+    kind = "a lock file, not a requirements file"
     advice = advise_lock(path)
     if path.suffix == ".py" and "# /// script" in read_listed(path):
-        kind = "a script with inline requirements"
+        kind = "a script with inline metadata"
         advice = f"uv run {quote_word(path)}"
     if advice:
         raise UsageError("requirements-malformed", f"{path} is {kind}", hint=advice)
@@ -503,8 +503,8 @@ def files_by_path(
         elif any(setting.effect.value.is_obeyed for setting in listed.settings):
             raise UsageError(
                 "source-setting",
-                f"{name} names sources, but is not a regular file",
-                hint="Write it into a file, which later commands can read again",
+                f"{name} sets package sources, but is not a regular file",
+                hint="Save it as a regular file, because later commands read it again",
             )
         known = placed.get(place, RequirementsFile())
         placed[place] = known | listed

@@ -134,14 +134,14 @@ def _check_removable(name: str, request: Request) -> None:
         raise UsageError("torch-stays", message, hint=hint)
     for file, lines in request.files.items():
         if name in map(_name, lines):
-            hint = f"Remove it from {file}, then install again"
+            hint = f"Remove it from {file}, then run gpuinstall install"
             raise UsageError(
                 "requested-elsewhere", f"{file} requires {name}", hint=hint
             )
     if name not in requirement_names(request.requirements):
         requested = " ".join(map(str, request.requirements)) or "torch"
-        message = f"{name} was not requested here; the request is: {requested}"
-        why = "dependencies go with the packages that require them"
+        message = f"{name} is not in the request: {requested}"
+        why = "dependencies are removed with the packages that require them"
         raise UsageError("not-requested", message, why=why)
 
 
@@ -171,7 +171,9 @@ def other_request(lock: Lock, request: Request) -> str | None:
     if not inputs or set(inputs) == set(map(str, today)):
         return None
     now = " ".join(map(str, request.requirements))
-    return f"{lock.name} was made for {' '.join(inputs)}, but the request is now {now}"
+    return (
+        f"{lock.name} was created for {' '.join(inputs)}, but the request is now {now}"
+    )
 
 
 def recorded_request(folder: Path, own: Lock | None = None) -> Request:

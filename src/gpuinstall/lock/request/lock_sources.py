@@ -65,18 +65,20 @@ def check_hosts(
             if unreachable(session.default_index or ""):
                 refused = []
         if refused:
-            hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, UV_INDEX"
-            hint = f"gpuinstall lock   # recreates it; or set the host: {hosts}"
+            hosts = "GPUINSTALL_TORCH_INDEX, UV_DEFAULT_INDEX, or UV_INDEX"
+            hint = (
+                f"gpuinstall lock   # recreates it; or configure the index with {hosts}"
+            )
             locked = [lock.indexes[name] for name in refused if name in lock.indexes]
             if locked:
-                hint = f"{export_commands(dict.fromkeys(locked))}   # if you trust this index: it was locked from there"
+                hint = f"{export_commands(dict.fromkeys(locked))}   # if you trust this index, which the lock was created from"
             raise LockError(
                 "lock-source",
-                f"{lock.name} has {', '.join(refused)} from {host}, which is not a configured source",
+                f"{lock.name} installs {', '.join(refused)} from {host}, which is not a configured source",
                 hint=hint,
             )
         role = ": the source of torch" if "torch" in packages else ""
-        session.reporter.notice("Index", f"{host}, as {lock.name} says{role}")
+        session.reporter.notice("Index", f"{host} (from {lock.name}){role}")
 
 
 def add_locked_builds(

@@ -347,7 +347,7 @@ def _group_members(
     path = (*parents, normalize_name(group))
     if path[-1] in parents:
         cycle = " -> ".join(path)
-        raise ValueError(f"[dependency-groups] include each other: {cycle}")
+        raise ValueError(f"[dependency-groups] has a cyclic include: {cycle}")
     if path[-1] in seen:
         return
     seen.add(path[-1])

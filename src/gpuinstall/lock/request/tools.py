@@ -502,7 +502,7 @@ def poetry_groups(groups: Table, names: Iterable[str]) -> Iterator[tuple[str, Ta
         for included in map(normalize_name, group.get("include-groups", ())):
             if included not in map(normalize_name, groups):
                 key = f"[tool.poetry.group.{name}] include-groups"
-                raise ValueError(f"{key}: there is no group named {included}")
+                raise ValueError(f"{key}: group {included} does not exist")
             pending.append(included)
 
 
@@ -634,7 +634,7 @@ def _optional_groups(file: Path) -> set[str]:
 
 @contextmanager
 def _packages(path: Path) -> Iterator[list[Table]]:
-    with convert_content_errors(path, "team-lock-malformed", "Repair it"):
+    with convert_content_errors(path, "team-lock-malformed", f"Repair {path}"):
         document = parse_toml(read_listed(path, path.parent))
         check_shape(document, LOCK)
         yield document.get("package", [])

@@ -22,9 +22,7 @@ from gpuinstall.plan import Plan
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.values import HELD_BACK
 
-PER_TARGET = (
-    "Set per-target = true in [tool.gpuinstall]: each target gets its own newest torch"
-)
+PER_TARGET = "Set per-target = true in [tool.gpuinstall] to select the newest torch for each target"
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -175,7 +173,8 @@ def limiting_target_reasons(requests: Requests, chosen: Version) -> list[Reason]
         return []
     return [
         Reason(
-            HELD_BACK, f"{format_newest(name, chosen)}; the others would have {torch}"
+            HELD_BACK,
+            f"{format_newest(name, chosen)}; the other targets support torch {torch}",
         )
         for name, torch in limiting_targets(requests, chosen).items()
     ]

@@ -70,7 +70,7 @@ class ResolutionExplanation:
             if build == chosen:
                 break
             if build.torch == chosen.torch:
-                conflict = "the other packages need another build"
+                conflict = "the other packages require a different build"
                 fact = self._fact_rejecting_all([version])
                 unserved[build.backend.tag] = fact.why if fact else conflict
         obstacle, without = self._torch_obstacle()
@@ -170,13 +170,13 @@ class ResolutionExplanation:
         limit = f"this system has glibc {machine.glibc}"
         if machine.glibc is None:
             limit = (
-                f"the lock assumes glibc {self._resolver_input.target.glibc}; "
-                f"--glibc {glibc} allows it"
+                f"the lock assumes glibc {self._resolver_input.target.glibc} "
+                f"(--glibc {glibc} allows it)"
             )
         elif self._resolver_input.lock_request.is_of_target:
             limit = f"the target supports glibc {machine.glibc}"
-        instead = f"{package} is {version} instead of {following}"
-        return f"{instead}: it needs glibc {glibc}, and {limit}"
+        instead = f"{package} is {version} instead of {following}, which requires"
+        return f"{instead} glibc {glibc}; {limit}"
 
     def _find_obstacle(self, package: str, newest: Version) -> Obstacle:
         """Return the requirement, fact, or package that excludes a release."""
@@ -281,7 +281,9 @@ class ResolutionExplanation:
         sentence = f"{package} {newest} requires {without_marker(demand)}"
         limiting = demand.name if demand.name in self._versions else ""
         if self._is_unlisted(demand.name):
-            return Obstacle(f"{sentence}, which no source of PyTorch has", limiting)
+            return Obstacle(
+                f"{sentence}, which no source of PyTorch packages lists", limiting
+            )
         limits = self._deciding_limits(demand)
         if limits:
             return Obstacle(
@@ -388,7 +390,7 @@ class ResolutionExplanation:
         newer = filter(self._is_newer, self._known.facts.values())
         for package, fact in newest_fact(newer).items():
             version = self._versions.get(package)
-            instead = "the packages that require it are selected in other versions"
+            instead = "other versions of the packages that require it are selected"
             if version:
                 unread = self._known.unread(package, Version(version))
                 instead = f"{package} {version} is selected{unread}"
@@ -396,7 +398,7 @@ class ResolutionExplanation:
         for fact in self._facts_here:
             if fact.requires:
                 libraries = " and ".join(fact.requires)
-                added = f"{libraries} has the library that it loads"
+                added = f"added {libraries}, which contains the library"
                 yield Reason("library-added", f"{fact.why}; {added}")
 
     def _is_newer(self, fact: Fact) -> bool:
@@ -438,12 +440,12 @@ class ResolutionExplanation:
                 yield Reason(MAY_NOT_RUN, f"{row.package} {version} {why}{on_cpu}")
             elif self._is_unread(row):
                 unread = f"{row.package} {row.version} was not inspected"
-                limit = "the limit for reading wheels in one lock was reached"
+                limit = "the inspection limit for one lock was reached"
                 yield Reason("not-inspected", f"{unread}: {limit}")
             if row.opens and row.package in members.must_open:
                 message = (
-                    f"{row.package} loads {row.opens[0]} by its name alone: import torch before it, "
-                    "or put the library's folder into LD_LIBRARY_PATH"
+                    f"{row.package} loads {row.opens[0]} by name: import torch first, "
+                    "or add the library's folder to LD_LIBRARY_PATH"
                 )
                 yield Reason("opens-libraries", message)
 
@@ -471,7 +473,7 @@ class ResolutionExplanation:
         names = sorted(lacking) + missing_libraries(row, self._versions)
         if not names:
             return ""
-        return f"may not run: it is linked to {join_names(names)}, which no package in this lock has"
+        return f"may not run: it is linked to {join_names(names)}, which no package in this lock provides"
 
     def _too_new_for_system(self, row: LearnedRow) -> str:
         """Return a message if the code needs a newer glibc than the target."""
@@ -481,7 +483,7 @@ class ResolutionExplanation:
         if row.glibc is None or version_key(row.glibc) <= version_key(glibc):
             return ""
         here = "this system has" if system else "this lock is for"
-        return f"may not run: its code needs glibc {row.glibc}, and {here} {glibc}"
+        return f"may not run: its code requires glibc {row.glibc}, but {here} {glibc}"
 
 
 def without_marker(requirement: Requirement) -> Requirement:

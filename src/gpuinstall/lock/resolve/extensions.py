@@ -160,7 +160,7 @@ class ExtensionChooser:
             capability = gpu.compute_capability
             if capability and capability < lowest:
                 need = f"{extension.name} requires compute capability {lowest} or newer"
-                return Reason("no-code", f"{need}, and {gpu.label} has {capability}")
+                return Reason("no-code", f"{need}, but {gpu.label} has {capability}")
         return None
 
     def _prefetch(self, pair: Pair) -> None:
@@ -235,7 +235,7 @@ class ExtensionChooser:
             return Reason("other-torch", message)
         locked = self._resolver_input.alternative.hashes.get(wheel.filename)
         if locked and wheel.sha256 not in {None, locked}:
-            hashes = f"sha256 {locked} is locked, {wheel.sha256} listed"
+            hashes = f"expected sha256 {locked}, got {wheel.sha256}"
             return Reason(
                 "replaced", f"was replaced by a file with the same name: {hashes}"
             )
@@ -297,18 +297,18 @@ class ExtensionChooser:
                 return f"{demand}, not {torch}"
             if pin.is_exact and row.torch.kind == "none" and not row.architectures:
                 # xformers 0.0.31 for Windows has libraries that Python does not load.
-                return f"{demand}, and it has no library for it"
+                return f"{demand}, but it has no library that is linked to torch"
         why = verdict.rejection or verdict.warning
         if why:
             return why.message
         glibc = self._resolver_input.lock_request.machine.glibc
         if glibc and row.glibc and Version(row.glibc) > Version(glibc):
-            return f"its code requires glibc {row.glibc}, and this system has {glibc}"
+            return f"its code requires glibc {row.glibc}, but this system has {glibc}"
         is_named = (
             file.torch or pins or self._paired_versions(file.wheel.package, build.torch)
         )
         if loads_with(row.torch, build) is None and not is_named:
-            return f"it shows no code for {torch}"
+            return f"it has no known code for {torch}"
         return None
 
 
@@ -486,7 +486,7 @@ def choose_prebuilt(
         sources = replace(session.sources, default_index=session.default_index)
         listing = list_files(extension, places, sources, session.client)
         for host in listing.silent:
-            message = f"its files of {extension.name} are not known"
+            message = f"its {extension.name} files are not considered"
             session.reporter.warn(f"{host} is unreachable: {message}")
         specifier = requirement.specifier or SpecifierSet()
         versions = [file.wheel.version for file in listing.files]
@@ -518,7 +518,9 @@ def check_compiling(
     name = extension.name
     refusal = choice.refusal
     if refusal:
-        raise NoBuildError(refusal.code, refusal.message, hint=f"Leave {name} out")
+        raise NoBuildError(
+            refusal.code, refusal.message, hint=f"Run it again without {name}"
+        )
     known = known_builds().get(name)
     if known and not known.compiles:
         return
@@ -530,12 +532,12 @@ def check_compiling(
     hint = f"{command}   # {', '.join(words)}"
     if known and needs_older_torch(known, build.torch):
         older = f"gpuinstall install 'torch<{CXX_20_SINCE}'"
-        hint = f"{older}   # {name} is C++17, and the headers of newer torch require C++20\n{hint}"
+        hint = f"{older}   # {name} uses C++17, but newer torch headers require C++20\n{hint}"
     if extension.unclaimed:
-        hint = f"Leave {name} out: that name is not registered on the default index"
+        hint = f"Run it again without {name}: that name is not registered on the default index"
     raise NoBuildError(
         "no-prebuilt-extension",
-        f"no prebuilt file of {name} runs here",
+        f"no prebuilt wheel of {name} runs here",
         why=_explain_no_file(extension, choice),
         hint=hint,
     )
@@ -550,7 +552,7 @@ def _explain_no_file(extension: Extension, choice: ExtensionChoice) -> str:
     }
     if not rows:
         names = [source.id for source in extension.sources]
-        return f"no file of it is known from {' or '.join(names) or 'any source'}"
+        return f"no file was found in {' or '.join(names) or 'any source'}"
     lines = [
         f"{row.candidate[0].wheel.filename} {row.reason.message}"
         for row in [*reversed(rows.values())][:REASONS]
@@ -558,6 +560,6 @@ def _explain_no_file(extension: Extension, choice: ExtensionChoice) -> str:
     more = len(rows) - REASONS
     if more > 0:
         lines.append(
-            f"{more} other reasons are shown by gpuinstall lock --dry-run -v {extension.name}"
+            f"{more} more; to list all: gpuinstall lock --dry-run -v {extension.name}"
         )
     return "\n".join(lines)

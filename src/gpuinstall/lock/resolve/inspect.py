@@ -299,7 +299,7 @@ class ResolutionInspector:
                 return self.read(wheel, resolution, known, deepest)
         except InstallationError as error:
             message = (
-                f"could not read whether {wheel.package} {wheel.version} has code "
+                f"could not determine whether {wheel.package} {wheel.version} has code "
                 f"for these GPUs: {error.message}"
             )
             self.index.session.reporter.warn(message)

@@ -78,7 +78,7 @@ def _unavailable_builds(
         best = usual.choice.build.name
         here = now.choice.build.name
         if here != best:
-            yield f"{silent} is unreachable: the best build without it is {here} instead of {best}"
+            yield f"{silent} is unreachable; without it, the best build is {here} instead of {best}"
 
 
 def _prefetch_pages(

@@ -94,7 +94,7 @@ def _kept_versions(
     versions = preferred | locked if is_current else locked | preferred
     for name in moving:
         if name not in versions:
-            message = f"no lock here has a package named {name}"
+            message = f"no lock in this folder has a package named {name}"
             raise UsageError("not-locked", message, hint="Check the name")
         del versions[name]
     return versions

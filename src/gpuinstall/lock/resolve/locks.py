@@ -230,10 +230,10 @@ def _check_locked_torch(
         reasons = {build.absent for build in builds if build.name == torch}
         is_lost = is_empty or "unreachable" in reasons
         if reasons and None not in reasons and is_lost:
-            mirror = "export GPUINSTALL_TORCH_INDEX=https://index.example/whl   # for a mirror that answers"
+            mirror = "export GPUINSTALL_TORCH_INDEX=https://index.example/whl   # to use a mirror"
             error = InstallationError(
                 "torch-index-lost",
-                f"{index} does not have torch {torch} of {lock.name} now; the lock stays as it is",
+                f"{index} does not currently list torch {torch}, which {lock.name} requires; the lock is unchanged",
                 hint=f"Try again later\n{mirror}",
             )
             silent = session.client.unreachable(index)
@@ -298,7 +298,7 @@ def _with_other_python(
             requests, replace(alternative, python=python), session
         )
         if not isinstance(outcome, Conflict) and outcome[0].choice.python == python:
-            message = f"Python {python} is selected: for {usual} {error.message}"
+            message = f"Python {python} is selected, because with Python {usual}, {error.message}"
             reason = Reason("other-python", message)
             return [one.with_warnings([reason]) for one in outcome]
     return None
@@ -349,7 +349,7 @@ def _report_sources(
     for index, names in packages.items():
         origin = session.sources.own_indexes[index]
         session.reporter.step(
-            "Index", f"{index}, as {origin} says: the source of {join_names([*names])}"
+            "Index", f"{index} (from {origin}): the source of {join_names([*names])}"
         )
     for resolution in resolutions:
         builds = source_builds(resolution.packages)

@@ -184,7 +184,7 @@ class OlderReleases:
             # The catalog has facts about some packages that their files lack.
             is_known = row.codes or row.package in load_members().stated
             if not row.is_whole and (warning or not is_known):
-                why_unread = "only a part of it was read"
+                why_unread = "it was inspected only in part"
                 return Trial(wheel, _skipped_fact(wheel, why_unread), None)
         return Trial(wheel, fact, runs=True)
 

@@ -76,7 +76,7 @@ def _other_name(package: str, resolver: Resolver) -> str:
         return ""
     if not resolver.index.releases(name):
         return ""
-    return f"; for CUDA {toolkit[0]} it is {name}"
+    return f"; the package for CUDA {toolkit[0]} is {name}"
 
 
 def _program_requiring(package: str, refused: Refused, resolver: Resolver) -> str:

@@ -159,7 +159,7 @@ def suggest_relax(
         outcome = resolve(requests, Alternative(optional_pins=pins), quiet)
         if not isinstance(outcome, Conflict):
             dropped = join_names([*map(str, outcome[0].relaxed.values())])
-            hint = f"Run it again with --relax: there is an answer without {dropped}"
+            hint = f"Run it again with --relax: a resolution exists without {dropped}"
             refusal.hint = "\n".join(filter(None, (hint, refusal.hint)))
 
 
@@ -231,7 +231,7 @@ def _explained(
     for requirement in resolution.relaxed.values():
         causes[requirement] = shorten_explanation(why)
     for pin in failed:
-        causes[pin] = "it has no wheel here, and building it failed"
+        causes[pin] = "it has no wheel for this machine, and building it failed"
     reasons = []
     for requirement, cause in causes.items():
         name = requirement.name

@@ -114,11 +114,11 @@ class Resolver:
             else:
                 return Refused(resolver_input, outcome, known)
         message = (
-            f"no compatible versions found after {TURNS} resolutions: too many "
-            "versions need another CUDA or lack code for these GPUs"
+            f"no compatible versions found after {TURNS} attempts: too many candidates "
+            "require another CUDA version or lack code for these GPUs"
         )
         error = NoBuildError(
-            "search-ended", message, hint="Request versions that are known to work"
+            "search-ended", message, hint="Pin versions that are known to work"
         )
         return Refused(resolver_input, Conflict(error), known)
 

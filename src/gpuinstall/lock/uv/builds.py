@@ -32,7 +32,7 @@ Packages = Sequence[Mapping[str, Any]]
 """The package tables of uv's or gpuinstall's lock."""
 
 SDIST = "its sdist"
-NO_WHEEL = "has no wheel for this machine, and only-binary allows nothing else"
+NO_WHEEL = "has no wheel for this machine, and only-binary forbids building it"
 WITH_SOURCES = "Run it again without only-binary (GPUINSTALL_ONLY_BINARY), or request another version"
 
 
@@ -191,7 +191,7 @@ def report_builds(
     for build in builds:
         needs = [*format_build_needs(build.known, site.backend)]
         if needs_older_torch(build.known, site.versions.get("torch", "0")):
-            needs.append(f"torch below {CXX_20_SINCE}, whose headers support C++17")
+            needs.append(f"torch older than {CXX_20_SINCE}, for its C++17 headers")
         given = BuildVariables(build.package in introduced, site.passed)
         withheld = given.withheld(site.environ)
         if withheld:
@@ -219,7 +219,7 @@ def check_builds(builds: Iterable[SourceBuild], site: BuildSite, *, here: bool) 
         if build.known.compiles == "gpu" and not site.is_for_cuda:
             raise NoBuildError(
                 "build-needs-gpu",
-                f"{build} has code for GPUs only, and {site.torch} is not a GPU build",
+                f"{build} requires a GPU build of torch, but {site.torch} is not one",
                 hint=f"gpuinstall lock --target cu126   # for machines with GPUs; or remove {build.package}",
             )
         if here and build.known.compiles:
@@ -232,9 +232,9 @@ def format_build_needs(known: KnownBuild, backend: Backend) -> Iterator[str]:
     """Yield the compilers and the memory that a build needs, for messages."""
     if known.compiles:
         if backend.kind == "cuda":
-            yield f"with nvcc of CUDA {backend.version}"
+            yield f"with nvcc from CUDA {backend.version}"
         yield "a C++ compiler"
-        yield f"{known.gib_per_job} GB of memory for each job (MAX_JOBS)"
+        yield f"{known.gib_per_job} GB of memory per job (MAX_JOBS)"
     if known.note:
         yield known.note
 
@@ -247,15 +247,15 @@ def _check_gpu_compiler(build: SourceBuild, site: BuildSite) -> None:
         raise NoBuildError(
             "toolkit-missing",
             f"{build} is built from source, but nvcc is not installed",
-            why=f"{site.torch} compiles with nvcc of CUDA {version}",
+            why=f"{site.torch} requires nvcc from CUDA {version}",
             hint=hint,
             id="F57",
         )
     if compiler.version and not compiler.serves(version):
         raise NoBuildError(
             "toolkit-differs",
-            f"{build} is built from source, but nvcc is for CUDA {compiler.version}, and torch for CUDA {version}",
-            why="torch compiles only with a toolkit of its own major version",
+            f"{build} is built from source, but nvcc is from CUDA {compiler.version}, and torch is built with CUDA {version}",
+            why="torch extensions require a CUDA toolkit of the same major version",
             evidence=f"{compiler.path} · {site.torch}",
             hint=hint,
             id="F57",

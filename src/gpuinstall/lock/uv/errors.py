@@ -84,7 +84,7 @@ class _Row(NamedTuple):
 _UNDECLARED_TORCH = _Row(
     r"`(?P<package>[\w.-]+)(?:@[^`]+)?` depends on `torch`, but doesn't declare it",
     "build-needs-torch",
-    "the dependencies of {package} are known only when it is built, and its setup imports torch",
+    "determining the dependencies of {package} requires building it, and its build imports torch",
     f"Run it again without {{package}}\n{_AFTERWARDS}",
     why="uv builds it in isolation, without torch",
     id="F73",
@@ -101,7 +101,7 @@ _INSTALLATION_ERRORS = (
     _Row(
         r"Hash mismatch(?: for `?(?P<package>[^\s`]+))?",
         "hash-mismatch",
-        "{package} is not the locked file",
+        "the hash of {package} does not match the lock",
         "gpuinstall lock --upgrade   # only if you trust the source: its file has changed",
     ),
     _Row(
@@ -128,10 +128,14 @@ _SYSTEM_ERRORS = (
     _Row(
         r'os error 13(?:\) at path "(?P<place>.+)/)?',
         "not-writable",
-        "uv has no permission to write there",
+        "permission denied: uv cannot write a file",
         "ls -ld {place}   # if it is uv's cache, set UV_CACHE_DIR to another folder",
     ),
-    _Row("HTTP status", "http-status", "a package index refuses a file that it lists"),
+    _Row(
+        "HTTP status",
+        "http-status",
+        "a package index refused to serve a file that it lists",
+    ),
     _Row(
         "found in the cache|needs to be downloaded from a registry"
         "|network was disabled|Network connectivity is disabled",
@@ -172,7 +176,7 @@ _REQUEST_ERRORS = (
     _Row(
         r"Because (?P<package>\S+) was not found in the (?:package registry|provided package loc)",
         "package-not-found",
-        "the index has no package called {package}",
+        "the index has no package named {package}",
         "Check the name",
         why="",
     ),
@@ -384,7 +388,7 @@ def _unlisted_error(package: str, cause: str) -> GpuInstallError:
     if package in load_catalog().family:
         return InstallationError(
             FAMILY_UNLISTED,
-            f"{package} is a PyTorch package, and no source of PyTorch has it",
+            f"{package} is a PyTorch package, but no source of PyTorch packages lists it",
             why=cause,
             hint=f"Request {package} too, to install it from the default index",
         )

@@ -156,13 +156,16 @@ def download(
         InstallationError: A file differs from the locked one.
     """
     if not locks:
-        message = "no lock to download files for"
+        message = "no lock found, so there are no files to download"
         raise LockError("lock-missing", message, hint="gpuinstall lock")
     files: dict[str, LockedFile] = {}
     for lock in locks:
         if lock.addresses:
-            origin = f"{join_names([*lock.addresses])} from a folder or a repository"
-            session.reporter.warn(f"{lock.name} has {origin}: not downloaded")
+            names = join_names([*lock.addresses])
+            message = (
+                f"skipped {names} in {lock.name}: installed from a folder or repository"
+            )
+            session.reporter.warn(message)
         for file in lock.files:
             if file.sha256 is None:
                 message = f"{lock.name} has no sha256 for {file.name}"
@@ -183,9 +186,9 @@ def download(
             if sha256 != file.sha256:
                 raise InstallationError(
                     "hash-mismatch",
-                    f"{file.url} is not the locked file",
-                    why="it changed on its server, or was damaged during the download",
-                    evidence=f"sha256 {sha256}, not {file.sha256}",
+                    f"the hash of {file.url} does not match the lock",
+                    why="the file changed on its server, or was damaged during the download",
+                    evidence=f"expected sha256 {file.sha256}, got {sha256}",
                 )
 
     _transfer(fetch, files, dict.fromkeys(files), session)

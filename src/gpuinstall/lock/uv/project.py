@@ -518,7 +518,7 @@ class _Resolver:
             return
         self.session.announced.add(package)
         shown = package.replace("==", " ")
-        text = "has no metadata until it is built: its build requirements are downloaded, and its build code runs now"
+        text = "must be built to get its metadata: downloading its build requirements and running its build code"
         self.session.reporter.notice("Code", f"{shown} {text}")
 
     def run(self, *words: str, code: bool = True) -> Finished:

@@ -190,8 +190,8 @@ def check_addresses(
         if name in served and setting.value not in served[name]:
             raise UsageError(
                 "source-setting",
-                f"{name} would be installed from an index, but {setting.place} has a URL or a folder for it",
-                why="the index may have another package with that name",
+                f"{name} would be installed from an index, but {setting.place} specifies a URL or folder for it",
+                why="the index may have a different package with that name",
                 hint=f"Request {name} by its URL",
             )
 
@@ -211,7 +211,9 @@ def report_addresses(packages: Packages, session: Session) -> None:
         name = package["name"]
         if "${" in unquote(address):
             message = f"{name} would be installed from {address}"
-            why = "a package that requires it puts a variable into the address"
+            why = (
+                "the metadata of a package that requires it uses a variable in the URL"
+            )
             raise InstallationError("wrong-source", message, why=why)
         session.sources.check_address(name, address)
         role = f"the source of {name} in the metadata of a package that requires it"
@@ -259,7 +261,7 @@ def check_provenance(files: Iterable[LockedFile], pages: Pages) -> None:
     for file in files:
         own = {file.package} & pages.keys()
         if file.name in {"", ".", ".."} or "/" in file.name or "\\" in file.name:
-            why = "its name points outside its folder"
+            why = "its file name is not valid"
         elif owners[file.url] != own:
             why = "the source of PyTorch packages does not list it"
         else:
@@ -298,8 +300,8 @@ def check_indexes(
         raise InstallationError(
             "wrong-source",
             f"{', '.join(strange)} would be installed from {host}",
-            why="the pyproject.toml of a source tree selects it, and no configured index lists it there",
-            hint="Set UV_INDEX to the URL of the index that has it, if you trust it",
+            why="the pyproject.toml of a source tree selects that host, which no configured index uses",
+            hint="If you trust that index, set UV_INDEX to its URL",
         )
 
 
@@ -313,7 +315,7 @@ def check_subdirectories(packages: Packages) -> None:
             inside = tree.get("subdirectory", "")
             if is_outside_folder(inside):
                 message = f"{package['name']} would be installed from {shorten(inside)}"
-                why = "a path in a repository or archive leads out of it"
+                why = "the path leads outside its repository or archive"
                 raise InstallationError("wrong-source", message, why=why)
 
 
@@ -325,8 +327,8 @@ def check_unbuilt(packages: Packages, family: Collection[str]) -> None:
             raise InstallationError(
                 "wrong-source",
                 f"{name} has no usable wheel on its index",
-                why="a requirement has a URL for it, or no wheel is compatible",
-                hint=f"Request {name} by name, or by version",
+                why="a requirement specifies a URL for it, or no wheel is compatible",
+                hint=f"Request {name} by name or version",
             )
 
 
@@ -462,11 +464,11 @@ def _no_allowed_file(package: Mapping[str, Any], sources: Sources) -> UsageError
     name = package["name"]
     version = package.get("version", "")
     places = sources.hash_places
-    place = places.get(f"{name}=={version}") or places.get(name, "its address")
+    place = places.get(f"{name}=={version}") or places.get(name, "its URL")
     return UsageError(
         "hash-not-chosen",
         f"{place}: no file of {name} {version} for this machine has the required hash",
-        hint="Remove the hash there, and run it again",
+        hint="Remove that hash, and run it again",
     )
 
 

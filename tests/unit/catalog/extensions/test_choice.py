@@ -155,7 +155,7 @@ WORKS_WITH = "is incompatible with torch 2.12.1+cu126: its code is compatible wi
             (FROM_2_10,),
             {"glibc": "2.38"},
             "misfit",
-            "its code requires glibc 2.38, and this system has 2.35",
+            "its code requires glibc 2.38, but this system has 2.35",
         ),
         (
             (FROM_2_10,),

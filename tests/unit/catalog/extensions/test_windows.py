@@ -99,7 +99,7 @@ def test_file_without_a_torch_library_is_rejected():
 
     assert choice.fit is None
     [rejected] = choice.rejected
-    message = "its METADATA requires torch==2.9.1, and it has no library for it"
+    message = "its METADATA requires torch==2.9.1, but it has no library that is linked to torch"
     assert rejected.reason.message == message
 
 

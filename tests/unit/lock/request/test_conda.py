@@ -114,7 +114,7 @@ def test_unknown_conda_version_is_not_ignored(tmp_path, text):
     with pytest.raises(UsageError) as caught:
         read(tmp_path, "tqdm", text)
     path = tmp_path / "environment.yaml"
-    message = f"{path}, line 3: cannot write {text} as one version specifier"
+    message = f"{path}, line 3: cannot convert {text} to a version specifier"
     assert caught.value.message == message
 
 
@@ -123,7 +123,10 @@ def test_malformed_conda_package_is_rejected(tmp_path, text):
     with pytest.raises(UsageError) as caught:
         read(tmp_path, "tqdm", text)
     path = tmp_path / "environment.yaml"
-    assert caught.value.message == f"{path}, line 3: {text!r} is not a conda package"
+    assert (
+        caught.value.message
+        == f"{path}, line 3: {text!r} is not a valid conda package specification"
+    )
 
 
 def test_packages_without_wheel_are_reported():

@@ -165,10 +165,13 @@ def _known(reading: LocalReading) -> list[str]:
     major = reading.torch and (reading.torch.backend.version or "").partition(".")[0]
     if reading.environ.get("HSA_OVERRIDE_GFX_VERSION"):
         known.append("gfx-override")
+    if reading.environ.get("CUDA_VISIBLE_DEVICES") in {"", "-1"}:
+        known.append("devices-hidden")
     for name in reading.libraries:
-        other = _OF_CUDA.fullmatch(name)
-        if major and other and other[1] != major:
-            known.append("other-cuda-major")
+        found = _OF_CUDA.fullmatch(name)
+        if major and found:
+            is_same = found[1] == major
+            known.append("same-cuda-major" if is_same else "other-cuda-major")
     return known
 
 

@@ -19,6 +19,12 @@ TOO_OLD = "The NVIDIA driver on your system is too old (found version 11040)."
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
 CUDART_12 = "ImportError: libcudart.so.12: cannot open shared object file: No such file"
 UNABLE = "RuntimeError: Torch is not able to use GPU"
+OF_EXTENSION = (
+    'File "/opt/venv/lib/python3.12/site-packages/detectron2/_C_loader.py", line 3\n'
+    f"    from . import _C\n{CUDART_12}"
+)
+OF_WINDOWS = "DLL load failed while importing x: A dynamic link library (DLL) initialization routine failed."
+HIDDEN = {"CUDA_VISIBLE_DEVICES": "-1"}
 CPU_BUILD = "AssertionError: Torch not compiled with CUDA enabled"
 
 
@@ -44,6 +50,10 @@ def read(*cards, torch=None, environ=None, venv=Path("absent"), **facts):
         (TOO_OLD, read("RTX 4090"), [], ["F02"]),
         (TOO_OLD, read("A100", driver="470.82.01", cuda="11.4"), ["F02"], []),
         (CUDART_12, read("RTX 5090", torch="2.13.0+cu130"), ["F56"], []),
+        (OF_WINDOWS.replace("x", "torch"), read("A100"), ["F65"], []),
+        (OF_EXTENSION, read("RTX 5090", torch="2.13.0+cu130"), ["F56"], []),
+        (OF_EXTENSION, read("A100", torch="2.13.0+cu126"), ["F102"], []),
+        (UNABLE, read("A100", torch="2.13.0+cu126", environ=HIDDEN), ["F15"], []),
         (CPU_BUILD, read("A100", torch="2.13.0+cu130"), [], ["F33"]),
         (CPU_BUILD, read("A100", torch="2.13.0+cpu"), ["F33"], []),
         (UNABLE, read("A100", torch="2.13.0+cpu"), ["F33"], []),

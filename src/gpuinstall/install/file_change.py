@@ -16,7 +16,6 @@ from pathlib import Path
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, relative_prefix
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import read_document
 from gpuinstall.base.removal import find_mounts, is_folder, is_link, iter_files
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
@@ -24,7 +23,6 @@ from gpuinstall.environments.damage import intact_files
 from gpuinstall.environments.environment import NAME, package_versions
 from gpuinstall.environments.packages import (
     InstalledPackage,
-    file_size,
     read_packages,
     written_files,
 )
@@ -72,8 +70,11 @@ def plan_change(
     added = {real_name(name): source for name, source in added.items()}
     # A RECORD can list files outside the environment.
     recorded = set(map(real_name, recorded_names(leaving, place.root)))
+    # A folder at the path of a recorded file is the user's.
     present = {
-        name for name in {*added, *recorded, *own} if os.path.lexists(place.root / name)
+        name
+        for name in {*added, *recorded, *own}
+        if os.path.lexists(place.root / name) and not is_folder(place.root / name)
     }
     shared = find_shared_files(place, leaving, (present & recorded) - added.keys())
     present = present.difference(*shared.values())
@@ -107,11 +108,7 @@ def _modified(
         leaving: The packages to remove or replace.
         present: The existing files to remove or replace.
     """
-    names = {
-        name
-        for name in present
-        if not is_folder(place.root / name) and not _is_empty(place.root / name)
-    }
+    names = {name for name in present if not _is_empty(place.root / name)}
     modified = names - intact_files(leaving, place.root, names)
     # Replacing a file by an identical one loses nothing.
     same = {
@@ -177,10 +174,6 @@ def _real_names(place: EnvironmentPaths) -> Callable[[str], str]:
     return real_name
 
 
-_LARGE = 300_000
-"""Minimum size of a RECORD to read only if necessary. Torch's has 1.3 MB."""
-
-
 def find_shared_files(
     place: EnvironmentPaths,
     leaving: Collection[InstalledPackage],
@@ -196,16 +189,9 @@ def find_shared_files(
     if not names:
         return {}
     shared: dict[str, set[str]] = {}
-    tops = {path.partition("-packages/")[2].partition("/")[0] for path in names}
     records = {package.record for package in leaving}
     for package in read_packages(place.packages_folders):
         if package.record in records:
-            continue
-        is_large = file_size(package.record / "RECORD") > _LARGE
-        modules: list[str] = []
-        with suppress(OSError, ValueError):
-            modules = read_document(package.record / "top_level.txt").split()
-        if is_large and modules and tops.isdisjoint(modules):
             continue
         files = written_files(package, place.root).keys() & set(names)
         if files:
@@ -248,12 +234,12 @@ def check_paths(
         UsageError: A link or a mount leads outside, a file would replace a folder or the reverse, or a file is immutable.
     """
     check_inside(place, {*added, *present})
-    for name in present:
-        if _is_immutable(place.root / name):
-            path = place.root / name
+    changed = {place.root / name for name in {*added, *present}}
+    for path in changed | {path.parent for path in changed}:
+        if _is_immutable(path):
             raise UsageError(
                 "immutable-file",
-                f"{path} cannot be replaced: it is immutable",
+                f"{path} cannot be changed: it is immutable",
                 hint=f"chattr -i {quote_word(path)}   # then run it again",
             )
     seen = set[str]()
@@ -302,13 +288,14 @@ _IMMUTABLE = 0x10 | 0x20
 
 
 def _is_immutable(path: Path) -> bool:
-    """Return whether a file cannot be replaced, even by root."""
+    """Return whether a file or folder cannot be changed, even by root."""
     if sys.platform != "linux":
         return False
     import fcntl
 
     with suppress(OSError):
-        if not stat.S_ISREG(path.lstat().st_mode):
+        mode = path.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             return False
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
         try:

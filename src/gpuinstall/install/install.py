@@ -294,8 +294,7 @@ def _fetch(priced: PricedLock, project: Project) -> Unpacked:
     place = priced.existing.paths
     if priced.change.is_rebuild:
         check_movable(place, project.settings.typed_in)
-        if not priced.state.options.discard_previous:
-            check_previous(place)
+        check_previous(place, discards=priced.state.options.discard_previous)
     else:
         present = recorded_names(priced.leaving, place.root)
         check_paths(place, present, present, present)

@@ -20,7 +20,13 @@ from gpuinstall.base.errors import LockError, MachineError, NoBuildError, UsageE
 from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.finding import Rejection
 from gpuinstall.base.machine import Driver
-from gpuinstall.base.removal import find_mounts, is_link, remove_path, tree_size
+from gpuinstall.base.removal import (
+    find_mounts,
+    is_folder,
+    is_link,
+    remove_path,
+    tree_size,
+)
 from gpuinstall.base.shell import join_command, quote_word
 from gpuinstall.base.text import format_size, join_names
 from gpuinstall.base.values import Value, replace
@@ -424,13 +430,27 @@ def check_folder(venv: Path) -> None:
         )
 
 
-def check_previous(paths: EnvironmentPaths) -> None:
+def check_previous(paths: EnvironmentPaths, *, discards: bool) -> None:
     """Check that the previous environment can be kept.
 
+    Args:
+        paths: The environment.
+        discards: Whether the older of two previous environments may be removed.
+
     Raises:
-        UsageError: Two previous environments exist already.
+        UsageError: Two previous environments exist already, or another file is there.
     """
-    if exists(paths.venv) and all(map(exists, paths.previous)):
+    if not exists(paths.venv):
+        return
+    for folder in filter(os.path.lexists, paths.previous):
+        if not (is_folder(folder) and is_environment(folder)):
+            aside = quote_word(f"{folder}.old")
+            raise UsageError(
+                "path-taken",
+                f"{folder} is not an environment, and the previous environment would be kept there",
+                hint=f"mv {quote_word(folder)} {aside}   # then run it again",
+            )
+    if not discards and all(map(exists, paths.previous)):
         oldest = paths.previous[1]
         raise UsageError(
             THIRD_PREVIOUS,

@@ -85,9 +85,10 @@ def apply_change(change: Change, reporter: Reporter) -> Iterator[None]:
     try:
         _write_journal(change)
         with _convert_file_errors(place):
-            _apply(change)
+            saved = _apply(change)
         yield
-        _commit(place, change.journal, reporter)
+        modified = tuple(sorted({*change.journal.modified, *saved}))
+        _commit(place, replace(change.journal, modified=modified), reporter)
     except BaseException:
         # The next command completes the rollback.
         with defer_interrupts(), suppress(InstallationError, UsageError, OSError):
@@ -130,22 +131,49 @@ def _link(source: Path, destination: Path) -> None:
         link_or_copy(source, destination)
 
 
-def _apply(change: Change) -> None:
+def _apply(change: Change) -> list[str]:
     """Remove old files, and move new files to their paths.
 
     New metadata is written after a package's files, and old metadata is removed last,
     so that a package always has metadata.
+
+    Returns:
+        The files that another program wrote since the journal was written.
     """
     place = change.place
     records = set(filter(_is_record, change.removed))
-    for name in sorted(change.removed - records):
-        (place.root / name).unlink(missing_ok=True)
-    for name in sorted(change.added, key=_sort_records_last):
-        _clear_path(place, name, change.removed)
-        _move(change.added[name], place.root / name)
-    for name in sorted(records):
-        (place.root / name).unlink(missing_ok=True)
+    saved = []
+    for name in [
+        *sorted(change.removed - records),
+        *sorted(change.added, key=_sort_records_last),
+        *sorted(records),
+    ]:
+        if _link_if_saved(place, name):
+            saved.append(name)
+        if name in change.added:
+            _clear_path(place, name, change.removed)
+            _move(change.added[name], place.root / name)
+        else:
+            (place.root / name).unlink(missing_ok=True)
     _remove_leftovers(place, change.names)
+    return saved
+
+
+def _link_if_saved(place: EnvironmentPaths, name: str) -> bool:
+    """Link a file that another program has saved since the journal was written.
+
+    Returns:
+        Whether it has.
+    """
+    path = place.root / name
+    copy = previous_files(place.current_change) / name
+    if not os.path.lexists(path) or is_folder(path):
+        return False
+    if os.path.lexists(copy) and size_and_time(copy) == size_and_time(path):
+        return False
+    remove_file(copy)
+    _link(path, copy)
+    return True
 
 
 def _is_record(name: str) -> bool:
@@ -169,6 +197,9 @@ def _clear_path(place: EnvironmentPaths, name: str, removed: Iterable[str]) -> N
     if is_folder(path):
         inside = (one for one in removed if one.startswith(f"{name}/"))
         _remove_leftovers(place, inside)
+        for folder, _, _ in os.walk(path, topdown=False):
+            with suppress(OSError):
+                os.rmdir(folder)  # noqa: PTH106
     if not isdir(path.parent):
         with suppress(FileExistsError, NotADirectoryError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -239,9 +270,18 @@ def _commit(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> No
 def _publish_change(
     place: EnvironmentPaths, journal: Journal, reporter: Reporter
 ) -> None:
-    """Publish the lock file of a change, and report modified files."""
-    publish_lock(place)
-    _keep_journal(place)
+    """Publish the lock file of a change, and report modified files.
+
+    Raises:
+        InstallationError: The lock file cannot be written. The next command rolls the change back.
+    """
+    try:
+        publish_lock(place)
+    except InstallationError:
+        failed = replace(journal, is_verified=False)
+        write_journal(failed, place, place.current_change)
+        raise
+    # If this command is killed now, the next one prints the report again.
     if journal.modified:
         count = format_count(len(journal.modified), "modified file")
         names = ", ".join(journal.modified[:3])
@@ -250,6 +290,7 @@ def _publish_change(
             f"{undo_command(place)} restores the previous content until the next change"
         )
         reporter.notice("Replaced", f"{count}: {names}{more}; {undo}")
+    _keep_journal(place)
 
 
 def _keep_journal(place: EnvironmentPaths) -> None:
@@ -509,27 +550,39 @@ def _finish_rebuild(
         is_folder(place.root) and folder_identity(place.root) == journal.identity
     )
     if is_exchanged and is_folder(replaced) and any(replaced.iterdir()):
-        publish_lock(place)
-        _keep_journal(place)
-        _report_previous(_keep_previous(place), reporter)
+        _publish_or_warn(place, reporter)
+        _keep_and_report(place, reporter)
         return True
     if is_exchanged:
-        publish_lock(place)
+        _publish_or_warn(place, reporter)
     elif is_folder(replaced):
         if os.path.lexists(place.root):
             # Another tool created this environment in the meantime.
-            _keep_journal(place)
-            _report_previous(_keep_previous(place), reporter)
+            _keep_and_report(place, reporter)
             return False
         replaced.rename(place.root)
     _discard(place.current_change, place)
     return is_exchanged
 
 
-def _report_previous(folder: Path | None, reporter: Reporter) -> None:
-    """Report the previous environment and the user's files in it."""
+def _publish_or_warn(place: EnvironmentPaths, reporter: Reporter) -> None:
+    """Publish the lock file of a replaced environment, or warn."""
+    try:
+        publish_lock(place)
+    except InstallationError as error:
+        reporter.warn(f"{error.message}; {place.root} has the same lock file")
+
+
+def _keep_and_report(place: EnvironmentPaths, reporter: Reporter) -> None:
+    """Keep the previous environment, and report the user's files in it."""
+    latest, older = place.previous
+    was_kept = os.path.lexists(latest)
+    _keep_journal(place)
+    folder = _keep_previous(place)
     if folder is None:
         return
+    if was_kept:
+        reporter.notice("Moved", f"{display_path(latest)} to {display_path(older)}")
     files = user_files(folder)
     text = f"{display_path(folder)}, {format_size(tree_size(folder))}, the previous environment"
     if files:

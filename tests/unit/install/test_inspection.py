@@ -155,13 +155,22 @@ def test_only_a_damaged_package_is_reinstalled(paths, name):
 
 def test_third_previous_environment_needs_an_option(paths):
     make_environment(paths.venv, "ours")
-    check_previous(paths)
+    check_previous(paths, discards=False)
     for folder in paths.previous:
-        write_files(folder, "notes.txt")
+        make_environment(folder, "ours")
     with pytest.raises(UsageError) as refused:
-        check_previous(paths)
+        check_previous(paths, discards=False)
     assert refused.value.hint == "Run it again with --discard-previous"
     assert str(paths.previous[1]) in refused.value.message
+
+
+@pytest.mark.parametrize("discards", [True, False])
+def test_folder_of_the_user_is_no_previous_environment(paths, discards):
+    make_environment(paths.venv, "ours")
+    write_files(paths.previous[0], "thesis.tex")
+    with pytest.raises(UsageError) as refused:
+        check_previous(paths, discards=discards)
+    assert refused.value.code == "path-taken"
 
 
 def test_pip_is_missing_only_if_it_was_installed(paths):

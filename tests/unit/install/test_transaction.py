@@ -226,15 +226,16 @@ def test_file_blocks_the_folder_of_a_new_file(place):
     assert f"{place.root / 'share'} is a file" in error.message
 
 
-def test_immutable_file_is_found_before_a_change(place, site):
-    file = site / "alpha/old.py"
+@pytest.mark.parametrize("name", ["alpha/old.py", "alpha"])
+def test_immutable_path_is_found_before_a_change(place, site, name):
+    file = site / name
     if not shutil.which("chattr") or not process.run(["chattr", "+i", file]).ok:
         pytest.skip("this file system or user cannot make files immutable")
     try:
         error = refusal(planned, place)
     finally:
         process.run(["chattr", "-i", file])
-    assert error.message == f"{file} cannot be replaced: it is immutable"
+    assert error.message == f"{file} cannot be changed: it is immutable"
 
 
 def test_write_error_includes_the_path_of_the_file(place, monkeypatch):
@@ -356,6 +357,80 @@ def test_replaced_pipe_is_reported(place, site):
     os.mkfifo(site / "alpha/new/x.py")
     [notice] = change(place).notices
     assert notice.startswith(f"Replaced 1 modified file: {SITE}/alpha/new/x.py")
+
+
+def test_file_saved_during_a_change_is_restored(place, site, monkeypatch):
+    apply = transaction._apply
+
+    def save_and_apply(change):
+        write(site / "mine", "mine, since")
+        (site / "mine").replace(site / "alpha/old.py")
+        return apply(change)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(transaction, "_apply", save_and_apply)
+        [notice] = change(place).notices
+    assert notice.startswith(f"Replaced 1 modified file: {SITE}/alpha/old.py")
+    back(place)
+    assert (site / "alpha/old.py").read_text() == "mine, since"
+
+
+def test_modified_files_are_reported_before_the_commit(place, site, monkeypatch):
+    (site / "alpha/old.py").write_text("edited")
+    begun_change = planned(place)
+    listener = Listener()
+    monkeypatch.setattr(transaction, "_keep_journal", Mock(side_effect=OSError))
+    with pytest.raises(OSError, match=r"^$"), apply_change(begun_change, listener):
+        pass
+    assert "Replaced 1 modified file" in listener.notices[0]
+
+
+def test_change_without_a_lock_is_rolled_back(place, monkeypatch):
+    before = tree(place)
+    failure = InstallationError("unwritable", "pylock.cpu.toml cannot be written")
+    with monkeypatch.context() as patched:
+        patched.setattr(transaction, "publish_lock", Mock(side_effect=failure))
+        with pytest.raises(InstallationError):
+            change(place)
+    assert tree(place) == before
+    assert not place.current_change.exists()
+
+
+def test_rebuild_without_a_lock_warns(place, monkeypatch):
+    failure = InstallationError("unwritable", "pylock.cpu.toml cannot be written")
+    monkeypatch.setattr(transaction, "publish_lock", Mock(side_effect=failure))
+    [warning] = rebuilt(place).warnings
+    assert warning.startswith("pylock.cpu.toml cannot be written; ")
+    assert not place.current_change.exists()
+
+
+def test_file_of_a_large_package_is_kept(place, site):
+    put(place.root, "gamma-1", {"gamma/a.py": "g", "../../../bin/alpha": "1"})
+    rows = "".join(f"gamma/{number:060}.py,,\n" for number in range(5000))
+    with (site / "gamma-1.dist-info/RECORD").open("a") as opened:
+        opened.write(rows)
+    (site / "gamma-1.dist-info/top_level.txt").write_text("gamma\n")
+    change(place, None)
+    assert (place.root / "bin/alpha").read_text() == "1"
+
+
+def test_empty_folder_of_the_user_is_replaced(place, site):
+    (site / "alpha/new/x.py/y/z").mkdir(parents=True)
+    change(place)
+    assert (site / "alpha/new/x.py").read_text() == "x"
+
+
+def test_folder_at_a_removed_path_is_kept(place, site):
+    (site / "alpha/old.py").unlink()
+    write(site / "alpha/old.py/mine.txt", "mine")
+    change(place, None)
+    assert (site / "alpha/old.py/mine.txt").read_text() == "mine"
+
+
+def test_moved_previous_environment_is_reported(place):
+    rebuilt(place)
+    latest, older = place.previous
+    assert f"Moved {latest} to {older}" in rebuilt(place).notices
 
 
 def test_unmodified_files_are_not_reported(place):
@@ -767,8 +842,16 @@ def test_journal_is_synced_before_any_file_moves(place, monkeypatch):
         seen.append(str(Path(f"/proc/self/fd/{number}").readlink()))
 
     monkeypatch.setattr(os, "fsync", sync)
+
+    def add(name):
+        def call(_):
+            seen.append(name)
+            return []
+
+        return call
+
     for name in ("_apply", "sync_file_system"):
-        monkeypatch.setattr(transaction, name, lambda _, name=name: seen.append(name))
+        monkeypatch.setattr(transaction, name, add(name))
     change(place)
     applied = seen.index("_apply")
     assert any(path.startswith(str(place.scratch)) for path in seen[:applied])

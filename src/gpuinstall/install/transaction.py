@@ -160,7 +160,7 @@ def _apply(change: Change) -> list[str]:
 
 
 def _link_if_saved(place: EnvironmentPaths, name: str) -> bool:
-    """Link a file that another program has saved since the journal was written.
+    """Link a file that another program saved after the journal was written.
 
     Returns:
         Whether it has.

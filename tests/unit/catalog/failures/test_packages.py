@@ -69,8 +69,14 @@ def last_install(what, system, **known):
     ("system", "command"),
     [
         ("Ubuntu 24.04", "apt-get install nvidia-driver-580-open && sudo reboot"),
-        ("Debian 12", "nvidia-open && sudo reboot   # Debian 12 itself ends at 535"),
-        ("Debian 13", "nvidia-open && sudo reboot   # Debian 13 itself ends at 550"),
+        (
+            "Debian 12",
+            "nvidia-open && sudo reboot   # Debian's own packages end at driver 535",
+        ),
+        (
+            "Debian 13",
+            "nvidia-open && sudo reboot   # Debian's own packages end at driver 550",
+        ),
         ("Fedora Linux 44", "sudo dnf install akmod-nvidia xorg-x11-drv-nvidia-cuda"),
         ("Rocky Linux 9.4", "module enable nvidia-driver:580-open && sudo dnf install"),
         ("AlmaLinux 10.1", "sudo dnf install nvidia-open && sudo reboot"),
@@ -78,7 +84,10 @@ def last_install(what, system, **known):
         ("Microsoft Azure Linux 3.0", "sudo dnf install nvidia-open && sudo reboot"),
         ("openSUSE Leap 15.6", "nvidia-open-driver-G06-signed-kmp-meta"),
         ("Arch Linux", "sudo pacman -S nvidia-open && sudo reboot"),
-        ("Void", "Install NVIDIA driver 580 or newer: https://www.nvidia.com/drivers"),
+        (
+            "Void",
+            "Install NVIDIA driver 580 or later from https://www.nvidia.com/drivers",
+        ),
     ],
 )
 def test_cuda_13_driver_package_exists_on_the_system(system, command):

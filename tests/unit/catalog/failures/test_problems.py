@@ -177,7 +177,11 @@ def test_all_codes_of_the_table_are_reported():
         (("ubuntu", "apt", "linux"), True, "sudo apt-get install nvidia-driver-580 "),
         (("fedora", "dnf", "linux"), True, "sudo dnf install https://mirrors.rpm"),
         (("arch", "pacman", "linux"), True, "yay -S nvidia-580xx-dkms"),
-        (("nixos", "nixos", "linux"), True, "In the configuration: services.xserver"),
+        (
+            ("nixos", "nixos", "linux"),
+            True,
+            "Set in configuration.nix: services.xserver",
+        ),
         (("wsl", "ubuntu", "apt", "linux"), False, "Install the driver in Windows"),
         (("windows",), False, "Install NVIDIA driver 580 or later"),
         (

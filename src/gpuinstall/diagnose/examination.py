@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gpuinstall.base.advice import environment_advice, expand_install_hint
 from gpuinstall.base.environment_paths import interpreter
-from gpuinstall.base.errors import MachineError, UsageError
+from gpuinstall.base.errors import InstallationError, MachineError, UsageError
 from gpuinstall.base.finding import Finding, Where
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
@@ -24,8 +24,7 @@ from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.packages import unmet_requirements
 from gpuinstall.environments.records import (
     admit_start,
-    unfinished_change,
-    warn_unfinished,
+    check_finished,
 )
 from gpuinstall.environments.stamp import Stamp
 from gpuinstall.lock.file.entries import LockGate
@@ -130,6 +129,13 @@ def examine(
         torch_index=torch_index,
         gate=gate,
     )
+    try:
+        check_finished(venv)
+    except InstallationError as error:
+        proof = preflight(machine, reporter)
+        interrupted = replace(error.finding, where="environment")
+        problems = [*machine.problems, *proof.problems, interrupted]
+        return Examination(machine, proof, evidence, by_urgency(problems))
     # These checks come first, because they may explain why an environment does not start.
     findings = [finding for check in CHECKS for finding in check(evidence)]
     is_damaged = any(one.blocking for one in (*machine.problems, *findings))
@@ -334,9 +340,6 @@ def _verify(
     Returns:
         The verdict, or None if its Python does not start, and the failed checks except faults of the machine.
     """
-    if unfinished_change(venv):
-        warn_unfinished(venv, reporter)
-        return None, []
     try:
         verdict = verify_environment(
             interpreter(venv),

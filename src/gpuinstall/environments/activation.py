@@ -6,13 +6,23 @@ scripts contain the path of the environment.
 
 from __future__ import annotations
 
+import csv
+import io
+import os
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.files import read_document, write_atomically
 from gpuinstall.base.removal import is_link
 from gpuinstall.base.shell import quote_literal
+from gpuinstall.environments.packages import (
+    read_packages,
+    recorded_digest,
+    written_files,
+)
 
 _SH = r"(?s)(?<=\ndeactivate nondestructive\n).*?(?=\nif \(\[)"
 """The lines of uv's ``activate`` that set VIRTUAL_ENV."""
@@ -70,6 +80,8 @@ fi"""
 def relocate_scripts(venv: Path, before: Path) -> None:
     """Make pip's scripts relocatable after an environment was moved.
 
+    Scripts that no package records are the user's and are not changed.
+
     Args:
         venv: The environment.
         before: Its previous path.
@@ -77,12 +89,45 @@ def relocate_scripts(venv: Path, before: Path) -> None:
     Raises:
         InstallationError: A script cannot be written.
     """
-    for script in (venv / "bin").glob("*"):
-        text = _text_of(script)
-        start = re.match(_START, text)
-        if start is None:
-            continue
-        folder, _, program = (start["path"] or start["quoted"]).rpartition("/")
-        if folder == f"{before}/bin":
-            own = _OWN_START.format(program=program)
-            write_atomically(script, f"{own}{text[start.end() :]}")
+    for package in read_packages(packages_folders(venv)):
+        relocated = {}
+        for name, row in written_files(package, venv).items():
+            if name.startswith("bin/") and _relocate_script(venv / name, before):
+                relocated[row.path] = venv / name
+        if relocated:
+            _update_record(package.record / "RECORD", relocated)
+
+
+def _relocate_script(script: Path, before: Path) -> bool:
+    """Make a script relocatable if its interpreter is at the previous path.
+
+    Returns:
+        Whether the script was changed.
+    """
+    text = _text_of(script)
+    start = re.match(_START, text)
+    if start is None:
+        return False
+    folder, _, program = (start["path"] or start["quoted"]).rpartition("/")
+    if folder != f"{before}/bin":
+        return False
+    own = _OWN_START.format(program=program)
+    write_atomically(script, f"{own}{text[start.end() :]}")
+    return True
+
+
+def _update_record(record: Path, files: Mapping[str, Path]) -> None:
+    """Write the digests and sizes of changed files into a RECORD.
+
+    RECORD keeps its time, because files that are newer are compared with it.
+    """
+    status = record.stat()
+    updated = io.StringIO()
+    writer = csv.writer(updated, lineterminator="\n")
+    for row in csv.reader(record.read_text("utf-8").splitlines()):
+        file = files.get(row[0]) if row else None
+        if file:
+            row[1:] = [f"sha256={recorded_digest(file)}", str(file.stat().st_size)]
+        writer.writerow(row)
+    write_atomically(record, updated.getvalue())
+    os.utime(record, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base import process, uv
+from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.shell import (
     ShellName,
     format_activation,
@@ -15,6 +16,8 @@ from gpuinstall.base.shell import (
     quote_word,
 )
 from gpuinstall.environments.activation import relocate_activation, relocate_scripts
+from gpuinstall.environments.damage import intact_files
+from gpuinstall.environments.packages import read_packages
 from tests.lab.wheels import make_wheel
 
 NAMES = (
@@ -160,6 +163,8 @@ def test_relocated_pip_scripts_start_their_own_interpreter(built, tmp_path, befo
     assert process.run([sys.executable, *pip]).ok
     foreign = venv / "bin" / "foreign"
     foreign.write_text("#!/usr/bin/env sh\necho foreign\n")
+    mine = f"#!{venv}/bin/python\nprint('mine')\n"
+    (venv / "bin" / "mine").write_text(mine)
     for after in ("other", 'it\'s "$HOME"', "n" * 230):
         copy = shutil.copytree(venv, tmp_path / after / ".venv", symlinks=True)
         relocate_scripts(copy, venv)
@@ -167,3 +172,6 @@ def test_relocated_pip_scripts_start_their_own_interpreter(built, tmp_path, befo
         assert done.out == f"{copy}\n", done.err
         text = (copy / "bin" / "foreign").read_text()
         assert text == "#!/usr/bin/env sh\necho foreign\n"
+        assert (copy / "bin" / "mine").read_text() == mine
+        packages = read_packages(packages_folders(copy))
+        assert intact_files(packages, copy, {"bin/tool"}) == {"bin/tool"}

@@ -55,7 +55,7 @@ def test_url_in_a_file_is_reported_with_quiet(here, stranger, form):
 
     done = here.run("lock", "-q", "--upgrade", "--target", "cpu")
 
-    assert f"{stranger.wheel}, as " in done.err, done.err
+    assert f"{stranger.wheel} (from " in done.err, done.err
     assert ": the source of filelock" in done.err
 
 

@@ -398,7 +398,7 @@ def test_archive_requirements_are_reported_or_rejected(
 
     assert wary.is_refused, wary
     assert trusting.is_refused or trusting.is_named or form in UNREAD, trusting
-    assert "own files select" in trusting.notices, trusting
+    assert "that its files select" in trusting.notices, trusting
 
 
 OPAQUE = {
@@ -423,5 +423,5 @@ def test_archive_is_reported_as_a_source(attempt: Try, form: str) -> None:
 
     assert attempt(files, trust=False).is_refused
     trusting = attempt(files)
-    assert "./lib-1.zip, as " in trusting.notices
+    assert "./lib-1.zip (from " in trusting.notices
     assert "the source of lib and of packages that its files select" in trusting.notices

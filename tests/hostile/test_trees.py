@@ -38,7 +38,7 @@ def test_index_selected_by_a_repository_is_rejected(here, stranger, tmp_path, wo
 
     assert done.status == 4, done.err
     assert f"filelock would be installed from {stranger.url}" in done.err
-    assert "no configured index lists it there" in done.err
+    assert "which no configured index uses" in done.err
     assert not here.entries() & {".venv", "pylock.cpu.toml"}
 
 

@@ -41,7 +41,7 @@ def test_highest_glibc_of_any_package_counts():
 
 
 def test_unknown_torch_is_rejected():
-    with pytest.raises(UsageError, match=r"runs on no known machine: .* no torch 9\.9"):
+    with pytest.raises(UsageError, match=r"runs on no known machine: torch 9\.9"):
         needs_of(cuda_lock("cu126", torch="9.9"))
 
 

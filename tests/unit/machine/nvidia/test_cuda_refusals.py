@@ -73,7 +73,7 @@ CASES = {
     "newer image": (
         refusal(804, container="docker"),
         "F11",
-        "rm -rf /usr/local/cuda/compat && ldconfig   # in the image",
+        "rm -rf /usr/local/cuda/compat && ldconfig",
     ),
     "container without a node": (
         refusal(100, container="podman"),

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import packages_folders
-from gpuinstall.base.errors import UsageError
+from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import convert_write_errors
 from gpuinstall.base.removal import (
     find_mounts,
@@ -38,7 +38,7 @@ def discard_environment(folder: Path, trash: Path) -> int:
 
     Raises:
         UsageError: A file system is mounted in the environment.
-        InstallationError: The environment cannot be moved. Nothing is removed.
+        InstallationError: The environment cannot be moved, and nothing is removed, or a file cannot be removed.
     """
     if is_link(folder):
         remove_path(folder)
@@ -56,6 +56,14 @@ def discard_environment(folder: Path, trash: Path) -> int:
         # On Windows, this fails if a file is open.
         discarded = folder.rename(trash / f".discarded-{os.urandom(4).hex()}")
     remove_path(discarded)
+    remaining = next(iter_files(discarded), None)
+    if remaining:
+        raise InstallationError(
+            "not-removed",
+            f"{remaining} cannot be removed",
+            why="it is immutable, or a program uses it",
+            hint=f"ls -l {quote_word(remaining)}",
+        )
     return size
 
 

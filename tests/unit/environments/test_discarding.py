@@ -9,7 +9,7 @@ import pytest
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.environment_paths import EnvironmentPaths
-from gpuinstall.base.errors import UsageError
+from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.values import replace
 from gpuinstall.environments import discarding
 from gpuinstall.environments.discarding import discard_environment, user_files
@@ -150,6 +150,12 @@ def test_next_command_completes_an_interrupted_removal(paths, monkeypatch):
     assert len([*paths.work.iterdir()]) == 1
     remove_leftovers(paths)
     assert [*paths.work.iterdir()] == []
+
+
+def test_file_that_cannot_be_removed_is_reported(paths, monkeypatch):
+    monkeypatch.setattr(discarding, "remove_path", Mock())
+    with pytest.raises(InstallationError, match="cannot be removed"):
+        remove(paths)
 
 
 def test_empty_record_keeps_only_unlinked_files_as_users(paths, tmp_path):

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base import process, uv
+from gpuinstall.base.timeouts import Timeouts
 
 
 def test_user_settings_do_not_change_installed_packages():
@@ -71,3 +72,10 @@ def test_cache_folder_matches_uv(tmp_path):
         variables = {"HOME": str(tmp_path), "UV_NO_CONFIG": "1", **row}
         answer = process.run([uv.uv(), "cache", "dir"], env=variables, cwd=tmp_path)
         assert str(uv.cache_folder(variables)) == answer.out.strip(), row
+
+
+@pytest.mark.parametrize("name", ["NO_PROXY", "no_proxy"])
+def test_loopback_is_added_to_hosts_without_a_proxy(name):
+    given = uv.loopback_variables({name: "corp.example"}, Timeouts())
+    assert given["NO_PROXY"] == given["no_proxy"] == "corp.example,127.0.0.1"
+    assert uv.loopback_variables({}, Timeouts())["NO_PROXY"] == "127.0.0.1"

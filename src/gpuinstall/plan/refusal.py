@@ -60,7 +60,8 @@ def refuse(
         refusal = replace(refusal, rejected=rejections(failure.rejected))
         return suggest_cpu_build(refusal, original, attempt)
     culprits, conflict = _conflict(failure, limits, request, attempt)
-    nearest = closest(conflict.rejected, conflict.context.rules)
+    nearest = _without_companion(conflict, unlimited)
+    nearest = nearest or closest(conflict.rejected, conflict.context.rules)
     fixes = [_fix(nearest, conflict.context)] if nearest else []
     relaxed = None
     if not request.relax:
@@ -89,6 +90,24 @@ def refuse(
     )
     # If a relaxed request uses the GPUs, do not suggest the CPU build.
     return refusal if relaxed else suggest_cpu_build(refusal, original, attempt)
+
+
+def _without_companion(
+    conflict: NoCandidate, unlimited: Plan | Rejected
+) -> EvaluatedBuild | None:
+    """Return the build for which the sources lack a companion, if any.
+
+    Args:
+        conflict: The outcome of the limits that conflict.
+        unlimited: The outcome without limits.
+    """
+    if not isinstance(unlimited, Plan):
+        return None
+    for each in conflict.rejected:
+        is_missing = each.reason_code == "no-companion" and each.build.listed_at
+        if is_missing and each.build == unlimited.choice.build:
+            return each
+    return None
 
 
 def suggest_cpu_build(

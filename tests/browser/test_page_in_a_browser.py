@@ -99,7 +99,7 @@ def test_page_selects_the_same_builds_as_plan(opened):
     assert wrong == []
 
 
-def test_gpu_is_found_by_common_names(opened):
+def test_gpu_is_found_by_its_common_names(opened):
     codes = {
         "5090": "sm_120",
         "gb10": "sm_121",
@@ -121,7 +121,7 @@ def test_gpu_is_found_by_common_names(opened):
     assert opened.run("search('frobnicator 9000').length") == 0
 
 
-def test_ambiguous_name_is_not_guessed(opened):
+def test_ambiguous_gpu_name_selects_no_gpu(opened):
     answer = shown(opened, ["gpu=GeForce+GTX+860M&driver=470.1"])[0]
 
     assert "torch" not in answer["text"]

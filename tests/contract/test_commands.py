@@ -90,7 +90,7 @@ def test_unknown_option_exits_with_2(
         ("RTX 4090", "580.95.05", ["torch=="], 2),
     ],
 )
-def test_refusals_have_their_exit_status(gpu, driver, request_, status):
+def test_rejected_requests_exit_with_documented_status(gpu, driver, request_, status):
     parsed = document("plan", *request_, "--gpu", gpu, "--driver", driver)
 
     assert (parsed["status"], parsed["exit_code"]) == ("error", status)

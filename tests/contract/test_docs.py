@@ -52,13 +52,13 @@ def test_generated_pages_are_current():
     assert stale == [], "run: make docs"
 
 
-def test_prose_in_fixes_is_not_code():
+def test_fix_prose_is_not_formatted_as_code():
     """Only commands, variables, and cmdlets are code."""
     text = "".join(failure_pages().values())
     assert re.findall(r"(?m)^- `[A-Z][a-z]+[ ,:].*", text) == []
 
 
-def test_index_of_failures_has_every_failure_once():
+def test_failure_index_lists_every_failure_once():
     page = (ROOT / "docs" / "failures.md").read_text("utf-8")
     rows = re.findall(r"(?m)^\| `.+?` \| (F\d+) .+ \| .+ \|$", page)
 
@@ -75,7 +75,7 @@ def test_every_page_begins_with_a_goal():
     assert [name for name, text in starts.items() if not text[0].isalpha()] == []
 
 
-def test_names_in_the_contributors_pages_exist():
+def test_contributor_pages_mention_only_existing_names():
     folders = (ROOT, ROOT / "src/gpuinstall")
     read = [*(ROOT / "src").rglob("*.*"), ROOT / "tests/unit/test_house.py"]
     texts = (
@@ -95,7 +95,7 @@ def test_names_in_the_contributors_pages_exist():
     assert [name for name in unknown if "acme" not in name and name not in others] == []
 
 
-def test_every_link_leads_to_a_page_and_heading():
+def test_every_link_targets_an_existing_heading():
     written = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 
     assert broken([*written, *sorted((ROOT / "docs").rglob("*.md"))], markdown) == []
@@ -134,7 +134,7 @@ def test_broken_link_is_found(tmp_path):
     assert broken([tmp_path / "a.md"], markdown) == [("a.md", "#b"), ("a.md", "c.md")]
 
 
-def test_readme_shows_builds_of_machines():
+def test_readme_lists_builds_for_example_machines():
     rows = GETS.findall((ROOT / "README.md").read_text("utf-8"))
 
     assert len(rows) == 3
@@ -159,7 +159,7 @@ def test_documented_pytest_command_matches_make_test():
     assert f".venv-dev/bin/python {tests[1]} {recipe[1]}\n" in page
 
 
-def test_examples_of_the_api_run():
+def test_api_examples_run_without_error():
     text = (ROOT / "docs" / "api.md").read_text("utf-8")
     _installer, example, on_this_machine = re.findall(
         r"```python\n(.+?)```", text, re.DOTALL

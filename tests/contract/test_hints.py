@@ -93,7 +93,7 @@ def changes(folder=SOURCE):
     }
 
 
-def test_options_in_sentences_exist():
+def test_hint_sentences_mention_only_existing_options():
     sentences = {
         line
         for text in texts()
@@ -110,14 +110,14 @@ def test_options_in_sentences_exist():
     assert wrong == {}
 
 
-def test_commands_do_not_follow_a_sentence():
+def test_hint_commands_are_on_separate_lines():
     # Users paste the whole line.
     command = "(?:gpuinstall|uv|pip|sudo|export|python3?|conda|docker) "
     behind_words = re.compile(rf"(?m)^[A-Z].*: {command}.*")
     assert {line for text in texts() for line in behind_words.findall(text)} == set()
 
 
-def test_commands_have_no_placeholder():
+def test_hint_commands_contain_no_placeholder():
     to_fill_in = re.compile(
         r"(?m)^(?:gpuinstall|export|Run it again)(?:(?!   # |: ).)*(?:[ =][A-Z]+(?:$| )|…|/path/to)"
     )
@@ -143,7 +143,7 @@ def test_run_again_hints_become_valid_commands():
     assert {line: fault for line in written if (fault := judged(line))} == {}
 
 
-def test_every_command_is_judged_as_typed():
+def test_hint_check_accepts_every_command():
     lines = []
     for words, command in commands():
         needs = [_needed(each) for each in command.params if each.required]

@@ -101,7 +101,7 @@ def test_plan_imports_no_heavy_modules(tmp_path, arguments):
     assert done.stderr == "[]\n"
 
 
-def test_started_program_imports_almost_nothing(tmp_path):
+def test_program_start_imports_few_modules(tmp_path):
     code = (
         "import sys; before = set(sys.modules); import gpuinstall.__main__; "
         "print(*sorted(set(sys.modules) - before))"

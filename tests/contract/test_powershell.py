@@ -31,7 +31,7 @@ def texts(tree, kind):
     return [(node.text or b"").decode() for node in nodes(tree, kind)]
 
 
-def test_grammar_rejects_malformed_scripts():
+def test_powershell_grammar_rejects_malformed_scripts():
     assert parsed(SCRIPT.replace("} finally {", "finally {")).root_node.has_error
     assert parsed(SCRIPT.replace("} @args", "@args")).root_node.has_error
 

@@ -74,7 +74,7 @@ def test_recipes_do_not_request_gpuinstall_from_an_index(path):
     )
 
 
-def test_module_provides_a_python_wrapper(tmp_path):
+def test_lmod_module_provides_a_python_wrapper(tmp_path):
     folder = tmp_path / "project"
     python = folder / "bin" / "python"
     python.parent.mkdir(parents=True)

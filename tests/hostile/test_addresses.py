@@ -71,7 +71,7 @@ def test_url_in_a_file_requires_trust(here, stranger, form):
 
 
 @pytest.mark.parametrize("name", ["torch", "torchvision", "triton"])
-def test_constraint_gives_the_family_no_url(here, stranger, name):
+def test_url_constraint_on_torch_family_is_rejected(here, stranger, name):
     text = "torch\n-c limits.txt\n"
     write(
         here.folder,
@@ -92,7 +92,7 @@ BY_AN_INDEX = (
 
 
 @pytest.mark.parametrize("address", ["{url}/empty", "http://127.0.0.1:9"])
-def test_package_missing_in_its_source_ends_the_command(here, stranger, address):
+def test_package_missing_from_its_source_fails_lock(here, stranger, address):
     files = {"pyproject.toml": PROJECT + BY_AN_INDEX}
     write(here.folder, files, address.format(url=stranger.url))
 

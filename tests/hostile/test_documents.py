@@ -208,7 +208,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("file", "text"), PLACES)
-def test_rejections_contain_the_place(tmp_path, file, text):
+def test_rejected_document_error_contains_location(tmp_path, file, text):
     (tmp_path / file).write_text(text, "utf-8", newline="")
     with pytest.raises(UsageError) as caught:
         Sources().with_settings(read_declaration(tmp_path).listed.settings, tmp_path)

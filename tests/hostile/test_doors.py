@@ -26,7 +26,7 @@ def strangers_environment(here) -> Path:
 @pytest.mark.parametrize(
     "words", ["doctor", "doctor --json", "export needs", "env list"]
 )
-def test_forged_marker_starts_nothing(here, words):
+def test_untrusted_marker_does_not_start_programs(here, words):
     executed = strangers_environment(here)
 
     here.run(*words.split())
@@ -71,7 +71,7 @@ WRONG_TYPES = {
 
 
 @pytest.mark.parametrize("form", WRONG_TYPES)
-def test_wrong_types_are_reported(here, form):
+def test_wrong_value_types_are_reported(here, form):
     (here.folder / "pyproject.toml").write_text(WRONG_TYPES[form], "utf-8")
 
     for words in ("plan", "lock --target cpu --offline", "doctor"):
@@ -83,7 +83,7 @@ def test_wrong_types_are_reported(here, form):
     "name",
     ["uv.toml", "pyproject.toml", "requirements.txt", "pylock.cpu.toml", ".venv"],
 )
-def test_link_to_itself_is_reported(here, name):
+def test_circular_symlink_is_reported(here, name):
     (here.folder / name).symlink_to(name)
 
     for words in ("plan", "lock --target cpu --offline", "doctor", "sync"):

@@ -167,7 +167,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("source", "payload"), CASES)
-def test_printed_text_forges_no_line(source, payload, tmp_path, play, libraries):
+def test_line_breaks_in_printed_text_are_escaped(
+    source, payload, tmp_path, play, libraries
+):
     play(NO_GPU)
     repository = Repository(tmp_path / "home")
     repository.prepare()

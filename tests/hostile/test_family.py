@@ -101,7 +101,7 @@ def workshop(workshop, attack):
 
 
 @pytest.mark.heavy
-def test_requirements_of_torch_come_from_its_index(attack, workshop):
+def test_torch_dependencies_come_from_the_torch_index(attack, workshop):
     names = (*NAMES, UNKNOWN)
     attack.plant(names)
     attack.demand(names)
@@ -140,7 +140,7 @@ def test_package_missing_on_the_torch_index_is_rejected(attack, workshop, name):
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_programs_get_pytorch_packages_from_the_torch_index(attack, workshop, name):
+def test_packages_get_pytorch_dependencies_from_torch_index(attack, workshop, name):
     own = {
         wheel: wheel.read_bytes()
         for wheel in (attack.index.folder / "whl" / TAG).glob(f"{name}-*")
@@ -162,7 +162,7 @@ def test_programs_get_pytorch_packages_from_the_torch_index(attack, workshop, na
 
 
 @pytest.mark.heavy
-def test_failing_torch_index_is_not_replaced(attack, workshop):
+def test_failing_torch_index_has_no_fallback(attack, workshop):
     attack.plant(["torchdata"])
     attack.demand(["torchdata"])
     attack.list_own(["torchdata"])

@@ -137,7 +137,7 @@ def test_urls_are_reported_in_any_spelling(attempt: Try, address: str) -> None:
 
 
 @pytest.mark.parametrize("line", FORMS["lines"])
-def test_lines_with_sources_are_reported(attempt: Try, line: str) -> None:
+def test_requirements_with_sources_are_reported(attempt: Try, line: str) -> None:
     check(attempt, {"requirements.txt": f"torch\n{line}\n"})
 
 
@@ -187,7 +187,7 @@ PLACES: dict[str, tuple[str, Files]] = {
 
 
 @pytest.mark.parametrize("form", PLACES)
-def test_sources_are_reported_in_any_place(attempt: Try, form: str) -> None:
+def test_sources_are_reported_in_every_file(attempt: Try, form: str) -> None:
     option, files = PLACES[form]
     check(attempt, files, option)
 

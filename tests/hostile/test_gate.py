@@ -68,7 +68,7 @@ def test_sources_of_a_lock_are_checked(project, name, trust):
 @pytest.mark.parametrize(
     ("required", "allowed"), [((), False), (("-e ../../x",), True)]
 )
-def test_only_own_requirements_lead_outside(project, required, allowed):
+def test_only_user_requirements_may_reference_outside_paths(project, required, allowed):
     (project.parents[1] / "x").mkdir()
     lock = lock_with(CASES["folder outside the repository"]["entry"])
     own = parse("pylock.toml", f'{lock.text}inputs = ["-e ../../x"]\n')
@@ -88,14 +88,14 @@ def test_only_own_requirements_lead_outside(project, required, allowed):
         ("http://evil.example/x", False),
     ],
 )
-def test_trusted_sources_are_prefixes(project, prefix, allowed):
+def test_trusted_source_matches_url_prefix(project, prefix, allowed):
     policy = Policy(trusts_folder=False, trusted_sources=(Location.parse(prefix),))
     lock = lock_with(CASES["repository"]["entry"])
     gate = LockGate(Sources(policy=policy), project)
     assert (not [*gate.rejections(lock)]) == allowed
 
 
-def test_repository_by_path_is_described():
+def test_repository_with_local_path_is_described():
     lock = lock_with(CASES["repository by a path inside"]["entry"])
     assert lock.addresses == {"x": f"x @ git+x@{'a' * 40}"}
     [build] = source_builds(tomli.loads(lock.text)["packages"])
@@ -136,7 +136,7 @@ def test_tokens_in_urls_are_rejected_and_hidden(sign, key):
 
 
 @pytest.mark.parametrize("end", ["#sha256=aa", "?design=1", "#egg=x&subdirectory=y"])
-def test_parameters_without_tokens_are_accepted(end):
+def test_url_parameters_without_tokens_are_accepted(end):
     url = f"https://index.example/x-1-py3-none-any.whl{end}"
     listed([f"x @ {url}"])
     assert sanitize(url) == url
@@ -146,7 +146,7 @@ def test_long_lines_are_shortened():
     assert len(sanitize("x" * 2_000_000)) < 10_000
 
 
-def test_links_in_workspaces_form_no_loop(tmp_path):
+def test_circular_symlinks_in_workspaces_are_ignored(tmp_path):
     (tmp_path / "member").mkdir()
     (tmp_path / "member" / "pyproject.toml").touch()
     for name in "abc":
@@ -155,7 +155,7 @@ def test_links_in_workspaces_form_no_loop(tmp_path):
     assert workspace_members(table, tmp_path) == ["member"]
 
 
-def test_private_packages_are_not_sought_elsewhere():
+def test_missing_private_package_hint_omits_default_index():
     said = "Because there are no versions of internal-pkg, we can conclude"
     conflict = explain_failure(said, ["internal-pkg"])
     assert isinstance(conflict, Conflict)
@@ -251,7 +251,7 @@ def test_fuzzed_locks_cause_no_traceback(project, count):
         ("git", "ssh://git@h.example/x", None),
     ],
 )
-def test_locked_repositories_are_git_without_logins(kind, url, code):
+def test_locked_repository_urls_use_git_without_credentials(kind, url, code):
     entry = f'vcs = {{{{ type = "{kind}", url = "{url}", commit-id = "{{commit}}" }}}}'
     found = None
     try:
@@ -262,7 +262,7 @@ def test_locked_repositories_are_git_without_logins(kind, url, code):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if CASES[name].get("off")])
-def test_requested_names_allow_no_other_source(project, name):
+def test_requested_package_from_other_source_is_rejected(project, name):
     policy = Policy(trusts_folder=False, requested=frozenset({"x"}))
     gate = LockGate(Sources(policy=policy), project)
     lock = lock_with(CASES[name]["entry"])

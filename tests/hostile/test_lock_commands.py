@@ -63,7 +63,7 @@ CASES = [f"{words}: {name}" for words in READERS for name in ENTRIES]
 QUICK = {f"{words}: folder outside" for words in READERS if "dry" not in words}
 
 
-def test_every_command_is_in_the_table():
+def test_command_table_lists_every_command():
     listed = {words.partition(" ")[0] for words in READERS}
     assert listed | OTHERS == {*COMMANDS}
 
@@ -94,7 +94,7 @@ def test_commands_reject_malicious_locks(here, stranger, tmp_path, case):
 
 
 @pytest.mark.heavy
-def test_own_requirement_allows_a_path_outside(here, tmp_path):
+def test_user_requirement_allows_path_outside_project(here, tmp_path):
     add_project(here.folder.parent, "lib", tmp_path / "executed")
     assert here.run("lock", "torch", "../lib", "--target", "cpu").ok
 

@@ -175,7 +175,7 @@ def reasons(folder, document):
     return [reason.code for each in checked for reason in each.reasons]
 
 
-def test_new_lock_is_fresh(document, tmp_path):
+def test_new_lock_is_up_to_date(document, tmp_path):
     assert reasons(tmp_path, document) == []
 
 
@@ -184,7 +184,7 @@ def test_check_detects_a_modified_lock(document, tmp_path, name):
     assert reasons(tmp_path, tampered(document, name))
 
 
-def test_torch_is_not_built_under_another_name(document, tmp_path):
+def test_renamed_torch_archive_in_lock_is_rejected(document, tmp_path):
     changed = deepcopy(document)
     hashes = {"sha256": OTHER}
     add(changed, "x", archive={"path": "torch-2.14.1.tar.gz", "hashes": hashes})
@@ -192,7 +192,7 @@ def test_torch_is_not_built_under_another_name(document, tmp_path):
 
 
 @pytest.mark.parametrize("name", mostly_heavy(KINDS, QUICK))
-def test_sync_installs_nothing_harmful_from_resealed_locks(here, play, name):
+def test_sync_rejects_tampered_locks_with_valid_digest(here, play, name):
     play(A100)
     path = here.folder / LOCK
     original = tomli.loads(here.lock(LOCK))

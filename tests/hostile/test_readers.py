@@ -221,13 +221,13 @@ EACH_S = float(os.environ.get("LAB_SECONDS", "0.1"))
 """Seconds of input for each reader."""
 
 
-def test_damaged_documents_are_read_or_rejected(tmp_path):
+def test_corrupted_documents_are_read_or_rejected(tmp_path):
     faults = [fuzzed(tmp_path, EACH_S, name) for name in known_readers(tmp_path)]
     assert [fault for fault in faults if fault] == []
 
 
 @pytest.mark.parametrize("costly", mostly_heavy(COSTLY, {"strings"}))
-def test_long_json_needs_little_memory_and_time(costly):
+def test_long_json_is_parsed_within_limits(costly):
     # CPU seconds and kB; a list of these strings would need 1 GB.
     limited = (
         'ulimit -t 15; ulimit -v 700000; exec "$0" -m tests.hostile.test_readers "$1"'
@@ -237,7 +237,7 @@ def test_long_json_needs_little_memory_and_time(costly):
 
 
 @pytest.mark.heavy
-def test_page_of_100_000_files_is_read():
+def test_index_page_with_100_000_files_is_read():
     page = (
         '{"files": [' + ", ".join([LISTED.replace("HASH", "0" * 64)] * 100_000) + "]}"
     )
@@ -245,7 +245,7 @@ def test_page_of_100_000_files_is_read():
     assert len(read) == 100_000
 
 
-def test_endless_machine_document_is_not_read():
+def test_oversized_machine_document_is_rejected():
     limited = 'ulimit -v 1000000; exec "$0" -m gpuinstall plan --machine /dev/zero'  # kB; a plan needs a tenth of it
     done = process.run(["sh", "-c", limited, sys.executable], seconds=60)
     assert (done.status, "it is not JSON" in done.err) == (2, True), done.err

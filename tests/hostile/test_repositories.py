@@ -200,7 +200,7 @@ def repository(tmp_path):
 
 
 @pytest.mark.parametrize("name", mostly_heavy(REPOSITORIES, QUICK))
-def test_malicious_repository_changes_and_runs_nothing(repository, play, name):
+def test_malicious_repository_cannot_change_files_or_run_code(repository, play, name):
     play(NO_GPU)
     hostile = REPOSITORIES[name]
     hostile.craft(repository)

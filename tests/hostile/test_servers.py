@@ -167,7 +167,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("place", "manner"), CASES)
-def test_slow_or_endless_server_ends_the_run(stand_in, here, place, manner):
+def test_slow_or_unbounded_response_fails_the_command(stand_in, here, place, manner):
     host = spoil(stand_in, place, manner)
     with within(20):
         done = here.having(**LIMITS).run("install")
@@ -178,7 +178,7 @@ def test_slow_or_endless_server_ends_the_run(stand_in, here, place, manner):
 
 
 @pytest.mark.heavy
-def test_endless_page_is_stopped_before_memory_is_exhausted(here, stand_in):
+def test_unbounded_page_is_aborted_within_memory_limit(here, stand_in):
     spoil(stand_in, "default page", "without end")
 
     done = here.run("lock", "--target", "cpu", "torch")
@@ -228,7 +228,7 @@ def test_malformed_response_leaves_no_partial_installation(
 @pytest.mark.parametrize(
     "manner", ["a byte now and then", "half of it and then nothing"]
 )
-def test_slow_parts_of_wheels_are_aborted(stand_in, here, manner):
+def test_slow_wheel_range_request_is_aborted(stand_in, here, manner):
     for host in stand_in.hosts:
         host.respond = _slow_parts(host.respond, MANNERS[manner])
     make_new_torch(stand_in.folder, "cu132")

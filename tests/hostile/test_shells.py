@@ -98,7 +98,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="requires Unix shells")
 
 
 @pytest.mark.parametrize("program", HERE)
-def test_names_are_never_executed(program, tmp_path):
+def test_shell_does_not_execute_path_names(program, tmp_path):
     faults = [
         fault
         for at, name in enumerate(NAMES)
@@ -111,7 +111,7 @@ def test_names_are_never_executed(program, tmp_path):
 
 
 @pytest.mark.parametrize("program", HERE)
-def test_quoted_name_is_one_word(program):
+def test_quoted_name_is_one_shell_argument(program):
     for name in filter(str.isprintable, NAMES):
         done = subprocess.run(
             [program, "-c", f"printf '%s_' {quote_word(name, SHELLS[program])}"],

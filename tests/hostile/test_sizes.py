@@ -42,7 +42,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_large_inputs_are_rejected_with_the_number(tmp_path, monkeypatch, name):
+def test_large_inputs_are_rejected_with_their_limit(tmp_path, monkeypatch, name):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.chdir(tmp_path)
     file, text = FILES[name]

@@ -83,7 +83,9 @@ def test_programs_in_the_working_folder_are_not_run(here, tmp_path):
 @pytest.mark.heavy
 @pytest.mark.root
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can change a file's owner")
-def test_programs_of_others_in_sticky_folders_are_ignored(here, stand_in, tmp_path):
+def test_other_users_programs_in_sticky_directories_are_ignored(
+    here, stand_in, tmp_path
+):
     for name in (
         "git",
         "keyring",
@@ -192,7 +194,7 @@ def test_full_disk_ends_the_run_cleanly(here, tmp_path, place, size):
         assert here.entries() == {"kept"}
 
 
-def test_unremovable_tool_is_reported(tmp_path):
+def test_undeletable_tool_directory_is_reported(tmp_path):
     home = tmp_path / "disk" / "gpuinstall"
     with small_disk(home.parent, "100k"):
         (home / "bin").mkdir(parents=True)
@@ -208,7 +210,7 @@ def test_unremovable_tool_is_reported(tmp_path):
         assert [path.name for path in home.iterdir()] == ["notes"]
 
 
-def test_environment_is_removed_from_a_full_disk(tmp_path, monkeypatch):
+def test_environment_can_be_removed_on_full_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     disk = tmp_path / "disk"
     for name, size in {
@@ -257,12 +259,12 @@ def fill(disk):
 
 
 @pytest.mark.heavy
-def test_unwritable_cache_is_no_error(here, tmp_path):
+def test_unwritable_cache_does_not_fail_install(here, tmp_path):
     with small_disk(tmp_path / "caches/xdg", "40k"):
         assert here.document("install")["data"]["verdict"]["status"] == "passed"
 
 
-def test_mount_point_is_no_environment(here):
+def test_mount_point_is_rejected_as_environment(here):
     with small_disk(here.folder / ".venv", "1m"):
         (here.folder / ".venv" / "kept").write_text("mine", "utf-8")
         assert here.refusal("install", exit_code=2)["code"] == "not-ours"
@@ -272,7 +274,7 @@ def test_mount_point_is_no_environment(here):
 
 
 @pytest.mark.heavy
-def test_overlay_environment_changes_in_place(here, tmp_path):
+def test_environment_on_overlayfs_is_updated_in_place(here, tmp_path):
     assert here.run("install", "torch==2.13.0").status == 0
     for name in ("upper", "work", "image"):
         (tmp_path / name).mkdir()
@@ -308,7 +310,7 @@ def torch_of(workshop):
         "Download",
     ],
 )
-def test_removed_target_is_an_error(here, tmp_path, line):
+def test_target_removed_during_install_fails(here, tmp_path, line):
     target = tmp_path / "target"
     target.mkdir()
     running = here.start("install", "--venv", str(target / ".venv"))
@@ -326,7 +328,7 @@ def test_removed_target_is_an_error(here, tmp_path, line):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("call", PLACES)
-def test_failing_system_call_keeps_one_environment(call, here):
+def test_failing_system_call_leaves_one_complete_environment(call, here):
     variables = {**here.environment, "PYTHONPATH": str(ROOT)}
 
     def failing(position):

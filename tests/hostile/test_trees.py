@@ -51,7 +51,7 @@ LINES = {
 
 @pytest.mark.parametrize("lines", mostly_heavy(LINES, {"by a constraint"}))
 @pytest.mark.parametrize("kind", ["archive", "repository"])
-def test_fetched_build_code_is_announced_first(here, tmp_path, kind, lines):
+def test_fetched_build_code_is_reported_before_execution(here, tmp_path, kind, lines):
     messages = tmp_path / "messages"
     heard = []
 
@@ -90,7 +90,7 @@ def test_fetched_build_code_is_announced_first(here, tmp_path, kind, lines):
 
 
 @pytest.mark.parametrize("name", ["tool.tar.gz", "tool-1.0-py3-none-any.whl"])
-def test_failed_download_announces_no_code(here, stranger, name):
+def test_failed_download_does_not_report_build_code(here, stranger, name):
     line = f"torch\n{stranger.url}/{name}\n"
     (here.folder / "requirements.txt").write_text(line, "utf-8")
 
@@ -105,7 +105,9 @@ def test_failed_download_announces_no_code(here, stranger, name):
     ("inside", "status"),
     [("inner", 0), ("./inner/", 0), ("link", 2), ("../outside", 2), ("absent", 2)],
 )
-def test_subdirectories_stay_in_their_repository(here, tmp_path, inside, status, trust):
+def test_subdirectory_outside_its_repository_is_rejected(
+    here, tmp_path, inside, status, trust
+):
     folder = tmp_path / "tool"
     for place in (folder / "inner", tmp_path / "outside"):
         place.mkdir(parents=True)

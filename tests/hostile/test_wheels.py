@@ -161,7 +161,9 @@ def test_foreign_files_are_removed_from_unmanaged_environments(here):
 @pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("kind", KINDS)
-def test_malicious_wheel_stays_in_the_environment(here, stand_in_folder, play, kind):
+def test_malicious_wheel_cannot_write_outside_environment(
+    here, stand_in_folder, play, kind
+):
     play(NO_GPU)
     KINDS[kind](make_wheel(stand_in_folder / "simple", "filelock", "9.9"))
     victim = here.folder.parent / "victim"

@@ -63,7 +63,7 @@ def test_documented_installer_installs_and_starts_an_application(
 
 
 @pytest.mark.heavy
-def test_every_api_call_works(workshop):
+def test_documented_api_calls_succeed(workshop):
     for name in ("locks", "other"):
         (workshop.folder / name).mkdir()
     done = run(workshop, EACH)
@@ -71,7 +71,7 @@ def test_every_api_call_works(workshop):
     assert done.out == ""
 
 
-def test_events_end_with_the_document(workshop):
+def test_event_stream_ends_with_result_document(workshop):
     done = workshop.run("install", "--json-events", "-v")
     assert (done.status, done.err) == (0, "")
     events = [json.loads(line) for line in done.out.splitlines()]

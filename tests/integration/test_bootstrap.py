@@ -49,7 +49,7 @@ def bootstrap(person, clone, *words, version="3.12", **settings):
 
 @pytest.mark.network
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.12", "3.13"])
-def test_clone_installs_the_tool_with_each_python(version, tmp_path):
+def test_bootstrap_from_clone_works_with_each_python(version, tmp_path):
     (tmp_path / "a home").mkdir()
     person, clone = Person(tmp_path / "a home"), copy_project(tmp_path / "a clone")
     done = bootstrap(person, clone, "--help", version=version, cwd=clone)
@@ -63,7 +63,7 @@ def test_clone_installs_the_tool_with_each_python(version, tmp_path):
 
 
 @pytest.mark.heavy
-def test_second_run_installs_nothing(equipped, clone):
+def test_second_bootstrap_does_not_reinstall(equipped, clone):
     [before] = equipped.tools
 
     with within(3):
@@ -75,7 +75,7 @@ def test_second_run_installs_nothing(equipped, clone):
 
 
 @pytest.mark.heavy
-def test_changed_source_takes_effect(equipped, clone, tmp_path):
+def test_bootstrap_reinstalls_after_source_change(equipped, clone, tmp_path):
     person = equipped.copied(tmp_path / "home")
     version = clone / "src" / "gpuinstall" / "__init__.py"
     for change in range(3):
@@ -94,7 +94,7 @@ def test_changed_source_takes_effect(equipped, clone, tmp_path):
 
 
 @pytest.mark.heavy
-def test_single_file_runs_from_stdin(person, one_file, tmp_path):
+def test_bootstrap_script_runs_from_stdin(person, one_file, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     done = person.run(
@@ -110,7 +110,7 @@ def test_single_file_runs_from_stdin(person, one_file, tmp_path):
     assert list(empty.iterdir()) == []
 
 
-def test_plain_file_suggests_make_bootstrap(person, clone):
+def test_unbundled_script_suggests_make_bootstrap(person, clone):
     done = person.run(
         interpreter("3.12"), "-", stdin=(clone / "bootstrap.py").read_text()
     )
@@ -125,7 +125,7 @@ OF_A_CUT_LINE = ("Syntax", "Indentation", "Name", "Attribute", "ModuleNotFound")
 
 
 @pytest.mark.parametrize("cuts", [6, pytest.param(100, marks=pytest.mark.heavy)])
-def test_truncated_file_does_nothing(person, one_file, cuts):
+def test_truncated_bootstrap_script_does_nothing(person, one_file, cuts):
     whole = one_file.read_text()
     code = whole.index('"""\n', whole.index('PAYLOAD = """') + 20)
     chance = random.Random(2)
@@ -148,7 +148,7 @@ def test_truncated_file_does_nothing(person, one_file, cuts):
     assert list(person.home.iterdir()) == []
 
 
-def test_offline_run_lists_alternatives(person, clone):
+def test_offline_bootstrap_lists_alternatives(person, clone):
     with within(15):
         done = bootstrap(person, clone, settings=UNREACHABLE)
 
@@ -211,7 +211,7 @@ def test_changed_uv_archive_is_rejected(person, clone):
 
 
 @pytest.mark.heavy
-def test_concurrent_runs_succeed(person, clone):
+def test_concurrent_bootstraps_succeed(person, clone):
     with ThreadPoolExecutor(2) as pool:
         running = [pool.submit(bootstrap, person, clone, "--help") for _ in range(2)]
         both = [one.result() for one in running]
@@ -237,7 +237,7 @@ def started_until(pattern, person, clone):
 
 
 @pytest.mark.heavy
-def test_next_run_cleans_up_a_killed_one(person, clone):
+def test_next_bootstrap_removes_files_of_killed_run(person, clone):
     run = started_until(".new-*/tool", person, clone)
     os.killpg(run.pid, signal.SIGKILL)
     run.communicate()
@@ -248,7 +248,7 @@ def test_next_run_cleans_up_a_killed_one(person, clone):
 
 
 @pytest.mark.heavy
-def test_interrupted_run_leaves_nothing(person, clone):
+def test_interrupted_bootstrap_leaves_no_files(person, clone):
     run = started_until(".new-*/lockfiles", person, clone)
     run.send_signal(signal.SIGINT)
     _, said = run.communicate(timeout=60)
@@ -355,7 +355,7 @@ def test_uninstall_asks_and_keeps_environments(equipped, tmp_path):
     assert (person.home / "project" / ".venv").exists()
 
 
-def test_uninstall_removes_only_bootstraps_files(equipped, tmp_path):
+def test_uninstall_removes_only_bootstrap_files(equipped, tmp_path):
     person = equipped.copied(tmp_path / "home")
     notes = [
         person.data / name / "mine"

@@ -78,7 +78,7 @@ def in_debian(root, settings, *argv, user="0:0", seconds=300):
     )
 
 
-def test_bootstrap_needs_no_pip_path_or_home_contents(debian, packages):
+def test_bootstrap_works_without_pip_and_path(debian, packages):
     home = debian / "home" / "ann"
     (home / "project").mkdir(parents=True)
     for folder in (home, home / "project"):
@@ -108,7 +108,7 @@ def test_bootstrap_needs_no_pip_path_or_home_contents(debian, packages):
     assert python.stdout.endswith("+cpu\n"), python.stderr
 
 
-def test_make_test_needs_no_pip_venv_or_compiler(debian):
+def test_make_test_works_without_pip_and_compiler(debian):
     home = debian / "home" / "bob"
     words = ("git", "clone", "-q", "--no-hardlinks", ROOT, home / "clone")
     subprocess.run(words, check=True)

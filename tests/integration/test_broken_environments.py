@@ -114,7 +114,7 @@ def examined(sources, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("what", ["torch/lib/libc10.so", "another Python"])
-def test_damaged_small_torch_has_a_fix(what, linked_torch, examined):
+def test_damaged_minimal_torch_has_a_fix(what, linked_torch, examined):
     assert examined(linked_torch) == ()
     break_it(what, packages(linked_torch))
     findings = examined(linked_torch)

@@ -122,7 +122,7 @@ def python(tmp_path, play, libraries, monkeypatch):
 
 
 @pytest.mark.heavy
-def test_evidence_is_complete_after_each_step(tmp_path, python):
+def test_card_evidence_is_written_after_each_step(tmp_path, python):
     folder = tmp_path / "card"
     steps = 0
     with started(command(folder, python)) as run:
@@ -150,7 +150,7 @@ def test_evidence_is_complete_after_each_step(tmp_path, python):
 
 
 @pytest.mark.heavy
-def test_hanging_step_is_stopped_with_its_children(
+def test_hanging_step_is_killed_with_its_children(
     tmp_path, python, play_kernels, monkeypatch
 ):
     play_kernels({"*": {"hang": True}})
@@ -201,7 +201,7 @@ def test_system_python_is_not_copied(tmp_path):
 
 
 @pytest.mark.heavy
-def test_stopped_run_stops_its_children(tmp_path, python):
+def test_terminated_run_kills_its_children(tmp_path, python):
     with started(command(tmp_path / "card", python)) as run:
         assert run.stdout is not None
         run.stdout.readline()

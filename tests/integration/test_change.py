@@ -64,7 +64,7 @@ def wait_until_asked(stand_in, running, ending=""):
         assert running.poll() is None, running.communicate()
 
 
-def test_unchanged_torch_is_not_requested(project, stand_in):
+def test_unchanged_torch_is_not_downloaded_again(project, stand_in):
     stand_in.forget()
     project.succeed("install", "cowsay")
     project.succeed("remove", "cowsay")
@@ -122,7 +122,7 @@ def test_sync_repairs_a_moved_or_copied_environment(project, stand_in, word):
 
 @pytest.mark.heavy
 @pytest.mark.root
-def test_mounted_folders_survive_every_change(project, tmp_path):
+def test_mounted_directories_are_kept_by_every_command(project, tmp_path):
     mine = tmp_path / "data" / "mine.txt"
     mine.parent.mkdir()
     mine.write_text("mine")
@@ -141,7 +141,7 @@ def test_mounted_folders_survive_every_change(project, tmp_path):
 
 
 @pytest.mark.heavy
-def test_waiting_command_sees_the_other_change(project, stand_in):
+def test_waiting_command_uses_state_of_finished_command(project, stand_in):
     stand_in.default.pace = 1.0
     first = project.start("install", "cowsay")
     wait_until_asked(stand_in, first)
@@ -179,7 +179,7 @@ AT_ONCE = (
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
-def test_concurrent_commands_lose_no_change(project, count):
+def test_concurrent_commands_keep_all_changes(project, count):
     project.succeed("install", "cowsay")
     running = [project.start(*words) for words in AT_ONCE[:count]]
     outputs = [one.communicate(timeout=300) for one in running]

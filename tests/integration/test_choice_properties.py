@@ -104,7 +104,7 @@ def version_of(words, gpus, driver, session):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("card", CARDS)
-def test_newer_driver_never_selects_older_programs(session, card):
+def test_newer_driver_never_selects_older_packages(session, card):
     for words in PROGRAMS:
         answers = [
             version_of(words, (card,), driver, session) for driver in CARDS[card]

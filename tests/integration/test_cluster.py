@@ -65,7 +65,7 @@ def wheels(tmp_path_factory):
 
 
 @needs_slurm
-def test_slurm_commands_of_the_page_work(wheels):
+def test_documented_slurm_commands_work(wheels):
     job = f"salloc --quiet --nodes=3 sh -c {shlex.quote(block('Slurm', 'sh'))}\n"
     done = run_on_slurm(NODES, wheels, job)
 
@@ -133,7 +133,7 @@ def ray_nodes(wheels, libraries, tmp_path):
 
 @pytest.mark.heavy
 @pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: lockfiles/heavy.txt")
-def test_ray_code_of_the_page_works(ray_nodes):
+def test_documented_ray_code_works(ray_nodes):
     code = block("Ray", "python")
     succeed(
         [sys.executable, "-c", code], env=ray_nodes.environment, cwd=ray_nodes.folder

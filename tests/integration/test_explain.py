@@ -16,7 +16,7 @@ NO_KERNEL = (
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminal")
-def test_pasted_text_is_read_to_its_end():
+def test_explain_reads_stdin_until_eof():
     import pty
 
     ours, theirs = pty.openpty()

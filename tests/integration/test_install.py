@@ -32,7 +32,7 @@ def leftovers(workshop):
 
 
 @pytest.mark.heavy
-def test_abandoned_uv_does_not_affect_the_next_run(workshop, play):
+def test_orphaned_uv_process_does_not_affect_next_install(workshop, play):
     play(RTX_4090)
     running = workshop.start("install", "torch==2.13.0")
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
@@ -68,7 +68,9 @@ def fills_an_environment(child):
 
 
 @pytest.mark.heavy
-def test_mirror_without_cache_headers_sends_files_once(workshop, stand_in, monkeypatch):
+def test_files_from_mirror_without_cache_headers_are_cached(
+    workshop, stand_in, monkeypatch
+):
     monkeypatch.setattr("tests.lab.index._PAGE", {})
     monkeypatch.setattr("tests.lab.index._FILE", {})
     workshop.succeed("install", "torchvision")
@@ -94,7 +96,7 @@ def test_unwritable_folder_is_reported(workshop, stand_in, play):
 @pytest.mark.parametrize(
     "name", mostly_heavy(["SIGINT", "SIGTERM", "SIGHUP"], ["SIGINT"])
 )
-def test_interrupted_install_leaves_nothing(workshop, stand_in, play, name):
+def test_interrupted_install_leaves_no_files(workshop, stand_in, play, name):
     play(RTX_4090)
     stand_in.r2.pace = 2.0
     running = workshop.start("install")
@@ -255,7 +257,7 @@ def proxy():
 
 
 @pytest.mark.heavy
-def test_proxy_transfers_index_files(workshop, stand_in, proxy, play):
+def test_index_files_are_downloaded_through_proxy(workshop, stand_in, proxy, play):
     play(RTX_4090)
     named = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY"), proxy.url)
     nowhere = dict.fromkeys(("NO_PROXY", "no_proxy"), "intranet.example")
@@ -271,7 +273,9 @@ def test_proxy_transfers_index_files(workshop, stand_in, proxy, play):
 
 
 @pytest.mark.heavy
-def test_custom_certificate_serves_index_files(workshop, stand_in, play, tmp_path):
+def test_index_files_are_downloaded_with_custom_certificate(
+    workshop, stand_in, play, tmp_path
+):
     play(RTX_4090)
     certificate = tmp_path / "loopback.pem"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=loopback -addext subjectAltName=IP:127.0.0.1"

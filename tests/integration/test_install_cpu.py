@@ -127,7 +127,7 @@ def test_plain_pip_installs_the_lock(project, empty):
         ('requires-python = "==3.11.*"', 'requires-python = "==3.9.*"'),
     ],
 )
-def test_plain_tools_reject_another_machines_lock(project, empty, tmp_path, edit):
+def test_pip_and_uv_reject_incompatible_lock(project, empty, tmp_path, edit):
     lock = tmp_path / "pylock.cpu.toml"
     lock.write_text(project.lock("pylock.cpu.toml").replace(*edit), "utf-8")
     by_uv = process.run(

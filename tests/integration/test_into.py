@@ -99,7 +99,7 @@ def files(environment):
 
 
 @pytest.mark.heavy
-def test_failing_kernel_undoes_into(workshop, play, play_kernels):
+def test_failing_kernel_rolls_back_install_into(workshop, play, play_kernels):
     play(RTX_4090)
     environment = conda_like(workshop)
     before = fill(workshop, environment)
@@ -123,7 +123,7 @@ def test_failing_kernel_undoes_into(workshop, play, play_kernels):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("make", [plain_venv, conda_like])
-def test_killed_into_is_rolled_back(workshop, play, make):
+def test_killed_install_into_is_rolled_back(workshop, play, make):
     play(RTX_4090)
     environment = make(workshop)
     before = fill(workshop, environment)
@@ -147,7 +147,7 @@ def test_killed_into_is_rolled_back(workshop, play, make):
 
 
 @pytest.mark.heavy
-def test_working_torch_is_kept_with_into(workshop, play):
+def test_install_into_keeps_working_torch(workshop, play):
     play(RTX_4090)
     environment = plain_venv(workshop)
     fill(workshop, environment)
@@ -341,7 +341,7 @@ MANAGERS = pytest.mark.parametrize(
 
 @pytest.mark.heavy
 @MANAGERS
-def test_custom_nodes_keep_the_build(application, installer):
+def test_comfyui_custom_nodes_keep_torch_build(application, installer):
     before = application.contents()
     application.succeed("install", "torch==2.13.0")
 

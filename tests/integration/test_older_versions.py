@@ -126,7 +126,7 @@ def make_kinds(random):
 
 
 @pytest.mark.parametrize("seed", mostly_heavy(SEEDS, QUICK))
-def test_latest_release_that_runs_is_selected(folder, libraries, session, seed):
+def test_latest_compatible_release_is_selected(folder, libraries, session, seed):
     random = Random(seed)
     name = f"shape{seed}"
     kinds = make_kinds(random)
@@ -146,7 +146,7 @@ def warnings_of(answer, words):
     return [one.message for one in answer.plan.warnings if words in one.message]
 
 
-def test_partially_read_version_is_not_selected(
+def test_partially_inspected_version_is_not_selected(
     folder, libraries, session, monkeypatch
 ):
     large = libraries[OTHER_GPUS] + Random(0).randbytes(12 << 20)
@@ -171,7 +171,7 @@ def test_partially_read_version_is_not_selected(
 
 
 @pytest.mark.heavy
-def test_lock_budget_limits_inspection(folder, libraries, session, monkeypatch):
+def test_lock_time_limits_wheel_inspection(folder, libraries, session, monkeypatch):
     large = libraries[OTHER_GPUS] + Random(0).randbytes(12 << 20)
     make_history(
         folder, {**libraries, OTHER_GPUS: large}, "costly", [RUNS, *OTHER_GPUS * 4]
@@ -185,7 +185,9 @@ def test_lock_budget_limits_inspection(folder, libraries, session, monkeypatch):
     assert warnings_of(answer, "costly 3 was not inspected")
 
 
-def test_dependency_for_older_cuda_selects_its_torch(folder, libraries, session):
+def test_dependency_built_for_older_cuda_selects_matching_torch(
+    folder, libraries, session
+):
     make_history(folder, libraries, "vllm", RUNS * 6)
     publish(folder, "listener", "1", "vllm")
 
@@ -206,7 +208,7 @@ def test_dependency_without_cuda_is_selected(folder, libraries, session):
     assert answer.versions["vllm"] == "1"
 
 
-def test_optional_dependency_is_avoided(folder, libraries, session):
+def test_incompatible_optional_dependency_is_avoided(folder, libraries, session):
     make_history(folder, libraries, "vllm", RUNS * 3)
     make_history(folder, libraries, "modern", NEWER_CUDA)
     publish(folder, "speaker", "1")
@@ -233,7 +235,7 @@ def questions(monkeypatch):
     return questions
 
 
-def test_program_pins_limit_other_packages(folder, session, questions):
+def test_pins_of_a_package_limit_other_packages(folder, session, questions):
     publish(folder, "suite", "1", "suite-core==1")
     publish(folder, "suite-core", "1", "plain<2")
     for version in ("1", "2"):
@@ -255,7 +257,7 @@ def test_newest_torch_precedes_its_pinned_packages(folder, session, questions):
     assert not [question.constraints for question in questions if question.constraints]
 
 
-def test_pure_file_replaces_a_rejected_native_one(folder, libraries, session):
+def test_pure_wheel_replaces_rejected_native_wheel(folder, libraries, session):
     tags = "cp312-abi3-manylinux_2_28_x86_64"
     make_history(folder, libraries, "twofold", OTHER_GPUS * 2, tags)
     for version in range(1, 3):
@@ -270,7 +272,7 @@ def test_pure_file_replaces_a_rejected_native_one(folder, libraries, session):
     ]
 
 
-def test_pure_release_replaces_no_compiled_one(folder, libraries, session):
+def test_pure_release_does_not_replace_compiled_release(folder, libraries, session):
     make_history(folder, libraries, "quellserve", [NEWER_CUDA, NEWER_CUDA])
     publish(folder, "quellserve", "0.1")
 

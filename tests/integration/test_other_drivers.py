@@ -67,7 +67,7 @@ FUNCTIONS = (
     "lacking",
     mostly_heavy(FUNCTIONS, {"cuDeviceGetUuid_v2", "cuDeviceTotalMem_v2"}),
 )
-def test_missing_function_is_no_fault(play, lacking):
+def test_missing_driver_function_is_not_an_error(play, lacking):
     machine = play(lacking)
     assert machine.problems == ()
     assert described(machine) == WHOLE
@@ -94,7 +94,7 @@ LEAVES = "#include <stdlib.h>\n__attribute__((constructor)) static void leave(vo
 
 
 @pytest.mark.heavy
-def test_printed_text_of_libraries_is_ignored(play):
+def test_output_printed_by_driver_libraries_is_ignored(play):
     machine = play(nvml=CHATTER, cuda=CHATTER)
     assert (machine.problems, described(machine)) == ((), WHOLE)
     assert preflight(machine, Reporter()).with_outcome("proven") == (0, 1)
@@ -102,7 +102,7 @@ def test_printed_text_of_libraries_is_ignored(play):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("death", [DIES, LEAVES])
-def test_library_that_ends_its_process_is_a_note(play, death):
+def test_driver_library_exiting_its_process_is_not_blocking(play, death):
     for machine in (play(nvml=death), play(cuda=death), play(nvml=death, cuda=death)):
         found = {(problem.code, problem.blocking) for problem in machine.problems}
         assert found == {("driver-not-asked", False)}

@@ -61,7 +61,7 @@ def test_failing_libcuda_is_rejected(workshop, load, tmp_path, error):
 
 
 @pytest.mark.heavy
-def test_libcuda_that_no_longer_loads_exits_with_8(workshop, load, play, tmp_path):
+def test_unloadable_libcuda_exits_with_8(workshop, load, play, tmp_path):
     libcuda = make_libcuda(tmp_path)
     load(libcuda)
     workshop.succeed("install")
@@ -80,7 +80,7 @@ def test_libcuda_that_no_longer_loads_exits_with_8(workshop, load, play, tmp_pat
 
 
 @pytest.mark.heavy
-def test_removed_libcuda_exits_with_8_until_install(workshop, load, tmp_path):
+def test_commands_exit_with_8_after_libcuda_removal(workshop, load, tmp_path):
     libcuda = make_libcuda(tmp_path)
     load(libcuda)
     workshop.succeed("install")

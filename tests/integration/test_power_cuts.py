@@ -104,7 +104,7 @@ def project(workshop, stand_in_folder, disk, play):
     return project
 
 
-def test_power_cut_leaves_a_repairable_environment(project, disk, tmp_path, capsys):
+def test_power_failure_leaves_a_repairable_environment(project, disk, tmp_path, capsys):
     found = Counter[str]()
     wrong = []
     moments = [("during", at) for at in DURING] + [("after", at) for at in AFTER]

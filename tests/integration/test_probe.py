@@ -54,7 +54,7 @@ def test_hanging_nvml_is_stopped_and_reported(play, monkeypatch):
     assert machine.gpus[0].name == RTX_4090.name
 
 
-def test_slow_driver_start_is_awaited(play, monkeypatch):
+def test_probe_waits_for_slow_driver_start(play, monkeypatch):
     monkeypatch.setattr("gpuinstall.machine.children.NOTICE_AFTER", 0.3)
     play(FakeDriver((RTX_4090,), nvml_hang_s=1))
     listener = Listener()
@@ -62,7 +62,7 @@ def test_slow_driver_start_is_awaited(play, monkeypatch):
     assert "waiting for NVML and libcuda, up to 60 s" in listener.waits
 
 
-def test_empty_driver_version_is_unknown(play):
+def test_empty_driver_version_is_read_as_unknown(play):
     play(FakeDriver((RTX_4090,), driver=""))
 
     driver = read_machine(Reporter()).driver
@@ -74,7 +74,7 @@ def test_empty_driver_version_is_unknown(play):
 @pytest.mark.parametrize(
     "driver", [FakeDriver((RTX_4090,)), FakeDriver((RTX_4090,), cu_init=803)]
 )
-def test_record_is_written_for_any_outcome(play, tmp_path, driver):
+def test_probe_record_is_written_for_every_outcome(play, tmp_path, driver):
     environment = play(driver) | {"GPUINSTALL_NODE": "n1"}
     status, document = probe_command(environment, "--record", str(tmp_path / "records"))
 
@@ -84,7 +84,7 @@ def test_record_is_written_for_any_outcome(play, tmp_path, driver):
     assert record["machine"] == document["data"]
 
 
-def test_killed_command_leaves_a_record(play, tmp_path):
+def test_killed_probe_leaves_a_record(play, tmp_path):
     environment = play(FakeDriver((RTX_4090,), nvml_hang_s=60)) | {
         "GPUINSTALL_NODE": "n1"
     }
@@ -161,7 +161,7 @@ ANSWERS = (
 """NVML errors for one GPU; any other affects the whole library."""
 
 
-def test_failing_query_is_a_fault_of_lost_gpus(play):
+def test_failing_query_is_reported_only_for_lost_gpus(play):
     states = [(question, answer) for question in QUESTIONS for answer in ANSWERS]
     cards = [
         replace(RTX_4090, more=((f"nvml_{question}", answer),))
@@ -203,12 +203,12 @@ def test_fabric_state_explains_error_802(play, facts, fix):
     assert fix in (problem.fix or "")
 
 
-def test_long_driver_name_is_no_fault(play):
+def test_long_driver_name_is_accepted(play):
     play(FakeDriver((RTX_4090,), more=(("driver_bytes", 4096),)))
     assert read_machine().problems == ()
 
 
-def test_older_nvml_binding_is_harmless(play, tmp_path, monkeypatch):
+def test_older_nvml_binding_is_supported(play, tmp_path, monkeypatch):
     (tmp_path / "pynvml").mkdir()
     (tmp_path / "pynvml" / "__init__.py").write_text("raise OSError", "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
@@ -293,6 +293,6 @@ def test_jetson_is_verified_despite_another_uuid(play):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("start_ms", [300])
-def test_slowly_starting_gpus_are_verified(play, start_ms):
+def test_gpus_with_slow_initialization_are_verified(play, start_ms):
     driver = FakeDriver((H200,) * 8, more=(("start_ms", start_ms),))
     assert run(play, driver).with_outcome("proven") == ALL

@@ -31,7 +31,7 @@ def workshop(tmp_path):
     return ShippedWorkshop.made(tmp_path, {"PIP_FIND_LINKS": ""})
 
 
-def test_program_has_one_version_for_two_targets(
+def test_package_has_same_version_for_two_targets(
     workshop,
 ):
     (workshop.folder / "pyproject.toml").write_text(
@@ -62,7 +62,7 @@ def test_program_has_one_version_for_two_targets(
     ("words", "name"),
     [(("vllm",), "vllm"), (("torch", "vllm"), "vllm"), (("sglang",), "sglang")],
 )
-def test_program_is_as_new_as_with_uv(workshop, words, name):
+def test_selected_version_matches_uv(workshop, words, name):
     machine = ("--gpu", "H100", "--driver", "580.95.05", "--python", PYTHON)
     workshop.document("lock", *words, *machine)
     (lock,) = workshop.folder.glob("pylock.*.toml")

@@ -91,7 +91,7 @@ def test_each_thread_writes_its_own_word(index):
     assert memory == {4 * index: ((index ^ PATTERN) * FACTOR + index) % 2**32}
 
 
-def test_threads_beyond_the_data_write_nothing():
+def test_threads_beyond_the_data_do_not_write():
     memory: dict[int, int] = {}
     execute(memory, *divmod(COUNT, BLOCK))
     assert memory == {}

@@ -75,7 +75,7 @@ def summary(done):
     }
 
 
-def test_skipped_and_cpu_tests_fail(tmp_path):
+def test_skipped_and_cpu_only_tests_fail(tmp_path):
     done = run(tmp_path, TESTS, "--require-gpu")
     assert done.status == 1
     assert "gpu_required: it was skipped (test_it.py::test_skipped)" in done.out
@@ -90,7 +90,7 @@ def test_skipped_and_cpu_tests_fail(tmp_path):
     ), done.out
 
 
-def test_run_without_a_gpu_test_fails(tmp_path):
+def test_pytest_run_without_gpu_tests_fails(tmp_path):
     green = "def test_green():\n    pass\n"
     done = run(tmp_path, green, "--require-gpu")
     assert done.status == 1
@@ -124,7 +124,7 @@ def test_xdist_processes_report_their_gpu_use(tmp_path):
     )
 
 
-def test_plugin_does_nothing_without_its_option(tmp_path):
+def test_pytest_plugin_is_inactive_without_its_option(tmp_path):
     code = """
 import sys
 def test_light():
@@ -137,7 +137,7 @@ def test_light():
     assert summary(done)["skipped"] == 1
 
 
-def test_plugin_is_registered():
+def test_pytest_plugin_is_registered():
     project = tomli.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["entry-points"]["pytest11"] == {
         "gpuinstall": "gpuinstall.verify.pytest_plugin"

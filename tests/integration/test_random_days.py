@@ -379,11 +379,11 @@ def live(make, seed=None, **counts):
 
 
 @pytest.mark.parametrize("day", mostly_heavy(range(4), {2}))
-def test_user_files_are_kept_or_reported(make, day):
+def test_random_commands_keep_or_report_user_files(make, day):
     live(make, day, max_examples=1, stateful_step_count=25)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("_week", range(8))
-def test_new_random_days_lose_no_file(make, _week):
+def test_random_command_sequences_keep_user_files(make, _week):
     live(make, max_examples=5, stateful_step_count=50)

@@ -121,13 +121,13 @@ def probed(root, tmp_path, *parts):
     return json.loads(done.out)
 
 
-def test_libraries_without_a_gpu_are_healthy(libraries, tmp_path):
+def test_driver_libraries_without_gpu_report_no_problem(libraries, tmp_path):
     _, _, root = libraries
     machine, _ = probed(root, tmp_path)
     assert (machine["gpus"], machine["driver"], machine["problems"]) == ([], None, [])
 
 
-def test_libraries_with_a_gpu_lack_their_module(libraries, tmp_path):
+def test_driver_libraries_report_missing_kernel_module(libraries, tmp_path):
     debian, driver, root = libraries
     names = f'NAME="Debian GNU/Linux"\nVERSION_ID="{debian}"\nID=debian\n'
     backlight = "kernel/drivers/platform/x86/nvidia-wmi-ec-backlight.ko.xz:\n"
@@ -194,7 +194,7 @@ def test_output_of_nvidia_smi_is_explained(libraries, tmp_path):
     assert [cause.id for cause in causes][:1] == ["F04"], said.out
 
 
-def test_probe_leaves_nothing_in_dev(libraries, tmp_path):
+def test_probe_creates_no_device_files(libraries, tmp_path):
     before = set(Path("/dev").iterdir())
     probed(libraries[2], tmp_path)
     assert set(Path("/dev").iterdir()) == before

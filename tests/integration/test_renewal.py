@@ -104,7 +104,7 @@ def runner(index, tmp_path):
 
 
 @pytest.mark.heavy
-def test_newer_torch_becomes_a_pull_request(runner, index):
+def test_newer_torch_creates_a_pull_request(runner, index):
     catalog_index(index.folder, ["2.14.1"], platforms=[LINUX], pythons=[PYTHON])
     # A runner has empty caches.
     fresh = {

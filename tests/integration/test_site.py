@@ -63,7 +63,7 @@ def test_every_link_has_a_target(site):
     assert broken(sorted(site.resolve().rglob("*.html")), html) == []
 
 
-def test_nothing_is_loaded_from_other_hosts(site):
+def test_site_loads_no_external_resources(site):
     loads = re.compile(
         r"""<(?:script|img|iframe)[^>]*src=["']?(?:https?:)?//|<link[^>]*href=["']?(?:https?:)?//"""
     )
@@ -78,7 +78,7 @@ def test_nothing_is_loaded_from_other_hosts(site):
 
 
 @seen
-def test_error_messages_are_found_offline(site, shown):
+def test_site_search_finds_error_messages_offline(site, shown):
     shown.open(f"{site.as_uri()}/search.html?q=no+kernel+image")
     shown.run(ENDED)
 

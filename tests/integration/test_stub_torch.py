@@ -69,7 +69,7 @@ def asked(python, driver, cases):
     return dict(map(json.loads, done.out.splitlines()))
 
 
-def test_fake_torch_equals_the_real_one(tmp_path, tmp_path_factory, libraries):
+def test_stub_torch_matches_real_torch(tmp_path, tmp_path_factory, libraries):
     python = cuda_torch(tmp_path_factory) / "bin" / "python"
     played = {
         name: environment(driver, libraries, tmp_path)

@@ -79,7 +79,7 @@ def test_all_gpus_with_working_kernels_pass(verify):
         (signal.SIGKILL, "killed by SIGKILL: the system does this when the"),
     ],
 )
-def test_crash_fails_its_check_alone(verify, number, message):
+def test_crash_fails_only_its_own_check(verify, number, message):
     verdict = verify({"GPU-0": {"crash": int(number), "at": "convolution"}})
     assert statuses(verdict) == ["failed", "passed"]
     name, said, _ = the_fault(verdict.devices[0])
@@ -111,7 +111,7 @@ def test_torch_in_the_working_folder_is_detected(verify, tmp_path, monkeypatch):
     )
 
 
-def test_cuda_build_for_the_cpu_is_verified_there(verify):
+def test_cuda_build_is_verified_on_cpu_target(verify):
     verdict = verify({}, NONE, origin=Origin(for_cpu=True))
     assert [(device.name, device.status) for device in verdict.devices] == [
         ("CPU", "passed")
@@ -161,7 +161,7 @@ def test_cpu_build_fails_if_a_gpu_is_hidden(verify):
     )
 
 
-def test_build_for_another_vendor_is_unproven_without_gpu(verify):
+def test_build_for_other_vendor_is_unverified_without_gpu(verify):
     assert verify({}, NONE, backend="rocm6.4").status == "unproven"
 
 

@@ -99,7 +99,7 @@ def test_all_cpu_measurements_are_taken(real_torch):
 
 
 @pytest.mark.heavy
-def test_processes_compute_a_common_sum(real_torch):
+def test_distributed_processes_compute_the_same_sum(real_torch):
     program = (
         f"import sys, torch; sys.path.insert(0, {str(KERNELS.parent)!r})\n"
         "from kernels.context import CheckContext\n"
@@ -143,7 +143,7 @@ SURROUNDINGS = {
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", SURROUNDINGS)
-def test_variables_and_modules_around_python_are_checked(
+def test_verify_checks_python_environment_variables_and_modules(
     real_torch, tmp_path, monkeypatch, name
 ):
     variables, files, message, command = SURROUNDINGS[name]
@@ -228,14 +228,14 @@ print(is_seen("matmul-bfloat16", Losing))
 
 
 @pytest.mark.heavy
-def test_wrong_gradient_and_lost_term_are_detected(real_torch):
+def test_wrong_gradient_and_missing_term_are_detected(real_torch):
     python = real_torch / "bin" / "python"
     done = process.run([python, "-c", BROKEN_KERNELS, KERNELS.parent], seconds=120)
     assert done.out == "True\nTrue\nTrue\nTrue True\nTrue\n", done.err
 
 
 @pytest.mark.heavy
-def test_triton_interpret_is_removed_with_a_warning(real_torch, monkeypatch):
+def test_triton_interpret_variable_is_unset_with_warning(real_torch, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     listener = Listener()
     verify_environment(real_torch / "bin" / "python", HERE, reporter=listener)
@@ -245,7 +245,7 @@ def test_triton_interpret_is_removed_with_a_warning(real_torch, monkeypatch):
 
 
 @pytest.mark.heavy
-def test_numpy_of_another_abi_is_reported(torch_copy):
+def test_numpy_with_incompatible_abi_is_reported(torch_copy):
     numpy = packages(torch_copy) / "numpy"
     for module in (
         "__init__.py",
@@ -296,7 +296,9 @@ def test_killed_interpreter_is_reported(linked_torch):
 @pytest.mark.skipif(
     shutil.which("cc") is None, reason="no C compiler (cc) to build an old libstdc++"
 )
-def test_older_libstdcxx_blames_its_variable(real_torch, tmp_path, monkeypatch):
+def test_older_libstdcxx_is_reported_with_its_variable(
+    real_torch, tmp_path, monkeypatch
+):
     (tmp_path / "old.map").write_text(OLD_LIBSTDCXX)
     (tmp_path / "old.c").write_text("int old;")
     library, script = (

@@ -81,7 +81,7 @@ def test_torchaudio_for_another_cuda_fails(verify):
         assert programs(device)["torchvision-nms"].status == "passed"
 
 
-def test_crashing_program_hides_no_other(verify):
+def test_crashing_package_check_does_not_affect_others(verify):
     (device,) = verify(
         NONE,
         {"bitsandbytes": CRASH, "torchvision": "", "xformers": OTHER_MINOR},
@@ -97,7 +97,9 @@ def test_crashing_program_hides_no_other(verify):
 
 @pytest.mark.heavy
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no process groups")
-def test_hanging_program_is_stopped_with_its_children(verify, tmp_path, monkeypatch):
+def test_hanging_package_check_is_killed_with_its_children(
+    verify, tmp_path, monkeypatch
+):
     monkeypatch.setitem(KERNEL_SECONDS, "quick", 3.0)
     started = f"import pathlib, subprocess\nchild = subprocess.Popen(['sleep', '600'])\nfile = {str(tmp_path / 'pid')!r}\n"
     hang = f"{started}pathlib.Path(file).write_text(str(child.pid))\n{HANG}"

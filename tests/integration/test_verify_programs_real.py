@@ -79,7 +79,7 @@ def test_wrong_result_of_a_program_is_detected(real_torch, tmp_path):
 
 
 @pytest.mark.heavy
-def test_program_on_the_cpu_instead_of_gpu_fails(real_torch, tmp_path):
+def test_package_using_cpu_instead_of_gpu_fails(real_torch, tmp_path):
     small_package(tmp_path, "onnxruntime", ON_THE_CPU)
     small_package(
         tmp_path,

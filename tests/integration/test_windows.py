@@ -67,7 +67,7 @@ def test_install_upgrade_and_rollback_leave_no_files(workshop):
 
 
 @pytest.mark.heavy
-def test_environment_in_use_is_changed(
+def test_environment_in_use_can_be_changed(
     workshop,
 ):
     workshop.document("install", "torch==2.13.0")
@@ -118,7 +118,7 @@ def refused(rules, event, *arguments):
     return None
 
 
-def test_simulated_file_rules_match_windows(tmp_path):
+def test_simulated_file_locking_matches_windows(tmp_path):
     rules = windows.Windows(tmp_path)
     file, folder = tmp_path / "work" / "file", tmp_path / "work"
     folder.mkdir()

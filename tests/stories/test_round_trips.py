@@ -37,7 +37,7 @@ def prepare(stage, kind):
 
 
 @pytest.mark.parametrize("kind", mostly_heavy(REQUESTS, QUICK))
-def test_repeated_commands_keep_a_lock(stage, kind):
+def test_lock_is_unchanged_by_repeated_commands(stage, kind):
     made = prepare(stage, kind)
     locks = locks_of(stage)
     assert locks
@@ -62,7 +62,7 @@ PLAIN = (
 
 
 @pytest.mark.parametrize("kind", mostly_heavy(PLAIN, {"a range"}))
-def test_new_and_yanked_files_keep_a_lock(stage, kind):
+def test_lock_is_unchanged_by_new_or_yanked_files(stage, kind):
     made = prepare(stage, kind)
     locks = locks_of(stage)
     news = (

@@ -163,7 +163,7 @@ def stage(stand_in_folder, tmp_path, libraries, monkeypatch):
 
 
 @pytest.mark.parametrize("story", list(stories()))
-def test_story(story, stage, request, tmp_path_factory):
+def test_story_output_matches_expected_output(story, stage, request, tmp_path_factory):
     for line, below in steps_of(story.common):
         stage.step(line, below)
     happened = []

@@ -17,7 +17,7 @@ from gpuinstall.api import (
 from gpuinstall.base.errors import UsageError
 
 
-def test_string_is_one_requirement():
+def test_api_accepts_string_as_one_requirement():
     assert Request("torch") == Request(["torch"]) == Request()
     assert Request("numpy<2", constraints="six").constraints[0].line == "-c six"
 
@@ -32,7 +32,7 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_other_types_are_rejected_with_a_message(message):
+def test_api_rejects_invalid_argument_types(message):
     with pytest.raises(TypeError, match=f"^{message}$"):
         Request(**WRONG[message])
 
@@ -43,7 +43,7 @@ def test_python_path_must_exist(call, tmp_path):
         call(tmp_path, Request(python="./none/python"))
 
 
-def test_extra_limits_the_selection(tmp_path, monkeypatch):
+def test_requested_extra_limits_selected_packages(tmp_path, monkeypatch):
     text = '[project.optional-dependencies]\nold = ["torch==2.7.1"]\n'
     (tmp_path / "pyproject.toml").write_text(text, "utf-8")
     monkeypatch.chdir(tmp_path)
@@ -63,7 +63,7 @@ def test_unknown_extra_for_an_environment_is_rejected(tmp_path):
         install_into(python, Request(extras="gpu"))
 
 
-def test_lock_creates_no_folder(tmp_path):
+def test_api_lock_does_not_create_directories(tmp_path):
     with pytest.raises(UsageError, match="is not a folder"):
         lock(tmp_path / "gone", targets="cpu")
     with pytest.raises(TypeError, match=r"^targets must be a string or a list"):

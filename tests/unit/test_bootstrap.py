@@ -125,7 +125,7 @@ def test_busy_index_is_retried_three_times(status, requests):
         assert len(host.log) == requests
 
 
-def test_github_is_requested_once(monkeypatch):
+def test_failed_github_request_is_not_retried(monkeypatch):
     with closing(Host("github", lambda *_: Answer(503, b""))) as host:
         monkeypatch.setattr(bootstrap, "ARCHIVES", host.url)
         with pytest.raises(bootstrap.SourceError):
@@ -154,7 +154,7 @@ def test_offline_run_requests_no_index(name, monkeypatch):
     assert bootstrap.hints_for(str(passed.value)) is bootstrap.OFFLINE
 
 
-def test_cause_selects_the_hints():
+def test_bootstrap_hint_depends_on_the_error():
     seen = ("No space left on device", "refused")
     first = [bootstrap.hints_for(text)[0].partition("   #")[0] for text in seen]
     assert first == [
@@ -199,7 +199,7 @@ def test_variables_that_change_pins_are_removed(
         ),
     ],
 )
-def test_reason_is_one_line_without_passwords(output, expected):
+def test_bootstrap_error_is_one_line_without_passwords(output, expected):
     assert bootstrap.reason(output) == expected
 
 
@@ -480,7 +480,7 @@ class Gone(io.StringIO):
 
 
 @pytest.mark.parametrize("stream", [None, Gone()])
-def test_closed_output_does_not_end_the_run(monkeypatch, stream):
+def test_bootstrap_continues_after_output_is_closed(monkeypatch, stream):
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", stream)
         bootstrap.step("tool", "made", 0)
@@ -519,7 +519,7 @@ def test_full_disk_hint_lists_all_folders():
     )
 
 
-def test_every_command_is_known_by_name():
+def test_bootstrap_knows_every_command_name():
     assert {*bootstrap.COMMANDS.split()} == {*COMMANDS}
 
 
@@ -531,7 +531,7 @@ def test_every_command_is_known_by_name():
         (["--json"], "install"),
     ],
 )
-def test_failure_reports_the_command(words, command, capsys):
+def test_bootstrap_failure_document_contains_command(words, command, capsys):
     bootstrap.report_failure(bootstrap.BootstrapError(4, "no uv", [], []), words)
 
     assert json.loads(capsys.readouterr().out)["command"] == command
@@ -577,7 +577,7 @@ def test_hints_without_pip_match_the_machine(tmp_path, monkeypatch):
     assert "next to bootstrap.py" in ways
 
 
-def test_separate_python_suggests_ensurepip(tmp_path, monkeypatch):
+def test_python_without_pip_suggests_ensurepip(tmp_path, monkeypatch):
     pytest.importorskip("ensurepip")
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
 
@@ -585,7 +585,7 @@ def test_separate_python_suggests_ensurepip(tmp_path, monkeypatch):
     assert ways[0].startswith(f"{sys.executable} -m ensurepip")
 
 
-def test_tool_time_excludes_uv(tmp_path, monkeypatch, capsys):
+def test_reported_tool_time_excludes_uv(tmp_path, monkeypatch, capsys):
     def get_uv(stage):
         time.sleep(0.4)
         return stage

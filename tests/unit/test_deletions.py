@@ -29,7 +29,7 @@ def test_every_deleting_module_is_documented():
     assert {row["module"] for row in rows()} == deleting_modules()
 
 
-def test_tests_in_the_table_exist():
+def test_documented_deletion_tests_exist():
     missing = []
     for row in rows():
         file, _, name = row["test"].partition(": " if ".txt: " in row["test"] else "::")

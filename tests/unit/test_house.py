@@ -82,7 +82,7 @@ ENTRANCES = {"command", "main", "TYPE_CHECKING"}
 """Names of entry points, which several modules define."""
 
 
-def test_imports_between_packages_are_the_listed_ones():
+def test_package_imports_match_architecture_list():
     graph = {room: others for room, others in room_graph().items() if room != "cli"}
 
     assert drawn(graph).splitlines() == ARROWS.strip().splitlines()
@@ -119,7 +119,7 @@ def test_public_name_is_defined_once():
 
 
 @pytest.mark.parametrize("root", PURE)
-def test_pure_modules_do_not_touch_the_machine(root):
+def test_pure_modules_do_not_import_io_modules(root):
     dotted = f"gpuinstall.{root}"
     inside = {
         name for name in modules() if name == dotted or name.startswith(f"{dotted}.")
@@ -142,7 +142,7 @@ def test_requirements_and_markers_are_parsed_by_one_module():
     assert parsing == {"requirement.py"}
 
 
-def test_paths_are_queried_without_raising():
+def test_path_queries_do_not_raise():
     # Before Python 3.14, they raise PermissionError if a parent cannot be searched. os.path's functions return False.
     raising = {"exists", "is_dir", "is_file", "is_symlink"}
     found = [
@@ -169,7 +169,7 @@ def test_plan_rules_list_their_reason_codes():
     assert given <= {*chain.from_iterable(RULES.values())}
 
 
-def test_inspection_number_matches_the_inspection_code():
+def test_inspection_version_matches_inspection_code():
     digest = hashlib.sha256()
     for path in sorted((SOURCE / "wheels").rglob("*.*")):
         if path.stem in NO_READERS or path.suffix not in {".py", ".toml", ".bin"}:
@@ -187,7 +187,7 @@ def test_inspection_number_matches_the_inspection_code():
     )
 
 
-def test_names_in_one_assignment_are_defined():
+def test_names_in_tuple_assignments_are_defined():
     assert public_names(ast.parse("A, (B, c.d, e[F]) = G")) == {"A", "B"}
 
 
@@ -207,7 +207,7 @@ def test_module_graph_contains_all_imports(tmp_path_factory):
     assert sorted(read.types) == ["gpuinstall.a", "socket"]
 
 
-def test_cycles_are_found_from_any_start():
+def test_import_cycles_are_found_from_any_module():
     assert circles({"a": "b", "b": "c", "c": "bd", "d": "", "e": "f", "f": "e"}) == [
         ["b", "c"],
         ["e", "f"],

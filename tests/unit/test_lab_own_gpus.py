@@ -53,7 +53,7 @@ except OSError as error:
         ("ctypes.CDLL('libother.so.1')", "libother.so.1: cannot open shared object"),
     ],
 )
-def test_gpu_of_this_machine_is_hidden(hidden, call, said):
+def test_lab_hides_real_gpus(hidden, call, said):
     hidden.pop("LD_LIBRARY_PATH", None)
     assert told(ERROR.format(call), hidden).startswith(said)
 

@@ -17,7 +17,7 @@ from tests.lab.pythons import interpreter
         f'exec "{sys.executable}" "$@"',  # the active Python, of another version
     ],
 )
-def test_shim_without_that_python_is_skipped(shim, tmp_path, monkeypatch):
+def test_python_shim_without_requested_version_is_skipped(shim, tmp_path, monkeypatch):
     write_program(tmp_path / "python3.99", shim)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(pytest.skip.Exception, match=r"no Python 3\.99"):

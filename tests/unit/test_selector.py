@@ -123,14 +123,14 @@ def planned(visit):
 
 
 @pytest.mark.heavy
-def test_page_results_equal_plans(text):
+def test_selector_page_results_match_plan(text):
     chance = random.Random(15)
     visits = [any_visit(chance) for _ in range(300)]
 
     assert [visit for visit in visits if shown(text, visit) != planned(visit)] == []
 
 
-def test_page_loads_nothing_from_outside(text):
+def test_selector_page_loads_no_external_resources(text):
     outside = re.findall(
         r"""<[^>]*\s(?:src|href|action|style|on\w+)=["'](?!#)([^"']*)""", text
     )
@@ -142,7 +142,7 @@ def test_page_loads_nothing_from_outside(text):
     )
 
 
-def test_catalog_text_cannot_end_the_script(text):
+def test_catalog_text_cannot_close_script_element(text):
     hostile = replace(catalog(), date="</script><b>")
 
     assert "</script><b>" not in selector_page(hostile, ())

@@ -54,7 +54,7 @@ def test_hints_set_variables_in_the_shell_syntax(shell, line):
     assert convert_for_shell("export A='b c'   # why", shell) == line
 
 
-def test_lists_count_names_beyond_six():
+def test_lists_are_truncated_after_six_names():
     assert join_names(["numpy", "pandas"]) == "numpy, pandas"
     assert join_names(list("abcdefg")) == "a, b, c, d, e, f, g"
     assert join_names(list("abcdefgh")) == "a, b, c, d, e, f and 2 more"
@@ -68,7 +68,7 @@ def test_hints_of_failures_are_prose_or_commands():
         assert judged(re.sub(r"\{\w+\}", "x", command)) is None, line
 
 
-def test_sentences_of_the_catalog_hide_no_command():
+def test_catalog_sentences_contain_no_commands():
     lines = [step.command.removeprefix("sudo ") for step in catalogue_steps()]
     programs = {line.split()[0] for line in lines if not line[0].isupper()}
     names = "|".join(map(re.escape, programs))

@@ -64,7 +64,7 @@ def test_version_files_of_uv_and_pyenv_are_read():
     assert found == VERSION_FILES
 
 
-def test_default_groups_may_require_another_python():
+def test_required_python_includes_default_dependency_groups():
     groups = {name: {"requires-python": f">=3.{minor}"} for name, minor in GROUPS}
     project = {"requires-python": ">=3.11"}
     document = {"project": project, "tool": {"uv": {"dependency-groups": groups}}}
@@ -118,7 +118,7 @@ def test_malformed_settings_are_reported_by_key(tmp_path, text, word):
     assert word in caught.value.message
 
 
-def test_torch_index_with_backend_allows_that_backend():
+def test_torch_index_setting_allows_its_backend():
     def allowed(**settings):
         index = {"torch-index": "https://index.example/whl/cu126", **settings}
         config = parse_config({"tool": {"gpuinstall": index}})

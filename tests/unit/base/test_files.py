@@ -47,7 +47,7 @@ def test_failed_write_keeps_the_previous_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_ls_hint_names_an_existing_parent(tmp_path):
+def test_ls_hint_contains_an_existing_parent(tmp_path):
     file = tmp_path / "file"
     (tmp_path / ".venv.gpuinstall" / "staging-1").mkdir(parents=True)
     file.touch()
@@ -58,7 +58,7 @@ def test_ls_hint_names_an_existing_parent(tmp_path):
 
 @pytest.mark.skipif(os.name != "posix", reason="requires Unix file modes")
 @pytest.mark.parametrize("is_careful", [False, True])
-def test_world_writable_caches_warn_or_are_refused(
+def test_world_writable_cache_warns_or_is_rejected(
     tmp_path, monkeypatch, *, is_careful
 ):
     monkeypatch.setattr(owners, "is_careful", lambda: is_careful)
@@ -99,7 +99,7 @@ def test_owner_of_cache_or_parent_is_reported(tmp_path):
 
 
 @pytest.mark.root
-def test_users_keep_caches_below_world_writable_folders():
+def test_private_cache_in_world_writable_directory_is_used():
     with open_folder() as folder:
         folder.chmod(0o777)
         cache = folder / "cache"
@@ -113,7 +113,7 @@ def _half_written(file):
     raise OSError(28, "No space left on device")
 
 
-def test_deep_folders_are_read_and_removed(tmp_path, monkeypatch):
+def test_deeply_nested_directories_are_read_and_removed(tmp_path, monkeypatch):
     deep = tmp_path / "deep"
     deep.mkdir()
     with monkeypatch.context() as here:
@@ -175,7 +175,7 @@ def test_pipes_and_devices_are_not_opened(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="requires file modes")
-def test_cache_is_private_for_any_umask(tmp_path):
+def test_cache_directory_is_private_for_any_umask(tmp_path):
     cache = tmp_path / "home" / "cache" / "gpuinstall"
     before = os.umask(0)
     try:

@@ -36,7 +36,7 @@ def start(code):
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_signals_that_end_programs_interrupt(name):
+def test_termination_signals_raise_keyboard_interrupt(name):
     running = start(
         "try:\n print('ready', flush=True)\n wait()\nexcept KeyboardInterrupt:\n sys.exit(130)"
     )
@@ -80,7 +80,7 @@ def test_interrupt_during_imports_prints_no_traceback(module, said, number):
     assert (done.status, done.err) == (130, said)
 
 
-def test_interrupt_ends_programs_of_other_threads():
+def test_interrupt_terminates_subprocesses_of_other_threads():
     code = f"""
 waiting = threading.Thread(target=lambda: print(process.run({SLEEP}).status))
 waiting.start()
@@ -97,7 +97,7 @@ except KeyboardInterrupt:
     assert out == f"{-signal.SIGKILL}\n"
 
 
-def test_deferred_interrupt_finishes_the_block():
+def test_deferred_interrupt_is_raised_after_the_block():
     code = """
 try:
     with interruption.defer_interrupts():
@@ -120,7 +120,7 @@ def test_signal_ignored_by_nohup_is_ignored():
     assert done.out == "True\n"
 
 
-def test_late_result_of_a_call_is_closed():
+def test_result_after_timeout_is_closed():
     release, closed = threading.Event(), threading.Event()
 
     def call():
@@ -133,7 +133,7 @@ def test_late_result_of_a_call_is_closed():
     assert closed.wait(30)
 
 
-def test_call_in_time_returns_or_raises():
+def test_call_within_timeout_returns_or_raises():
     answer = BytesIO()
     assert call_with_timeout(5, lambda: answer) is answer
     assert not answer.closed

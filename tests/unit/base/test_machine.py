@@ -84,7 +84,7 @@ def read(**facts):
     return Machine.from_dict({**LEAST, **facts})
 
 
-def test_missing_pythons_differ_from_an_empty_list():
+def test_missing_python_list_differs_from_empty_list():
     assert (read().pythons, read(pythons=[]).pythons) == (None, ())
 
 
@@ -155,6 +155,6 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(list(FULL)), JSON))
-def test_any_document_raises_only_usage_error(wrong):
+def test_arbitrary_document_raises_only_usage_error(wrong):
     with suppress(UsageError):
         assert isinstance(read(**wrong), Machine)

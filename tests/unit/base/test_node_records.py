@@ -89,7 +89,7 @@ def test_links_and_pipes_are_not_read(tmp_path):
     assert messages == ["it is a link", "it is not a regular file"]
 
 
-def test_concurrent_writers_lose_no_record(tmp_path):
+def test_concurrent_writers_keep_all_records(tmp_path):
     expected = [f"n{number:04}" for number in range(1, 1001)]
     # A node's earlier record is replaced.
     record(tmp_path, "n0001", V100)

@@ -25,7 +25,7 @@ def is_container(request, monkeypatch):
     return request.param
 
 
-def test_bootstrap_contains_the_current_copy():
+def test_bootstrap_contains_the_current_owners_module():
     text = (ROOT / "bootstrap.py").read_text("utf-8")
 
     assert with_owners(text) == text
@@ -101,7 +101,7 @@ def test_mounted_project_is_trusted_in_containers(
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change a file's owner")
-def test_foreign_programs_start_outside_sticky_folders(tmp_path):
+def test_other_users_programs_run_outside_sticky_directories(tmp_path):
     program = tmp_path / "bin" / "python3"
     program.parent.mkdir()
     program.touch(0o755)

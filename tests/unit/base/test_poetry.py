@@ -34,7 +34,7 @@ def test_constraint_without_specifier_is_rejected(text):
         poetry_specifier(text)
 
 
-def test_label_of_range_is_separate():
+def test_local_label_of_poetry_range_is_separate():
     assert [poetry_label("^2.3.1+cu121"), poetry_label("^2.3.1")] == ["cu121", None]
 
 

@@ -18,7 +18,7 @@ def test_output_lines_are_reported_and_kept():
     assert (done.status, done.out, done.err) == (3, "quiet\n", "one\ntwo\n")
 
 
-def test_program_receives_only_its_own_input():
+def test_subprocess_receives_only_its_own_input():
     code = """
 import sys
 from gpuinstall.base import process
@@ -36,7 +36,7 @@ COMPILER = "import os, time\npid = os.fork()\nif pid == 0:\n    time.sleep(60)\n
 @pytest.mark.parametrize(
     ("then", "status"), [("time.sleep(60)", None), ("os._exit(1)", 1)]
 )
-def test_group_ends_with_its_program(then, status):
+def test_process_group_is_terminated_with_its_program(then, status):
     done = process.run([sys.executable, "-c", COMPILER + then], seconds=1, group=True)
     assert done.status == status
     assert has_ended(done.out.strip())
@@ -87,7 +87,7 @@ def test_slow_or_verbose_program_is_stopped(code, silence, excess):
 
 
 @pytest.mark.parametrize("said", ["soon", "0", "-1", "inf", "nan"])
-def test_silence_variable_must_be_positive(said):
+def test_gpuinstall_silence_must_be_positive(said):
     with pytest.raises(UsageError, match="GPUINSTALL_SILENCE"):
         read_timeouts({"GPUINSTALL_SILENCE": said})
 

@@ -24,7 +24,7 @@ with scratch_folder(Path(sys.argv[1])) as scratch:
 """
 
 
-def test_folder_is_kept_until_its_run_ends(tmp_path):
+def test_temporary_directory_is_kept_while_in_use(tmp_path):
     command = [sys.executable, "-c", HOLDS, str(tmp_path)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

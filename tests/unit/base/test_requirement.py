@@ -51,7 +51,7 @@ ADDRESSES = {
 }
 
 
-def test_url_implies_a_name():
+def test_requirement_name_is_read_from_url():
     requirements = {text: parse_requirement(text) for text in ADDRESSES}
     found = {text: (one.name, one.url) for text, one in requirements.items()}
     assert found == ADDRESSES

@@ -27,7 +27,7 @@ def test_lines_added_around_a_block_are_kept():
     assert remove_block(hooked.replace("\n", "\r\n")) == "a = 1\r\n"
 
 
-def test_block_without_both_marks_is_not_removed():
+def test_block_without_both_markers_is_not_removed():
     hooked = add_block("a = 1\n", ["b = 2"])
     for text in (hooked.split("\n", 1)[1], hooked.replace("# end", "# the end")):
         with pytest.raises(BrokenBlockError):

@@ -15,7 +15,7 @@ def test_parallel_calls_return_in_order():
     assert map_concurrently(call, (3, 1, 2)) == [6, 2, 4]
 
 
-def test_single_call_needs_no_thread():
+def test_single_call_does_not_start_a_thread():
     assert map_concurrently(lambda _: get_ident(), [None]) == [get_ident()]
     assert map_concurrently(lambda _: get_ident(), []) == []
 

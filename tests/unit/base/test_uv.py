@@ -37,7 +37,7 @@ def test_user_settings_do_not_change_installed_packages():
     assert environment["PATH"] == "/bin"
 
 
-def test_offline_is_passed_to_uv():
+def test_offline_option_is_passed_to_uv():
     assert uv.environment({}, {}, offline=True)["UV_OFFLINE"] == "1"
     assert "UV_OFFLINE" not in uv.environment({}, {})
 

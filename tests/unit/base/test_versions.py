@@ -15,7 +15,7 @@ PARSERS = [Backend.parse, ComputeCapability.parse, CudaVersion.parse]
 PARSERS += [DriverVersion.parse]
 
 
-def test_sm_number_becomes_compute_capability():
+def test_sm_number_is_parsed_as_compute_capability():
     capabilities = [str(ComputeCapability.from_sm(sm)) for sm in (37, 90, 120)]
     assert capabilities == ["3.7", "9.0", "12.0"]
     assert ComputeCapability(12, 1).sm == "sm_121"
@@ -90,6 +90,6 @@ def test_versions_survive_a_round_trip(major, minor):
 
 @pytest.mark.parametrize("parse", PARSERS)
 @given(text=st.text())
-def test_parsers_raise_only_value_error(parse, text):
+def test_version_parsers_raise_only_value_error(parse, text):
     with suppress(ValueError):
         assert str(parse(text)) == text

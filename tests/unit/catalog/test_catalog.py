@@ -35,7 +35,7 @@ def keys(row):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_row_has_dated_evidence(name):
+def test_every_catalog_row_has_dated_evidence(name):
     table = read_data(name)
 
     assert rows(table)
@@ -50,7 +50,7 @@ def test_every_row_has_dated_evidence(name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_all_evidence_is_used(name):
+def test_all_catalog_evidence_is_used(name):
     table = read_data(name)
     singles = [
         value
@@ -62,7 +62,7 @@ def test_all_evidence_is_used(name):
     assert used == set(table["evidence"])
 
 
-def test_no_build_is_listed_twice():
+def test_catalog_builds_are_unique():
     counted = Counter(
         (build.name, build.os, build.arch) for build in load_catalog().builds
     )
@@ -130,7 +130,7 @@ def test_default_index_has_one_build_per_platform():
     } <= {(os, arch) for _, os, arch in served}
 
 
-def test_driver_branches_and_their_cuda_ascend():
+def test_driver_branches_are_sorted_by_cuda():
     branches = load_catalog().drivers.branches
 
     assert list(branches) == sorted(branches)
@@ -150,7 +150,7 @@ def test_family_names_are_normalized():
     } <= load_catalog().family
 
 
-def test_every_chip_has_generation_and_first_driver():
+def test_every_chip_has_generation_and_minimum_driver():
     drivers = load_drivers()
     told = drivers.first_drivers.keys() | drivers.tegra.keys()
     chips = {ComputeCapability.parse(text) for text in load_gpus()["chips"].values()}
@@ -174,7 +174,7 @@ def test_every_chip_has_generation_and_first_driver():
         ("9.28.0.42", 13, "7.5", "None"),
     ],
 )
-def test_cudnn_supports_a_range_of_chips(version, cuda, floor, ceiling):
+def test_cudnn_version_has_chip_range(version, cuda, floor, ceiling):
     drivers = load_drivers()
 
     assert str(drivers.cudnn_floor(version)) == floor
@@ -194,7 +194,7 @@ def test_every_release_has_default_build_and_companions():
                 assert (package, version) in catalog.companions, torch
 
 
-def test_every_cuda_has_its_first_driver():
+def test_every_cuda_version_has_a_minimum_driver():
     builds = load_catalog().builds
     majors = {
         build.toolkit[0]

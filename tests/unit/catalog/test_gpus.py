@@ -59,7 +59,7 @@ def test_gpu_name_resolves_to_a_chip_or_error():
     assert wrong == {}
 
 
-def test_product_keeps_more_specific_words():
+def test_gpu_product_name_keeps_specific_words():
     names = {
         "rtx 5090": "GeForce RTX 5090",
         "NVIDIA-A100-80GB-PCIe": "NVIDIA-A100-80GB-PCIe",
@@ -149,7 +149,7 @@ def test_names_of_other_vendors_are_found(step):
 
 
 @given(st.text(max_size=30))
-def test_any_text_is_a_gpu_or_an_error(text):
+def test_arbitrary_text_returns_gpu_or_error(text):
     errors = {"gpu-unknown", "gpu-ambiguous", "gpu-not-supported"}
 
     assert found(text) in {

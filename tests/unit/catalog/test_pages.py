@@ -75,7 +75,7 @@ def test_page_has_relative_and_absolute_links():
     }
 
 
-def test_plus_is_decoded_from_an_entity():
+def test_html_entity_for_plus_is_decoded():
     (wheel,) = _link("torch-2.7.0&#43;cu126-cp312-cp312-manylinux_2_28_x86_64.whl")
     assert (str(wheel.version), wheel.backend) == ("2.7.0+cu126", "cu126")
     assert wheel.url == f"{BASE}torch-2.7.0+cu126-cp312-cp312-manylinux_2_28_x86_64.whl"
@@ -130,7 +130,7 @@ def test_folder_lists_wheels_as_file_urls():
         f"torch-2.0-{'cp3.' * 500}cp3-none-any.whl",
     ],
 )
-def test_other_links_are_ignored(href):
+def test_links_to_other_files_are_ignored(href):
     assert _link(href) == ()
 
 
@@ -191,7 +191,7 @@ def test_number_of_links_is_limited(monkeypatch, is_html):
 
 
 @given(st.lists(_NAMES | st.text()), st.text())
-def test_any_html_is_parsed_or_rejected(hrefs, noise):
+def test_arbitrary_html_is_parsed_or_rejected(hrefs, noise):
     with suppress(GpuInstallError):
         assert all(
             wheel.filename.endswith(".whl")
@@ -200,14 +200,14 @@ def test_any_html_is_parsed_or_rejected(hrefs, noise):
 
 
 @given(_VALUES)
-def test_any_json_is_parsed_or_rejected(document):
+def test_arbitrary_json_is_parsed_or_rejected(document):
     with suppress(GpuInstallError):
         assert all(
             wheel.filename.endswith(".whl") for wheel in _json({"files": document})
         )
 
 
-def test_source_versions_are_read_from_names():
+def test_sdist_versions_are_read_from_file_names():
     names = (
         "natten-0.14.2.post4.tar.gz",
         "natten-0.20.1.zip",

@@ -24,7 +24,7 @@ def _without_the_variable(monkeypatch):
     monkeypatch.delenv("UV_SYSTEM_CERTS")
 
 
-def test_unknown_issuer_is_retried_once():
+def test_unknown_certificate_issuer_is_retried_once():
     err = StringIO()
     work = Mock(side_effect=[UNKNOWN, Outcome({}, [])])
     assert _with_certificates(work, Terminal(err=err)).data == {}
@@ -36,7 +36,7 @@ def test_unknown_issuer_is_retried_once():
     ("fault", "attempts"),
     [(UNKNOWN, 2), (InstallationError("network", "unreachable", why="timed out"), 1)],
 )
-def test_other_and_second_errors_end_the_command(fault, attempts):
+def test_certificate_error_is_retried_only_once(fault, attempts):
     work = Mock(side_effect=fault)
     with pytest.raises(InstallationError):
         _with_certificates(work, Terminal(err=StringIO()))

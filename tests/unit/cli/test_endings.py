@@ -27,7 +27,7 @@ from gpuinstall.cli.terminal import finding_with_hints
         ),
     ],
 )
-def test_system_error_is_an_ordinary_error(
+def test_os_error_is_reported_without_traceback(
     monkeypatch,
     capsys,
     error,
@@ -41,7 +41,7 @@ def test_system_error_is_an_ordinary_error(
     assert f"error: {message}" in capsys.readouterr().err
 
 
-def test_hint_repeats_no_option_for_programs(monkeypatch):
+def test_hint_omits_json_option(monkeypatch):
     monkeypatch.setattr("sys.argv", ["gpuinstall", "env", "--json", "remove"])
     error = UsageError("not-confirmed", "", hint="Run it again with --yes")
     assert finding_with_hints(error).fix == "gpuinstall env remove --yes"
@@ -66,7 +66,7 @@ PATHS = "Check the path; if it is a URL, download it first"
 @pytest.mark.skipif(
     os.name == "nt", reason="Windows selects programs by file extension"
 )
-def test_program_that_cannot_run_is_explained(
+def test_unexecutable_program_is_reported_with_reason(
     line, reason, hint, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)

@@ -6,7 +6,7 @@ from gpuinstall.base.threads import map_concurrently
 from gpuinstall.cli.terminal import Terminal
 
 
-def test_events_of_threads_are_separate_lines(
+def test_events_from_threads_are_separate_lines(
     tmp_path,
 ):
     def commands(thread):

@@ -99,7 +99,7 @@ def test_export_writes_to_a_pipe(folder, export):
     os.close(reader)
 
 
-def test_export_overwrites_only_exports(folder, export):
+def test_export_overwrites_only_exported_files(folder, export):
     (folder / "mine.txt").write_text("six  # my notes\n", "utf-8")
     error = export("requirements -o mine.txt", 2).err
     assert "mine.txt already exists" in error

@@ -10,7 +10,7 @@ from gpuinstall.cli.main import bootstrap_command
     "line",
     ["doctor", "lock check", "help lock", "-V", "--help", "install doctor"],
 )
-def test_command_is_passed_on(line):
+def test_bootstrap_passes_command_to_gpuinstall(line):
     assert bootstrap_command(line.split()) == line.split()
 
 
@@ -28,7 +28,7 @@ def test_command_is_passed_on(line):
         "--nope",
     ],
 )
-def test_other_arguments_are_passed_to_install(line):
+def test_bootstrap_passes_other_arguments_to_install(line):
     assert bootstrap_command(line.split()) == ["install", *line.split()]
 
 
@@ -45,7 +45,7 @@ def test_other_arguments_are_passed_to_install(line):
         ("--venv env lock", "env --venv lock"),
     ],
 )
-def test_mistyped_command_is_no_package(line, command):
+def test_command_after_options_is_not_a_package(line, command):
     with pytest.raises(UsageError, match="must come first") as raised:
         bootstrap_command(line.split())
     first, second = str(raised.value.hint).splitlines()

@@ -83,14 +83,14 @@ def test_mirror_precedes_find_links_of_uv_toml(text):
 
 
 @pytest.mark.usefixtures("home")
-def test_variable_that_disables_the_file_is_reported(monkeypatch, capsys):
+def test_variable_disabling_pip_configuration_is_reported(monkeypatch, capsys):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     assert run_command_line(["hook", "pip"]) == 0
     assert "PIP_CONFIG_FILE is set; pip uses" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("home")
-def test_hook_with_quiet_prints_nothing(capsys):
+def test_quiet_hook_prints_nothing(capsys):
     assert run_command_line(["hook", "uv", "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
 
@@ -105,7 +105,7 @@ def test_malformed_pip_configuration_is_reported(home, hook, text):
 
 
 @pytest.mark.parametrize("section", ["global", "install"])
-def test_constraint_of_another_file_is_kept(home, hook, section, monkeypatch):
+def test_constraint_in_another_file_is_kept(home, hook, section, monkeypatch):
     monkeypatch.setenv("VIRTUAL_ENV", str(home))
     text = f"[{section}]\nconstraint = /srv/mine.txt\n"
     (home / "pip.conf").write_text(text, "utf-8")
@@ -115,7 +115,7 @@ def test_constraint_of_another_file_is_kept(home, hook, section, monkeypatch):
     assert f"constraint = /srv/mine.txt {own}\n" in text
 
 
-def test_constraints_file_of_the_user_is_kept(home, hook):
+def test_user_constraints_file_is_kept(home, hook):
     file = home / "pip" / "gpuinstall-constraints.txt"
     file.write_text("six==1.0\n", "utf-8")
     [error] = hook("pip", 2)
@@ -156,7 +156,7 @@ def test_changed_hook_is_not_replaced(home, hook, name, change, hint):
 
 
 @pytest.mark.parametrize("text", [None, "[global]\ntimeout = 20\n"])
-def test_login_in_a_private_file_stays_private(home, hook, text):
+def test_hook_keeps_credentials_in_private_file(home, hook, text):
     earlier = home.parent / ".pip" / "pip.conf"
     earlier.parent.mkdir()
     earlier.write_text("[global]\nfind-links = https://me:token@index.example/wheels\n")

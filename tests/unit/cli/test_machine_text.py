@@ -18,7 +18,7 @@ def test_unnamed_gpu_has_no_vendor():
     )
 
 
-def test_facts_without_source_print_no_source():
+def test_machine_facts_without_source_print_no_source():
     assert dict(machine_fact_rows(NAMELESS)) == {
         "GPU 0": "unknown GPU · architecture unknown",
         "GPU 1": "unknown gfx1201 GPU · gfx1201",

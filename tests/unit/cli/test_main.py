@@ -52,7 +52,7 @@ def test_every_command_has_help_and_output_options(name, capsys):
             assert option in out
 
 
-def test_interrupt_in_executed_text_exits_with_130(
+def test_interrupt_in_exec_exits_with_130(
     tmp_path,
 ):
     struck = "import gpuinstall.cli.main as main\nmain._run = lambda _: exec('raise KeyboardInterrupt')\n"
@@ -91,7 +91,7 @@ def test_missing_home_is_reported(
         ("gpuinstall.cli.run.project_folder", "run tool --json -v"),
     ],
 )
-def test_bug_prints_one_line_or_a_traceback(capsys, monkeypatch, place, line):
+def test_unexpected_error_prints_line_or_traceback(capsys, monkeypatch, place, line):
     def wrong(_argument):
         raise ValueError("odd")
 

@@ -29,7 +29,7 @@ DOCUMENT = (
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_document_of_a_windows_shell_is_read(encoding, tmp_path):
+def test_utf16_document_from_powershell_is_read(encoding, tmp_path):
     file = tmp_path / "machine.json"
     file.write_text(DOCUMENT, encoding)
 
@@ -106,7 +106,7 @@ def test_torch_index_page_implies_a_backend(path, base, backend):
     assert request.backend == backend
 
 
-def test_paths_of_options_are_relative_to_the_folder():
+def test_option_paths_are_relative_to_project_directory():
     typed = Path("sub")
     cases: dict[str, dict[Any, Any]] = {
         "requirement_files": {"more.txt": "sub/more.txt", "-": "-"},
@@ -149,7 +149,7 @@ def test_paths_of_options_are_relative_to_the_folder():
 WITHOUT_PATHS = {"venv", "wheels"}
 
 
-def test_path_options_declare_their_place():
+def test_path_options_declare_their_path_kind():
     silent = {
         name
         for name, row in _ROWS.items()

@@ -54,7 +54,7 @@ def test_warnings_are_printed_above_the_bar():
     assert any(line.strip() == "warning: a warning" for line in drawn)
 
 
-def test_restarted_transfer_reduces_progress():
+def test_restarted_download_reduces_progress():
     out = StringIO()
     following = Terminal(out=out, as_events=True).progress("Download", {"a": None})
     with following as advance:
@@ -64,7 +64,7 @@ def test_restarted_transfer_reduces_progress():
     assert (last["done"], last["size"]) == (4, None)
 
 
-def test_commands_are_never_wrapped():
+def test_commands_in_hints_are_not_wrapped():
     command = "gpuinstall install --replace cowsay --venv a/long/path   # takes them into the request"
     error = UsageError(
         "users-packages", "they would be lost", hint=f"{command}\nOr leave it"

@@ -13,7 +13,7 @@ def test_path_hint_is_not_in_machine_output(monkeypatch, capsys):
     assert "PATH" in capsys.readouterr().err
 
 
-def test_quiet_command_does_not_quiet_the_next(monkeypatch, capsys):
+def test_quiet_option_does_not_affect_next_command(monkeypatch, capsys):
     monkeypatch.setenv("PATH", "/nowhere")
     main.run_command_line(["explain", "804", "--quiet"])
     main._show_path(["probe"])

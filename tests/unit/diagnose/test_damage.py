@@ -65,7 +65,7 @@ def test_damage_outside_torch_is_not_blocking(site):
     ]
 
 
-def test_truncated_packages_clean_the_cache_first(site):
+def test_fix_for_truncated_package_cleans_cache_first(site):
     record = site.folder / "torch-2.14.1+cu126.dist-info" / "RECORD"
     record.write_text("")
     (site.folder / "triton" / "__init__.py").write_text("")

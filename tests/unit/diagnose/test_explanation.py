@@ -69,7 +69,7 @@ def read(*cards, torch=None, environ=None, venv=Path("absent"), **facts):
         (f"docker run x\n{TOO_OLD}", read("A100", torch="2.13.0+cu130"), ["F02"], []),
     ],
 )
-def test_machine_selects_between_causes(text, reading, causes, refuted):
+def test_explanation_depends_on_the_machine(text, reading, causes, refuted):
     explanation = explain_text(text, reading)
     assert [cause.id for cause in explanation.causes] == causes
     assert [one.id for one in explanation.refuted] == refuted
@@ -97,7 +97,7 @@ def test_predicates_in_the_table_exist():
         {"driver": "470.82.01", "cuda": "11.4"},
     ],
 )
-def test_unrelated_failure_makes_no_cause_certain(facts):
+def test_machine_facts_do_not_confirm_wrong_causes(facts):
     reading = read("RTX 4090", **{"torch": "2.9.1+cu128", **facts})
     wrong = []
     for answer in answers()[::3]:

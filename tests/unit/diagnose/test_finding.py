@@ -38,7 +38,7 @@ def exit_code(findings, machine):
     ).exit_code
 
 
-def test_blocking_findings_and_the_machine_are_first():
+def test_blocking_and_machine_findings_are_listed_first():
     assert by_urgency([PROJECT, NOTE, ENVIRONMENT, MACHINE]) == (
         MACHINE,
         ENVIRONMENT,
@@ -59,7 +59,7 @@ def test_document_has_the_reason_or_the_evidence():
     assert [row["why"] for row in document["findings"]] == ["a job", "SLURM_JOB_ID"]
 
 
-def test_machine_exit_status_precedes_the_environments():
+def test_machine_exit_status_takes_precedence_over_environment():
     sound = Machine("linux", "x86_64", gpus=(Gpu(0), Gpu(1)))
     assert exit_code([NOTE, PROJECT, POISON], sound) == 0
     assert exit_code([ENVIRONMENT, NOTE], sound) == 5
@@ -104,7 +104,7 @@ LOST = Finding("gpu-lost", "GPU 0 is lost")
         (machine("H100").add_problems([LOST]), TORCH, None),
     ],
 )
-def test_request_that_install_rejects_is_a_finding(on, request_, refusal):
+def test_request_rejected_by_install_is_reported(on, request_, refusal):
     found = [*refused_request(on, request_, frozen_catalog())]
 
     assert [(one.where, one.code) for one in found] == ([refusal] if refusal else [])

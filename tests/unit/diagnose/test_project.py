@@ -61,11 +61,11 @@ def test_uv_project_without_a_source_is_reported(tmp_path):
         ("[project]\ndependencies = 5\n", "2.11.0+cu126"),
     ],
 )
-def test_project_that_keeps_the_build_is_not_reported(tmp_path, text, torch):
+def test_project_keeping_torch_build_is_not_reported(tmp_path, text, torch):
     assert uv_codes(tmp_path, text, torch) == []
 
 
-def test_project_from_another_folder_is_reported(tmp_path):
+def test_project_installed_from_another_directory_is_reported(tmp_path):
     venv = tmp_path / "venv"
     record = venv / "lib" / "python3.12" / "site-packages" / "lb-1.0.dist-info"
     record.mkdir(parents=True)

@@ -96,7 +96,7 @@ def test_printed_command_activates_an_environment_of_any_name(name, built, tmp_p
 
 
 @pytest.mark.parametrize("name", SHELLS)
-def test_shell_words_expand_to_their_text(name):
+def test_quoted_shell_words_expand_to_original_text(name):
     words = program_of(name)
     for text in NAMES:
         for word in (quote_literal(text, "sh"), quote_word(text, "sh")):
@@ -128,7 +128,7 @@ def test_activate_works_with_a_relative_path(built, tmp_path):
     assert done.out.strip() == str(venv / "bin" / "python")
 
 
-def test_users_activation_script_is_kept(built, tmp_path):
+def test_user_activation_script_is_kept(built, tmp_path):
     venv = shutil.copytree(built, tmp_path / ".venv", symlinks=True)
     with (venv / "bin" / "activate").open("a") as file:
         file.write("export MINE=1\n")
@@ -155,7 +155,7 @@ def test_linked_and_binary_scripts_are_not_changed(built, tmp_path):
 
 
 @pytest.mark.parametrize("before", ["plain", "a blank"])
-def test_relocated_pip_scripts_start_their_own_interpreter(built, tmp_path, before):
+def test_relocated_pip_scripts_use_environment_interpreter(built, tmp_path, before):
     venv = environment_in(tmp_path / before, built)
     wheel = make_wheel(tmp_path, "tool", "1.0", modules=TOOL)
     python = venv / "bin" / "python"

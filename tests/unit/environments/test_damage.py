@@ -100,7 +100,7 @@ def test_copied_environment_is_not_reported_as_edited(projects, tmp_path):
     assert damage(copy) == []
 
 
-def test_appended_certificate_authority_is_not_an_edit(projects):
+def test_appended_certificate_authority_is_not_damage(projects):
     make_wheel(projects.folder, "tool", "1.0", modules={"tool/cacert.pem": "list"})
     venv = projects.environment("one")
     (authorities,) = venv.glob("lib/python*/site-packages/tool/cacert.pem")
@@ -109,7 +109,7 @@ def test_appended_certificate_authority_is_not_an_edit(projects):
     assert damage(venv) == []
 
 
-def test_file_of_two_packages_is_not_damaged(projects):
+def test_file_shared_by_packages_is_not_damaged(projects):
     make_wheel(projects.folder, "other", "1.0", modules={"tool/core.so": b"longer"})
     venv = projects.environment("first")
     for words in (["other"], ["--reinstall-package", "tool", "tool"]):

@@ -158,7 +158,7 @@ def test_file_that_cannot_be_removed_is_reported(paths, monkeypatch):
         remove(paths)
 
 
-def test_empty_record_keeps_only_unlinked_files_as_users(paths, tmp_path):
+def test_files_of_package_with_empty_record_are_listed(paths, tmp_path):
     site = paths.venv / "lib/python3.12/site-packages"
     write_files(site, "cut-1.0.dist-info/RECORD", text="")
     write_files(site, "cut/mine.py")

@@ -14,7 +14,7 @@ from gpuinstall.environments.environment import (
 from tests.unit.install.environments import MARKER, make_environment, write_files
 
 
-def test_marker_round_trips_and_malformed_ones_are_ignored(tmp_path):
+def test_marker_round_trips_and_malformed_marker_is_ignored(tmp_path):
     assert read_marker(tmp_path) is None
     MARKER.write(tmp_path)
     assert read_marker(tmp_path) == MARKER
@@ -51,7 +51,7 @@ def test_added_packages_are_found_by_canonical_name(tmp_path):
     )
 
 
-def test_fixes_select_the_kind_of_environment(tmp_path):
+def test_fix_depends_on_kind_of_environment(tmp_path):
     """Only virtual environments can be rebuilt."""
     ours = write_files(tmp_path / "ours", "pyvenv.cfg", "bin/python")
     MARKER.write(ours)

@@ -39,7 +39,7 @@ def test_family_members_are_constrained_to_the_build():
     ("backend", "label"),
     [("rocm7.2", "rocm7.2"), ("jp6-cu126", "jp6.cu126"), ("cpu", "cpu")],
 )
-def test_placeholder_version_is_a_valid_version(backend, label):
+def test_constraint_placeholder_is_a_valid_version(backend, label):
     (_, line) = constraint_lines({}, [FamilyMember("torchaudio")], backend)
     assert str(Requirement(line).specifier) == f"==0+none.for.{label}"
 

@@ -89,7 +89,7 @@ def test_unrecorded_files_belong_to_the_user(venv):
     assert set(user_paths(venv)) == expected
 
 
-def test_record_cannot_claim_the_users_files(venv):
+def test_record_cannot_claim_user_files(venv):
     write_files(venv, "thesis.txt", "train.py")
     rows = "../../../thesis.txt,sha256=x,9999\n../../../thesis.txt,,\n../../../../env/train.py,,\n"
     record = next(site(venv).glob("other-*.dist-info/RECORD"))

@@ -39,7 +39,7 @@ def test_invalid_environment_name_is_rejected(tmp_path, name, reason):
         EnvironmentPaths.at(tmp_path / name)
 
 
-def test_read_only_project_accepts_any_folder(tmp_path):
+def test_read_only_project_accepts_any_directory(tmp_path):
     (tmp_path / ".venv").symlink_to("/elsewhere")
     for folder in (tmp_path, tmp_path / os.fsdecode(b"\xff")):
         with open_project(folder, Settings(only_looks=True)) as project:

@@ -21,7 +21,7 @@ BUILT = cuda_lock("cu126", source("flash-attn", "2.9"))
 
 
 @pytest.mark.heavy
-def test_dockerfile_linter_finds_nothing(tmp_path):
+def test_dockerfile_passes_linter(tmp_path):
     texts = {
         "cuda": dockerfile(cuda_lock()),
         "cpu": dockerfile(cpu_lock()),
@@ -51,7 +51,7 @@ def test_image_contains_locks_of_one_platform():
         image_locks([WINDOWS])
 
 
-def test_dockerfile_command_writes_or_rejects(tmp_path, monkeypatch, capsys):
+def test_dockerfile_export_succeeds_or_is_rejected(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for one in (*LOCKS, WINDOWS):
         (tmp_path / one.name).write_text(one.text, "utf-8")

@@ -91,7 +91,7 @@ def hostile(place, text):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_lock_text_cannot_escape_its_quotes(name):
+def test_exported_lock_text_is_quoted(name):
     write = FORMATS[name]
     sound = write(SOUND).count("\n")
     faults = []

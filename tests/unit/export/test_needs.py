@@ -25,14 +25,14 @@ def test_windows_lock_requires_a_windows_driver():
     assert {str(gpus.driver) for gpus in needs.gpus} == {"528.33"}
 
 
-def test_gpus_of_other_vendors_need_no_driver():
+def test_amd_gpus_do_not_require_nvidia_driver():
     needs = needs_of(ROCM)
     assert needs.maker == "amd"
     assert "gfx942" in needs.gpus[0].codes
     assert {gpus.driver for gpus in needs.gpus} == {None}
 
 
-def test_highest_glibc_of_any_package_counts():
+def test_export_requires_highest_glibc_of_all_packages():
     old_or_new = wheel(
         "pandas", "2.3.4", "cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64"
     )

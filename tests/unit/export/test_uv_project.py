@@ -22,7 +22,7 @@ def test_uv_run_selects_a_gpu_build():
     assert "conflicts" not in alone
 
 
-def test_targets_of_one_backend_have_markers():
+def test_targets_with_same_backend_have_platform_markers():
     windows = cuda_lock("cu126-windows-x86_64", torch="2.13.0")
     texts = requirements("cu126", cuda_lock(), windows)
     torches = [text for text in texts if text.startswith("torch==")]
@@ -35,6 +35,6 @@ def test_requested_companion_has_no_marker():
     assert requirements("cpu", locked) == ["torchvision==0.29.2"]
 
 
-def test_extension_for_one_torch_has_a_url():
+def test_extension_for_specific_torch_has_a_url():
     texts = requirements("cu126", cuda_lock("cu126", wheel("apex", "2.9+torch2.14")))
     assert any(text.startswith("apex @ https://") for text in texts)

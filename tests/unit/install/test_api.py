@@ -6,7 +6,7 @@ from gpuinstall import api
 from gpuinstall.install import install
 
 
-def test_unmanaged_environment_uses_the_folder_next_to_it(monkeypatch):
+def test_unmanaged_environment_uses_adjacent_directory(monkeypatch):
     """``verify`` also searches for libraries there."""
     folders = []
     monkeypatch.setattr(

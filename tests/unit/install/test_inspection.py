@@ -60,7 +60,7 @@ def test_packages_changed_by_other_tools_are_reported(paths):
     )
 
 
-def test_misplaced_project_has_changed(paths, tmp_path):
+def test_project_at_wrong_path_is_reported_as_changed(paths, tmp_path):
     project = 'name = "lb"\ndirectory = { path = "my lib", editable = true }'
     lock = parse("pylock.cu126.toml", f"{lock_text()}[[packages]]\n{project}\n")
     make_environment(paths.venv, "ours")
@@ -153,7 +153,7 @@ def test_only_a_damaged_package_is_reinstalled(paths, name):
     assert change.refreshed == ({"alpha"} if name == "a shorter file" else set())
 
 
-def test_third_previous_environment_needs_an_option(paths):
+def test_third_previous_environment_requires_an_option(paths):
     make_environment(paths.venv, "ours")
     check_previous(paths, discards=False)
     for folder in paths.previous:
@@ -165,7 +165,7 @@ def test_third_previous_environment_needs_an_option(paths):
 
 
 @pytest.mark.parametrize("discards", [True, False])
-def test_folder_of_the_user_is_no_previous_environment(paths, discards):
+def test_user_directory_is_not_a_previous_environment(paths, discards):
     make_environment(paths.venv, "ours")
     write_files(paths.previous[0], "thesis.tex")
     with pytest.raises(UsageError) as refused:
@@ -236,7 +236,7 @@ def test_file_at_the_environments_path_is_rejected(paths):
 
 
 @pytest.mark.parametrize("folder", [".", "below/it"])
-def test_environment_around_the_working_folder_is_not_replaced(
+def test_environment_containing_working_directory_is_not_replaced(
     paths, folder, monkeypatch
 ):
     inside = paths.venv / folder
@@ -251,7 +251,7 @@ def test_environment_around_the_working_folder_is_not_replaced(
         check_movable(paths)
 
 
-def test_checking_movability_changes_no_files(paths):
+def test_movability_check_does_not_change_files(paths):
     make_environment(paths.venv, "ours")
     before = sorted(paths.venv.rglob("*"))
     check_movable(paths)

@@ -132,7 +132,7 @@ EXAMPLES = {
 }
 
 
-def test_state_selects_a_lock_and_an_action():
+def test_install_state_determines_lock_and_action():
     found = {name: outcome(there) for name, (there, _) in EXAMPLES.items()}
     assert found == {name: expected for name, (_, expected) in EXAMPLES.items()}
 
@@ -169,7 +169,7 @@ def test_incompatible_lock_is_reported_from_any_folder(existing):
 
 
 @pytest.mark.parametrize("locked", [False, True])
-def test_broken_machine_is_reported_instead_of_its_locks(locked):
+def test_machine_error_is_reported_before_lock_errors(locked):
     there = state(
         OTHERS,
         InstallOptions(locked=locked),

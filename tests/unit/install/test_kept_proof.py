@@ -160,7 +160,7 @@ def test_changed_files_invalidate_the_verification(venv):
 
 
 @pytest.mark.parametrize("name", ["LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH"])
-def test_loading_variable_invalidates_the_verification(venv, monkeypatch, name):
+def test_library_path_variable_invalidates_verification(venv, monkeypatch, name):
     proven(venv)
 
     monkeypatch.setenv(name, "/opt/other")
@@ -179,7 +179,7 @@ def test_other_files_do_not_affect_the_verification(venv):
     assert is_proven(venv)
 
 
-def test_malformed_stamp_is_ignored(venv):
+def test_malformed_verification_stamp_is_ignored(venv):
     file = stamp_file(MARKER.id, MACHINE)
     believed = []
     for text in ("", "{}", "[]", '{"python": ""}', "[" * 100_000):
@@ -262,7 +262,7 @@ def test_group_writable_files_keep_the_verification(venv):
 
 
 @pytest.mark.parametrize("linked", ["lib", SITE])
-def test_packages_on_another_disk_are_covered(venv, linked):
+def test_verification_covers_packages_on_another_disk(venv, linked):
     elsewhere = venv.with_name("elsewhere")
     (venv / linked).rename(elsewhere)
     (venv / linked).symlink_to(elsewhere)
@@ -273,7 +273,7 @@ def test_packages_on_another_disk_are_covered(venv, linked):
     assert not is_proven(venv)
 
 
-def test_verdict_keeps_only_checks_of_installed_packages():
+def test_verification_keeps_only_checks_of_installed_packages():
     names = (
         "matmul",
         "torchvision-nms",

@@ -136,7 +136,7 @@ def contents(place):
     }
 
 
-def test_change_steps_run_in_order(place):
+def test_environment_change_steps_run_in_order(place):
     with Steps(place.folder) as steps:
         change(place)
     journal = steps.made.index(("rename", ".venv.gpuinstall/changing"))

@@ -61,11 +61,11 @@ def test_failed_build_missing_from_the_catalog_is_excluded():
 
 
 @pytest.mark.parametrize("cause", ["F59", "F70", None])
-def test_unrelated_failure_selects_no_other_build(cause):
+def test_unrelated_failure_does_not_exclude_builds(cause):
     assert exclude_failing_builds(CATALOG, CU130, failing(cause)) is None
 
 
-def test_passed_checks_exclude_no_build():
+def test_passed_checks_do_not_exclude_builds():
     assert exclude_failing_builds(CATALOG, CU130, failing("F37", "passed")) is None
 
 

@@ -43,7 +43,7 @@ def priced(tmp_path, cache):
 BOTH = {TORCH: 1000, NUMPY: 100}
 
 
-def test_price_includes_all_new_packages(priced, tmp_path, cache):
+def test_required_space_includes_all_new_packages(priced, tmp_path, cache):
     price, _ = priced(BOTH)
     assert price.fetch == 1100
     assert price.folders == {cache: int(UNPACKED * 1100)}, "the environment has links"
@@ -82,7 +82,7 @@ def make_sparse(file, size):
 
 
 @pytest.mark.parametrize("is_near", [False, True])
-def test_shortage_only_warns_if_files_may_be_cached(
+def test_disk_shortage_warns_if_files_are_cached(
     is_near, priced, tmp_path, cache, scarce
 ):
     make_sparse(cache / "archive", scarce)
@@ -98,7 +98,7 @@ def test_shortage_only_warns_if_files_may_be_cached(
 
 
 @pytest.mark.parametrize(("cached", "mode"), [(0, ""), (1, ""), (10**18, "copy")])
-def test_certain_shortage_is_an_error_with_sizes(cached, mode, priced, cache, scarce):
+def test_certain_disk_shortage_is_an_error(cached, mode, priced, cache, scarce):
     if cached:
         make_sparse(cache / "archive", min(cached, scarce))
     price, _ = priced({TORCH: scarce}, UV_LINK_MODE=mode)

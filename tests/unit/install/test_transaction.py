@@ -152,7 +152,7 @@ def contents(place):
     }
 
 
-def test_change_modifies_only_its_files(place):
+def test_change_modifies_only_files_of_changed_packages(place):
     notes = (place.root / "notes.txt").stat().st_ino
     change(place)
     assert contents(place) == {
@@ -265,7 +265,7 @@ def test_write_error_includes_the_path_of_the_file(place, monkeypatch):
         ("alpha/more", ["alpha/more", "alpha/more/x.py"]),
     ],
 )
-def test_files_written_after_a_kill_are_kept(place, site, name, stays):
+def test_files_written_after_killed_change_are_kept(place, site, name, stays):
     begun(place)
     write(site / name, "mine, since")
     [notice] = heal_now(place).notices
@@ -276,7 +276,7 @@ def test_files_written_after_a_kill_are_kept(place, site, name, stays):
     assert not place.current_change.exists()
 
 
-def test_users_files_in_pycache_are_kept(place, site):
+def test_user_files_in_pycache_are_kept(place, site):
     mine = {"notes.txt", "mine.cpython-312.pyc"}
     for name in mine:
         write(site / "alpha" / "__pycache__" / name, "mine")
@@ -343,7 +343,7 @@ def replace_unnoticed(path, text):
         rows.chmod(0o600)
 
 
-def test_edit_is_reported_again_after_a_rollback(place, site):
+def test_edited_file_is_reported_again_after_rollback(place, site):
     replace_unnoticed(site / "alpha/old.py", "OLD")
     for _ in range(2):
         [notice] = change(place).notices
@@ -352,7 +352,7 @@ def test_edit_is_reported_again_after_a_rollback(place, site):
         assert (site / "alpha/old.py").read_text() == "OLD"
 
 
-def test_replaced_pipe_is_reported(place, site):
+def test_named_pipe_replacing_a_file_is_reported(place, site):
     (site / "alpha/new").mkdir()
     os.mkfifo(site / "alpha/new/x.py")
     [notice] = change(place).notices
@@ -396,7 +396,7 @@ def test_change_without_a_lock_is_rolled_back(place, monkeypatch):
     assert not place.current_change.exists()
 
 
-def test_rebuild_without_a_lock_warns(place, monkeypatch):
+def test_environment_rebuild_without_lock_warns(place, monkeypatch):
     failure = InstallationError("unwritable", "pylock.cpu.toml cannot be written")
     monkeypatch.setattr(transaction, "publish_lock", Mock(side_effect=failure))
     [warning] = rebuilt(place).warnings
@@ -438,7 +438,7 @@ def test_unmodified_files_are_not_reported(place):
     assert back(place).notices == []
 
 
-def test_recovery_keeps_a_second_edit_of_a_file(place, site):
+def test_recovery_keeps_later_file_edits(place, site):
     file = site / "alpha/old.py"
     file.write_text("first edit")
     begun(place)
@@ -454,7 +454,7 @@ def test_recovery_keeps_a_second_edit_of_a_file(place, site):
 
 @pytest.mark.parametrize("link", [f"{SITE}/alpha", "share", "bin"])
 @pytest.mark.parametrize("comes", [("alpha-2", ALPHA_2), None])
-def test_files_behind_a_link_are_not_changed(place, tmp_path, link, comes):
+def test_files_in_symlinked_directories_are_not_changed(place, tmp_path, link, comes):
     checkout = tmp_path / "checkout"
     if (place.root / link).exists():
         (place.root / link).rename(checkout)
@@ -591,7 +591,7 @@ def test_killed_change_is_rolled_back_after_a_move(place):
     assert tree(place) == before
 
 
-def test_rollback_after_a_move_keeps_this_paths_marker(place):
+def test_rollback_after_move_keeps_current_marker(place):
     mark(place, "first")
     change(place)
     mark(place, "second")
@@ -738,7 +738,7 @@ def test_incomplete_files_are_restored_after_a_power_failure(place, monkeypatch,
     assert tree(place) == before
 
 
-def test_edit_after_a_restart_is_kept(place, site):
+def test_file_edited_after_restart_is_kept(place, site):
     begun(place)
     begun_by(place, process=1, start="never", boot="an earlier one")
     (site / "alpha/__init__.py").write_text("mine")
@@ -747,7 +747,7 @@ def test_edit_after_a_restart_is_kept(place, site):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no pipes with a path")
-def test_pipe_that_replaced_a_file_is_kept(place):
+def test_named_pipe_replacing_a_file_is_kept(place):
     begun(place)
     pipe = place.root / "share/a"
     pipe.unlink()
@@ -800,7 +800,7 @@ def test_change_requires_a_writable_state_folder(place, tmp_path, monkeypatch):
     assert not place.current_change.exists()
 
 
-def test_signal_during_the_journal_leaves_no_change(place, monkeypatch):
+def test_interrupt_while_writing_journal_leaves_no_change(place, monkeypatch):
     before = tree(place)
     real = journals.sync_folder
 
@@ -819,7 +819,7 @@ def test_rollback_without_a_change_is_an_error(place):
     assert refusal(back, place).code == "no-previous"
 
 
-def test_undo_waits_and_rolls_back_the_finished_change(place):
+def test_rollback_waits_for_running_change(place):
     before = tree(place)
     with ExitStack() as other:
         other.enter_context(environment_lock(place, Reporter()))

@@ -57,7 +57,7 @@ def test_file_without_hash_is_never_written():
         locked(NUMPY, {})
 
 
-def test_record_has_request_and_floors():
+def test_lock_record_has_request_and_minimum_versions():
     record = locked(NUMPY).record
     assert (record.asked, record.torch) == ("cu126", "2.14.1")
     assert record.inputs == ("torch==2.14.1",)

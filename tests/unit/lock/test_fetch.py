@@ -78,7 +78,7 @@ def test_replaced_wheel_is_downloaded_again(shop):
     assert shop.hashed(shop.files()) == sha256(b"another", shop.bodies[TRITON])
 
 
-def test_hash_of_the_index_needs_no_request(shop):
+def test_wheel_with_index_hash_is_not_downloaded(shop):
     assert shop.hashed(shop.files(sha256="1" * 64)) == ["1" * 64] * 2
     assert shop.host.log == []
 
@@ -108,7 +108,7 @@ def test_changed_local_file_is_hashed_again(tmp_path, shop):
     assert shop.hashed(files) == sha256(b"other")
 
 
-def test_failed_transfer_ends_the_others(shop):
+def test_failed_download_cancels_other_downloads(shop):
     with pytest.raises(InstallationError) as caught:
         shop.hashed(shop.files("/gone-1-py3-none-any.whl", TORCH, TRITON))
     assert "gone-1" in caught.value.message
@@ -136,20 +136,20 @@ def copied(text, folder, wheels=None, torch=None, default=None):
     return tomli.loads(transfer.private(elsewhere, default))["packages"][0]
 
 
-def test_private_lock_keeps_hash_with_new_url(tmp_path):
+def test_relayed_lock_keeps_hash_with_new_url(tmp_path):
     assert copied(TEXT, tmp_path)["wheels"] == [
         {"url": f"http://127.0.0.1:9/{'1' * 64}/{WHEEL}", "hashes": HASHES}
     ]
 
 
-def test_private_lock_omits_placeholder_hash(tmp_path):
+def test_relayed_lock_omits_placeholder_hash(tmp_path):
     text = TEXT.replace("1" * 64, placeholder_hash("https://index.example"))
     assert copied(text, tmp_path)["wheels"] == [
         {"url": f"http://127.0.0.1:9/None/{WHEEL}", "hashes": {}}
     ]
 
 
-def test_private_lock_has_path_of_local_wheel(tmp_path):
+def test_relayed_lock_has_local_wheel_path(tmp_path):
     (tmp_path / WHEEL).touch()
     entry = {"path": str(tmp_path / WHEEL), "hashes": HASHES}
     assert copied(TEXT, tmp_path, wheels=tmp_path)["wheels"] == [entry]

@@ -50,7 +50,7 @@ def test_each_machine_selects_its_compatible_lock():
     assert wrong == []
 
 
-def test_lock_fits_or_the_reason_is_returned():
+def test_incompatible_lock_returns_a_reason():
     old = replace(A100, glibc="2.17")
     on_windows = Request(("Torch>=2.14", 'winonly; sys_platform == "win32"'))
     # The lock file's tool table has no effect.

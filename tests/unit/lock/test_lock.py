@@ -92,7 +92,7 @@ def test_lock_for_several_pythons_has_no_python(pythons):
         ),
     ],
 )
-def test_untrustworthy_lock_is_rejected(old, new, code, caplog):
+def test_untrusted_lock_is_rejected(old, new, code, caplog):
     with pytest.raises(LockError) as caught:
         read(old, new)
     assert caught.value.code == code

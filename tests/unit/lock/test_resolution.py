@@ -44,7 +44,7 @@ def test_file_on_a_page_belongs_to_its_package():
     assert [file for file in strayed if not strays(*file)] == []
 
 
-def test_file_of_selected_page_replaces_resolved_file():
+def test_file_of_selected_index_replaces_resolved_file():
     best = listed("triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl")
     own = listed("triton-3.8.0-cp312-cp312-manylinux_2_27_x86_64.whl")
     given = [{"url": best.url, "hashes": {"sha256": HASH}}]

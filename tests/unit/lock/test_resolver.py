@@ -48,7 +48,7 @@ def test_settings_have_metadata_and_no_project_sources():
     assert settings["index"] == []
 
 
-def test_odd_preference_is_rejected_before_uv(tmp_path):
+def test_malformed_preference_is_rejected(tmp_path):
     preferred = {"numpy": ["2.0\n-r /etc/passwd"]}
     project = replace(resolver_project("torch"), preferred=preferred)
     with pytest.raises(InvalidVersion):

@@ -61,7 +61,7 @@ def test_package_without_wheel_is_built_from_source():
     }
 
 
-def test_builds_without_tools_are_rejected(site):
+def test_source_builds_without_compilers_are_rejected(site):
     bare = {"environ": {"PATH": "/nowhere", "CUDA_HOME": "/nowhere"}}
     rows: tuple[Any, ...] = (
         (FLASH, {}, None),
@@ -103,7 +103,7 @@ def test_torch_imports_disable_build_isolation(site):
     assert build_tools([WHEEL]) == ()
 
 
-def test_announced_builds_count_withheld_variables(site):
+def test_build_notice_counts_omitted_environment_variables(site):
     lines = []
 
     class Quiet(Reporter):

@@ -100,7 +100,7 @@ building: Any = build_failure
         (installing, "error: something new", "installation-failed", "something new"),
     ],
 )
-def test_uvs_error_has_code_and_hint(explain, text, code, part):
+def test_uv_error_has_code_and_hint(explain, text, code, part):
     error = explain(f"Using Python 3.12.1 environment at: .venv\n{text}")
     assert error.code == code
     assert error.exit_code == (3 if code == "requirements-conflict" else 4)
@@ -121,11 +121,11 @@ def test_uvs_error_has_code_and_hint(explain, text, code, part):
         ("Downloaded torch\nerror: the sky is falling", "the sky is falling"),
     ],
 )
-def test_reason_of_uv_is_one_line_without_arrows(message, why):
+def test_uv_error_reason_is_one_line(message, why):
     assert resolving(message).why == why
 
 
-def test_long_reasons_keep_their_end():
+def test_long_uv_error_keeps_its_end():
     why = resolving(f"No solution found: {LONG}. And because you require a, no").why
     assert why.startswith("… because a")
     assert why.endswith("because you require a, no")
@@ -143,7 +143,7 @@ def test_unlisted_pytorch_package_has_a_hint():
 
 
 @pytest.mark.parametrize("explain", [installing, resolving, building])
-def test_failed_build_ends_with_its_cause(explain):
+def test_failed_build_error_ends_with_cause(explain):
     error = explain(COMPILER)
     assert (error.code, error.exit_code) == ("build-failed", 4)
     assert "fastlib==1.0" in error.message

@@ -136,9 +136,7 @@ def test_uv_reports_extra_that_does_not_exist(pinned):
         ("a b", (), {}, "resolution-failed"),
     ],
 )
-def test_uvs_error_about_a_request_is_recognized(
-    pinned, request_, options, variables, code
-):
+def test_uv_request_error_is_recognized(pinned, request_, options, variables, code):
     pinned.answers["/closed/x/"] = Answer(401)
     words = [option.format(url=pinned.host.url) for option in options]
     message = pinned.resolve(request_.format(url=pinned.host.url), *words, **variables)
@@ -147,7 +145,7 @@ def test_uvs_error_about_a_request_is_recognized(
     assert error.code == code, message
 
 
-def test_uvs_error_about_a_file_is_recognized(pinned):
+def test_uv_file_error_is_recognized(pinned):
     wheel = next(pinned.links.glob("thing-*")).read_bytes()
     sha256 = hashlib.sha256(wheel).hexdigest()
     placeholder = placeholder_hash("thing")
@@ -167,7 +165,7 @@ def test_uvs_error_about_a_file_is_recognized(pinned):
         assert (placeholder in message) == (expected == placeholder)
 
 
-def test_uvs_error_about_its_cache_is_recognized(pinned):
+def test_uv_cache_error_is_recognized(pinned):
     wheel = next(pinned.links.glob("thing-*"))
     pinned.answers[f"/{WHEEL}"] = Answer(200, wheel.read_bytes())
     locked = (

@@ -40,7 +40,7 @@ def test_children_run_in_parallel_and_return_in_order():
         ]
 
 
-def test_slow_child_is_stopped_alone():
+def test_slow_child_does_not_stop_other_children():
     late, done = run_children(
         [python("import time; time.sleep(60)"), python("print(1)")], 1, nothing
     )
@@ -64,7 +64,7 @@ def test_unkillable_child_is_abandoned(monkeypatch):
     assert seconds < 5
 
 
-def test_program_that_cannot_start_has_a_result(tmp_path):
+def test_unexecutable_program_returns_a_result(tmp_path):
     program = tmp_path / "nvidia-smi"
     program.write_bytes(b"\x00not a program")
     program.chmod(0o755)
@@ -133,7 +133,7 @@ BY_SYSTEM = "the system does this when the machine or the job runs out of memory
         ),
     ],
 )
-def test_end_of_a_child_is_described(status, err, fault, is_late, message):
+def test_child_exit_status_is_described(status, err, fault, is_late, message):
     finished = Finished((), status, "", err)
     assert describe_end(finished, 180) == message
     assert (classify_fault(finished), is_timeout(finished)) == (fault, is_late)

@@ -143,7 +143,7 @@ def test_build_in_separate_packages_is_rejected():
     assert (plan.status, outcome(plan)) == ("refused", "split")
 
 
-def test_chip_is_not_served_by_related_code():
+def test_related_chip_code_does_not_match():
     plan = planned(machine_with("rocm", "1031"))
 
     assert (plan.exit_code, outcome(plan)) == (3, "no-build-ever")
@@ -161,7 +161,7 @@ def test_unsupported_chip_is_rejected():
     assert (plan.exit_code, outcome(plan)) == (3, "no-build-ever")
 
 
-def test_kernel_far_from_rocm_is_a_warning():
+def test_unsupported_linux_kernel_warns_for_rocm():
     near = planned(machine_with("rocm", "1100", kernel="6.17.0-5"))
     far = planned(machine_with("rocm", "1100", kernel="6.8.0-45"))
 
@@ -175,7 +175,7 @@ def test_kernel_far_from_rocm_is_a_warning():
 
 # The older ROCm is closer to 6.12, and crashes.
 @pytest.mark.parametrize("kernel", ["6.11.0", "6.12.0"])
-def test_reports_about_a_chip_precede_the_kernel(kernel):
+def test_chip_warning_includes_minimum_linux_kernel(kernel):
     machine = machine_with("rocm", "1151", kernel=kernel)
     plan = planned(machine, None, ("torch==2.11.0",))
 

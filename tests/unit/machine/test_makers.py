@@ -298,7 +298,7 @@ def test_integrated_graphics_are_skipped_next_to_gpu(tmp_path):
     assert "is the processor's own and is not used with GPU 1" in message
 
 
-def test_level_zero_in_ld_library_path_counts(tmp_path):
+def test_level_zero_is_found_in_ld_library_path(tmp_path):
     files = arc(3, "e20b") | {"/opt/intel/lib/libze_loader.so.1": ""}
     machine = read(tmp_path, files, LD_LIBRARY_PATH="/opt/other:/opt/intel/lib")
 
@@ -324,7 +324,7 @@ def test_mac_build_has_no_label(tmp_path):
     assert [warning["code"] for warning in document["warnings"]] == ["not-proven"]
 
 
-def test_macos_floor_excludes_newer_torch(tmp_path):
+def test_macos_minimum_version_excludes_newer_torch(tmp_path):
     machine = read(tmp_path, mac("Apple M1", "13.7.2"))
     asked = planned(machine, requirements=("torch==2.15.0",))
 
@@ -352,12 +352,12 @@ def test_metal_may_require_newer_macos_than_the_wheel(torch, oldest):
         assert outcome(planned(machine, requirements=(f"torch=={torch}",))) == comes_to
 
 
-def test_mps_is_no_backend():
+def test_mps_is_rejected_as_backend():
     with pytest.raises(UsageError, match="is not a backend such as cu126"):
         planned(machine_from_options(("M3 Max",)), "mps")
 
 
-def test_every_macos_build_has_a_floor():
+def test_every_macos_build_has_minimum_version():
     builds = load_catalog().builds_for("macos", "arm64")
 
     assert {build.macos for build in builds} == {"11.0", "14.0"}

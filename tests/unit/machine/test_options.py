@@ -54,7 +54,7 @@ def test_glibc_is_accepted_only_on_linux():
         machine_from_options(("A100",), "580", "windows", glibc="2.35")
 
 
-def test_missing_driver_suggests_a_plan_for_each_gpu():
+def test_missing_driver_suggests_plan_for_each_gpu():
     error = refused("RTX 5090", "V100", driver=None)
 
     assert (error.code, error.exit_code) == ("driver-missing", 2)

@@ -47,7 +47,7 @@ PARSERS = {
 
 @pytest.mark.parametrize("name", PARSERS)
 @given(text=st.text())
-def test_any_text_is_parsed_without_error(name, text):
+def test_arbitrary_text_is_parsed_without_error(name, text):
     PARSERS[name][0](text)
 
 
@@ -66,5 +66,5 @@ def test_nested_json_is_parsed_without_error():
 
 
 @given(value=JSON)
-def test_any_json_is_parsed_without_error(value):
+def test_arbitrary_json_is_parsed_without_error(value):
     list(bus.parse_adapters(json.dumps(value)))

@@ -44,7 +44,7 @@ def test_job_uses_listed_gpus_and_slices(given, parts):
 
 
 @pytest.mark.parametrize("scheduler", JOBS)
-def test_visible_devices_count_only_in_jobs(scheduler):
+def test_cuda_visible_devices_is_used_only_in_jobs(scheduler):
     assert usable(machine(), CUDA_VISIBLE_DEVICES="1", **{scheduler: "42"}) != EVERY
     assert usable(machine(), CUDA_VISIBLE_DEVICES="1", **{scheduler: ""}) == EVERY
     assert usable(machine(), **{scheduler: "42"}) == EVERY
@@ -58,7 +58,7 @@ def test_cuda_numbers_gpus_from_zero():
     assert usable(gpus, SLURM_JOB_ID="42", CUDA_VISIBLE_DEVICES="3") == []
 
 
-def test_gpu_fault_precedes_job_assignment():
+def test_gpu_fault_takes_precedence_over_job_assignment():
     lost = Finding("gpu-lost", "GPU 0 is lost", gpus=(0,))
     slow = Finding("slow", "slow", blocking=False, gpus=(1,))
     parts = NvidiaProber().parts(

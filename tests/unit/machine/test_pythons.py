@@ -72,7 +72,7 @@ def shim(home, version, command):
     path.write_text(f'#!/bin/sh\necho "$0" >> {home}/started\n{command}\n', "utf-8")
 
 
-def test_shim_counts_only_if_it_starts(home, monkeypatch):
+def test_only_working_python_shim_is_found(home, monkeypatch):
     monkeypatch.setenv("PATH", str(home / ".asdf/shims"))
     answer = json.dumps(
         {"implementation": "cpython", "version": "3.99.2", "level": "final"}
@@ -109,7 +109,7 @@ def test_failing_interpreter_is_not_selected(home):
         ("while :; do :; done", "not finished after 0 s"),
     ],
 )
-def test_failed_start_has_a_reason(home, monkeypatch, command, reason):
+def test_failed_interpreter_start_has_a_reason(home, monkeypatch, command, reason):
     if "while" in command:
         monkeypatch.setattr(pythons, "_START_SECONDS", 0.2)
     shim(home, "3.9", command)
@@ -118,7 +118,7 @@ def test_failed_start_has_a_reason(home, monkeypatch, command, reason):
     assert rejection.reason.message == reason
 
 
-def test_start_reads_version_and_base():
+def test_interpreter_start_reads_version_and_base():
     python = start_python(Path(sys.executable))
     assert isinstance(python, Python)
     assert python.version == platform.python_version().rstrip("+")
@@ -126,12 +126,12 @@ def test_start_reads_version_and_base():
 
 
 @pytest.mark.parametrize("text", ["3.12", "python3.12", "cpython@3.12"])
-def test_version_selects_no_base(text):
+def test_python_version_does_not_select_base_interpreter(text):
     request, base = select_base(Request(python=text))
     assert (request.python, base) == ("3.12", None)
 
 
-def test_path_selects_version_and_base():
+def test_python_path_selects_version_and_base_interpreter():
     request, base = select_base(Request(python=sys.executable))
     version = ".".join(platform.python_version_tuple()[:2])
     assert (request.python, request.preferred_pythons) == (version, (version,))
@@ -147,7 +147,7 @@ def test_link_to_a_managed_python_is_followed(home):
     assert "3.12.9" in found(home)
 
 
-def test_only_final_releases_count(home):
+def test_prerelease_pythons_are_ignored(home):
     for name in ("3.14.0rc1", "3.13.1t", "pypy3.10-7.3.17", "miniconda3-latest"):
         program(home / ".pyenv/versions" / name / "bin/python3")
     assert not any(version.startswith(("3.14", "3.13.1")) for version in found(home))

@@ -34,7 +34,7 @@ def names_of(row):
     yield from re.findall(r"{([\w-]+)}", row.get("message", "") + row.get("why", ""))
 
 
-def test_row_circumstances_are_computed_by_code():
+def test_failure_table_uses_only_known_circumstances():
     known = computed_names()
 
     assert [
@@ -42,7 +42,7 @@ def test_row_circumstances_are_computed_by_code():
     ] == []
 
 
-def test_codes_of_rows_are_known_failures():
+def test_symptom_codes_are_known_failures():
     codes = {row.get(key, row["code"]) for row in ROWS for key in ("code", "like")}
 
     assert codes - load_problems().keys() == set()

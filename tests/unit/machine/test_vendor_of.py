@@ -51,7 +51,7 @@ DRIVER = {"version": "610.43.02", "cuda": "13.3"}
         ({}, None, "cpu", "gpu-not-supported"),
     ],
 )
-def test_incomplete_gpu_is_planned_or_skipped(facts, driver, status, code):
+def test_gpu_with_missing_facts_is_planned_or_skipped(facts, driver, status, code):
     plan = choose(with_gpu(driver=driver, **facts), Request(), frozen_catalog())
     findings = plan.reasons if status == "refused" else plan.warnings
 

@@ -50,7 +50,7 @@ def test_locked_torch_is_selected_if_it_runs():
         (Request(("torch==2.14.1",)), None),
     ],
 )
-def test_reason_names_the_limit_of_torch(request_, message):
+def test_plan_reason_mentions_torch_limit(request_, message):
     reason = newer_torch(taken(request_), MACHINE, request_, frozen_catalog())
     assert (reason and reason.message) == message
 

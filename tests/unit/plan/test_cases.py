@@ -120,7 +120,7 @@ def paragraphs():
 
 
 @pytest.mark.parametrize("paragraph", list(paragraphs()))
-def test_plan_matches_case(paragraph):
+def test_plan_matches_expected_case(paragraph):
     lines = paragraph.splitlines()
     answered = []
     for line in lines:

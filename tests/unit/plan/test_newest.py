@@ -73,7 +73,7 @@ def best_with_any_driver(asked, request):
     return max(torch(plan) for plan in plans if plan.status == "ok")
 
 
-def test_driver_reason_implies_another_driver_works():
+def test_driver_limit_is_reported_if_another_driver_works():
     named = saying("newest-for-driver")
     false = [
         plan.reasons[0].message
@@ -85,7 +85,7 @@ def test_driver_reason_implies_another_driver_works():
     assert false == []
 
 
-def test_driver_reason_names_its_newest_torch():
+def test_driver_limit_reason_mentions_newest_torch():
     named = [
         answer
         for answer in saying("newest-for-driver")
@@ -100,7 +100,7 @@ def test_driver_reason_names_its_newest_torch():
     assert false == []
 
 
-def test_chip_reason_implies_no_driver_works():
+def test_chip_limit_is_reported_if_every_driver_fails():
     named = saying("newest-with-code")
     plain = [
         answer for answer in named if "requested" not in answer[2].reasons[0].message
@@ -113,7 +113,7 @@ def test_chip_reason_implies_no_driver_works():
         )
 
 
-def test_newest_torch_is_the_newest_known():
+def test_plan_reason_mentions_newest_known_torch():
     for asked, _, plan in saying("newest-torch"):
         if plan.reasons[0].message.endswith("newest torch"):
             known = frozen_catalog().builds_for(asked.os, asked.arch)
@@ -122,7 +122,7 @@ def test_newest_torch_is_the_newest_known():
             )
 
 
-def test_reported_missing_code_is_missing():
+def test_reported_missing_gpu_code_is_absent_from_build():
     for asked, _, plan in saying("newest-with-code"):
         name = plan.reasons[0].message.split(": ")[1].split(" ")[0]
         build = next(

@@ -42,7 +42,7 @@ def planned(draw):
 
 
 @given(planned())
-def test_no_rule_rejects_the_selected_build(point):
+def test_selected_build_passes_every_rule(point):
     there, request, plan = point
     if plan.choice is None:
         return
@@ -58,7 +58,7 @@ def test_no_rule_rejects_the_selected_build(point):
 
 
 @given(planned(), st.randoms())
-def test_order_of_gpus_does_not_matter(point, shuffler):
+def test_plan_is_independent_of_gpu_order(point, shuffler):
     there, request, plan = point
     shuffled = list(there.gpus)
     shuffler.shuffle(shuffled)
@@ -83,7 +83,7 @@ def test_other_builds_have_one_reason(point):
 
 
 @given(planned())
-def test_refusal_has_reason_and_fix(point):
+def test_rejected_plan_has_reason_and_fix(point):
     _, _, plan = point
     is_refused = plan.choice is None
 
@@ -92,7 +92,7 @@ def test_refusal_has_reason_and_fix(point):
     assert plan.fix or not is_refused
 
 
-def test_driver_branch_is_a_version():
+def test_driver_branch_is_a_valid_version():
     there = machine("RTX 5090", driver="570")
 
     assert choose(there, Request(), CATALOG).status == "ok"

@@ -8,7 +8,7 @@ from gpuinstall.catalog import load_catalog
 from tests.unit.plan.machines import jetson, machine
 
 
-def test_unknown_first_driver_is_not_reported():
+def test_unknown_minimum_driver_is_not_reported():
     rubin = Gpu(0, "NVIDIA R200", compute_capability=ComputeCapability(10, 7))
     refused = choose(machine(rubin), Request(), load_catalog())
 
@@ -17,7 +17,7 @@ def test_unknown_first_driver_is_not_reported():
     assert "610" not in f"{refused.reasons[0].message} {refused.fix}"
 
 
-def test_orin_prefers_its_own_code():
+def test_orin_selects_build_with_native_code():
     orin = jetson("Orin", "38.2")
     newest, older = (
         choose(orin, Request((text,)), load_catalog())

@@ -60,7 +60,7 @@ def _nobody():
         return f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_page_is_utf8_with_gpuinstalls_user_agent(host, client):
+def test_client_decodes_utf8_and_sends_user_agent(host, client):
     page = client.page(f"{host.url}/page/")
     assert page is not None
     assert (page.text, page.content_type, page.url) == (
@@ -94,7 +94,7 @@ def test_offline_client_uses_only_its_cache(path, host, client, tmp_path):
     assert host.log == []
 
 
-def test_missing_login_has_a_hint(host, tmp_path):
+def test_missing_credentials_have_a_hint(host, tmp_path):
     with Client(cache=tmp_path, logins={host.url: "me:secret"}) as client:
         page = client.page(f"{host.url}/secret/")
     assert page is not None
@@ -180,7 +180,7 @@ def test_redirects_without_a_url_fail(tmp_path):
     assert failed.value.why == "it redirected to an invalid URL"
 
 
-def test_one_connection_serves_all_heads(host, client):
+def test_head_requests_reuse_one_connection(host, client):
     for number in range(3):
         client.head(f"{host.url}/{number}.whl")
         client.is_gone(f"{host.url}/{number}.whl")
@@ -188,7 +188,7 @@ def test_one_connection_serves_all_heads(host, client):
     assert host.connections == 1
 
 
-def test_head_has_size_and_etag_without_a_body(host, client):
+def test_head_response_has_size_and_etag(host, client):
     head = client.head(f"{host.url}/file.whl")
     assert (head.size, bool(head.etag)) == (len(FILE), True)
     assert client.head(f"{host.url}/nothing.whl") == Head()
@@ -203,7 +203,7 @@ def test_truncated_file_is_an_error(client):
     host.close()
 
 
-def test_refusing_host_is_requested_once(client):
+def test_host_refusing_connections_is_requested_once(client):
     url = _nobody()
     with pytest.raises(UnreachableError, match="cannot be reached") as caught:
         client.page(f"{url}/page/")
@@ -215,7 +215,7 @@ def test_refusing_host_is_requested_once(client):
 
 
 @pytest.mark.parametrize("is_quick", [False, True])
-def test_only_quick_hosts_must_answer_within_seconds(tmp_path, is_quick):
+def test_short_timeout_applies_only_to_quick_hosts(tmp_path, is_quick):
     # 8 of the default 30 seconds.
     timeouts = Timeouts(silence=1.5 * slowness())
 
@@ -231,7 +231,7 @@ def test_only_quick_hosts_must_answer_within_seconds(tmp_path, is_quick):
         assert (client.unreachable(host.url) is not None) == is_quick
 
 
-def test_silent_quick_host_fails_once_for_all_threads(tmp_path):
+def test_unresponsive_host_times_out_once_across_threads(tmp_path):
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         ThreadPoolExecutor(8) as pool,

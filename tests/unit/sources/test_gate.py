@@ -57,7 +57,7 @@ def test_only_listed_modules_start_uv():
 
 @pytest.mark.parametrize("text", [f"x @ {URL}", URL, GIT, "x @ ./x", "-e ./x"])
 @pytest.mark.parametrize("place", ["requirement", "constraint"])
-def test_uv_receives_no_unreported_url(tmp_path, text, place):
+def test_unreported_url_is_not_passed_to_uv(tmp_path, text, place):
     requirements = (text,) if place == "requirement" else ()
     constraints = constrained(text) if place == "constraint" else ()
     project = resolver_project(*requirements, constraints=constraints)
@@ -105,7 +105,7 @@ def test_login_is_removed_from_a_read_url(tmp_path, text):
         ("x", "x"),
     ],
 )
-def test_login_of_the_user_may_be_a_variable(text, expected):
+def test_user_credentials_can_use_variables(text, expected):
     assert expand_variables(text, {"A": "a/b"}) == expected
 
 
@@ -192,7 +192,7 @@ def test_build_settings_contain_no_login(introduced):
     assert given.given(SECRETS | kept) == expected
 
 
-def test_introduced_build_receives_allowed_variables():
+def test_build_of_new_package_receives_allowed_variables():
     variables = {"CC": "gcc", "MY_SETTING": "1", "CCACHE_SETTING": "1"}
     given = uv.BuildVariables(is_introduced=True, passed=("MY_SETTING",))
     assert given.withheld(variables) == ["CCACHE_SETTING"]
@@ -233,7 +233,7 @@ def test_path_outside_the_folder_is_reported(tmp_path):
         ("user.name", "#; [x]"),
     ],
 )
-def test_git_has_settings_and_logins_from_a_file(tmp_path, key, value):
+def test_git_credentials_are_passed_in_a_file(tmp_path, key, value):
     variables = {
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": key,
@@ -254,7 +254,7 @@ def test_git_has_settings_and_logins_from_a_file(tmp_path, key, value):
     assert (tmp_path / "gitconfig").stat().st_mode & 0o077 == 0
 
 
-def test_constraints_in_the_users_uv_toml_apply(tmp_path):
+def test_constraints_in_user_uv_toml_are_used(tmp_path):
     environ = {"XDG_CONFIG_HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "x")}
     file = tmp_path / "uv" / "uv.toml"
     file.parent.mkdir()
@@ -280,7 +280,7 @@ def test_constraints_in_the_users_uv_toml_apply(tmp_path):
         project_limits(environ, tmp_path)
 
 
-def test_repository_matches_in_uvs_spelling():
+def test_repository_url_matches_uv_normalization():
     text = "git+file:///tmp/a project/x@main"
     sources = Sources().with_settings(RequirementsFile.of(required(text)).settings)
 

@@ -109,7 +109,7 @@ def test_slow_page_is_aborted(tmp_path, pieces, timeouts, said):
     assert "GPUINSTALL_SILENCE" in (error.hint or "")
 
 
-def test_endless_page_is_aborted(client, monkeypatch):
+def test_unbounded_page_is_aborted(client, monkeypatch):
     monkeypatch.setattr("gpuinstall.sources.web.PAGE_BYTES", 1_000_000)
     with (
         host(sending(endless, 10**12)) as served,
@@ -154,7 +154,7 @@ def test_busy_host_is_retried_after_its_delay(client, status, when):
 
 
 @pytest.mark.parametrize("when", ["3600", "0.", "soon", ""])
-def test_host_with_long_delay_is_not_retried(client, when):
+def test_long_retry_after_is_not_retried(client, when):
     with (
         host(lambda *_: Answer(503, b"later", headers={"Retry-After": when})) as served,
         within(2),

@@ -215,7 +215,7 @@ def test_unknown_setting_is_rejected_without_trust(tmp_path, environ):
     assert setting.effect is Effect.UNKNOWN
 
 
-def test_settings_are_obeyed_reported_or_rejected(tmp_path, environ):
+def test_source_settings_are_used_reported_or_rejected(tmp_path, environ):
     wrong = []
     (tmp_path / "outside.txt").write_text("mine\n", "utf-8")
     for number, rule in enumerate(load_rules().values()):
@@ -340,7 +340,7 @@ UNKNOWN = {
 }
 
 
-def test_index_of_another_tool_needs_uv_index(tmp_path):
+def test_other_tool_index_requires_uv_index(tmp_path):
     wrong = []
     for name, texts in UNKNOWN.items():
         for number, text in enumerate(texts):
@@ -453,7 +453,7 @@ def test_two_default_indexes_are_rejected(tmp_path, environ):
     assert wrong == {}
 
 
-def test_lock_records_the_folders_configuration(tmp_path, environ, monkeypatch):
+def test_lock_records_project_configuration(tmp_path, environ, monkeypatch):
     for name, value in {
         **environ,
         "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"),
@@ -507,7 +507,7 @@ def test_every_form_of_pip_section_is_read(tmp_path):
     ] * 2
 
 
-def test_uv_settings_of_the_user_are_obeyed(tmp_path, environ):
+def test_user_uv_settings_are_used(tmp_path, environ):
     own = Path(environ["HOME"], ".config", "uv", "uv.toml")
     own.parent.mkdir(parents=True)
     own.write_text(

@@ -145,7 +145,7 @@ def test_partial_file_of_unknown_size_fails(
     assert way.hashes == {}
 
 
-def test_relay_serves_only_secret_urls(
+def test_relay_rejects_urls_without_secret(
     passed,
 ):
     way = passed(serving(SMALL))
@@ -171,7 +171,7 @@ def closed_after(seconds, way):
     timer.join()
 
 
-def test_closed_relay_ends_its_transfers(passed):
+def test_closing_relay_cancels_transfers(passed):
     def steadily(body):
         for start in range(0, len(body), 1000):
             yield body[start : start + 1000]

@@ -158,7 +158,7 @@ def test_blank_lines_are_parsed_quickly(tmp_path, line):
 @pytest.mark.skipif(
     sys.platform == "win32", reason="requires Unix owners, links, and pipes"
 )
-def test_included_file_outside_is_never_printed(tmp_path):
+def test_included_file_outside_project_is_not_printed(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
     (tmp_path / "base.txt").write_text("numpy\n")

@@ -62,7 +62,7 @@ def title(paragraph):
 
 
 @pytest.mark.parametrize("text", CONFIGURATIONS.split("\n\n"), ids=title)
-def test_configuration_precedence_depends_on_place(environ, tmp_path, text):
+def test_configuration_precedence_depends_on_location(environ, tmp_path, text):
     _, *steps, (_, expected) = steps_of(text.replace("<here>", str(tmp_path)))
     for line, below in steps:
         name, is_variable, value = line.partition("=")
@@ -94,7 +94,7 @@ def test_requested_index_must_be_a_url(named, environ, tmp_path):
         read_sources(named, environ, tmp_path)
 
 
-def test_nearer_pip_files_take_precedence(read, environ, tmp_path):
+def test_project_pip_configuration_takes_precedence(read, environ, tmp_path):
     del environ["PIP_CONFIG_FILE"]
     environ["VIRTUAL_ENV"] = str(tmp_path / "venv")
     _write(
@@ -140,7 +140,7 @@ def test_malformed_file_is_reported(read, name, text, tmp_path):
         read()
 
 
-def test_further_indexes_keep_login_and_origin(read, environ, tmp_path):
+def test_extra_indexes_keep_credentials_and_origin(read, environ, tmp_path):
     file = _write(
         tmp_path / "config/uv/uv.toml",
         'extra-index-url = ["https://you:pw@other.example/simple"]',
@@ -190,7 +190,7 @@ def test_ignored_settings_of_the_user_are_reported(read, environ, tmp_path):
     ]
 
 
-def test_credentials_are_only_in_uvs_environment(environ, tmp_path):
+def test_credentials_are_passed_only_in_uv_environment(environ, tmp_path):
     environ["UV_DEFAULT_INDEX"] = "https://me:s%40cret@index.example/simple"
     sources = read_sources(
         "https://token:t0p@torch.example:8443/whl", environ, tmp_path
@@ -316,7 +316,7 @@ def test_user_sources_are_not_attributed_to_the_project(environ, tmp_path):
     ],
 )
 @pytest.mark.parametrize("by", ["variable", "file"])
-def test_untrusted_folder_has_no_settings(environ, tmp_path, text, by):
+def test_untrusted_project_settings_are_ignored(environ, tmp_path, text, by):
     folder = tmp_path / "project"
     _write(folder / "uv.toml", text)
     read_sources(None, environ, folder).report_folder_sources(
@@ -339,7 +339,7 @@ def test_untrusted_folder_has_no_settings(environ, tmp_path, text, by):
     ("variable", "text"),
     [("maybe", ""), ("", "trust-folder = 0"), ("", "trust-folder =")],
 )
-def test_invalid_trust_value_is_malformed(environ, tmp_path, variable, text):
+def test_invalid_trust_value_is_rejected(environ, tmp_path, variable, text):
     _write(tmp_path / "config/gpuinstall/config.toml", text)
     with pytest.raises(UsageError):
         read_sources(None, environ | {"GPUINSTALL_TRUST_FOLDER": variable}, tmp_path)
@@ -353,7 +353,7 @@ def test_invalid_trust_value_is_malformed(environ, tmp_path, variable, text):
         "a%00",
     ],
 )
-def test_login_with_odd_characters_is_malformed(read, user, tmp_path):
+def test_credentials_with_invalid_characters_are_rejected(read, user, tmp_path):
     _write(
         tmp_path / "pyproject.toml",
         f'[tool.uv]\nindex-url = "https://{user}@index.example/simple"\n',

@@ -43,7 +43,7 @@ def test_phrases_are_found_in_prose_only(tmp_path, monkeypatch, name, text, expe
     assert [row for row in rows if "D" not in row[1][:1]] == expected
 
 
-def test_summary_is_one_short_line(tmp_path, monkeypatch):
+def test_docstring_summary_is_one_short_line(tmp_path, monkeypatch):
     text = (
         f'"""Return\nit."""\nX = 1\n"""{"x " * 37}."""\ndef f():\n    """Return it"""\n'
     )
@@ -82,14 +82,14 @@ def test_only_changed_lines_are_checked(repository):
 
 
 @pytest.mark.usefixtures("repository")
-def test_all_lines_are_checked_without_the_commit():
+def test_all_lines_are_checked_without_base_commit():
     changed = changed_lines("0" * 40)
 
     assert set(changed) == {"1.txt", "2.txt"}
     assert 4 in changed["2.txt"]
 
 
-def test_deletion_changes_no_line():
+def test_deleted_lines_are_not_checked():
     assert HUNK.findall("@@ -3,2 +2,0 @@ def f():") == [("2", "0")]
 
 

@@ -5,7 +5,7 @@ from tests.stories import test_stories as stories
 TEXT = "wheel a 1\n\n# One.\n$ a\n    old\n\n# Two.  \n$ b\n    ×\n"
 
 
-def test_accept_changes_one_story(tmp_path):
+def test_accept_updates_only_one_story(tmp_path):
     file = tmp_path / "a.txt"
     file.write_bytes(TEXT.encode())
     story = stories.Story(file, "wheel a 1", "# One.\n$ a\n    old")

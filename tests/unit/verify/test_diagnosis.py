@@ -95,13 +95,13 @@ def test_missing_torch_is_reported():
     assert check.fixes == ("gpuinstall install",)
 
 
-def test_cause_has_its_commands():
+def test_diagnosed_cause_has_fix_commands():
     (check,) = wrong_build(CARD, proof(torch=None, version="2.14.1+cpu")).checks
     assert check.id == "F33"
     assert str(check.fixes[0]).startswith("gpuinstall install")
 
 
-def test_successful_retry_precedes_general_cause():
+def test_successful_retry_takes_precedence_over_general_cause():
     check = failed(
         "import",
         "ImportError: undefined symbol: __nvJitLinkComplete_12_4",
@@ -117,13 +117,13 @@ def test_unknown_failure_has_no_fix():
     assert failed("sort", "the numbers differ").fixes == ()
 
 
-def test_torch_that_fails_to_import_is_reinstalled():
+def test_failed_torch_import_suggests_doctor():
     lost = replace(PROOF, altered=("torch/_C.so",))
     (advice,) = failed("import", "ImportError: x", context=lost).fixes
     assert str(advice).startswith("gpuinstall doctor --venv /data/envs/it ")
 
 
-def test_killed_program_refers_to_the_kernel_log():
+def test_killed_check_refers_to_kernel_log():
     killed = "killed by SIGKILL: the system does this when the machine or the job runs out of memory"
     assert str(failed("import", killed).fixes[0]).startswith("sudo dmesg")
 
@@ -138,7 +138,7 @@ CAUSES_OF_PROGRAMS = {
 }
 
 
-def test_failed_program_is_at_fault_if_torch_works():
+def test_package_is_reported_if_only_its_check_fails():
     assert {
         (program, text): failed(f"{program}-x", text, program=program).id
         for program, text in CAUSES_OF_PROGRAMS

@@ -36,7 +36,7 @@ def found(
         (found(), None),
     ],
 )
-def test_backend_comes_from_version_or_toolkit(one, backend):
+def test_torch_backend_is_read_from_version_or_toolkit(one, backend):
     assert (one.backend and one.backend.tag) == backend
 
 
@@ -78,7 +78,7 @@ OF_USER = found("2.9.1", torch="/home/a/.local/torch", venv=False)
         (OF_USER, OTHER, OF_USER, "/here/torch.py", ("-I",)),
     ],
 )
-def test_other_torch_on_the_path_is_a_shadow(isolated, plain, tested, shadow, flags):
+def test_shadowing_torch_on_path_is_detected(isolated, plain, tested, shadow, flags):
     interpreter = Interpreter(isolated, plain)
     assert (interpreter.tested, interpreter.flags) == (tested, flags)
     assert interpreter.shadow == shadow

@@ -43,14 +43,14 @@ def test_unfinished_check_counts_as_failed():
     assert (crashed.hung, late.hung) == (False, True)
 
 
-def test_child_that_crashed_outside_checks_failed():
+def test_child_crash_outside_checks_is_a_failure():
     silent = read_kernel_report(ended(status=-9), 180)
     late = read_kernel_report(ended(BEGIN, END, status=-11), 180)
     assert silent.records[0].name == "start"
     assert late.records[-1].name == "exit"
 
 
-def test_untestable_device_is_no_failure():
+def test_untestable_device_is_not_a_failure():
     skipped = {"name": "device", "status": "skipped", "message": "busy"}
     found = read_kernel_report(ended(BEGIN, END, {"unproven": "busy"}, skipped), 180)
     assert found.unproven == "busy"
@@ -67,12 +67,12 @@ def test_truncated_last_line_is_ignored():
 
 
 @given(st.integers(-64, 0xFFFFFFFF) | st.none(), st.text())
-def test_every_exit_has_a_message(status, err):
+def test_every_child_exit_status_has_a_message(status, err):
     found = read_kernel_report(ended(BEGIN, status=status, err=err), 180)
     assert found.failed, "also where it ends well in the middle of a check"
 
 
-def test_child_has_no_misleading_variables(tmp_path, monkeypatch):
+def test_child_environment_excludes_misleading_variables(tmp_path, monkeypatch):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nenv >&2\nexit 3\n", "utf-8")
     python.chmod(0o755)

@@ -43,7 +43,7 @@ def torch_with(hip, *, integrated=False, capability=(7, 0), name="", refusal=Non
     return SimpleNamespace(version=SimpleNamespace(hip=hip), cuda=gpu, xpu=gpu)
 
 
-def test_tolerance_grows_with_root_of_terms():
+def test_tolerance_grows_with_square_root_of_terms():
     rounding = 4 * EPSILON["float32"]
     above = [tolerance("float32", terms) - rounding for terms in (100, 400)]
     assert above[1] / above[0] == pytest.approx(2)
@@ -157,7 +157,7 @@ def test_torch_without_attention_is_skipped():
         quick.attention(CheckContext(old, "cuda"))
 
 
-def test_mi300_has_its_own_fp8_type():
+def test_mi300_uses_fnuz_fp8_type():
     kinds = {
         (None, ""): "float8_e4m3fn",
         ("7.0", "gfx942:sramecc+:xnack-"): "float8_e4m3fnuz",
@@ -169,7 +169,7 @@ def test_mi300_has_its_own_fp8_type():
     } == kinds
 
 
-def test_gpus_outside_torch_cuda_have_no_peers():
+def test_peer_check_is_skipped_without_cuda_gpus():
     with pytest.raises(Skip, match="torch finds 0 GPUs"):
         all_gpus.peers(CheckContext(torch_with(None), "all", gpus=2))
 

@@ -25,7 +25,7 @@ def test_family_and_programs_are_found_by_records(tmp_path):
     assert "onnxruntime" in programs_in(tmp_path)
 
 
-def test_package_in_two_folders_is_one_program(tmp_path):
+def test_package_in_two_directories_is_checked_once(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         small_package(tmp_path / folder, "torchvision")
@@ -43,7 +43,7 @@ def test_package_in_two_folders_is_one_program(tmp_path):
         ("torch", "gsplat/csrc.cu", False),
     ],
 )
-def test_compiled_packages_that_require_torch_count(tmp_path, requires, file, found):
+def test_compiled_packages_requiring_torch_are_found(tmp_path, requires, file, found):
     small_package(tmp_path, "gsplat", requires=requires, files=(file,))
     assert programs_in(tmp_path) == (("gsplat",) if found else ())
 
@@ -69,7 +69,7 @@ def test_program_is_only_imported_on_other_devices():
     assert {where: program_check(*where).name for where in names} == names
 
 
-def test_every_program_has_one_row():
+def test_every_checked_package_has_one_row():
     modules = [row.module for row in PROGRAMS]
     assert len({*modules}) == len(modules)
     companions = {"torchvision", "torchaudio", "xformers", "triton"}

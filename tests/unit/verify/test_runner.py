@@ -73,7 +73,7 @@ def test_busy_gpu_is_retried_alone(starts, monkeypatch):
     assert starts[-1] == "vllm"
 
 
-def test_programs_that_ran_alone_are_not_retried(starts, monkeypatch):
+def test_checks_that_ran_alone_are_not_retried(starts, monkeypatch):
     given(monkeypatch, 2)
     assert proven() == ["device", "torchvision"]
     assert starts == ["torchvision", "vllm"]

@@ -20,12 +20,12 @@ SKIPPED = CheckResult("device", "skipped", message="busy")
         ((), None, "unproven", "unproven"),
     ],
 )
-def test_device_status_follows_its_checks(checks, unproven, status, outcome):
+def test_device_status_depends_on_its_checks(checks, unproven, status, outcome):
     device = Device(0, "A", checks, unproven)
     assert (device.status, device.outcome) == (status, outcome)
 
 
-def test_failed_precedes_unproven_and_passed():
+def test_failed_takes_precedence_over_unproven_and_passed():
     devices = (
         Device(0, "A", (PASSED,)),
         Device(1, "B", unproven="busy"),
@@ -66,7 +66,7 @@ def test_document_matches_contract():
     }
 
 
-def test_checks_with_one_cause_are_one_fault():
+def test_failed_checks_with_same_cause_are_merged():
     checks = (
         CheckResult(
             "elementwise",

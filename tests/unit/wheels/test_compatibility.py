@@ -155,7 +155,7 @@ def test_missing_library_is_reported_with_its_package(needs, unbrought):
         ({"codes": "a sm_70, b sm_80", "depth": Depth.WHOLE}, True),
     ],
 )
-def test_unread_code_requires_more_reading(fields, is_settled):
+def test_partially_read_code_requires_further_reading(fields, is_settled):
     row = reading(**{"depth": Depth.PART, **fields})
 
     assert gpu_verdict(row, gpus("V100")).is_settled is is_settled
@@ -165,7 +165,7 @@ def test_unread_code_requires_more_reading(fields, is_settled):
     ("cuda", "deepest"),
     [("13.0", Depth.METADATA), ("12.0", Depth.PART), (None, Depth.PART)],
 )
-def test_reading_stops_once_settled(cuda, deepest):
+def test_wheel_reading_stops_once_compatibility_is_known(cuda, deepest):
     depths = []
 
     def readings(_build):
@@ -180,7 +180,7 @@ def test_reading_stops_once_settled(cuda, deepest):
     assert depths[-1] == deepest
 
 
-def test_reading_stops_at_the_limit():
+def test_wheel_reading_stops_at_byte_limit():
     def readings(_build):
         for depth in Depth:
             yield reading(codes="a sm_70", is_whole=False, depth=depth)
@@ -194,7 +194,7 @@ def test_reading_stops_at_the_limit():
     assert verdict.warning.code == "no-code"
 
 
-def test_rejected_wheel_does_not_run():
+def test_rejected_wheel_is_not_reported_as_compatible():
     row = reading(torch=TorchNeeds("ordinary", None, ("2.9",), MINORS))
     found = inspector_for("RTX 4090").assess(WHEEL, {"2.14.1+cu126": row}, Context())
 
@@ -216,7 +216,7 @@ def test_rejected_wheel_does_not_run():
         ("any", True, (), None),
     ],
 )
-def test_release_without_libraries_replaces_no_compiled_one(
+def test_release_without_libraries_does_not_replace_compiled_release(
     system, is_native, requires, code
 ):
     older = compatibility(
@@ -236,7 +236,9 @@ def test_release_without_libraries_replaces_no_compiled_one(
         (True, ("torch",), "placeholder"),
     ],
 )
-def test_placeholder_replaces_nothing(is_native, requires, code):
+def test_placeholder_release_does_not_replace_compiled_release(
+    is_native, requires, code
+):
     older = compatibility(WHEEL if is_native else PURE, requires=requires)
     newer = compatibility(PURE)
 
@@ -258,7 +260,7 @@ def test_uninspected_release_is_not_pure():
         ("nvidia-cublas-cu12", False),
     ],
 )
-def test_requirement_of_torch_is_known(requirement, is_required):
+def test_torch_requirement_of_wheel_is_known(requirement, is_required):
     name = "nvidia_cufft_cu12-11.3.0.4-py3-none-manylinux_2_17_x86_64.whl"
     wheel = listed(name)
 
@@ -272,7 +274,7 @@ def test_only_requested_and_core_packages_are_read():
     assert max_depth("vllm", is_requested=False) == Depth.WHOLE
 
 
-def test_files_of_one_version_are_assessed_separately():
+def test_wheels_of_same_version_are_checked_separately():
     inspector = inspector_for("RTX 3090", driver="550.54.15")
     native = reading(needs=("libcudart.so.13",), cudas=(13,), cuda="13.0")
     rows = dict.fromkeys(inspector.builds, native)
@@ -282,7 +284,7 @@ def test_files_of_one_version_are_assessed_separately():
     assert inspector.assess(PURE, pure, Context()).runs_with(inspector.builds)
 
 
-def test_another_cuda_without_torch_is_a_warning():
+def test_cuda_mismatch_without_torch_is_a_warning():
     build = "2.14.1+cu130"
     inspector = Inspector(
         {build: build_named(build)}, gpus("RTX 4090", driver="580.95.05"), counts
@@ -395,7 +397,7 @@ def test_cuda_is_read_from_metadata(requires, cuda):
         ("2.6.0+cu126", False, None),
     ],
 )
-def test_newer_abi_does_not_load_older_code(build, is_older_abi, loads):
+def test_older_extension_is_incompatible_with_newer_abi(build, is_older_abi, loads):
     minors = ("2.5", "2.6")
     needs = TorchNeeds("ordinary", None, minors, minors, is_older_abi)
 

@@ -51,7 +51,7 @@ def made(symbols, *, count=None, strings=b"\0name\0", end=0):
 
 
 @pytest.mark.skipif(shutil.which("readelf") is None, reason="readelf is not installed")
-def test_library_tables_equal_readelf(library):
+def test_library_tables_match_readelf(library):
     elf = read_elf(library.read_bytes(), whole=True)
 
     assert elf is not None
@@ -68,7 +68,7 @@ def test_library_tables_equal_readelf(library):
     assert elf.glibc() == (2, 99)
 
 
-def test_beginning_of_a_library_suffices(library):
+def test_library_is_parsed_from_its_beginning(library):
     skip_without_gnu_layout()
     data = library.read_bytes()
     elf = read_elf(data[: len(data) * 3 // 5], whole=False)
@@ -79,14 +79,14 @@ def test_beginning_of_a_library_suffices(library):
     assert elf.glibc() == (2, 99)
 
 
-def test_beginning_that_ends_among_names_is_rejected(library):
+def test_library_truncated_within_symbol_names_is_rejected(library):
     data = library.read_bytes()
     names = data.index(UNDEFINED[20].encode())
 
     assert read_elf(data[:names], whole=False) is None
 
 
-def test_truncated_libraries_return_nothing_or_the_same(library):
+def test_truncated_library_returns_none_or_same_symbols(library):
     data = library.read_bytes()
     right = {*UNDEFINED, "newest_of_libm"}
     answers = [
@@ -100,7 +100,7 @@ def test_truncated_libraries_return_nothing_or_the_same(library):
     } == {frozenset(right)}
 
 
-def test_patched_library_has_names_at_its_end():
+def test_symbol_names_at_end_of_file_are_read():
     strings = b"\0name\0" + b"X" * 5 + b"\0"
 
     elf = read_elf(made(30, strings=strings), whole=True)
@@ -125,7 +125,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_library_is_rejected_quickly(name):
+def test_malicious_library_is_rejected_quickly(name):
     tracemalloc.start()
     started = time.process_time()
 

@@ -35,7 +35,7 @@ def _partial(body, span, **headers):
     return Answer(206, body, headers={"Content-Range": span} | headers)
 
 
-def test_server_without_ranges_sends_no_whole_file():
+def test_server_without_range_support_is_not_downloaded():
     big = b"x" * (64 << 20)
     with server(serving(big, **{"Accept-Ranges": "none"})) as host:
         assert _failure(host.url).code == "no-ranges"
@@ -84,7 +84,7 @@ def test_error_contains_no_credentials_or_url():
     assert "geheim" not in f"{error.message} {error.evidence} {error.why} {error.hint}"
 
 
-def test_redirect_to_known_host_loses_credentials():
+def test_redirect_to_known_host_drops_credentials():
     with server(serving(TORCH_WHEEL)) as there:
         there_host = there.url.partition("//")[2]
         moved = Answer(302, headers={"Location": f"{there.url}/b.whl"})
@@ -197,7 +197,7 @@ _PIECE = b"P" * 0x8000
         ),
     ],
 )
-def test_endless_or_truncated_response_fails_soon(reply, seconds, codes):
+def test_unbounded_or_truncated_response_fails_quickly(reply, seconds, codes):
     started = time.monotonic()
     with _raw(reply) as url:
         assert _failure(url, seconds=seconds).code in codes.split()

@@ -53,7 +53,7 @@ def test_loader_cache_with_binary_data_is_read(tmp_path, monkeypatch):
     assert {"libz.so.1", "liba.so"} <= system_libraries()
 
 
-def test_complete_libraries_have_no_fault(site):
+def test_complete_libraries_have_no_missing_dependencies(site):
     own = {
         "needs": [*TORCH, "libown-12345678.so.1", "libcuda.so.1", "libc.so.6"],
         "undefined": [EXPORTED, "_ZN2at3ownEv"],
@@ -72,7 +72,7 @@ def test_missing_library_is_reported_with_its_package(site):
     ]
 
 
-def test_opened_library_is_reported_if_essential(
+def test_missing_dlopen_library_is_reported_if_essential(
     site,
 ):
     strings = ["libcublas.so.12", "libnccl.so.2"]
@@ -88,7 +88,7 @@ def test_opened_library_is_reported_if_essential(
     ]
 
 
-def test_unused_bundled_library_may_lack_others(site):
+def test_unused_bundled_library_may_miss_dependencies(site):
     carried = "torch/lib/libgfortran.so.5"
     place(site, "torch", carried, needs=["libquadmath.so.0"], soname="libgfortran.so.5")
 
@@ -99,7 +99,7 @@ def test_unused_bundled_library_may_lack_others(site):
     assert faults(site) == [("missing-library", "libquadmath.so.0", None)]
 
 
-def test_cudnn_with_another_major_counts_as_missing(site):
+def test_cudnn_with_different_major_is_missing(site):
     place(
         site,
         "nvidia-cudnn-cu12",
@@ -130,7 +130,7 @@ def test_library_outside_the_search_path_is_missing(site):
     assert faults(site) == [("missing-library", "libown.so.1", None)]
 
 
-def test_other_cuda_is_reported_if_both_exist(site):
+def test_other_cuda_version_is_reported_if_both_exist(site):
     place(
         site,
         "nvidia-cuda-runtime",

@@ -55,7 +55,7 @@ def _outcome(ranges, companion=False):
 
 
 @pytest.mark.parametrize("companion", [False, True])
-def test_damaged_wheel_is_never_misread(companion):
+def test_damaged_wheel_is_rejected_or_read_correctly(companion):
     whole = COMPANION if companion else TORCH_WHEEL
     outcomes = set()
     tracemalloc.start()

@@ -93,7 +93,7 @@ def test_code_is_compatible_with_torch_versions(tmp_path, libraries, kind, verdi
     assert "".join(signs[torch.verdict(minor)] for minor in MINORS) == verdicts
 
 
-def test_code_without_torch_requires_none(tmp_path):
+def test_code_without_torch_symbols_requires_no_torch(tmp_path):
     library = native_library(tmp_path / "plain.so", needs=["libcudart.so.12"])
 
     assert needs(library).torch == TorchNeeds("none")
@@ -109,7 +109,7 @@ def test_older_cxx_abi_is_detected(tmp_path):
     assert not torch_needs(tmp_path, f"new.so {newer}").is_older_abi
 
 
-def test_weak_and_own_symbols_do_not_count(tmp_path):
+def test_weak_and_defined_symbols_are_ignored(tmp_path):
     helper = native_library(tmp_path / "libhelper.so", defines=["_ZN2at9my_helperEv"])
     library = native_library(
         tmp_path / "_C.so",
@@ -126,7 +126,7 @@ def test_weak_and_own_symbols_do_not_count(tmp_path):
     assert needs(library, helper).torch.kind == "stable"
 
 
-def test_other_processors_have_no_known_versions(tmp_path):
+def test_torch_symbols_are_unknown_for_other_processors(tmp_path):
     data = bytearray(
         native_library(tmp_path / "_C.so", undefined=[FROM_2_9]).read_bytes()
     )
@@ -162,7 +162,7 @@ def test_linked_libraries_determine_cuda(tmp_path, libraries, cudas):
     assert " ".join(found.libraries) == libraries
 
 
-def test_string_does_not_determine_cuda(tmp_path):
+def test_cuda_is_not_read_from_strings(tmp_path):
     found = needs(native_library(tmp_path / "b.so", strings=["libcublas.so.12"]))
 
     assert (found.cudas, found.libraries) == (frozenset(), ())
@@ -183,11 +183,11 @@ def test_string_does_not_determine_cuda(tmp_path):
         ((), ("cudart64_12.dll",), (), (12,)),
     ],
 )
-def test_linked_libraries_precede_ptx(linked, opened, of_ptx, cudas):
+def test_linked_libraries_take_precedence_over_ptx(linked, opened, of_ptx, cudas):
     assert built_cuda_majors(Needs(cudas=frozenset(linked)), opened, of_ptx) == cudas
 
 
-def test_indirectly_linked_libraries_count(tmp_path):
+def test_indirectly_linked_libraries_determine_cuda(tmp_path):
     module = native_library(tmp_path / "_C.so", needs=["libown.so"])
     own = native_library(tmp_path / "libown.so", needs=["libcudart.so.12"])
     other = native_library(tmp_path / "other.so", needs=["libcudart.so.13"])
@@ -212,7 +212,7 @@ def test_bundled_libraries_are_not_required(tmp_path):
     assert (found.libraries, found.cudas) == (("libcuda.so.1",), {12})
 
 
-def test_large_library_is_read_from_its_beginning(tmp_path):
+def test_large_library_is_read_only_partially(tmp_path):
     skip_without_gnu_layout()
     names = [f"other_{number}" for number in range(30)]
     library = native_library(
@@ -230,7 +230,7 @@ def test_large_library_is_read_from_its_beginning(tmp_path):
     assert wheel.bytes_read < 400_000 < held.size
 
 
-def test_library_without_early_names_is_read_whole(tmp_path):
+def test_library_without_early_symbols_is_read_completely(tmp_path):
     noise = random.Random(0).randbytes(LATE)
     data = native_library(
         tmp_path / "_C.so", undefined=[STABLE], needs=OF_TORCH, code=noise
@@ -251,7 +251,7 @@ def test_library_without_early_names_is_read_whole(tmp_path):
     assert large.bytes_read == before
 
 
-def test_unread_library_leaves_torch_unknown(tmp_path):
+def test_torch_requirement_is_unknown_with_unread_library(tmp_path):
     read = native_library(tmp_path / "_C.so", undefined=[FROM_2_10], needs=OF_TORCH)
     noise = random.Random(0)
     unread = native_library(
@@ -274,7 +274,7 @@ def test_unread_library_leaves_torch_unknown(tmp_path):
     assert [*map(whole.verdict, minors)] == [False, True, False]
 
 
-def test_endless_compressed_library_is_ignored():
+def test_highly_compressed_library_is_not_read():
     bomb = WheelReader(
         Bytes(archive({"some/_C.so": b"\x7fELF\2\1" + bytes(120 << 20)})),
         Limits(inflated=1 << 30),
@@ -288,7 +288,7 @@ def test_endless_compressed_library_is_ignored():
     assert peak < 100 << 20
 
 
-def test_damaged_libraries_imply_no_wrong_torch(tmp_path):
+def test_damaged_library_does_not_imply_wrong_torch(tmp_path):
     names = [UNTIL_2_11, FROM_2_10, *(f"other_{number}" for number in range(40))]
     library = native_library(
         tmp_path / "_C.so", undefined=names, needs=OF_TORCH

@@ -145,7 +145,7 @@ def _codes(*args, **how):
 
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("paragraph", ANSWERING.strip().split("\n\n"))
-def test_deciding_libraries_of_a_package_are_found(paragraph, whole):
+def test_libraries_that_determine_compatibility_are_found(paragraph, whole):
     _, asked, *lines = paragraph.splitlines()
     package, _, cuda = asked.partition(" beside CUDA ")
     files = {}
@@ -159,14 +159,14 @@ def test_deciding_libraries_of_a_package_are_found(paragraph, whole):
     assert _codes(files, package, cuda, whole=whole) == answering
 
 
-def test_unlinked_code_hides_no_other_code():
+def test_unlinked_code_does_not_hide_other_code():
     [code] = read_containers([fatbin("sm_80 link_80 compute_80")])
 
     assert code.architectures == ("sm_80", "compute_80")
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1000, 1 << 20])
-def test_containers_are_read_in_pieces(size):
+def test_fatbin_containers_are_read_in_pieces(size):
     data = filler(5000) + BASE + filler(100) + fatbin("sm_80") + BASE
     found = [
         " ".join(code.architectures) for code in read_containers(_pieces(data, size))
@@ -188,7 +188,7 @@ def test_containers_are_read_in_pieces(size):
         fatbin(""),
     ],
 )
-def test_malformed_container_is_ignored(broken):
+def test_malformed_fatbin_container_is_ignored(broken):
     assert list(read_containers([broken])) == []
 
 
@@ -215,7 +215,7 @@ def test_malformed_container_is_ignored(broken):
         ("9 sm_70 sm_75, 2 sm_90a", "sm_70 sm_75", "sm_70 sm_75"),
     ],
 )
-def test_most_containers_determine_architectures(containers, part, whole):
+def test_architectures_are_those_of_most_fatbin_containers(containers, part, whole):
     pieces = []
     for text in filter(None, containers.split(", ")):
         count, _, words = text.partition(" ")
@@ -228,7 +228,7 @@ def test_most_containers_determine_architectures(containers, part, whole):
 
 
 @pytest.mark.parametrize(("little", "libraries"), [(16 << 20, 12), (0, 4)])
-def test_partial_read_ignores_previous_reads(monkeypatch, little, libraries):
+def test_partial_read_is_independent_of_previous_reads(monkeypatch, little, libraries):
     monkeypatch.setattr("gpuinstall.wheels.package._LITTLE", little)
     code = library(fatbin("sm_80 sm_90") * 4)
     files = {f"some/{number}.so": code for number in range(12)}
@@ -263,13 +263,13 @@ def test_small_libraries_without_code_are_all_read():
         ),
     ],
 )
-def test_plugins_decide_without_other_libraries(names, deciding):
+def test_plugins_determine_compatibility_without_other_libraries(names, deciding):
     package = names.partition("/")[0]
 
     assert deciding_libraries(package, names.split()) == deciding
 
 
-def test_linked_library_belongs_to_its_module(tmp_path):
+def test_linked_library_is_read_with_its_module(tmp_path):
     needs = ["libown-0b3e2b5d.so.1", "libcublas.so.12"]
     module = native_library(tmp_path / "m.so", needs=needs)
     own = native_library(tmp_path / "own.so", code=fatbin("sm_75 sm_80") * 3)
@@ -296,7 +296,7 @@ def test_bundled_runtime_causes_a_search_for_code(tmp_path):
         assert found == {"some/own.so": ("sm_80",)}
 
 
-def test_separate_code_files_count():
+def test_separate_gpu_code_files_are_read():
     files = {
         "some/kernels/gemm.fatbin": fatbin("sm_70 sm_80"),
         "some/kernels/trace.ptx": PTX,
@@ -310,7 +310,7 @@ def test_separate_code_files_count():
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 1 << 20])
-def test_ptx_text_in_a_library_counts(size):
+def test_ptx_text_in_a_library_is_read(size):
     by_hand = PTX.removeprefix(b"//").replace(b"sm_75", b"sm_90")
     others = filler(100) + PTX.replace(b"sm_75", b"sm_90a") + by_hand * 4
     data = filler(5000) + PTX + others + PTX
@@ -382,7 +382,7 @@ def test_both_cuda_majors_of_a_wheel_are_found(libraries, cudas):
     assert _read(files).cudas == cudas
 
 
-def test_ptx_of_unread_libraries_leaves_cuda_unknown(monkeypatch):
+def test_cuda_is_unknown_with_ptx_in_unread_library(monkeypatch):
     monkeypatch.setattr("gpuinstall.wheels.package._LITTLE", 0)
     code = library(fatbin("sm_80 compute_80 isa 8.4") * 3)
     files = {f"some/{number}.so": code for number in range(9)}
@@ -408,7 +408,7 @@ def test_ptx_of_unread_libraries_leaves_cuda_unknown(monkeypatch):
         ),
     ],
 )
-def test_own_libraries_of_a_package_decide(package, names, deciding):
+def test_own_libraries_determine_package_compatibility(package, names, deciding):
     found = deciding_libraries(package, names.split())
 
     assert found == (deciding or names.split())
@@ -439,7 +439,7 @@ def test_bundled_runtime_is_found(tmp_path, bundled, undefined, has_runtime):
         (b"\0libcudart.so.12\0", ()),
     ],
 )
-def test_opened_library_does_not_determine_cuda(strings, opens):
+def test_dlopen_library_does_not_determine_cuda(strings, opens):
     files = {
         "some/_C.so": strings + fatbin("sm_90") * 3,
         "some.libs/libcudart-0b3e2b5d.so.12.8.90": b"",
@@ -488,7 +488,7 @@ def test_full_read_continues_after_a_partial_read(large):
     assert again.read_code(whole=True) == whole
 
 
-def test_code_limit_leaves_a_part_unread(large, monkeypatch):
+def test_code_size_limit_leaves_part_unread(large, monkeypatch):
     monkeypatch.setattr("gpuinstall.wheels.package.CODE_LIMIT", 500_000)
     package = PackageReader(WheelReader(large), "some", may_have_code=True)
 
@@ -499,7 +499,7 @@ def test_code_limit_leaves_a_part_unread(large, monkeypatch):
     assert large.read < 1_200_000
 
 
-def test_every_row_has_evidence():
+def test_every_package_row_has_evidence():
     file = Path(gpuinstall.wheels.__file__).parent / "members.toml"
     table = tomli.loads(file.read_text("utf-8"))
     rows = [
@@ -514,7 +514,7 @@ def test_every_row_has_evidence():
     assert len(load_members().members) == len(table["members"])
 
 
-def test_optional_part_is_essential_for_its_own_package():
+def test_flash_attention_is_optional_only_in_vllm():
     is_spare = load_members().is_spare
 
     assert is_spare("vllm", "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so")

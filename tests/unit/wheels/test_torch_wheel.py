@@ -49,7 +49,7 @@ def test_torch_is_read_by_ranges():
     assert {asked.headers["accept-encoding"] for asked in host.log} == {"identity"}
 
 
-def test_library_is_read_up_to_its_string():
+def test_torch_library_is_read_up_to_architecture_string():
     ranges = Bytes(archive(torch_files() | {PYTHON_LIBRARY: library(size=3_000_000)}))
     wheel = WheelReader(ranges)
     read_torch(wheel)
@@ -75,12 +75,12 @@ def test_library_is_read_up_to_its_string():
         (b"", ()),
     ],
 )
-def test_architectures_are_read_from_the_string(string, expected):
+def test_architectures_are_read_from_torch_flags_string(string, expected):
     assert _flags(string) == expected
 
 
 @pytest.mark.parametrize("at", [(1 << 20) + shift for shift in range(-24, 8, 5)])
-def test_string_across_two_pieces_is_found(at):
+def test_architecture_string_across_two_pieces_is_found(at):
     data = b"\0" * at + FLAGS + b"\0" * 100
     assert _read(torch_files() | {PYTHON_LIBRARY: data}).architectures == ROW
 
@@ -121,7 +121,7 @@ def test_wheel_must_have_one_metadata_file(files):
         WheelReader(Bytes(archive(files))).metadata()
 
 
-def test_endless_names_are_read_quickly():
+def test_long_architecture_string_is_parsed_quickly():
     began = monotonic()
     assert read_flags([b"sm_90 " * 10_000]) == ()
     assert monotonic() - began < 2 * slowness()

@@ -49,7 +49,7 @@ def test_zip64_is_read(monkeypatch):
     assert read_torch(WheelReader(Bytes(data))).architectures == ROW
 
 
-def test_large_directory_is_read():
+def test_large_zip_directory_is_read():
     ranges = Bytes(
         archive(
             torch_files()
@@ -101,18 +101,18 @@ VERSION = _entry("torch/version.py")
         (VERSION + 24, "<I", 5),
     ],
 )
-def test_wrong_number_is_rejected(at, form, number):
+def test_invalid_zip_number_is_rejected(at, form, number):
     data = _with(TORCH_WHEEL, at, form, number)
 
     assert _error(Bytes(data)).code == "wheel-malformed"
 
 
-def test_duplicate_name_is_rejected():
+def test_duplicate_file_name_in_wheel_is_rejected():
     data = archive({"torch/a": b"", "torch/b": b""}).replace(b"torch/b", b"torch/a")
     assert _error(Bytes(data)).code == "wheel-malformed"
 
 
-def test_million_files_are_not_read():
+def test_wheel_with_million_files_is_rejected():
     entries = TORCH_WHEEL[_entry("torch/_C.so") : _entry("torch/version.py")] * 150_000
     count = 1_000_000
     record = struct.pack(
@@ -152,7 +152,7 @@ def _holding(packed, size):
 @pytest.mark.parametrize(
     ("size", "code"), [(10_000_000, "wheel-malformed"), (0x7FFFFFFF, "wheel-too-large")]
 )
-def test_deflate_bomb_is_not_inflated(size, code):
+def test_zip_bomb_is_not_decompressed(size, code):
     ranges = Bytes(_holding(_bomb(64 << 20), size))
     tracemalloc.start()
     assert _error(ranges, Limits(inflated=32 << 20)).code == code
@@ -162,7 +162,7 @@ def test_deflate_bomb_is_not_inflated(size, code):
 
 
 @pytest.mark.parametrize("limits", [Limits(bytes=100_000), Limits(inflated=100_000)])
-def test_limits_of_bytes_are_enforced(limits):
+def test_wheel_byte_limits_are_enforced(limits):
     error = _error(Bytes(TORCH_WHEEL), limits)
 
     assert error.code == "wheel-too-large"
@@ -190,7 +190,7 @@ def test_response_of_wrong_length_is_rejected(kind):
     assert _error(kind(TORCH_WHEEL)).code == "wrong-range"
 
 
-def test_large_text_is_not_read():
+def test_large_metadata_text_is_not_read():
     wheel = WheelReader(Bytes(archive({"a/b": bytes(5 << 20)})))
     with pytest.raises(WheelError, match="5242880"):
         wheel.read("a/b")

@@ -109,7 +109,7 @@ def reasons(found):
     }
 
 
-def test_bytes_read_of_an_extension_are_counted(shop, tmp_path):
+def test_bytes_read_from_an_extension_are_counted(shop, tmp_path):
     shop.add("cu.12.6.torch.2.11", FROM_2_10, UNTIL_2_11, requires="torch==2.11.*")
     with open_session(read_sources(None, {}, tmp_path), Reporter()) as session:
         found = choose_prebuilt(
@@ -207,7 +207,7 @@ def test_release_with_wrong_metadata_is_rejected(
     assert {rejection.reason.code for rejection in found.rejected} == {"not-read"}
 
 
-def test_names_are_rejected_without_a_request(shop):
+def test_incompatible_file_names_are_rejected_without_download(shop):
     tag = "cp312-cp312-manylinux_2_28_x86_64"
     shop.add("cu.12.6.torch.2.12", tag=tag.replace("312", "39"), version="2.8.1")
     shop.add("cu.12.6.torch.2.12", tag=tag.replace("28", "39"), version="2.8.2")
@@ -221,13 +221,13 @@ def test_names_are_rejected_without_a_request(shop):
     assert not any("artifacts" in address for address in shop.index.addresses)
 
 
-def test_stable_code_is_selected_with_latest_torch(shop):
+def test_stable_abi_extension_is_selected_with_latest_torch(shop):
     shop.add("cu.12.6", STABLE_FROM_2_13, requires="torch>=2.13")
 
     assert shop.choose().fit.build == lock_problem().builds[0]
 
 
-def test_code_without_torch_version_is_rejected(shop):
+def test_extension_without_torch_version_is_rejected(shop):
     shop.add("cu.12.6", needs=OF_TORCH)
 
     assert set(reasons(shop.choose())) == {"misfit"}

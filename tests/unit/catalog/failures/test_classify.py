@@ -124,7 +124,7 @@ def test_ambiguous_message_returns_all_causes():
     )
 
 
-def test_each_failure_has_a_log():
+def test_every_failure_has_an_example_log():
     sources = tomli.loads((LOGS / "sources.toml").read_text("utf-8"))
     assert {path.stem for path in FAILING} == load_failures().keys()
     assert sources.keys() <= load_failures().keys()
@@ -200,7 +200,7 @@ def test_fix_depends_on_library_and_dependent_package():
         (NO_DRIVER, machine(driver=None, environment=Environment(wsl=True)), "F23"),
     ],
 )
-def test_machine_determines_the_cause(text, known, cause):
+def test_classification_depends_on_the_machine(text, known, cause):
     assert first(text, known) == cause
 
 
@@ -229,12 +229,12 @@ def test_fix_for_an_unknown_environment_can_be_pasted():
     assert fix[0] == "uv pip install --python python 'numpy<2'"
 
 
-def test_wsl_path_does_not_hide_a_missing_driver():
+def test_wsl_path_does_not_prevent_missing_driver_detection():
     path = "LD_LIBRARY_PATH=/usr/lib/wsl:/usr/local/cuda/lib64"
     assert first(f"{path}\n{NO_DRIVER}") == "F01"
 
 
-def test_consequence_of_a_cause_is_not_reported():
+def test_consequential_error_is_not_reported_as_cause():
     causes = classify(
         "Error 802: system not yet initialized\nRuntimeError: No CUDA GPUs are available"
     )
@@ -242,7 +242,7 @@ def test_consequence_of_a_cause_is_not_reported():
     assert [cause.id for cause in causes] == ["F10"]
 
 
-def test_explained_causes_and_a_fourth_are_omitted():
+def test_at_most_three_independent_causes_are_reported():
     failures = load_failures()
     explained = [failures[name].messages[0] for name in ("F25", "F01")]
     many = [failure.messages[0] for failure in failures.values()][:14]
@@ -262,12 +262,12 @@ def test_explained_causes_and_a_fourth_are_omitted():
         "package-missing",
     ],
 )
-def test_lookalikes_of_gpu_failures_are_reported_separately(name):
+def test_errors_similar_to_gpu_failures_are_reported_separately(name):
     text = (LOGS / f"healthy-{name}.txt").read_text("utf-8")
     assert [other.id for other in lookalikes(text)] == [name]
 
 
-def test_out_of_memory_fix_keeps_the_own_process():
+def test_out_of_memory_fix_excludes_current_process():
     own = "CUDA out of memory. Process 76 has 53.16 GiB memory in use. 40.69 GiB is reserved by PyTorch but unallocated"
     others = "CUDA out of memory. Process 76 has 53.16 GiB memory in use."
     (first, *rest), other = (lookalikes(text)[0].fix for text in (own, others))
@@ -279,18 +279,18 @@ def test_out_of_memory_fix_keeps_the_own_process():
 
 
 @given(st.text())
-def test_arbitrary_text_does_not_raise(text):
+def test_classify_accepts_arbitrary_text(text):
     classify(text)
 
 
 @settings(max_examples=50)
 @given(st.sampled_from(FAILING), st.integers(0, 3000), st.integers(0, 3000))
-def test_partial_logs_do_not_raise(log, start, length):
+def test_classify_accepts_truncated_logs(log, start, length):
     classify(log.read_text("utf-8")[start : start + length])
 
 
 @pytest.mark.heavy
-def test_fifty_megabytes_are_classified_in_seconds():
+def test_fifty_megabyte_log_is_classified_in_seconds():
     lines = "".join(
         f"2026-11-20 10:00:{n % 60:02} epoch {n // 100} cuda:0 error {n} driver\n"
         for n in range(1_000_000)

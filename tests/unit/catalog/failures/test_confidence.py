@@ -8,7 +8,7 @@ from tests.unit.catalog.failures.held_out import answers
 
 
 @pytest.mark.parametrize("number", ["line 493", "line 593", "590 steps", "525 steps"])
-def test_number_in_a_traceback_is_not_a_driver(number):
+def test_number_in_traceback_is_not_a_driver_version(number):
     text = "{}\nNo devices were found"
     said = classify(text.format(f'  File "train.py", {number}, in main'))
     assert said == classify(text.format('  File "train.py", line 7, in main'))
@@ -69,7 +69,7 @@ def test_similar_failures_have_different_causes(text, right, wrong):
         ),
     ],
 )
-def test_symptom_is_reported_only_without_a_cause(text, symptom, cause):
+def test_symptom_is_reported_only_without_specific_cause(text, symptom, cause):
     (alone,) = classify(text)
     assert alone.id == symptom
     assert any("gpuinstall doctor" in line for line in alone.fix)
@@ -77,7 +77,7 @@ def test_symptom_is_reported_only_without_a_cause(text, symptom, cause):
     assert symptom not in [each.id for each in classify(f"{cause}\n{text}")]
 
 
-def test_certain_causes_are_right():
+def test_causes_marked_certain_are_rarely_wrong():
     """At most two first causes for unseen texts are certain and wrong."""
     certain = [answer for answer in answers() if answer.is_certain]
     assert len(certain) >= 100

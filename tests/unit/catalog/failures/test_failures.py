@@ -38,7 +38,7 @@ NAMES = {
 }
 
 
-def test_entries_have_unique_ids():
+def test_failure_entries_have_unique_ids():
     ids = list(load_failures())
 
     assert [name for name in ids if not re.fullmatch(r"F\d{2,3}", name)] == []
@@ -111,7 +111,7 @@ RULES = (
 )
 
 
-def test_entries_follow_all_rules():
+def test_failure_entries_follow_all_rules():
     wrong = [
         (failure.id, rule.__name__)
         for failure in FAILURES
@@ -122,13 +122,13 @@ def test_entries_follow_all_rules():
     assert wrong == []
 
 
-def test_circumstances_compile_and_exclusions_are_circumstances():
+def test_circumstance_patterns_and_exclusions_are_valid():
     patterns = chain(*load_circumstances().values())
     assert all(pattern.regex.pattern for pattern in patterns)
     assert {*chain(*(failure.unless for failure in FAILURES))} <= NAMES
 
 
-def test_lookalikes_give_reasons():
+def test_similar_errors_have_a_reason():
     assert all(
         other.fix.commands and other.cause for other in load_lookalikes().values()
     )
@@ -167,7 +167,7 @@ def _forget():
 
 
 @pytest.mark.usefixtures("with_a_new_entry")
-def test_new_failure_requires_only_one_entry():
+def test_new_failure_is_defined_by_one_entry():
     (cause,) = classify("WidgetError: the frobnicator has lost its spindle", here=HERE)
     reported = finding_for("spindle-missing", "no spindle", FixContext.of_machine(HERE))
     assert (cause.id, reported.id) == ("F999", "F999")
@@ -176,7 +176,7 @@ def test_new_failure_requires_only_one_entry():
 
 
 @pytest.mark.parametrize("file", [*table.GROUPS, "problems", "lookalikes", "readings"])
-def test_table_keys_are_fields(file):
+def test_failure_table_keys_are_dataclass_fields(file):
     kinds = {
         "failure": Failure,
         "problem": ProblemKind,

@@ -83,11 +83,13 @@ NEWER = (
         (NEWER, "8.0) - (12.0", "F30"),
     ],
 )
-def test_architecture_list_decides_about_the_gb10_warning(message, builds, entry):
+def test_gb10_warning_classification_depends_on_architecture_list(
+    message, builds, entry
+):
     assert classify(message.replace("$list", builds))[0].id == entry
 
 
-def test_other_vendors_gpu_is_no_nvidia_container_failure():
+def test_other_vendor_gpu_is_not_nvidia_container_failure():
     makers = (
         "ggml_cuda_init: failed to initialize MUSA: unsupported display driver / musa driver",
         "Default Runtime: mthreads",
@@ -105,7 +107,7 @@ def test_other_vendors_gpu_is_no_nvidia_container_failure():
     ] == []
 
 
-def test_cause_suggested_by_a_platform_is_only_possible():
+def test_cause_inferred_from_platform_is_not_certain():
     texts = (
         "Failed to initialize NVML: Unknown Error",
         "it works on the host\ndocker: No CUDA GPUs are available",
@@ -120,7 +122,7 @@ def test_numpy_warning_in_a_build_is_ignored():
     assert classify(f"pip-build-env-x/overlay/torch/nn/modules.py:20: {warning}") == ()
 
 
-def test_neutral_line_is_not_an_observation():
+def test_harmless_log_line_is_not_an_observation():
     texts = (
         "libcudart.so.12 => /opt/env/lib/libcudart.so.12",
         "NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",
@@ -132,7 +134,7 @@ def test_neutral_line_is_not_an_observation():
     assert {text: names for text, names in named.items() if names} == {}
 
 
-def test_signs_refer_to_existing_observations():
+def test_failure_signs_refer_to_existing_observations():
     names = {f"{kind.name} {family}" for kind in load_kinds() for family in kind.of}
     names |= {kind.name for kind in load_kinds()}
     # Observations without a family are codes or signals.

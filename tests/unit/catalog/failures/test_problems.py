@@ -114,7 +114,7 @@ def test_other_platforms_have_their_own_fix(place, code, first):
     assert fix(code, PLACES[place])[0].startswith(first)
 
 
-def test_codes_are_unique():
+def test_problem_codes_are_unique():
     assert len(KINDS) == len({kind.code for kind in KINDS})
     listed = sum(len(failure.problems) for failure in FAILURES) + sum(
         kind.id is None for kind in KINDS
@@ -152,7 +152,7 @@ def test_cuda_error_numbers_have_unique_codes():
     assert sorted(numbers) == sorted(load_cuda_errors())
 
 
-def test_unknown_code_or_id_is_rejected():
+def test_unknown_problem_code_or_id_is_rejected():
     with pytest.raises(KeyError):
         finding_for("no-such-problem", "x", FixContext())
     with pytest.raises(KeyError):
@@ -191,7 +191,7 @@ def test_all_codes_of_the_table_are_reported():
         ),
     ],
 )
-def test_driver_is_installed_with_the_platforms_commands(keys, legacy, start):
+def test_driver_fix_uses_platform_specific_commands(keys, legacy, start):
     found = fix("driver-missing", FixContext(keys, is_legacy=legacy))
     assert found[0].startswith(start)
 
@@ -211,7 +211,7 @@ def test_fix_contains_the_driver_and_other_values(what, words, command):
     assert command in fix(what, PLACES["ubuntu"].knowing(**words))[0]
 
 
-def test_subject_of_a_check_precedes_the_platform():
+def test_check_subject_takes_precedence_over_platform():
     general = PLACES["ubuntu"]
     (first, *_), (other, *_) = (
         fix("cuda-not-initialized", context)

@@ -150,7 +150,7 @@ def test_fixes_match_their_platform(context, never):
     ] == []
 
 
-def test_host_only_fixes_mention_the_host():
+def test_host_only_fix_mentions_the_host():
     context = FixContext(("kubernetes", "container", "debian", "apt", "linux"))
     lines = list[str]()
     for identity, subject in product(load_failures(), subjects()):
@@ -192,6 +192,6 @@ def test_windows_fixes_use_powershell(step, said):
         ("linux", ("windows",), "None"),
     ],
 )
-def test_step_mentions_where_it_runs(where, keys, said):
+def test_fix_step_mentions_where_it_runs(where, keys, said):
     step = Step("x", "why", root=True, place=where)
     assert str(place(step, keys)) == said

@@ -29,7 +29,7 @@ def quotation(text, pattern=SAYS):
         "progress 10%\rprogress 90%\rFound no NVIDIA driver on your system",
     ],
 )
-def test_wrapped_message_is_found(text):
+def test_line_wrapped_message_is_found(text):
     assert Transcript(text).find(SAYS) is not None
 
 
@@ -58,11 +58,11 @@ def test_evidence_of_a_wrapped_message_has_all_lines():
         ("conda install pytorch installs the CPU version", True),
     ],
 )
-def test_commands_are_not_messages(line, is_message):
+def test_shell_commands_are_not_error_messages(line, is_message):
     assert bool(Transcript(line).messages.find(Pattern("\\S"))) == is_message
 
 
-def test_an_ellipsis_does_not_cross_lines():
+def test_ellipsis_pattern_does_not_match_across_lines():
     pattern = Pattern("libcudnn…not found")
     assert Transcript("libcudnn.so.9 was not found").find(pattern)
     assert Transcript("libcudnn.so.9 is here\nfile not found").find(pattern) is None

@@ -89,12 +89,12 @@ def test_digest_depends_on_build_files(tmp_path):
     assert wrong == []
 
 
-def test_unreadable_archive_is_left_to_uv(tmp_path):
+def test_unreadable_archive_is_passed_to_uv(tmp_path):
     (tmp_path / WHEEL).touch(0)
     assert isinstance(build_files_digest(required(f"./{WHEEL}"), tmp_path), str)
 
 
-def test_nothing_is_recorded_without_a_build(tmp_path):
+def test_build_files_are_not_recorded_without_build(tmp_path):
     (tmp_path / "pyproject.toml").write_text(STATIC, "utf-8")
     requirements = required("torch", "https://files.example/a-1.tar.gz", "./gone")
     assert build_files_digest(requirements, tmp_path) == ""

@@ -129,7 +129,7 @@ def test_malformed_conda_package_is_rejected(tmp_path, text):
     )
 
 
-def test_packages_without_wheel_are_reported():
+def test_conda_packages_without_wheel_are_reported():
     gcc = CondaRequest(without_wheel=(("ffmpeg", "ffmpeg >=6"), ("gcc", "gcc=11")))
     assert gcc.note() == (
         "not installed, because the index may have different projects with these names: ffmpeg >=6, gcc=11; "

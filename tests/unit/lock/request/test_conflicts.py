@@ -5,7 +5,7 @@ from pathlib import Path
 from gpuinstall.lock.request.pyproject import ProjectParts
 
 
-def test_repeated_conflict_sets_count_once():
+def test_duplicate_conflict_sets_are_merged():
     extras = {"cpu": ["torch"], "cu128": ["torch"]}
     rows = [{"extra": name} for name in extras]
     document = {

@@ -62,7 +62,7 @@ def title(paragraph):
 
 
 @pytest.mark.parametrize("folder", FOLDERS.split("\n\n"), ids=title)
-def test_first_file_with_requirements_is_the_request(tmp_path, folder):
+def test_first_requirements_file_determines_the_request(tmp_path, folder):
     _, *files, (line, requirements) = steps_of(folder)
     for name, text in files:
         (tmp_path / name).write_text("".join(f"{each}\n" for each in text), "utf-8")
@@ -70,7 +70,7 @@ def test_first_file_with_requirements_is_the_request(tmp_path, folder):
     assert (f"$ {declared}", [*whole(declared)]) == (line, requirements)
 
 
-def test_export_is_no_request(tmp_path):
+def test_exported_requirements_are_not_a_request(tmp_path):
     head = "# From pylock.cpu.toml, for Python 3.12.\n"
     write(
         tmp_path,
@@ -207,7 +207,7 @@ def test_optional_poetry_group_is_requested_by_name(tmp_path):
     assert written(group.requirements) == ("torch<3,>=2.1",)
 
 
-def test_script_is_no_requirements_file(tmp_path):
+def test_script_is_rejected_as_requirements_file(tmp_path):
     script = tmp_path / "train.py"
     script.write_text('# /// script\n# dependencies = ["torch"]\n# ///\n', "utf-8")
     with pytest.raises(UsageError, match="is a script") as refused:

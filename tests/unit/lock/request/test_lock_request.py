@@ -28,7 +28,7 @@ def pythons(requests):
     return {planned.python for planned in create_inputs(requests)}
 
 
-def test_impossible_lock_is_planned_once(monkeypatch):
+def test_unsatisfiable_lock_is_planned_once(monkeypatch):
     [request] = lock_requests("cu126")
     assert request.plan.choice
     tried = []
@@ -40,7 +40,7 @@ def test_impossible_lock_is_planned_once(monkeypatch):
     assert tried == [{"torch": None, "python": None}]
 
 
-def test_targets_share_one_python():
+def test_all_targets_use_the_same_python():
     targets = ("cu126", "cu130-windows-x86_64", "cpu-macos-arm64")
     assert len(pythons(lock_requests(*targets))) == 1
     assert pythons(lock_requests("cu126", "cpu", python="3.11")) == {"3.11"}
@@ -55,7 +55,7 @@ def test_pin_replaces_torch_and_keeps_its_extras():
     assert written(pin_torch(required("vllm"), "2.13.0")) == ("torch==2.13.0", "vllm")
 
 
-def test_refusal_of_target_suggests_another_target():
+def test_rejected_target_suggests_another_target():
     [one] = lock_requests("rocm6.4-linux-x86_64", requirements=["torch==2.6.0"])
     assert isinstance(one.outcome, Rejected)
     assert "Run it again with --target rocm6-2-4: torch" in str(one.outcome.fix)

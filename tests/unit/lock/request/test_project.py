@@ -55,7 +55,7 @@ def test_unrequested_source_requires_a_build(tmp_path):
     assert [*dynamic_projects(required("-e .", located), tmp_path)]
 
 
-def test_dynamic_metadata_is_not_guessed(tmp_path):
+def test_dynamic_metadata_requires_a_build(tmp_path):
     requirement = parse_requirement("-e .")
     texts = {
         "no pyproject.toml": "",
@@ -76,13 +76,13 @@ def test_dynamic_metadata_is_not_guessed(tmp_path):
     assert read == []
 
 
-def test_extra_that_requires_the_project_needs_a_build(tmp_path):
+def test_self_referencing_extra_requires_a_build(tmp_path):
     (tmp_path / "pyproject.toml").write_text(WHOLE, "utf-8")
 
     assert read_folder_project(parse_requirement(".[all]"), tmp_path) is None
 
 
-def test_workspace_members_of_members_are_requested(tmp_path):
+def test_nested_workspace_members_are_requested(tmp_path):
     project = '[project]\nname = "{}"\ndependencies = ["{}"]\n[tool.uv.sources]\n{} = {{ workspace = true }}\n'
     root = '[tool.uv.workspace]\nmembers = ["*"]\n'
     (tmp_path / "pyproject.toml").write_text(root, "utf-8")

@@ -37,7 +37,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("form", PROJECTS)
-def test_nearest_project_above_is_served(below, form):
+def test_nearest_parent_project_is_used(below, form):
     project = make_project(below, PROJECTS[form])
     assert find_project_folder(below) == project
     (below / "requirements.txt").touch()
@@ -45,12 +45,12 @@ def test_nearest_project_above_is_served(below, form):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_parent_with_other_files_is_not_served(below, name):
+def test_parent_directory_without_project_is_not_used(below, name):
     (below.parents[1] / name).write_text(OTHERS[name], "utf-8")
     assert find_project_folder(below) == below
 
 
-def test_lock_in_an_environment_is_no_request(below):
+def test_lock_in_environment_is_not_a_project(below):
     project = make_project(below)
     for name in ("pyvenv.cfg", "pylock.cpu.toml"):
         (below / name).touch()
@@ -60,7 +60,7 @@ def test_lock_in_an_environment_is_no_request(below):
     assert find_project_folder(below) == below
 
 
-def test_home_and_its_parents_are_not_served(below, tmp_path):
+def test_home_and_its_parents_are_not_used(below, tmp_path):
     for folder in (tmp_path, tmp_path / "home"):
         (folder / "pyproject.toml").write_text(PROJECTS["project"], "utf-8")
     assert find_project_folder(below) == below
@@ -74,7 +74,7 @@ def test_search_ends_at_the_git_repository(below):
     assert find_project_folder(below) == below
 
 
-def test_working_environment_above_is_found(below):
+def test_working_environment_in_parent_directory_is_found(below):
     venv = below.parents[1] / ".venv"
     python = interpreter(venv)
     python.parent.mkdir(parents=True)
@@ -129,7 +129,7 @@ OF_ROOT = (
         for form in FILLED_BY_OTHERS
     ],
 )
-def test_folder_writable_by_others_is_not_served(below, form):
+def test_project_writable_by_others_is_not_used(below, form):
     project = make_project(below)
     assert find_project_folder(below) == project
 
@@ -138,7 +138,7 @@ def test_folder_writable_by_others_is_not_served(below, form):
     assert find_project_folder(below) == below
 
 
-def test_link_is_not_followed_back(below, tmp_path, monkeypatch):
+def test_project_search_starts_at_resolved_path(below, tmp_path, monkeypatch):
     strangers = tmp_path / "strangers" / "sub"
     strangers.mkdir(parents=True)
     make_project(below)
@@ -148,7 +148,7 @@ def test_link_is_not_followed_back(below, tmp_path, monkeypatch):
     assert find_project_folder(Path.cwd()) == strangers
 
 
-def test_windows_serves_only_folders_in_home(below, tmp_path, monkeypatch):
+def test_windows_uses_only_projects_in_home(below, tmp_path, monkeypatch):
     outside = tmp_path / "work" / "sub" / "app"
     outside.mkdir(parents=True)
     project = make_project(outside)

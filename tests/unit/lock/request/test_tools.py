@@ -81,7 +81,7 @@ python-versions = ">=3.11,<3.13"
         ("poetry.lock", POETRY, "3.12", "numpy==2.3.4"),
     ],
 )
-def test_versions_for_this_machine_are_read(tmp_path, name, text, python, numpy):
+def test_versions_for_current_machine_are_read(tmp_path, name, text, python, numpy):
     path = tmp_path / name
     path.write_text(text, "utf-8")
     assert find_team_lock(tmp_path) == path
@@ -144,7 +144,7 @@ def obeyed(folder, file, rows):
     return Sources().with_settings(read_team_settings(folder / file))
 
 
-def test_unknown_index_of_a_package_is_rejected(tmp_path):
+def test_package_with_unknown_index_is_rejected(tmp_path):
     for file, row in BY_INDEX.items():
         sources = obeyed(tmp_path, file, row)
         assert sources.unknown_index(lambda: INDEX) is None
@@ -189,7 +189,7 @@ def test_hashes_apply_to_the_locked_version(tmp_path):
     assert wrong == {}
 
 
-def test_folder_registry_matches_find_links(tmp_path):
+def test_directory_registry_matches_find_links(tmp_path):
     sources = obeyed(tmp_path, "uv.lock", 'source = { registry = "../wheels" }')
     known = naming(("find-links", str(tmp_path.parent / "wheels")), sources=sources)
     assert known.unknown_index(lambda: None) is None

@@ -30,10 +30,10 @@ def test_libraries_are_not_loaded_without_a_driver(tmp_path):
         card(1, driver=None),
     ],
 )
-def test_traces_of_a_driver_load_its_libraries(sign, tmp_path):
+def test_driver_files_cause_loading_of_driver_libraries(sign, tmp_path):
     assert asked(tmp_path, CACHE, sign)
 
 
-def test_libraries_outside_the_loader_cache_are_tried(tmp_path):
+def test_libraries_outside_loader_cache_are_loaded(tmp_path):
     assert asked(tmp_path / "no cache")
     assert asked(tmp_path / "variable", CACHE, LD_LIBRARY_PATH="/opt/driver")

@@ -41,7 +41,7 @@ def refusal(status, library=OWN, *marks, chips=(), distribution=None, **place):
 
 
 @pytest.mark.parametrize("status", ERRORS)
-def test_every_cause_has_message_fix_and_entry(status):
+def test_every_cuda_error_has_message_and_fix(status):
     problem = refusal(status)
     assert problem.id in load_failures()
     assert problem.why

@@ -67,7 +67,7 @@ def test_module_names_of_distributions_are_known():
         ("\x06", False),
     ],
 )
-def test_secure_boot_is_the_fifth_byte(text, on):
+def test_secure_boot_is_read_from_fifth_byte(text, on):
     assert parse_secure_boot(text) is on
 
 

@@ -176,7 +176,7 @@ def test_release_is_read_from_the_file_name(library, release):
         ("/usr/local/cuda/compat_orin/libcuda.so.1.1", 0, (None, "libcuda", True)),
     ],
 )
-def test_only_a_working_libcuda_counts(tmp_path, path, init, driver):
+def test_only_working_libcuda_is_accepted(tmp_path, path, init, driver):
     source = recording(tmp_path, healthy(), libcuda(1, init, path))
 
     read = read_machine(source=source).driver

@@ -36,7 +36,7 @@ def tried_on(index, ended=0, **answer):
         ("cuInit", 500, "failed"),
     ],
 )
-def test_refusal_is_a_failure_or_unproven(call, status, outcome):
+def test_cuda_error_is_failed_or_unproven(call, status, outcome):
     assert tried_on(0, call=call, status=status).outcome == outcome
 
 
@@ -62,14 +62,14 @@ def test_killed_child_leaves_the_gpu_unproven():
     )
 
 
-def test_worst_slice_determines_the_gpu():
+def test_gpu_outcome_is_worst_mig_slice():
     # Slice, and number of wrong words of its kernel.
     slices = [(0, 0), (1, 0), (1, 3), (1, 0)]
     tried = [tried_on(index, wrong=wrong) for index, wrong in slices]
     assert gpu_outcomes(tried) == {0: "proven", 1: "failed"}
 
 
-def test_fault_of_all_gpus_becomes_a_machine_fault():
+def test_fault_on_all_gpus_is_machine_fault():
     stuck = [tried_on(0, ended=None), tried_on(1, ended=None)]
     assert [problem.gpus for problem in trial_problems(stuck, HERE)] == [()]
     alone = trial_problems([*stuck, tried_on(2, wrong=0)], HERE)

@@ -82,14 +82,14 @@ def test_torch_backend_is_read_from_its_wheel(reader, tmp_path, versions, backen
         ("rocm7.2", "'13.0'"),
     ],
 )
-def test_torch_with_another_backend_inside_is_malformed(reader, tmp_path, label, cuda):
+def test_torch_wheel_with_mismatched_backend_is_rejected(reader, tmp_path, label, cuda):
     with pytest.raises(
         WheelError, match=r"is built for \w+, but its file name specifies"
     ):
         read(reader, tmp_path, f"2.16.0+{label}", cuda)
 
 
-def test_same_hash_from_another_source_is_another_file(reader, tmp_path):
+def test_cache_distinguishes_sources_with_same_hash(reader, tmp_path):
     answers = []
     for place, cuda in (("stranger", "12.6"), ("genuine", "13.0")):
         own = torch_wheel(tmp_path / place, "2.16.0", f"'{cuda}'")
@@ -187,7 +187,7 @@ def test_redirect_of_an_extension_source_is_followed(
                 assert row.size == len(data)
 
 
-def test_known_rows_count_as_read(reader, tmp_path):
+def test_cached_rows_are_not_read_again(reader, tmp_path):
     own = wheel(tmp_path, "some-kernels", modules={"some_kernels.so": "kernels"})
     own = replace(own, sha256="a" * 64)
     rows = [*reader.readings(own, CU130)]
@@ -200,7 +200,7 @@ def test_known_rows_count_as_read(reader, tmp_path):
     assert again.code_bytes_read == reader.code_bytes_read
 
 
-def test_github_redirects_only_to_its_own_hosts():
+def test_github_redirect_to_other_host_is_rejected():
     hosts = load_extensions().redirect_hosts("github.com")
 
     assert hosts == {

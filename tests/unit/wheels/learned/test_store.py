@@ -45,7 +45,7 @@ def wheel(sha256=None):
     return Wheel("torch", version, NAME, ROW.url, tags, sha256)
 
 
-def test_row_survives_a_round_trip():
+def test_cached_row_survives_a_round_trip():
     fits_none = replace(
         ROW, torch=TorchNeeds("ordinary", fits=(), judged=("2.9", "2.10"))
     )
@@ -54,7 +54,7 @@ def test_row_survives_a_round_trip():
         assert LearnedRow.parse(row.render()) == row
 
 
-def test_row_becomes_its_build():
+def test_cached_row_is_converted_to_build():
     build = ROW.build()
 
     assert (build.name, build.os, build.arch, build.code) == (
@@ -73,7 +73,7 @@ def test_row_becomes_its_build():
 
 
 @pytest.mark.parametrize("sha256", [None, "a" * 64])
-def test_row_belongs_to_one_wheel(tmp_path, sha256):
+def test_cached_row_belongs_to_one_wheel(tmp_path, sha256):
     store, own = LearnedStore(tmp_path), wheel(sha256)
     row = replace(ROW, sha256=sha256)
     store.keep(row, own, "cu140")
@@ -99,7 +99,7 @@ TEXT = ROW.render()
         (f'"reading": {READING}', '"reading": 1'),
     ],
 )
-def test_damaged_row_is_ignored(tmp_path, old, new):
+def test_damaged_cache_row_is_ignored(tmp_path, old, new):
     store = LearnedStore(tmp_path)
     store.keep(ROW, wheel(), "cu140")
     (file,) = (tmp_path / "builds").iterdir()
@@ -114,7 +114,7 @@ def test_damaged_row_is_ignored(tmp_path, old, new):
     ("hours", "sha256", "is_held"),
     [(0, None, True), (25, None, False), (-25, None, False), (25, "a" * 64, True)],
 )
-def test_row_without_hash_is_valid_for_a_day(hours, sha256, is_held):
+def test_cached_row_without_hash_expires_after_day(hours, sha256, is_held):
     learned = datetime.now(timezone.utc) - timedelta(hours=hours)
     row = replace(ROW, learned=learned.isoformat(timespec="seconds"), sha256=sha256)
 

@@ -24,7 +24,7 @@ shipped = authored.read_data
 
 
 def read_frozen(name: str) -> dict[str, Any]:
-    """Read an authored file, or its frozen version if one exists."""
+    """Read a catalog file, or its frozen version if one exists."""
     file = FOLDER / name
     return tomli.loads(file.read_text("utf-8")) if file.exists() else shipped(name)
 

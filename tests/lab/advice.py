@@ -27,7 +27,7 @@ FOREIGN = re.compile(
 
 @pytest.fixture(autouse=True)
 def _advice(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Check the hints of errors that a test creates in this process."""
+    """Check the hint of each GpuInstallError created in this process."""
     lines: list[str] = []
     make = GpuInstallError.__init__
 

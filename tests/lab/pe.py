@@ -8,7 +8,7 @@ _ADDRESS = 1 << 24
 
 
 def make_dll(imports: Mapping[str, Sequence[str]]) -> bytes:
-    """Return a 64-bit DLL that imports functions, given by library."""
+    """Return a 64-bit DLL that imports the given functions of each library."""
     table_size = 20 * (len(imports) + 1)
     behind = b""
     table = b""

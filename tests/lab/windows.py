@@ -9,8 +9,8 @@ of DeleteFile and MoveFileEx and in "Naming Files, Paths, and Namespaces":
 - A folder cannot be renamed or removed while a process works in it, runs a program from
   it, or has one of its files open.
 - A rename replaces no folder. ``os.rename`` replaces nothing except the file itself. A
-  folder cannot be opened. Links need a privilege.
-- Names are compared without case. Device names and some characters are not allowed. A
+  folder cannot be opened. Creating a symbolic link requires a privilege.
+- File names are not case-sensitive. Device names and some characters are not allowed. A
   path has at most 259 characters.
 
 The modules of gpuinstall see the ``os`` of Windows: ``os.name`` is ``nt``, and

@@ -48,7 +48,7 @@ class _Verdict(NamedTuple):
 
 class _Data(NamedTuple):
     status: str | None = None
-    """The status of the verdict in the data of ``verify``."""
+    """The status of the verdict that ``verify`` recorded."""
 
     chosen: str | None = None
     """The lock file that ``sync`` installed."""

@@ -51,7 +51,7 @@ DEFAULT_SOURCING = Sourcing()
 
 
 class Request(Value):
-    """Request for an environment, or a project's part of it.
+    """Request for an environment, or the part of it from a project.
 
     The API accepts strings for requirements and constraints.
     """

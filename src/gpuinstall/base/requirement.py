@@ -45,7 +45,7 @@ _REPOSITORIES = {
     "pytorch/vision": "torchvision",
     "pytorch/audio": "torchaudio",
 }
-"""Packages with another name than their repository."""
+"""Packages with a name that differs from their repository's name."""
 
 _LINE_BREAK = r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]"
 _EDITABLE = r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)"
@@ -150,7 +150,7 @@ class Requirement(Value):
 
     @property
     def line(self) -> str:
-        """The line in a lock file's record."""
+        """The requirement as a line in a lock file."""
         return self.text
 
     @property
@@ -254,7 +254,7 @@ class Requirement(Value):
         return replace(self, text=text, clauses="", url=url)
 
     def narrowed(self, other: Requirement) -> Requirement:
-        """Return a requirement with the extras and clauses of both."""
+        """Return a requirement that combines this one with another."""
         extras = tuple(sorted({*self.extras, *other.extras}))
         clauses = _canonical(",".join(filter(None, (self.clauses, other.clauses))))
         text = f"{self.name}{_format_extras(extras)}{clauses}"
@@ -266,7 +266,7 @@ class Constraint(Requirement):
 
     @property
     def line(self) -> str:
-        """The line of a lock file's record."""
+        """The constraint as a line in a lock file."""
         return f"-c {self.text}"
 
 

@@ -160,7 +160,7 @@ def guard_text(text: str, source: str, lift: str) -> str:
 
     Args:
         text: The settings or constraints.
-        source: The lock file or torch that they are from.
+        source: The lock file or torch from which they are derived.
         lift: The instructions for removing them.
     """
     return f"# Constraints that keep the builds of {source} ({checksum(text)}). {lift}\n{text}"

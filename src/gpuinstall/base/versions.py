@@ -106,7 +106,7 @@ SPELLINGS = {
 }
 """The tag prefix and version pattern of each kind of build.
 
-A vendor with another kind of build adds a row.
+Each kind of build has a row.
 """
 
 

@@ -1,6 +1,6 @@
 """Tables of builds, drivers, chips, extensions, and failures, and index pages.
 
-Each authored row in ``data`` has a source and a date.
+Each row of the TOML files in ``data`` has a source and a date.
 """
 
 from gpuinstall.catalog.catalog import (

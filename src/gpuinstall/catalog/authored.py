@@ -1,4 +1,4 @@
-"""Read the authored files in ``data``."""
+"""Read the catalog's TOML files in ``data``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TABLES = Path(__file__).with_name("data")
 
 
 def read_data(name: str) -> dict[str, Any]:
-    """Return the contents of an authored file.
+    """Read a TOML file in ``data``.
 
     Parsing the largest files takes a tenth of the time of a plan. ``make docs`` writes
     JSON copies of them. A copy is ignored unless its checksum matches the TOML file.

@@ -227,18 +227,18 @@ class Companion(Value):
     """The imported packages that METADATA omits."""
 
     def may_load_in(self, build: Build) -> bool:
-        """Return whether it may have a compatible wheel for a build."""
+        """Return whether the companion may have a wheel for a build."""
         if build.platform not in self.platforms:
             return False
         return self.backends is None or build.backend in self.backends
 
     def was_seen(self, build: Build) -> bool:
-        """Return whether an index is known to list its wheels for a build."""
+        """Return whether an index is known to list the wheels for a build."""
         unverified = self.unverified.get(build.platform, ())
         return build.backend not in unverified
 
     def has_wheel(self, python: str) -> bool:
-        """Return whether it has a wheel for the Python ``X.Y``."""
+        """Return whether the companion has a wheel for the Python ``X.Y``."""
         return "any" in self.pythons or python in self.pythons
 
 

@@ -137,7 +137,7 @@ class Drivers(Value, eq=False):
     run_time_compilers: Mapping[ComputeCapability, CudaVersion]
     """The first toolkit with a runtime compiler for a chip."""
     cudnn: tuple[Cudnn, ...]
-    """The lowest compute capabilities of cuDNN, oldest release first."""
+    """The lowest compute capability for cuDNN releases, oldest first."""
     cudnn_last: tuple[CudnnLast, ...]
     unified_memory: Mapping[ComputeCapability, Mapping[str, Any]]
     """The chips that share the processor's memory."""
@@ -171,7 +171,10 @@ class Drivers(Value, eq=False):
         return None
 
     def cudnn_floor(self, version: str) -> ComputeCapability | None:
-        """Return the lowest compute capability of a cuDNN, if it has one."""
+        """Return the lowest compute capability that a cuDNN release supports.
+
+        The result is None if the release is older than the table.
+        """
         cudnn = version_key(version)
         for row in reversed(self.cudnn):
             if cudnn >= row.version:
@@ -183,7 +186,10 @@ class Drivers(Value, eq=False):
         version: str,
         cuda: int | None,
     ) -> ComputeCapability | None:
-        """Return the highest compute capability of a cuDNN, if it has one."""
+        """Return the highest compute capability that a cuDNN release supports.
+
+        The result is None if the release has no known limit.
+        """
         cudnn = version_key(version)
         ceilings = [
             row.capability

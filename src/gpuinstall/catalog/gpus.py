@@ -251,7 +251,7 @@ def _has_name(own: _Words, words: _Words) -> bool:
 
 @cache
 def _spellings(own: _Words) -> set[str]:
-    """Return a GPU's name in one word, with and without the series."""
+    """Return a GPU's name without spaces, with and without the series."""
     return {"".join(own), "".join(word for word in own if word not in _SERIES)}
 
 

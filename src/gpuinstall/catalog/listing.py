@@ -301,7 +301,7 @@ def update_builds(
     for build in known:
         by_source = listed.get((build.torch, build.backend), {})
         update_builds += _listed_builds(build, by_source, listing)
-    for build in _unknown(listed, known, platform):
+    for build in _uncataloged_builds(listed, known, platform):
         if build.backend.kind in kinds and not build.torch.is_prerelease:
             update_builds.append(build)
     return tuple(update_builds)
@@ -393,7 +393,7 @@ def _listed_builds(
         )
 
 
-def _unknown(
+def _uncataloged_builds(
     listed: _Listed,
     known: Iterable[Build],
     platform: str,
@@ -423,14 +423,16 @@ def unknown_builds(
     known: Collection[Build],
     platform: str,
 ) -> Iterator[Build]:
-    """Return the builds for a platform that are in a source but not known.
+    """Return a platform's builds that a source lists but the catalog lacks.
 
     Args:
         wheels: The wheels of a source.
         known: The known builds, which determine the backend of an unlabeled torch.
         platform: The platform, such as ``linux_x86_64``.
     """
-    return _unknown(_group_by_build(wheels, known, platform), known, platform)
+    return _uncataloged_builds(
+        _group_by_build(wheels, known, platform), known, platform
+    )
 
 
 def _pythons(wheels: Iterable[Wheel]) -> tuple[str, ...]:

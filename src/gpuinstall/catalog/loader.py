@@ -1,4 +1,4 @@
-"""Load the catalog from the authored files."""
+"""Load the catalog from the TOML files in ``data``."""
 
 from __future__ import annotations
 
@@ -203,7 +203,10 @@ class Rows:
         )
 
     def _floors(self, name: str) -> dict[tuple[str, str], str]:
-        """Return the minimums of platform tags. Later rows have priority."""
+        """Return the minimum glibc or macOS by torch release and platform.
+
+        If several rows apply, the last one has priority.
+        """
         floors = {}
         for row in self.table.get(name, ()):
             for torch in self._releases_between(row.get("first")):

@@ -189,7 +189,7 @@ def _insert_block(text: str, places: Mapping[str, str]) -> str:
 
 
 def torch_constraint(plan: Plan, project: Project) -> str:
-    """Return a constraint on torch to the backend's compatible versions."""
+    """Return a constraint that limits torch to a backend's versions."""
     backend = plan.choice.build.backend
     running = {build.torch for build in plan.runnable if build.backend == backend}
     machine = project.machine
@@ -208,7 +208,7 @@ def torch_constraint(plan: Plan, project: Project) -> str:
 
 
 def hooked_pages(backend: Backend, torch_index: str) -> list[str]:
-    """Return the backend's index pages of the hooked packages.
+    """Return the index pages that the hook sets for a backend.
 
     A page lists one package, so no other package can be installed from it.
     """

@@ -46,7 +46,7 @@ _REQUIREMENT_FILES = (".txt", ".in")
 
 
 class _Row(Value):
-    """Option or argument."""
+    """Definition of an option or argument."""
 
     words: list[str]
     settings: dict[str, Any]
@@ -452,10 +452,10 @@ class CommandOptions:
     def open(
         self, *, folder: Path | None = None, **changes: Any
     ) -> AbstractContextManager[Project]:
-        """Open a project with the settings of the options.
+        """Open a project with the settings from the command line.
 
         Args:
-            folder: Its folder. None: the working folder.
+            folder: The project folder. None: the working folder.
             changes: Additional fields of the settings.
         """
         from gpuinstall.project import open_project

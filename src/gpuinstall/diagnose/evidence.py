@@ -72,7 +72,7 @@ class DoctorEvidence(LocalReading):
 
     @cached_property
     def context(self) -> FixContext:
-        """The context that fills in the commands of fixes."""
+        """The system and GPUs for which commands of fixes are selected."""
         context = FixContext.of_machine(self.machine)
         # Commands cannot use the path of a missing environment.
         words = advice_words(interpreter(self.venv)) if self.is_there else {}
@@ -80,7 +80,7 @@ class DoctorEvidence(LocalReading):
 
     @property
     def fault(self) -> Callable[..., Finding]:
-        """``finding_for`` with the context of this environment."""
+        """Return a finding with fixes for this environment."""
         return partial(finding_for, context=self.context, where="environment")
 
     def install_advice(

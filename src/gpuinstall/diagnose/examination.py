@@ -204,7 +204,7 @@ def refused_request(
 
 
 def _machine_of(venv: Path, machine: Machine) -> Machine:
-    """Return the machine with only the GPUs that an environment is for."""
+    """Return the machine with only the GPUs of an environment."""
     indices = read_origin(venv, machine).gpus
     gpus = [gpu for gpu in machine.gpus if indices is None or gpu.index in indices]
     return replace(machine, gpus=tuple(gpus))

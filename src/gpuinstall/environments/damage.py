@@ -26,7 +26,7 @@ AUTHORITIES = "cacert.pem"
 
 
 class Damage(NamedTuple):
-    """The damage to a package."""
+    """Damaged files of a package."""
 
     package: InstalledPackage
     kind: Kind

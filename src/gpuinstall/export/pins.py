@@ -179,7 +179,7 @@ def export_error(
 
 
 def common_python(locks: Sequence[Lock]) -> str:
-    """Return the Python of all locks. Raise UsageError if there is not one."""
+    """Return the only Python of the locks, or raise UsageError."""
     pythons = set[str]()
     for lock in locks:
         if lock.python is None:

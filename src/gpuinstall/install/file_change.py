@@ -51,7 +51,7 @@ def plan_change(
     *,
     added: Mapping[str, Path],
     after: Mapping[str, str],
-    leaving: Collection[InstalledPackage],
+    old_packages: Collection[InstalledPackage],
     own: Collection[str],
 ) -> Change:
     """Plan a change of an environment's files.
@@ -60,7 +60,7 @@ def plan_change(
         place: The environment.
         added: The new files with their staged paths.
         after: The versions of the new packages by name.
-        leaving: The packages to remove or replace.
+        old_packages: The packages to remove or replace.
         own: The files that only gpuinstall writes. They are removed unless a new file replaces them.
 
     Raises:
@@ -69,18 +69,18 @@ def plan_change(
     real_name = _real_names(place)
     added = {real_name(name): source for name, source in added.items()}
     # A RECORD can list files outside the environment.
-    recorded = set(map(real_name, recorded_names(leaving, place.root)))
+    recorded = set(map(real_name, recorded_names(old_packages, place.root)))
     # A folder at the path of a recorded file is the user's.
     present = {
         name
         for name in {*added, *recorded, *own}
         if os.path.lexists(place.root / name) and not is_folder(place.root / name)
     }
-    shared = find_shared_files(place, leaving, (present & recorded) - added.keys())
+    shared = find_shared_files(place, old_packages, (present & recorded) - added.keys())
     present = present.difference(*shared.values())
     removed = frozenset(present - added.keys())
     check_paths(place, added, {*present, *own}, removed)
-    before = package_versions(leaving)
+    before = package_versions(old_packages)
     packages = sorted({*before, *after})
     journal = Journal(
         Owner.this_run(),
@@ -89,7 +89,7 @@ def plan_change(
         packages={
             name: (before.get(name, ""), after.get(name, "")) for name in packages
         },
-        modified=tuple(sorted(_modified(place, added, leaving, present - {*own}))),
+        modified=tuple(sorted(_modified(place, added, old_packages, present - {*own}))),
     )
     return Change(place, added, removed, journal)
 
@@ -97,7 +97,7 @@ def plan_change(
 def _modified(
     place: EnvironmentPaths,
     added: Mapping[str, Path],
-    leaving: Collection[InstalledPackage],
+    old_packages: Collection[InstalledPackage],
     present: Iterable[str],
 ) -> set[str]:
     """Return the files whose content matches no RECORD.
@@ -105,11 +105,11 @@ def _modified(
     Args:
         place: The environment.
         added: The new files with their staged paths.
-        leaving: The packages to remove or replace.
+        old_packages: The packages to remove or replace.
         present: The existing files to remove or replace.
     """
     names = {name for name in present if not _is_empty(place.root / name)}
-    modified = names - intact_files(leaving, place.root, names)
+    modified = names - intact_files(old_packages, place.root, names)
     # Replacing a file by an identical one loses nothing.
     same = {
         name
@@ -118,7 +118,7 @@ def _modified(
     }
     modified -= same
     if modified:
-        others = set(read_packages(place.packages_folders)) - set(leaving)
+        others = set(read_packages(place.packages_folders)) - set(old_packages)
         modified -= intact_files(others, place.root, modified)
     return modified
 
@@ -176,20 +176,20 @@ def _real_names(place: EnvironmentPaths) -> Callable[[str], str]:
 
 def find_shared_files(
     place: EnvironmentPaths,
-    leaving: Collection[InstalledPackage],
+    old_packages: Collection[InstalledPackage],
     names: Collection[str],
 ) -> dict[str, set[str]]:
     """Return the files that other packages also record, by package.
 
     Args:
         place: The environment.
-        leaving: The packages to remove or replace.
+        old_packages: The packages to remove or replace.
         names: The files of these packages, relative to the environment's root.
     """
     if not names:
         return {}
     shared: dict[str, set[str]] = {}
-    records = {package.record for package in leaving}
+    records = {package.record for package in old_packages}
     for package in read_packages(place.packages_folders):
         if package.record in records:
             continue

@@ -296,7 +296,7 @@ def _fetch(priced: PricedLock, project: Project) -> Unpacked:
         check_movable(place, project.settings.typed_in)
         check_previous(place, discards=priced.state.options.discard_previous)
     else:
-        present = recorded_names(priced.leaving, place.root)
+        present = recorded_names(priced.old_packages, place.root)
         check_paths(place, present, present, present)
     return unpack_packages(priced, project)
 
@@ -372,7 +372,7 @@ def _plan_file_change(unpacked: Unpacked) -> Change:
         place,
         added={**staged_files(unpacked.packages, folder, place), **own},
         after=package_versions(unpacked.packages),
-        leaving=priced.leaving,
+        old_packages=priced.old_packages,
         own=replaced.union(own),
     )
 

@@ -157,7 +157,7 @@ class PricedLock(Value):
         return self.state.existing
 
     @property
-    def leaving(self) -> list[InstalledPackage]:
+    def old_packages(self) -> list[InstalledPackage]:
         """The packages that are removed or replaced."""
         return self.existing.packages_named(self.change.comes | self.change.goes)
 

@@ -99,7 +99,7 @@ def check_links(
 
 
 class Proof(Value):
-    """A verification of an environment."""
+    """Result of verifying an environment."""
 
     verdict: dict[str, Any] = field(default_factory=dict)
     """The Verdict document, empty without a verification."""
@@ -131,11 +131,11 @@ def update_proof(
     Raises:
         KernelFailedError: A kernel failed.
     """
-    from gpuinstall.verify.files import take_stamp  # slow to import
+    from gpuinstall.verify.files import create_stamp  # slow to import
 
     python = place.python
     # Stamp files first, so that a change while kernels run is detected.
-    stamp = take_stamp(place.venv)
+    stamp = create_stamp(place.venv)
     verdict = None
     is_kept = False
     if ahead:

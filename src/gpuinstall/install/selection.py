@@ -177,7 +177,7 @@ def _select_unmanaged(state: InstallState, project: Project) -> Selection:
     existing = state.existing
     label = _default_index_label(existing)
     resolution = _resolve_with_installed(state, project, label)
-    # The resolution uses the same builds with their labels.
+    # The resolved versions of the same builds have labels.
     named = {one["name"]: one.get("version") for one in resolution.packages}
     versions = {
         name: f"{there}+{label}"
@@ -189,7 +189,7 @@ def _select_unmanaged(state: InstallState, project: Project) -> Selection:
 
 
 def _default_index_label(existing: ExistingEnvironment) -> str:
-    """Return the label that torch from the default index lacks."""
+    """Return the local version label that the default index's torch omits."""
     prefix = existing.paths.venv
     is_condas = any(prefix.glob("conda-meta/pytorch-*.json"))
     cuda = torch_cuda(prefix)

@@ -536,9 +536,9 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
     # pip is installed but is in no lock file.
     goes = (own & existing.versions.keys()) - new.names - {"pip"}
     # Reinstall a package that shares files with a removed one, to write those files again.
-    leaving = existing.packages_named(goes)
-    files = recorded_names(leaving, existing.paths.root)
-    comes |= find_shared_files(existing.paths, leaving, files).keys() & new.names
+    old_packages = existing.packages_named(goes)
+    files = recorded_names(old_packages, existing.paths.root)
+    comes |= find_shared_files(existing.paths, old_packages, files).keys() & new.names
     return PackageChange(comes, frozenset(goes), refreshed=existing.truncated & comes)
 
 

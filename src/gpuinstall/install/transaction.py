@@ -163,7 +163,7 @@ def _link_if_saved(place: EnvironmentPaths, name: str) -> bool:
     """Link a file that another program saved after the journal was written.
 
     Returns:
-        Whether it has.
+        Whether another program saved the file.
     """
     path = place.root / name
     copy = previous_files(place.current_change) / name
@@ -707,7 +707,7 @@ def _reverse_change(
         place,
         added={name: files[name] for name in files.keys() - excluded},
         after={one.name: one.version for one in restored if one.name in names},
-        leaving=[package for package in present if package.name in names],
+        old_packages=[package for package in present if package.name in names],
         own=set(journal.own) - excluded,
     )
 

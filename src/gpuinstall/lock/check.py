@@ -12,7 +12,7 @@ from gpuinstall.lock.file.fit import OTHER_REQUEST, fit, read_locks
 from gpuinstall.lock.file.lock import Lock, Record, version_conflicts
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import machine_for_target
-from gpuinstall.lock.request.lock_sources import locked_strange_hosts
+from gpuinstall.lock.request.lock_sources import unknown_hosts_in_lock
 from gpuinstall.lock.uv.fetch import is_served
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class CheckedLock(NamedTuple):
         return "gpuinstall lock --upgrade"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return its entry in the output of ``lock check --json``."""
+        """Return the lock's entry in the output of ``lock check --json``."""
         status = "stale" if self.reasons else "fresh"
         reasons = [reason._asdict() for reason in self.reasons]
         return {**self.lock.entry(self.path, status), "reasons": reasons}
@@ -168,7 +168,7 @@ def _staleness_reasons(
 def _unavailable_file_reasons(lock: Lock, session: Session) -> Iterator[Reason]:
     """Yield reasons for files from unknown hosts and for unavailable files."""
     files = [file for file in lock.files if is_served(file.url)]
-    for host, packages in locked_strange_hosts(lock, files, session).items():
+    for host, packages in unknown_hosts_in_lock(lock, files, session).items():
         message = f"it installs {', '.join(packages)} from {host}, which is not a configured source"
         yield Reason("lock-source", message)
         return

@@ -73,7 +73,7 @@ class Written(Value):
     """The changes from the previous lock."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return its entry in the output of ``lock --json``."""
+        """Return the lock's entry in the output of ``lock --json``."""
         return {
             **self.lock.entry(self.path, self.status),
             "changes": [change._asdict() for change in self.changes],

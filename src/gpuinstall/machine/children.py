@@ -94,7 +94,7 @@ def _join(threads: Sequence[Thread], deadline: float) -> None:
 
 
 def classify_fault(finished: Finished) -> str:
-    """Classify the failure of a child: ``timeout`` or ``unasked``."""
+    """Return why a child did not answer: ``timeout`` or ``unasked``."""
     return "timeout" if finished.status is None else "unasked"
 
 

@@ -55,7 +55,7 @@ class MachineFacts(Value):
         ]
 
     def place(self, *, jetson: bool = False) -> FixContext:
-        """Return the context that fills in the commands of fixes."""
+        """Return the system for which commands of fixes are selected."""
         from gpuinstall.catalog.failures.problems import FixContext
 
         environment = Environment(

@@ -81,7 +81,7 @@ def symptom_finding(
     Args:
         symptom: The row.
         circumstances: The facts that fill in the message.
-        context: The context that fills in the commands of fixes.
+        context: The system and GPUs for which commands of fixes are selected.
         gpus: The affected GPUs, unless a fact contains them.
         evidence: The evidence in one line.
     """
@@ -120,7 +120,7 @@ def symptom_findings(
     Args:
         subject: The subject, such as ``amd`` or ``note``.
         circumstances: The known facts.
-        place: The function that returns the context of fixes. Most machines have no findings and need no context.
+        place: The function that returns the system for fixes. It is not called on the many machines without findings.
         evidence: The evidence of blocking findings.
     """
     return tuple(

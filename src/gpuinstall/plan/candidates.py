@@ -39,7 +39,7 @@ class EvaluatedBuild(Value):
 
     @property
     def lack(self) -> Reason | None:
-        """The reason why the first GPU without code has none."""
+        """The reason why the first unsupported GPU has no code."""
         return next((code for code in self.gpu_code if isinstance(code, Reason)), None)
 
     @property

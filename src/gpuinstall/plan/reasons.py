@@ -169,7 +169,7 @@ def _newer_builds(
 def _newest_allowed(
     newer: Sequence[EvaluatedBuild], context: PlanContext
 ) -> Reason | None:
-    """Return the reason against a newer torch that the programs give, if any.
+    """Return the reason why the programs exclude a newer torch, if they do.
 
     Args:
         newer: The builds of a newer torch, newest first.

@@ -308,7 +308,7 @@ def _disagreement(
         if code not in {"other-torch", "other-backend", "other-cuda"}:
             cause = nearest.named_reason
     if len(culprits) == 1 and side is None:
-        return Reason(code, _unknown(culprits[0], cause, context))
+        return Reason(code, _explain_no_build(culprits[0], cause, context))
     *first, last = [culprit.text for culprit in culprits]
     # A single limit conflicts with the machine or with its sources.
     if not first:
@@ -344,7 +344,7 @@ def _other_side(
     return None
 
 
-def _unknown(
+def _explain_no_build(
     culprit: Limit,
     cause: str,
     context: PlanContext,

@@ -85,8 +85,8 @@ def lock_requests(
 ) -> tuple[LockRequest, ...]:
     """Return requests for the locks to write, by default for folder targets.
 
-    Without targets, return one request for this machine. The environment's lock is
-    also for this machine.
+    Without targets, return a request for each lock file of the folder. If there is
+    none, return one request for this machine.
 
     Args:
         project: The project.

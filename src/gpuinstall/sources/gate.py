@@ -1,7 +1,7 @@
-"""Gate for the sources that a folder's files and locks may select.
+"""Check which sources a folder's files and locks may select.
 
 Every direct reference, every source in a setting, and every lock entry passes the
-gate before gpuinstall contacts a server, builds a package, or runs code.
+checks before gpuinstall contacts a server, builds a package, or runs code.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def why_rejected(entry: Entry, policy: Policy) -> Reason | None:
 
 def _inner_path(entry: Entry, _: Policy) -> Reason | None:
     """Reject a subdirectory outside its repository, folder, or archive."""
-    # Windows accepts every separator, and may install a lock that Linux checked.
+    # A lock from Linux may be installed on Windows, which accepts both separators.
     path = PureWindowsPath(entry.subdirectory)
     if ".." in path.parts or path.anchor:
         message = f"{entry.shown} has a subdirectory outside its source tree"

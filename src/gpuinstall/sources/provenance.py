@@ -252,7 +252,7 @@ class SourceSetting(Value):
         return split_torch_index(self.value)[1]
 
     def applies_in(self, environment: Mapping[str, str]) -> bool:
-        """Return whether its marker holds in an environment."""
+        """Return whether the setting's marker holds in an environment."""
         if not self.marker:
             return True
         return standard_marker(self.marker).evaluate(dict(environment))

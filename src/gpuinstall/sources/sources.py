@@ -288,7 +288,7 @@ class Sources(Value):
         return (*self.extra_indexes, *filter(None, [default]))
 
     @property
-    def newest_day(self) -> str | None:
+    def last_upload_day(self) -> str | None:
         """The date part of ``exclude_newer``, or None if it is not set.
 
         Raises:
@@ -327,7 +327,7 @@ class Sources(Value):
         return parts._replace(netloc=netloc).geturl()
 
     def login_indexes(self) -> list[dict[str, Any]]:
-        """Return uv index entries that only supply the login of each server.
+        """Return uv index entries that pass the login of each server to uv.
 
         uv requests no packages from them. It sends a login only to the same port.
         """

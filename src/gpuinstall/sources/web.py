@@ -209,7 +209,7 @@ class Client:
             return self._read[url]
 
     def cached_text(self, place: str, mark: str) -> str | None:
-        """Return a cached text if it has the same mark."""
+        """Return a text that was cached with this mark, such as a hash."""
         kept = self._pages.get(place)
         return kept.text if kept and kept.etag == mark else None
 

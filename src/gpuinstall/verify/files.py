@@ -41,7 +41,7 @@ _PLUGINS = "[torch.backends]"
 """The entry points that ``import torch`` loads from any package."""
 
 
-def take_stamp(venv: Path) -> Stamp:
+def create_stamp(venv: Path) -> Stamp:
     """Return the stamp of an environment's current files, without a verdict.
 
     Args:

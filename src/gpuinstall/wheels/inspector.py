@@ -71,7 +71,7 @@ def is_required_by_torch(wheel: Wheel, required: Iterable[Requirement]) -> bool:
 
 
 def max_depth(package: str, *, is_requested: bool) -> Depth:
-    """Return how much of a package may be read."""
+    """Return the depth to which a package may be read."""
     members = load_members()
     is_core = members.names(package) or package in members.stated
     return Depth.WHOLE if is_requested or is_core else Depth.METADATA

@@ -135,7 +135,7 @@ class Members(Value):
         return bool(self._libraries_of(package))
 
     def has_runtimes_apart(self, package: str) -> bool:
-        """Return whether a package has one library for each CUDA of torch."""
+        """Return whether a package has one library for each CUDA version."""
         libraries = self._libraries_of(package)
         return any("cuda" in library.groupindex for library in libraries)
 
@@ -158,7 +158,7 @@ class Members(Value):
         package: str,
         names: Collection[str],
     ) -> list[re.Match[str]]:
-        """Return the deciding libraries: one, or one for each CUDA."""
+        """Return matches of deciding libraries: one, or one for each CUDA."""
         matches = []
         for library in self._libraries_of(package):
             for name in names:

@@ -167,7 +167,7 @@ class TorchNeeds(Value):
     """Releases of torch that can load the code of a wheel."""
 
     kind: Annotated[TorchKind, one_of("stable", "ordinary", "none", "unknown")] = "none"
-    """``unknown``: a library was not read."""
+    """torch's interface that the code uses; ``unknown`` if not all is read."""
     oldest: str | None = None
     """The oldest known release that loads ``stable`` code."""
     fits: tuple[str, ...] = ()
@@ -510,7 +510,7 @@ def _fitting(
     """Return the minor releases that export the symbols of every library.
 
     Of libraries whose paths differ only in numbers, such as ``pg_2_12_0`` and
-    ``pg_2_13_0``, only one is loaded. Each is for one torch.
+    ``pg_2_13_0``, only the one for the installed torch is loaded.
     """
     by_stem = defaultdict[str, set[str]](set)
     for path, elf in libraries.items():

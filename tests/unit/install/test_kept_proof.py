@@ -13,7 +13,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.install.state import stamp_file, valid_stamp
-from gpuinstall.verify.files import take_stamp
+from gpuinstall.verify.files import create_stamp
 from gpuinstall.verify.verdict import with_programs
 from tests.lab.environments import put_package
 from tests.unit.install.environments import MARKER
@@ -62,7 +62,7 @@ def put(venv, name, *, version="1.0", requires=(), files=MappingProxyType({})):
 
 def proven(venv):
     """Verify an environment, and write its stamp for this machine."""
-    stamp = replace(take_stamp(venv), verdict=PASSED, driver=MACHINE.driver)
+    stamp = replace(create_stamp(venv), verdict=PASSED, driver=MACHINE.driver)
     stamp.write(stamp_file(MARKER.id, MACHINE))
     return stamp
 
@@ -196,7 +196,7 @@ def test_malformed_verification_stamp_is_ignored(venv):
 
 def test_verification_covers_only_its_gpus(venv):
     passed = {"status": "passed", "devices": [{"index": 0, "name": "NVIDIA L4"}]}
-    record = replace(take_stamp(venv), verdict=passed)
+    record = replace(create_stamp(venv), verdict=passed)
     unproven = replace(record, verdict={**passed, "status": "unproven"})
 
     assert (record.covers([0]), record.covers([0, 1]), unproven.covers([0])) == (
@@ -243,7 +243,7 @@ def test_unchanged_torch_keeps_its_verification(venv):
                 package.record.rmdir()
         for arriving, facts in comes.items():
             put(new, arriving, **facts)
-        stamp = take_stamp(new)
+        stamp = create_stamp(new)
         tested = stamp.new_programs(record) if stamp.has_same_torch(record) else None
         if tested != expected:
             wrong[name] = tested

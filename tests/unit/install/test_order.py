@@ -105,7 +105,7 @@ def change(place):
         place,
         added={**staged_files(arriving, staging, place), LOCK: staging / LOCK},
         after={"small": "2"},
-        leaving=[
+        old_packages=[
             one for one in read_packages(place.packages_folders) if one.name == "small"
         ],
         own={LOCK},

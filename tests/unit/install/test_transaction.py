@@ -93,7 +93,7 @@ def planned(place, comes=("alpha-2", ALPHA_2), goes=("alpha",)):
         place,
         added=staged_files(arriving, staging, place),
         after={package.name: package.version for package in arriving},
-        leaving=[
+        old_packages=[
             one for one in read_packages(place.packages_folders) if one.name in goes
         ],
         own=(),

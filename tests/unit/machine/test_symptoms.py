@@ -15,7 +15,10 @@ ROWS = [row for rows in TABLE.values() for row in rows]
 
 
 def computed_names():
-    """Return a pattern of circumstances; ``nvml-{fault}`` is a prefix."""
+    """Return a pattern that matches the names of circumstances in the code.
+
+    An f-string such as ``f"nvml-{fault}"`` matches every name with its prefix.
+    """
     patterns = []
     for path in ROOM.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -229,7 +229,7 @@ class Circumstances:
         return None
 
     def fix_context(self, machine: Machine | None) -> FixContext:
-        """Return the context of fixes: the text's system, or ``machine``'s."""
+        """Return the context for fixes, from the text or from ``machine``."""
         context = (
             FixContext.of_machine(machine)
             if machine

@@ -40,7 +40,7 @@ class FixContext(Value):
     keys: tuple[str, ...] = ()
     """The keys of the system, the most specific first."""
     is_about: Callable[[str], bool] = frozenset[str]().__contains__
-    """Return whether a key is the subject. Only its steps are then used."""
+    """Return whether the text is about a key; then only its steps are used."""
     placeholders: Mapping[str, str] = {}
     """The values of placeholders in fixes."""
     is_legacy: bool = False
@@ -286,7 +286,7 @@ class DriverPackages(Value):
     action: str
     steps: tuple[Step, ...]
     checked: str
-    """The check of the package names, as explained in the file."""
+    """How the package names were checked, as explained in the file."""
     to: int | None = None
     """The newest branch with such packages, or None for all branches."""
     first: str | None = None

@@ -236,7 +236,7 @@ class Failure(Value):
     The first whose key the text contains is used, if the text has values for its placeholders.
     """
     another: str | None = None
-    """``code`` or ``toolkit`` if a build that differs in it may not fail."""
+    """``code`` or ``toolkit``: a build in which this differs may work."""
 
     @property
     def is_symptom(self) -> bool:
@@ -252,7 +252,7 @@ class ObservationKind(Value):
     of: Mapping[str, Annotated[re.Pattern[str], re.compile]] = {}
 
     def name_of(self, match: re.Match[str]) -> str:
-        """Return the name of an observation, with the group of its value."""
+        """Return the name of an observation, with the value from the text."""
         value = (match.groupdict().get("it") or "").rstrip(".")
         if not value:
             return self.name

@@ -290,7 +290,7 @@ class Lock(Value):
 
     @property
     def indexes(self) -> dict[str, str]:
-        """Indexes found only in the creator's configuration, by package."""
+        """Indexes that only the lock's author has configured, by package."""
         return {
             package.name: package.index
             for package in self.pylock.packages
@@ -403,7 +403,7 @@ class Lock(Value):
         return glibc_needed((file.package, file.name) for file in self.files)
 
     def entry(self, path: Path, status: str) -> dict[str, Any]:
-        """Return its entry in the output of ``lock`` and ``lock check``."""
+        """Return the lock's entry in the JSON document of a command."""
         return {
             "target": self.target,
             "path": str(path),
@@ -573,7 +573,7 @@ def _check_file(lock: str, package: str, file: Any) -> None:
 
 def is_outside_folder(path: str) -> bool:
     """Return whether a path of a lock is outside the lock's folder."""
-    # Windows accepts both separators, and may install a lock checked on Linux.
+    # A lock from Linux may be installed on Windows, which accepts both separators.
     place = PureWindowsPath(path)
     return ".." in place.parts or bool(place.anchor)
 

@@ -103,7 +103,7 @@ class Target(Value):
         return _UV.get((self.os, self.arch), linux)
 
     def environment(self, python: str) -> dict[str, str]:
-        """Return its marker values for CPython ``X.Y`` or ``X.Y.Z``."""
+        """Return the target's marker values for CPython ``X.Y[.Z]``."""
         return marker_environment(self.os, self.arch, python)
 
     def tags(self, python: str) -> tuple[Tag, ...]:

@@ -256,7 +256,7 @@ def read_inputs(name: str) -> RequirementsFile:
     file, part = split_part(name)
     path = requirements_path(file)
     kind = "a lock file, not a requirements file"
-    advice = advise_lock(path)
+    advice = lock_install_command(path)
     if path.suffix == ".py" and "# /// script" in read_listed(path):
         kind = "a script with inline metadata"
         advice = f"uv run {quote_word(path)}"
@@ -279,7 +279,7 @@ def read_inputs(name: str) -> RequirementsFile:
         return _relocate_requirements(written, document, path, part)
 
 
-def advise_lock(path: Path) -> str:
+def lock_install_command(path: Path) -> str:
     """Return the command that installs a lock file, or "" for another file."""
     lock = re.fullmatch(r"pylock(?:\.([^.]+))?\.toml", path.name)
     if lock is None:

@@ -53,7 +53,7 @@ def check_hosts(
         files: The files to check, cached or not.
         session: The configured sources and their clients.
     """
-    strange = locked_strange_hosts(lock, files, session)
+    strange = unknown_hosts_in_lock(lock, files, session)
     unreachable = session.client.unreachable
     for host, packages in strange.items():
         refused = packages
@@ -102,7 +102,7 @@ def add_locked_builds(
         for build in _unknown_builds(file, catalog):
             catalog = catalog.with_kind(build.backend.kind)
             # Send requests only to the configured sources.
-            if not strange_hosts([file], build.backend.tag, opened()):
+            if not unknown_hosts([file], build.backend.tag, opened()):
                 unknown.append(build)
     if not unknown:
         return catalog
@@ -130,26 +130,26 @@ def _unknown_builds(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
             yield from unknown_builds([wheel], known, platform)
 
 
-def locked_strange_hosts(
+def unknown_hosts_in_lock(
     lock: Lock, files: Iterable[LockedFile], session: Session
 ) -> dict[str, list[str]]:
-    """Return a lock's packages by host, for hosts outside the sources."""
+    """Return the packages of a lock from unknown hosts, by host."""
     torch = lock.versions.get("torch", "")
     label = torch.partition("+")[2]
     if not label and lock.is_from_gpuinstall:
         # The builds for macOS have no label.
         label = Target.parse(lock.target).backend
     backend = known_backend(label)
-    return strange_hosts(files, backend.tag if backend else label, session, torch)
+    return unknown_hosts(files, backend.tag if backend else label, session, torch)
 
 
-def strange_hosts(
+def unknown_hosts(
     files: Iterable[LockedFile],
     backend: str,
     session: Session,
     torch: str = "",
 ) -> dict[str, list[str]]:
-    """Return packages by host, for hosts that no source or page links to.
+    """Return packages from hosts that no source or page links to, by host.
 
     Args:
         files: The files.

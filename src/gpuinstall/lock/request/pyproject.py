@@ -180,7 +180,7 @@ class ProjectParts(Value):
             key = "[dependency-groups]"
             texts = self._group_requirements(part.name)
         if texts is None:
-            raise self._unknown(part, where)
+            raise self._unknown_part_error(part, where)
         origin = TextOrigin(str(self.file), f"{key} {part.name}")
         yield from (parse_requirement(text, origin) for text in texts)
 
@@ -198,7 +198,7 @@ class ProjectParts(Value):
                 f"[dependency-groups] {name}: {'; '.join(reasons)}"
             ) from None
 
-    def _unknown(self, part: Part, where: str) -> UsageError:
+    def _unknown_part_error(self, part: Part, where: str) -> UsageError:
         """Return the error of an unknown extra or group."""
         hint = None
         other = Part("group", part.name)

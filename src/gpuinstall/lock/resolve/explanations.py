@@ -63,7 +63,7 @@ class ResolutionExplanation:
         self._required: dict[Wheel, list[Requirement]] = {}
 
     def constraints(self) -> ProgramConstraints:
-        """Return what the requested programs require of torch."""
+        """Return the requested programs' constraints on torch."""
         chosen = self._resolution.build
         unserved = {}
         for version, build in self._index.builds().items():
@@ -360,7 +360,7 @@ class ResolutionExplanation:
         return any(map(requirement.allows, self._index.releases(requirement.name)))
 
     def _is_unlisted(self, package: str) -> bool:
-        """Return whether torch's sources have no release of their package."""
+        """Return whether torch's sources list no release of a package."""
         return package in self._index.names() and not self._index.releases(package)
 
     def _requirements(self, wheel: Wheel) -> list[Requirement]:

@@ -177,7 +177,7 @@ class ResolutionInspector:
         return self._of_torch[resolution.torch]
 
     def pure_file(self, rejected: Compatibility) -> tuple[Wheel, ...]:
-        """Return the files except a native one that a pure one replaces.
+        """Return the files without a native one that a pure one replaces.
 
         uv would select the native file of a version that has both.
         """
@@ -196,7 +196,7 @@ class ResolutionInspector:
         )
 
     def linked(self, resolution: UvResolution) -> frozenset[str]:
-        """Return the dependencies whose libraries other packages link."""
+        """Return the dependencies whose libraries other packages link to."""
         linked = set[str]()
         for wheel in self.installed(resolution):
             found = self.inspected.get(wheel)
@@ -256,7 +256,7 @@ class ResolutionInspector:
         )
 
     def max_depth(self, package: str) -> Depth:
-        """Return how much of a package to read.
+        """Return the depth to which to read a package.
 
         Lines of a frozen requirements file are dependencies, whose code is not read.
         """
@@ -269,7 +269,7 @@ class ResolutionInspector:
         return min(deepest, Depth.PART) if self.is_optional(package) else deepest
 
     def is_optional(self, package: str) -> bool:
-        """Return whether others run without a package or its GPU code."""
+        """Return whether other packages run without it or its GPU code."""
         request = self.resolver_input.lock_request.request
         pinned = [one.name for one in request.requirements if one.is_exact]
         if package in pinned and load_members().works_on_cpu.fullmatch(package):

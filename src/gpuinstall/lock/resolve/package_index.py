@@ -223,7 +223,7 @@ class PackageIndex:
             ask = session.find_page if is_requested else session.known_page
             page = ask(name)
             if page:
-                pages[name] = parse_files(page, sources.newest_day)
+                pages[name] = parse_files(page, sources.last_upload_day)
             else:
                 pages[name] = ()
         return pages

@@ -38,7 +38,7 @@ def _refused_by_facts(
     programs = refused.resolver_input.programs
     places = {one.name: place for place, one in enumerate(programs)}
     excluding = [fact for fact in facts if fact.excludes] or facts
-    # If the latest release of a package runs, another package excludes it.
+    # Prefer facts about a latest release: without one, another package is the cause.
     barred = [
         fact for fact in excluding if _is_about_newest(fact, resolver)
     ] or excluding

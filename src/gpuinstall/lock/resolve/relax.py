@@ -191,7 +191,7 @@ def _with_requirements_of_folders(
 
 
 def _nearest_request(requests: Requests) -> RelaxedRequest | None:
-    """Return the request with the nearest torch that runs on all targets."""
+    """Return a request for the nearest torch that runs on all targets."""
 
     def outcome(candidate: Request) -> Plan | Rejected | None:
         alternatives = []

@@ -44,7 +44,7 @@ RELEASES_READ = 24
 
 
 class Resolved(Value):
-    """A resolution, and the knowledge used for it."""
+    """uv's resolution of an input, with the facts that uv received."""
 
     resolver_input: ResolverInput
     resolution: UvResolution
@@ -55,7 +55,7 @@ class Resolved(Value):
 
 
 class Refused(Value):
-    """A conflict, and the knowledge used for it."""
+    """A conflict in an input, with the facts that uv received."""
 
     resolver_input: ResolverInput
     conflict: Conflict

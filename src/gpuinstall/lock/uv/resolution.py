@@ -22,7 +22,7 @@ from gpuinstall.catalog.listing import read_listing
 from gpuinstall.lock.file.lock import LockedFile, is_outside_folder, is_placeholder
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.request.lock_sources import strange_hosts
+from gpuinstall.lock.request.lock_sources import unknown_hosts
 from gpuinstall.lock.uv.builds import Packages
 from gpuinstall.lock.uv.fetch import Hashes, fetch_missing, known_hashes
 from gpuinstall.lock.uv.project import Pages, versions_in
@@ -293,7 +293,7 @@ def check_indexes(
         return
     served = index_packages(packages).keys() - set(pages)
     files = [file for file in locked_files(packages) if file.package in served]
-    for host, strange in strange_hosts(files, backend, session).items():
+    for host, strange in unknown_hosts(files, backend, session).items():
         # If the index is unreachable, uv used the cached page.
         if session.client.unreachable(session.default_index or ""):
             return

@@ -1,4 +1,4 @@
-"""Rules for Macs, where every macOS build runs and macOS is the driver."""
+"""Rules for Macs, whose GPU driver is part of macOS."""
 
 from __future__ import annotations
 

@@ -92,11 +92,11 @@ def _machine_facts(evidence: NvidiaEvidence) -> KnownFacts:
         "at-card": "" if nvml.at is None else f" while querying GPU {nvml.at}",
         "none-has-slices": nvml.gpus
         and all(gpu.mig and not gpu.slices for gpu in nvml.gpus),
-        # This is the case if only CUDA's own device node cannot be opened.
+        # CUDA's own device node is the only one that cannot be opened.
         "without-uvm": len(refused) == 1 and refused[0].startswith("/dev/nvidia-uvm"),
         "refused": "; ".join(refused),
         "libraries": evidence.has_libraries,
-        # Equal releases explain nothing: the library may be another build.
+        # Omit a release that equals the module's, because it does not explain the fault.
         "of-libraries": f" ({libraries})"
         if "." in libraries and libraries != str(module)
         else "",
@@ -217,7 +217,7 @@ def _driver_context(
     evidence: NvidiaEvidence,
     cards: Iterable[BusCard],
 ) -> FixContext:
-    """Return the context of fixes, with the driver branch for the GPUs.
+    """Return the context for fixes, with the driver branch for the GPUs.
 
     If all GPUs are old, this is the last branch that supports the oldest.
     """

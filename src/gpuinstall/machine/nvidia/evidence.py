@@ -213,7 +213,7 @@ class NvidiaEvidence(Value):
 
     @property
     def fix_context(self) -> FixContext:
-        """The context that fills in the commands of fixes."""
+        """The system and GPUs for which commands of fixes are selected."""
         if self.driver:
             branch = self.driver.branch
         else:

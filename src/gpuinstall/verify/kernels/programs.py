@@ -70,7 +70,7 @@ def import_alone(_context: CheckContext, _module: Any) -> None:
     """Check the import, which fails with an incompatible torch or CUDA."""
 
 
-def box_suppression(context: CheckContext, torchvision: Any) -> None:
+def non_maximum_suppression(context: CheckContext, torchvision: Any) -> None:
     """Check the boxes that remain after non-maximum suppression."""
     tensor = context.torch.tensor
     corners = tensor(
@@ -216,7 +216,7 @@ PROGRAMS: tuple[Check, ...] = (
     _row(
         "torchvision",
         "nms",
-        box_suppression,
+        non_maximum_suppression,
         where=ANYWHERE,
         cause="F47",
     ),

@@ -144,7 +144,7 @@ class LearnedRow(WheelFacts, kw_only=True):
 
     @property
     def toolkit(self) -> tuple[int, int] | None:
-        """``cuda`` as numbers."""
+        """The CUDA version as numbers."""
         return parse_toolkit(self.cuda)
 
     def build(self) -> Build:

@@ -117,7 +117,7 @@ class EnvironmentPaths(Value):
 
     @property
     def is_managed(self) -> bool:
-        """Whether gpuinstall manages it."""
+        """Whether gpuinstall manages the environment."""
         return self.layout is None
 
     def check_working_folder(self, folder: Path | None, action: str) -> None:

@@ -82,7 +82,7 @@ class Gpu(Value):
     mig_devices: tuple[MigDevice, ...] = ()
     found_via: str | None = None
     vendor: str | None = None
-    """The documented vendor, if any. ``vendors.find_vendor`` derives it."""
+    """The vendor in the document. None: see ``vendors.find_vendor``."""
 
     architecture: str | None = None
     """The architecture, such as ``sm_89`` or ``gfx1201``."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 Meter = Callable[[int], None]
-"""Adds a file's bytes, or subtracts them after a restart."""
+"""Function that adds a file's bytes, or subtracts them after a restart."""
 Progress = Callable[[str, int], None]
-"""Adds bytes of a named file."""
+"""Function that adds bytes of a named file."""
 
 
 class Reporter:

@@ -59,7 +59,7 @@ _RELATIVE = rf"(?:[^\s;\[@<>=!~/\\]*|\w[\w.-]*(?: +\w[\w.-]*)+)[/\\]{_REST}"
 _PATH = rf"\.{{1,2}}(?:[/\\]{_REST})?|[/~]{_REST}|[A-Za-z]:[\\/]{_REST}|{_RELATIVE}"
 _PATH_WITH_BLANKS = rf"({_NAME})((?![a-z+]{{2,}}:)\S+(?:{_BLANKS}\S+)+)(\s+;.*)?"
 _BLANK_MARK = "\x1f"
-"""The replacement for a blank, for packaging. No input can contain it."""
+"""The replacement for a blank in text for packaging. No input contains it."""
 _LOGIN = r"://([^/\s]+@)"
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
 _MARKS = r"[\\\x00-\x1f\x7f]"
@@ -81,7 +81,7 @@ class TextOrigin(Value):
 
     @property
     def is_in_file(self) -> bool:
-        """Whether it is a line or a key in a file, not the command line."""
+        """Whether the origin is a file instead of the command line."""
         return bool(self.key or self.line)
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ COMMAND_LINE = TextOrigin("the command line")
 
 
 class Requirement(Value):
-    """Parsed requirement, equal to any other one with the same text."""
+    """Parsed requirement. Requirements with the same text are equal."""
 
     name: str
     """The normalized name, which may be derived from the URL."""

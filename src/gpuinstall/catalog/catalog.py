@@ -63,12 +63,12 @@ class Wheel(Value):
     """Whether ``<url>.metadata`` is served."""
     metadata_sha256: str | None = None
     backend: str | None = None
-    """The backend tag of its local version or page."""
+    """The backend tag of the wheel's local version or page."""
     source: WheelSource = DEFAULT_INDEX
     """The index or folder that lists the wheel."""
     requires_python: str | None = None
     by_address: bool = False
-    """Whether to install it by URL, because METADATA lacks the local label."""
+    """Whether to install the wheel by URL: METADATA lacks the local label."""
 
 
 class Build(Value):
@@ -87,9 +87,9 @@ class Build(Value):
     pythons: tuple[str, ...] = ()
     """The Pythons ``X.Y`` with a wheel, except free-threaded ones."""
     glibc: str | None = None
-    """The minimum glibc of its platform tag."""
+    """The minimum glibc of the platform tag."""
     macos: str | None = None
-    """The minimum macOS of its platform tag."""
+    """The minimum macOS of the platform tag."""
     on_default_index: bool = False
     """Whether the default index has this build."""
     is_labeled: bool = True
@@ -98,7 +98,7 @@ class Build(Value):
     source: WheelSource = ConfiguredIndex.TORCH
     """A configured index, a URL, or a folder."""
     absent: str | None = None
-    """The reason why it is unavailable, such as ``withdrawn``, if it is.
+    """The reason why the build is unavailable, such as ``withdrawn``.
 
     It is ``unverified`` until an index lists the build.
     """
@@ -127,7 +127,7 @@ class Build(Value):
 
     @property
     def lists_no_code(self) -> bool:
-        """Whether its GPU wheel was inspected and lists no architecture."""
+        """Whether the GPU wheel was inspected and lists no architecture."""
         return bool(self.learned and self.backend != CPU and not self.code)
 
     @cached_property
@@ -147,7 +147,7 @@ class Build(Value):
 
     @property
     def listed_at(self) -> str:
-        """The URL or folder of its source; empty for a configured index."""
+        """The URL or folder of the source; empty for a configured index."""
         return self.source if isinstance(self.source, str) else ""
 
 
@@ -222,7 +222,7 @@ class Companion(Value):
     backends: _Backends | None = None
     """The compatible backends; None for all backends of torch."""
     unverified: Mapping[str, _Backends] = MappingProxyType({})
-    """The backends for which no index is known to list it, by platform."""
+    """The backends whose wheels no index is known to list, by platform."""
     undeclared: WordSet = frozenset()
     """The imported packages that METADATA omits."""
 

@@ -55,7 +55,7 @@ class Generation(Value):
     first: ComputeCapability
     last: ComputeCapability
     last_branch: int | None = None
-    """The last driver branch that supports it."""
+    """The last driver branch that supports the generation."""
 
 
 class Branch(NamedTuple):
@@ -96,14 +96,14 @@ class KernelModules(Value):
     open_from: ComputeCapability
     """The first supported chip."""
     open_only_from: ComputeCapability
-    """The first chip that requires them."""
+    """The first chip that requires the open modules."""
 
 
 class Tegra(Value):
     """Toolkits that build the same code for a Tegra chip and desktop GPUs."""
 
     unified: CudaVersion | None = None
-    """The first toolkit that builds the same code, if any."""
+    """The first toolkit that builds the same code for both, if any."""
     ran: CudaVersion | None = None
     """A toolkit whose code works on the chip according to a user's report."""
 

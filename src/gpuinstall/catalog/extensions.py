@@ -39,16 +39,16 @@ class ExtensionSource(NamedTuple):
     id: str
     rank: int
     url: str | None = None
-    """The URL template of its pages; None for the default index."""
+    """The URL template of the pages; None for the default index."""
 
     os: str | None = None
-    """The only operating system of its files, if any."""
+    """The operating system of the files, if there is only one."""
 
     tags: tuple[str, ...] = ("",)
     """The releases of a repository. Each has a page."""
 
     hosts: WordSet = frozenset()
-    """The other hosts of its files. They may redirect to each other."""
+    """The other hosts of the files. They may redirect to each other."""
 
 
 class Extension(NamedTuple):
@@ -72,7 +72,7 @@ class ExtensionFile(NamedTuple):
     """The minor release of torch, such as ``2.11``."""
     cpu: bool = False
     and_newer: bool = False
-    """Whether it also supports newer releases of torch."""
+    """Whether the file also supports newer releases of torch."""
 
 
 class Extensions(Value):
@@ -98,7 +98,7 @@ class Extensions(Value):
         return hosts
 
     def file(self, wheel: Wheel, source: ExtensionSource) -> ExtensionFile:
-        """Return a file with the facts in its local version."""
+        """Parse the facts in a file's local version."""
         for form in self.forms:
             match = form.fullmatch(wheel.version.local or "")
             if match:

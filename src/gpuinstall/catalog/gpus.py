@@ -35,7 +35,7 @@ _MEMORY = re.compile(r"(\d) ?gi?b\b")
 _SERIES = frozenset({"gt", "gtx", "rtx", "rx"})
 """Words before a model number that may be omitted."""
 _LONGEST = 200
-"""The maximum length of a name, twice the longest known one."""
+"""The maximum length of a name, twice the longest known name."""
 _COUNT = re.compile(r"\A[1-9]\d? ?[x×*] ?(?=[A-Za-z])")
 """A number of GPUs, which is ignored, as in 4x A100 or 8×H100."""
 _MIG = re.compile(r" (mig\b|(\dc )?\dg \d+gb).*")
@@ -61,15 +61,15 @@ class Product(NamedTuple):
     architecture: str | None = None
     """The architecture of another vendor's GPU."""
     os: str | None = None
-    """The only operating system of the GPU, if any."""
+    """The operating system, if the GPU supports only one."""
     arm: bool = False
-    """Whether all its machines have 64-bit ARM processors."""
+    """Whether all machines with the GPU have 64-bit ARM processors."""
     products: tuple[str, ...] = ()
     """The products that contain the chip (vendors other than NVIDIA)."""
 
     @property
     def code(self) -> str:
-        """The name of its architecture."""
+        """The name of the GPU's architecture."""
         if self.capability:
             return self.capability.sm
         return str(self.architecture)

@@ -504,7 +504,7 @@ VARIABLES = tuple(name for name in REQUEST if "envvar" in _ROWS[name].settings)
 
 
 def parameter(name: str, *, is_hidden: bool = False) -> click.Parameter:
-    """Return click's parameter. A hidden one only reads a variable."""
+    """Return click's parameter. A hidden option only reads a variable."""
     row = _ROWS[name]
     if not row.words:
         settings = {key: row.settings.get(key) for key in ("metavar", "type")}

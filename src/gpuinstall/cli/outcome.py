@@ -27,7 +27,7 @@ from gpuinstall.cli.terminal import CURRENT, OutputError, Terminal, finding_with
 from gpuinstall.sources.sources import SYSTEM_CERTIFICATES
 
 Row = tuple[str, str]
-"""A label and its text."""
+"""A line of output: a label and a text."""
 COMMAND_GROUPS: dict[str, dict[str, str]] = {
     "Every day": {
         "install": "Install PyTorch and other packages for this machine's GPUs, and verify them.",

@@ -109,7 +109,7 @@ class InstalledPackage(Value):
 
     @property
     def has_address(self) -> bool:
-        """Whether it was installed from a URL, not from an index (PEP 610)."""
+        """Whether the package was installed from a URL (PEP 610)."""
         return isfile(self.record / "direct_url.json")
 
     @property

@@ -114,21 +114,21 @@ class ExistingEnvironment(Value):
 
     paths: EnvironmentPaths
     is_empty: bool = True
-    """Whether it is missing or an empty folder."""
+    """Whether the environment is missing or an empty folder."""
     marker: Marker | None = None
-    """Its marker; None if it is unmanaged."""
+    """The marker; None if the environment is unmanaged."""
     lock: Lock | None = None
     """The environment's copy of the lock file, if intact."""
     versions: Mapping[str, str] = {}
-    """The versions of packages that its interpreter finds, by name."""
+    """The versions of packages that the interpreter finds, by name."""
     packages: tuple[InstalledPackage, ...] = ()
     """The packages in its ``site-packages`` folders."""
     has_python: bool = False
-    """Whether its interpreter is the requested one."""
+    """Whether the interpreter is the requested one."""
     locks: tuple[Lock, ...] = ()
     """The lock files in the project folder."""
     made_here: bool = True
-    """Whether this user created it. Otherwise, its marker is not trusted."""
+    """Whether this user created it. Otherwise, the marker is not trusted."""
     stamp: Stamp | None = None
     """The last verification on this machine, if it is still valid."""
     damaged: Mapping[str, str] = {}

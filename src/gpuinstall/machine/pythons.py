@@ -76,7 +76,7 @@ class Python(Value):
 
     @property
     def is_usual(self) -> bool:
-        """Whether it is a final release with the global interpreter lock."""
+        """Whether this is a final release with the global interpreter lock."""
         return self.level == "final" and "t" not in self.flags
 
 

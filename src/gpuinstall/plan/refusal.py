@@ -157,7 +157,7 @@ class Limit(Value):
 
     @property
     def is_of_torch(self) -> bool:
-        """Whether it limits the version of torch itself."""
+        """Whether the limit applies to the version of torch itself."""
         return self.requirement is not None and self.requirement.name == "torch"
 
 

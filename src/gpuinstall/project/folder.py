@@ -60,7 +60,7 @@ class Settings(Value):
     """Whether ``request`` and ``files`` replace the folder's request."""
 
     anew: bool = False
-    """Whether to also ignore the environment's backend."""
+    """Whether to ignore the backend of the environment, too."""
 
     without: tuple[str, ...] = ()
     """The packages to remove from the request."""

@@ -254,7 +254,7 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
     recorded = unfiled_requirements(contents.read_recorded())
     by_locks = RequirementsFile.of(one.at(locks) for one in recorded)
     files = *project.files.values(), by_locks
-    # One of these is selected later for the machine.
+    # One extra or group of each set is selected later for the machine.
     alternatives = [
         one.listed for one in chain.from_iterable(contents.declaration.alternatives)
     ]

@@ -82,7 +82,7 @@ _UV_VARIABLES = {
 """uv's variables for sources and their settings, highest precedence first."""
 
 NEVER = '; python_version < "0"'
-"""Marker of an excluded requirement. It never holds."""
+"""Marker that is never true, for excluded requirements."""
 
 _OVERRIDES = "override-dependencies"
 _UV_LISTS = {

@@ -259,7 +259,7 @@ class SourceSetting(Value):
 
     @property
     def why_ignored(self) -> str:
-        """The reason for ignoring it, or an empty string."""
+        """The reason for ignoring the setting, or an empty string."""
         if self.backend:
             return ""
         is_replaced = self.effect is Effect.UNRELATED and self.row.instead

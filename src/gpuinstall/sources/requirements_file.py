@@ -134,7 +134,7 @@ class RequirementsFile(Value):
         return without_duplicates((*self.requirements, *self.constraints))
 
     def as_limits(self) -> RequirementsFile:
-        """Return all its requirements as constraints."""
+        """Return all requirements of the file as constraints."""
         limits = [one.constraint for one in self.requirements]
         return replace(self, requirements=(), constraints=(*limits, *self.constraints))
 

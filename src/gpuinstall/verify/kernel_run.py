@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gpuinstall.verify.devices import DeviceTarget
 
 KERNELS = Path(__file__).parent / "kernels"
-# The name gpuinstall_kernels is unique. Programs import another package that is called kernels.
+# Use the unique name gpuinstall_kernels, because programs may import another package named kernels.
 LAUNCH = """
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -83,7 +83,7 @@ class KernelRun(Value):
 
     @property
     def seconds(self) -> float:
-        """The time limit of a child. Programs get the quick limit."""
+        """The time limit of a child. Programs have the limit of ``quick``."""
         return KERNEL_SECONDS["quick" if self.program else self.work]
 
     def run_all(self, targets: Sequence[DeviceTarget]) -> list[KernelReport]:

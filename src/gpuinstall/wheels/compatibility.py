@@ -63,9 +63,9 @@ class BuildVerdict(NamedTuple):
     row: LearnedRow
     """The facts read from the wheel."""
     rejection: Reason | None = None
-    """The reason why it does not run, if any."""
+    """The reason why the wheel does not run, if any."""
     warning: Reason | None = None
-    """The reason why it may not run, if it is not certain."""
+    """The reason why the wheel may not run, if this is uncertain."""
 
 
 class Compatibility(Value):
@@ -79,7 +79,7 @@ class Compatibility(Value):
     unusable: Reason | None = None
     """The reason why it runs with no build: driver, GPU, or platform."""
     adds: tuple[str, ...] = ()
-    """The packages that it needs but its METADATA does not require."""
+    """The packages that it needs but that METADATA does not require."""
     why_adds: Reason | None = None
     is_settled: bool = True
     """Whether reading more of the wheel cannot change the result."""

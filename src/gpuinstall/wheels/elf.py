@@ -100,7 +100,7 @@ class Elf(Value):
         return names
 
     def defined(self) -> set[bytes]:
-        """Return the symbols that it exports."""
+        """Return the symbols that the library exports."""
         names = set()
         for offset, _, _, section in _SYMBOL.iter_unpack(self.table):
             if offset and section:
@@ -108,7 +108,7 @@ class Elf(Value):
         return names
 
     def glibc(self) -> tuple[int, ...]:
-        """Return the highest version of glibc that it requires, if any."""
+        """Return the highest glibc that the library requires, if any."""
         texts: list[bytes] = _GLIBC.findall(self.strings)
         versions = [tuple(map(int, text.split(b"."))) for text in texts]
         return max(versions, default=())

@@ -95,7 +95,7 @@ class LinkEnvironment(Value):
 
     @cached_property
     def requested_names(self) -> set[str]:
-        """The names of the libraries that others load."""
+        """The names of the libraries that other libraries load."""
         names = set[str]()
         for library in self.libraries:
             names.update(library.elf.needs, library.opened)

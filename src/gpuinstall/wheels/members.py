@@ -1,4 +1,4 @@
-"""Table of packages with deciding libraries, stated CUDA, and conflicts."""
+"""Table of facts about packages that their wheels do not contain."""
 
 from __future__ import annotations
 

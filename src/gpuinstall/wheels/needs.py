@@ -76,7 +76,7 @@ class SharedLibrary(NamedTuple):
     """The first CUDA major that the package's name omits."""
 
     def package_for(self, cuda: int | None) -> str | None:
-        """Return its package for a CUDA major, if known."""
+        """Return the library's package for a CUDA major, if known."""
         if "{cuda}" not in self.package:
             return self.package
         if cuda is None:

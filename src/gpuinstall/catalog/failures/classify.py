@@ -65,14 +65,14 @@ class RecognizedCause(Value):
     title: str
     why: str
     is_certain: bool
-    """Whether its weight is at least RELIABLE and there is no other cause."""
+    """Whether the weight is at least RELIABLE and there is no other cause."""
     evidence: str
-    """The lines of the text that show it."""
+    """The lines of the text that show the failure."""
     fix: tuple[str, ...]
 
 
 class Observation(NamedTuple):
-    """An observation in one line of a text."""
+    """A fact that one line of a text shows, such as a missing library."""
 
     name: str
     """The kind and subject: ``missing library cuda/cudnn``, ``cuda 802``."""

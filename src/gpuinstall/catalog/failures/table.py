@@ -191,7 +191,7 @@ class ProblemKind(Value):
 
     code: str
     id: str | None = None
-    """The ID of its failure; None if it has several or none."""
+    """The ID of the failure with this problem; None if not exactly one."""
     message: str = ""
     """The default message. ``why`` is the default reason."""
     why: str = ""
@@ -215,17 +215,17 @@ class Failure(Value):
     fix: FixTable
     messages: tuple[str, ...] = ()
     apart: str = ""
-    """How it differs from similar failures."""
+    """How the failure differs from similar ones."""
     sources: tuple[str, ...] = ()
     """Threads (owner/repository#number) or URLs."""
     here: str | None = None
-    """The predicate that detects it (in ``diagnose/predicates.py``)."""
+    """The predicate in ``diagnose/predicates.py`` that detects the failure."""
     problems: tuple[ProblemKind, ...] = ()
-    """The problems that it causes."""
+    """The problems that the failure causes."""
     legacy: bool = False
-    """Whether it concerns only GPUs without support in current drivers."""
+    """Whether only GPUs without support in current drivers are affected."""
     unless: tuple[str, ...] = ()
-    """The circumstances and observations that exclude it."""
+    """The circumstances and observations that rule out the failure."""
     consequences: tuple[str, ...] = ()
     """The failures that follow from this one."""
     narrows: tuple[str, ...] = ()
@@ -240,7 +240,7 @@ class Failure(Value):
 
     @property
     def is_symptom(self) -> bool:
-        """Whether it is a symptom, which does not identify a cause."""
+        """Whether the failure is a symptom, which does not show a cause."""
         return bool(self.narrows)
 
 
@@ -276,11 +276,11 @@ class Distribution(Value):
     """A family of distributions."""
 
     key: str
-    """The key of its fixes."""
+    """The key of the distribution's fixes."""
     manager: str
-    """The key of its package manager."""
+    """The key of the package manager."""
     names: tuple[str, ...]
-    """The prefixes of the names of its members."""
+    """The prefixes of the names of distributions in the family."""
 
 
 @cache

@@ -240,7 +240,7 @@ class Lock(Value):
     pylock: Pylock
     record: Record
     is_from_gpuinstall: bool
-    """Whether gpuinstall created it."""
+    """Whether gpuinstall created the lock."""
 
     @property
     def sha256(self) -> str:
@@ -249,12 +249,12 @@ class Lock(Value):
 
     @property
     def target(self) -> str:
-        """The target in its file name."""
+        """The target in the file name."""
         return target_in(self.name)
 
     @property
     def python(self) -> str | None:
-        """The only Python minor version, ``X.Y``, that it supports."""
+        """The only supported minor version of Python, ``X.Y``."""
         # A lock by another tool may support several minor versions.
         specifiers = str(self.pylock.requires_python)
         one_minor = re.fullmatch(r"==(\d\.\d{1,2})\.\*", specifiers)
@@ -299,7 +299,7 @@ class Lock(Value):
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it is unchanged since gpuinstall wrote it."""
+        """Whether the file is unchanged since gpuinstall wrote it."""
         return self.record.contents_digest == _contents_digest(parse_toml(self.text))
 
     @property
@@ -335,7 +335,7 @@ class Lock(Value):
 
     @property
     def pinned_by(self) -> str:
-        """How its packages are pinned, for messages."""
+        """How the packages are pinned, for messages."""
         pinned_by = "every file hashed"
         addresses = ", ".join(self.addresses.values())
         if addresses:
@@ -397,7 +397,7 @@ class Lock(Value):
 
     @property
     def glibc(self) -> str:
-        """The oldest glibc that all its packages support."""
+        """The oldest glibc that all packages support."""
         from gpuinstall.lock.file.target import glibc_needed
 
         return glibc_needed((file.package, file.name) for file in self.files)

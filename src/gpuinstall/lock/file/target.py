@@ -84,12 +84,12 @@ class Target(Value):
 
     @property
     def filename(self) -> str:
-        """The name of its lock file."""
+        """The name of the target's lock file."""
         return f"pylock.{self}.toml"
 
     @property
     def marker(self) -> str:
-        """The marker of its environments."""
+        """The marker of the target's environments."""
         values = self.environment("3.12")
         names = ("sys_platform", "platform_machine", "implementation_name")
         comparisons = [f"{name} == '{values[name]}'" for name in names]

@@ -116,7 +116,7 @@ class LockRequest(Value):
 
     @property
     def names_programs(self) -> bool:
-        """Whether it requests packages that torch does not determine."""
+        """Whether packages that torch does not determine are requested."""
         return not requirement_names(self.request.requirements) <= PAIRED
 
     @cached_property
@@ -131,7 +131,7 @@ class LockRequest(Value):
         python: str | None = None,
         programs: ProgramConstraints | None = None,
     ) -> Plan | Rejected:
-        """Return the plan for its machine, or the rejection.
+        """Return the plan for the machine, or the rejection.
 
         Args:
             torch: The only torch to select; None: any.
@@ -160,7 +160,7 @@ class LockRequest(Value):
                 yield rules, gpu
 
     def target(self, build: Build) -> Target:
-        """Return the target of its lock.
+        """Return the target of the requested lock.
 
         The target's glibc is the machine's, or the oldest with which the build runs.
         The macOS version is always the oldest.

@@ -54,18 +54,18 @@ class PartContents(Value):
 
     @property
     def torch(self) -> tuple[Requirement, ...]:
-        """Its torch requirements."""
+        """The torch requirements of the extra or group."""
         return tuple(one for one in self.listed.requirements if one.name == "torch")
 
     @property
     def has_family(self) -> bool:
-        """Whether it requires a torch-family package."""
+        """Whether the extra or group requires a torch-family package."""
         family = load_catalog().family
         return not family.isdisjoint(requirement_names(self.listed.requirements))
 
     @property
     def kind(self) -> str:
-        """The kind of backend that its name selects; empty if none."""
+        """The kind of backend that the name selects; empty if none."""
         words = self.part.name.split("-")
         return next((_VENDORS[word] for word in words if word in _VENDORS), "")
 
@@ -83,7 +83,7 @@ class PartContents(Value):
         return next(filter(known_backend, words), None)
 
     def is_for_cpu(self, environment: Mapping[str, str]) -> bool:
-        """Return whether it selects the CPU build."""
+        """Return whether the extra or group selects the CPU build."""
         return self.backend_on(environment) == CPU.tag
 
 

@@ -21,7 +21,7 @@ from gpuinstall.wheels.compatibility import Compatibility
 def collect_facts(
     resolution: UvResolution, known: Knowledge, inspector: ResolutionInspector
 ) -> Knowledge:
-    """Return the knowledge extended with the facts of a resolution.
+    """Return the known facts with the facts of a resolution added.
 
     Extension files and build tools are added only if nothing else is new.
     """
@@ -46,7 +46,7 @@ def collect_facts(
 def _inspect_wheels(
     resolution: UvResolution, known: Knowledge, inspector: ResolutionInspector
 ) -> Knowledge:
-    """Inspect the wheels of a resolution, and return all knowledge."""
+    """Inspect the wheels of a resolution, and return all known facts."""
     known |= Knowledge(required_by_extras=inspector.find_required_by_extras(resolution))
     for found in inspector.inspect(resolution, known):
         known |= _wheel_facts(found, resolution, known, inspector)

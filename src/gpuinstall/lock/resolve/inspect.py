@@ -81,7 +81,7 @@ class ResolutionInspector:
         )
         self.inspected: dict[Wheel, Compatibility] = {}
         self._of_torch: dict[str, list[Requirement]] = {}
-        # CPU builds, and requests for only torch and paired packages, need none.
+        # Do not inspect CPU builds, or requests for only torch and paired packages.
         is_for_cpu = not resolver_input.gpus and all(
             build.backend.kind != "cuda" for build in resolver_input.builds
         )
@@ -318,7 +318,7 @@ class ResolutionInspector:
         Args:
             wheel: The wheel.
             resolution: The resolution with the wheel.
-            known: The knowledge so far.
+            known: The facts found so far.
             deepest: How much of the wheel may be read.
             builds: The builds of torch to check; empty: all.
 

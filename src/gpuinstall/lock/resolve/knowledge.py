@@ -1,4 +1,4 @@
-"""Facts missing from METADATA, accumulated knowledge, and resolutions."""
+"""Facts that METADATA omits, and uv's resolutions."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Knowledge(Value):
 
     @property
     def passed_to_uv(self) -> tuple[object, ...]:
-        """The knowledge passed to uv. If unchanged, the resolution ends."""
+        """The facts passed to uv. If unchanged, the resolution ends."""
         return (
             self.facts,
             self.requirements,
@@ -133,7 +133,7 @@ class Knowledge(Value):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no knowledge would be added to the request for uv."""
+        """Whether no fact would be added to the request for uv."""
         return not (self.facts or self.torch_constraints)
 
     def package_facts(self, package: str) -> Iterator[Fact]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 TURNS = 12
-"""Maximum number of uv runs with new knowledge for one input."""
+"""Maximum number of uv runs with new facts for one input."""
 
 RUNS = 6
 """Number of uv runs after which no newer release is tried."""
@@ -97,7 +97,7 @@ class Resolver:
         known: Knowledge,
         previous: UvResolution | None = None,
     ) -> Resolved | Refused:
-        """Run uv until its resolution adds no knowledge."""
+        """Run uv until its resolution results in no new facts."""
         for _ in range(TURNS):
             self._runs += 1
             outcome = resolve_once(resolver_input, known, self.index, previous)
@@ -216,7 +216,7 @@ class Resolver:
         return behind
 
     def _choose_better(self, first: Resolved, second: Resolved | Refused) -> Resolved:
-        """Return the better resolution, with the knowledge of both.
+        """Return the better resolution, with the facts of both.
 
         The second is better if a requested package is newer and none is older. If each
         has a newer package because of facts, the one whose oldest release was uploaded

@@ -49,14 +49,14 @@ def resolve_once(
 
     Args:
         resolver_input: The resolver input.
-        known: The knowledge so far.
+        known: The facts found so far.
         index: The pages of the sources.
         previous: The previous resolution: labels of builds that facts about it reject
             are not preferred.
 
     Returns:
         The resolution or the conflict. If uv failed to build a release that it selected
-        only because of the knowledge, the new knowledge.
+        only because of known facts, the new facts.
 
     Raises:
         InstallationError: uv failed for a reason other than the request.
@@ -81,7 +81,7 @@ def resolve_once(
 def run_uv_alone(
     resolver_input: ResolverInput, index: PackageIndex
 ) -> Mapping[str, Any] | Conflict:
-    """Resolve the request without knowledge, for uv's own explanation."""
+    """Resolve the request without facts, for uv's own explanation."""
     requirements = resolver_input.requirements
 
     def project() -> ResolverProject:
@@ -105,7 +105,7 @@ def served_pages(
 
     Args:
         resolver_input: The resolver input, with the files of requested extensions.
-        known: The knowledge, with the files of other extensions.
+        known: The facts found so far, with the files of other extensions.
         index: The pages of the sources.
         chosen: The selected build, whose source has priority; None: any build.
     """

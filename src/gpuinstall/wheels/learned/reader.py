@@ -115,7 +115,7 @@ class Reader(Value):
         return most
 
     def remembered(self, build: Build) -> LearnedRow | None:
-        """Return the cached row of a wheel of the build, if any."""
+        """Return the cached row of any wheel of the build, or None."""
         for wheel in build.unread:
             row = self.store.known(wheel, build.backend.tag, Depth.PART)
             if row and is_current(row):

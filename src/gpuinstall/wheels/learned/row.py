@@ -116,14 +116,14 @@ class LearnedRow(WheelFacts, kw_only=True):
 
     @property
     def links_count(self) -> bool:
-        """Whether it has GPU code, opens CUDA, or requires torch."""
+        """Whether the wheel has GPU code, opens CUDA, or requires torch."""
         if self.codes or any(name.startswith("libcudart") for name in self.opens):
             return True
         return "torch" in requirement_names(self.requirements())
 
     @property
     def witness(self) -> str | None:
-        """The library that shows its CUDA, or the first one with GPU code."""
+        """The library that shows the CUDA, or the first one with GPU code."""
         if self.linked:
             return self.linked
         return self.codes[0].library if self.codes else None
@@ -134,7 +134,7 @@ class LearnedRow(WheelFacts, kw_only=True):
 
     @property
     def day(self) -> str:
-        """The day on which it was read."""
+        """The day on which the wheel was read."""
         return self.learned[:10]
 
     @property

@@ -153,7 +153,7 @@ class ExistingEnvironment(Value):
 
     @property
     def verdict(self) -> dict[str, Any]:
-        """The Verdict document of its last verification, empty without one."""
+        """The Verdict document of the last verification, or an empty one."""
         if self.stamp:
             return self.stamp.verdict
         return self.marker.verdict if self.marker else {}
@@ -176,7 +176,7 @@ class ExistingEnvironment(Value):
 
     @property
     def changed_build(self) -> str:
-        """A message if torch or a package of its build has changed."""
+        """A message if torch or a package of torch's build has changed."""
         if self.lock is None:
             return ""
         is_tied = load_catalog().is_tied

@@ -674,7 +674,7 @@ def _is_same_environment(place: EnvironmentPaths, journal: Journal) -> bool:
 def _reverse_change(
     place: EnvironmentPaths, journal: Journal, reporter: Reporter
 ) -> Change:
-    """Return the change that undoes another one.
+    """Return the change that undoes a previous change.
 
     Packages that another tool has since modified are kept.
 

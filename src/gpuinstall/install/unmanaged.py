@@ -56,7 +56,7 @@ class _Answer(Value):
     paths: Mapping[str, Annotated[Path, Path]]
     """The installation folders by their sysconfig names."""
     path: tuple[Annotated[Path, Path], ...] = ()
-    """The folders of its packages and its base interpreter's packages."""
+    """The package folders of the environment and its base interpreter."""
 
 
 def inspect_unmanaged(python: Path) -> EnvironmentPaths:

@@ -117,7 +117,7 @@ def unpack_packages(priced: PricedLock, project: Project) -> Unpacked:
 def _create_overlay_environment(
     place: EnvironmentPaths, staging: Path, session: Session
 ) -> None:
-    """Create an environment that finds another one's packages after its own.
+    """Create an environment that also finds another environment's packages.
 
     Args:
         place: The other environment.

@@ -218,9 +218,9 @@ class SourceSetting(Value):
     """The file, or the name of a variable."""
     line: int | None = None
     package: str = ""
-    """The package that it applies to. Empty: all packages."""
+    """The package that the setting applies to. Empty: all packages."""
     is_own: bool = False
-    """Whether the user, not the folder, configured it."""
+    """Whether the user, not the folder, configured the setting."""
     marker: str = ""
     """The marker of a source. Empty: always."""
     requirements: tuple[Requirement, ...] = ()

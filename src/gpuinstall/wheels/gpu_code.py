@@ -55,7 +55,7 @@ class FatbinCode(NamedTuple):
 
     architectures: tuple[str, ...] = ()
     isa: int | None = None
-    """The most frequent major ISA version of its PTX; None without PTX."""
+    """The most frequent major ISA version of the PTX; None without PTX."""
     is_whole: bool = True
     """Whether all code was read. If not, more architectures may exist."""
 

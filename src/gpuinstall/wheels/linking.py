@@ -51,7 +51,7 @@ class InstalledLibrary(NamedTuple):
 
     @property
     def cuda_majors(self) -> set[int]:
-        """The CUDA majors of the libraries that it needs."""
+        """The CUDA majors of the libraries that this library needs."""
         return load_libraries().cuda_majors(self.elf.needs)
 
 

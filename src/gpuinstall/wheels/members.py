@@ -53,7 +53,7 @@ class Statement(NamedTuple):
     """CUDA of a package that cannot be read from its files."""
 
     since: Mapping[str, int]
-    """The CUDA major by the first version that it applies to, newest first."""
+    """The CUDA major by the first version with it, newest version first."""
     libraries: Annotated[_Pattern, _sonames] | None = None
     """The required libraries that it opens by name."""
 

@@ -58,9 +58,9 @@ class WheelFacts(Value):
     is_whole: bool = True
     """Whether all deciding code was read."""
     cudas: tuple[int, ...] = ()
-    """The CUDA majors that its code is built with; empty if unknown."""
+    """The CUDA majors that the code is built with; empty if unknown."""
     has_runtime: bool = False
-    """Whether it bundles or statically links a CUDA runtime."""
+    """Whether the wheel bundles or statically links a CUDA runtime."""
     linked: str | None = None
     """The largest library that links to CUDA."""
     needs: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class WheelFacts(Value):
     glibc: str | None = None
     """The minimum glibc, from its symbols or from the tags of torch."""
     torch: TorchNeeds = TorchNeeds("unknown")
-    """The releases of torch that can load its code."""
+    """The releases of torch that can load the code."""
 
 
 CODE_LIMIT = 64 << 20

@@ -84,7 +84,7 @@ class Record(Value):
 
     constraints: _Requirements = ()
     sources: tuple[str, ...] = ()
-    """The index options of its requirements files."""
+    """The index options of the requirements files."""
 
     unhashed: tuple[str, ...] = ()
     """The packages requested from folders or repositories, without hashes."""
@@ -101,7 +101,7 @@ class Record(Value):
     """The minimum versions of the driver, glibc, and other components."""
 
     apart: tuple[str, ...] = ()
-    """The packages whose versions differ from those for other targets."""
+    """The packages whose versions differ between targets."""
 
     relaxed: Mapping[str, str] = {}
     """The requirements that ``--relax`` replaced, by package."""

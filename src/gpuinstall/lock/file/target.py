@@ -55,9 +55,9 @@ class Target(Value):
     os: str = "linux"
     arch: str = "x86_64"
     glibc: str = GLIBC
-    """The latest glibc that its wheels may require."""
+    """The latest glibc that wheels may require."""
     macos: str = MACOS
-    """The latest macOS version that its wheels may require."""
+    """The latest macOS version that wheels may require."""
 
     @classmethod
     def parse(cls, text: str) -> Target:

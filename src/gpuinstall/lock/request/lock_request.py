@@ -121,7 +121,7 @@ class LockRequest(Value):
 
     @cached_property
     def outcome(self) -> Plan | Rejected:
-        """The plan before its programs are inspected, or the rejection."""
+        """The plan before programs are inspected, or the rejection."""
         return self.outcome_with()
 
     def outcome_with(

@@ -215,7 +215,7 @@ def _add_inspected_builds(
     builds: Sequence[Build],
     ask: Callable[[Build], LearnedRow | None],
 ) -> Catalog:
-    """Replace builds with rows from their wheels, or mark them unreadable.
+    """Replace builds with facts from their wheels, or mark them unreadable.
 
     Args:
         catalog: The catalog.

@@ -123,7 +123,7 @@ def _kept_hashes(locks: Sequence[Lock], moving: Collection[str]) -> dict[str, st
 
 
 def _can_keep(request: LockRequest, torch: str) -> bool:
-    """Return whether a request allows a torch version, and it runs."""
+    """Return whether a request allows a torch version that runs."""
     for requirement in request.request.requirements:
         if requirement.name == "torch" and not requirement.allows(torch):
             return False

@@ -28,13 +28,13 @@ class Trial(NamedTuple):
     wheel: Wheel
 
     fact: Fact | None
-    """The fact that its METADATA omits."""
+    """The fact that the release's METADATA omits."""
 
     runs: bool | None
     """Whether the release runs; None if unknown."""
 
     cause: str = ""
-    """The code of the reason for its rejection."""
+    """The code of the reason why the release is rejected."""
 
 
 class OlderReleases:
@@ -75,7 +75,7 @@ class OlderReleases:
 
     @property
     def _is_refused(self) -> bool:
-        """Whether all releases are rejected, or enough for one reason."""
+        """Whether all releases, or enough for one reason, are rejected."""
         are_all_rejected = all(
             place in self.trials and self.trials[place].runs is False
             for place in range(len(self.wheels))

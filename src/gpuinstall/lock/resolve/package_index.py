@@ -175,7 +175,7 @@ class PackageIndex:
                 self._pages[name] = wheels
 
     def _page(self, name: str) -> tuple[Wheel, ...] | None:
-        """Return a package's wheels, or None if it is not bound."""
+        """Return a package's wheels, or None if it may be from any index."""
         session = self.session
         sources = replace(session.sources, default_index=session.default_index)
         if name not in self.resolver_input.catalog.family:

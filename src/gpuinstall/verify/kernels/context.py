@@ -154,7 +154,7 @@ class CheckContext(NamedTuple):
         a: Any,
         b: Any,
     ) -> None:
-        """Compare a product of two matrices with its result in float64.
+        """Compare a product of two matrices with the product in float64.
 
         Args:
             result: The result on the device.

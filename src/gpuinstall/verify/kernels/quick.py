@@ -129,7 +129,7 @@ def compare_attention(
     *,
     heads_first: bool = True,
 ) -> None:
-    """Compare attention with its result in float64.
+    """Compare the result of attention with the result in float64.
 
     Args:
         context: The context of the check.

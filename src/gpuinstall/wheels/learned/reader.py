@@ -52,7 +52,7 @@ OFFICIAL_FILES = "download-r2.pytorch.org"
 LOCK_LIMIT = 400 << 20
 """The maximum bytes of wheels, cached or not, to read for one lock."""
 CODE_LIMIT_OF_LOCK = 128 << 20
-"""The maximum bytes of GPU code among them."""
+"""The maximum bytes of GPU code to read for one lock."""
 _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
 """Words that indicate GPU code in METADATA."""
 _NAMED = re.compile(r"(^|-)(kernels?|cuda|gpu)(-|$)", re.ASCII)
@@ -94,7 +94,7 @@ class Reader(Value):
 
     @property
     def code_bytes_read(self) -> int:
-        """The bytes of GPU code among them."""
+        """The bytes of GPU code that this run reads, except torch's."""
         return self.bytes_read - sum(self._bytes_by_wheel(Depth.TABLES).values())
 
     @property

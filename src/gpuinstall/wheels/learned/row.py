@@ -64,17 +64,17 @@ class LearnedRow(WheelFacts, kw_only=True):
     sha256: str | None = None
     """The hash on its page, unverified because the whole file was not read."""
     requires: tuple[str, ...] = ()
-    """The requirements of its METADATA."""
+    """The requirements in METADATA."""
 
     # Only for torch.
     pythons: tuple[str, ...] = ()
     """The Pythons with a wheel."""
     source: str = ""
-    """The URL or folder that lists it; empty for the default index."""
+    """The URL or folder that lists the wheel; empty for the default index."""
     index: str | None = None
-    """The default index that lists it, if it is not PyPI."""
+    """The default index that lists the wheel, if it is not PyPI."""
     is_labeled: bool = False
-    """Whether its version contains the backend."""
+    """Whether the version contains the backend."""
 
     # Only for other packages.
     metadata_version: str | None = None
@@ -85,12 +85,12 @@ class LearnedRow(WheelFacts, kw_only=True):
     lowest: str | None = None
     """The lowest compute capability in its description, such as ``7.5``."""
     system: str | None = None
-    """The system of its libraries, if any: ``windows`` or ``any``."""
+    """The system of the libraries, if any: ``windows`` or ``any``."""
 
     depth: int = Depth.METADATA
-    """The ``Depth`` to which it was read."""
+    """The ``Depth`` to which the wheel was read."""
     reading: int = READING
-    """The ``READING`` of the rules that read it."""
+    """The ``READING`` of the rules that read the wheel."""
 
     @classmethod
     def parse(cls, text: str) -> LearnedRow:

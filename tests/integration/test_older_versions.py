@@ -171,7 +171,9 @@ def test_partially_inspected_version_is_not_selected(
 
 
 @pytest.mark.heavy
-def test_lock_time_limits_wheel_inspection(folder, libraries, session, monkeypatch):
+def test_download_limit_of_a_lock_limits_inspection(
+    folder, libraries, session, monkeypatch
+):
     large = libraries[OTHER_GPUS] + Random(0).randbytes(12 << 20)
     make_history(
         folder, {**libraries, OTHER_GPUS: large}, "costly", [RUNS, *OTHER_GPUS * 4]

@@ -82,7 +82,7 @@ def make_sparse(file, size):
 
 
 @pytest.mark.parametrize("is_near", [False, True])
-def test_disk_shortage_warns_if_files_are_cached(
+def test_disk_shortage_warns_if_files_may_be_cached(
     is_near, priced, tmp_path, cache, scarce
 ):
     make_sparse(cache / "archive", scarce)

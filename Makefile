@@ -26,6 +26,8 @@ $(READY): lockfiles/development.txt lockfiles/compiler.txt pyproject.toml
 	command -v cc > /dev/null || .venv-dev/bin/uv pip install -q --python $(DEV) --require-hashes -r lockfiles/compiler.txt
 	.venv-dev/bin/uv pip install -q --python $(DEV) --no-deps -e .
 	$(DEV) -m tests.lab.environments
+	@# pytest compiles the tests once here, not once in each worker.
+	$(DEV) -m pytest -qq --collect-only > /dev/null || true
 	@touch $@
 
 $(HEAVY): $(READY) lockfiles/heavy.txt

@@ -19,6 +19,9 @@ from tools.site.__main__ import home, stage
 
 from gpuinstall import api
 from gpuinstall.catalog.failures.table import load_failures
+from gpuinstall.install.install import InstallResult
+from gpuinstall.lock.write import Written
+from gpuinstall.verify.verdict import Verdict
 from tests.lab.links import broken, markdown
 from tests.lab.source import room_graph
 
@@ -184,6 +187,26 @@ def test_api_page_has_the_parameters_of_the_code():
 
     assert len(rows) == 10
     assert wrong == []
+
+
+def test_results_have_the_attributes_of_the_api_page():
+    text = (ROOT / "docs" / "api.md").read_text("utf-8")
+    results = {
+        "install": InstallResult,
+        "install_into": InstallResult,
+        "lock": Written,
+        "verify": Verdict,
+    }
+    missing = []
+    for name, result in results.items():
+        row = re.search(rf"^\| `{name}\(.*$", text, re.MULTILINE)
+        assert row
+        _action, _, listed = row[0].rpartition("; ")
+        names = re.findall(r"`(\w+)(?:\(\))?`", listed)
+        assert "to_dict" in names
+        missing += [(name, one) for one in names if not hasattr(result, one)]
+
+    assert missing == []
 
 
 def test_architecture_page_lists_every_package():

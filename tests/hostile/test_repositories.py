@@ -162,7 +162,7 @@ REPOSITORIES = {
             ".venv/pip.conf", "[global]\nindex-url = https://evil.example/simple"
         ),
         ("install --offline --replace",),
-        "Index       https://evil.example/simple, as",
+        "Index       https://evil.example/simple (from",
     ),
     "requirements that include a device": Hostile(
         lambda repository: repository.write("requirements.txt", "-r /dev/zero"),

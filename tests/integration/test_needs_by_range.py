@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gpuinstall.wheels.needs import built_cuda_majors, read_needs
+from gpuinstall.wheels.needs import Tables, built_cuda_majors, read_needs
 from tests.integration.test_wheels_by_range import (
     index,  # noqa: F401  the fixture
 )
@@ -18,35 +18,36 @@ pytestmark = [pytest.mark.heavy, pytest.mark.network]
 class Measured(NamedTuple):
     """A wheel and its requirements.
 
-    ``torch`` is ``>=2.13`` (stable), ``2.8 2.9`` (ordinary), ``-``, or ``?``.
+    ``torch`` is ``>=2.13`` (stable ABI), ``2.8 2.9``, ``-``, or ``?``. ``cuda`` has the
+    CUDA major versions of the libraries.
     """
 
     package: str
     version: str
     torch: str
-    cuda: int | None
+    cuda: tuple[int, ...]
     glibc: str
     platform: str = "linux_x86_64"
 
 
 WHEELS = [
-    Measured("xformers", "0.0.32.post2", "2.8", 12, "2.27"),
-    Measured("xformers", "0.0.34", ">=2.10", 12, "2.14"),
-    Measured("torchvision", "0.25.0", "2.10 2.11", 12, "2.27"),
-    Measured("torchvision", "0.29.2", ">=2.13", 13, "2.27"),
-    Measured("torchao", "0.18.0", ">=2.11", 13, "2.14"),
-    Measured("vllm", "0.33.0", ">=2.13", 13, "2.26"),
-    Measured("vllm", "0.33.0", ">=2.13", 13, "2.17", "linux_aarch64"),
-    Measured("sgl-kernel", "0.3.21", "2.9", 12, "2.27"),
-    Measured("bitsandbytes", "0.50.2", "-", None, "2.32"),
-    Measured("onnxruntime-gpu", "1.18.1", "-", 11, "2.27"),
-    Measured("onnxruntime-gpu", "1.31.1", "-", 13, "2.28"),
-    Measured("ctranslate2", "4.8.5", "?", None, "2.17"),
-    Measured("torchao", "0.15.0", "2.8 2.9", 12, "2.14"),
-    Measured("onnxruntime-gpu", "1.30.0", "-", 13, "2.28"),
-    Measured("cupy-cuda12x", "14.2.0", "?", 12, "2.17"),
-    Measured("fbgemm-gpu", "1.5.0", "2.10", 12, "2.14"),
-    Measured("sglang-kernel", "0.4.10", "2.14 2.15", 13, "2.14"),
+    Measured("xformers", "0.0.32.post2", "2.8", (12,), "2.27"),
+    Measured("xformers", "0.0.34", ">=2.10", (12,), "2.14"),
+    Measured("torchvision", "0.25.0", "2.10 2.11", (12,), "2.27"),
+    Measured("torchvision", "0.29.2", ">=2.13", (13,), "2.27"),
+    Measured("torchao", "0.18.0", ">=2.11", (13,), "2.14"),
+    Measured("vllm", "0.33.0", ">=2.13", (13,), "2.26"),
+    Measured("vllm", "0.33.0", ">=2.13", (13,), "2.17", "linux_aarch64"),
+    Measured("sgl-kernel", "0.3.21", "2.9", (12,), "2.27"),
+    Measured("bitsandbytes", "0.50.2", "-", (11, 12, 13), "2.32"),
+    Measured("onnxruntime-gpu", "1.18.1", "-", (11,), "2.27"),
+    Measured("onnxruntime-gpu", "1.31.1", "-", (13,), "2.28"),
+    Measured("ctranslate2", "4.8.5", "?", (), "2.17"),
+    Measured("torchao", "0.15.0", "2.8 2.9", (12,), "2.14"),
+    Measured("onnxruntime-gpu", "1.30.0", "-", (13,), "2.28"),
+    Measured("cupy-cuda12x", "14.2.0", "?", (12,), "2.17"),
+    Measured("fbgemm-gpu", "1.5.0", "2.10", (12,), "2.14"),
+    Measured("sglang-kernel", "0.4.10", "2.14 2.15", (13,), "2.14"),
 ]
 
 
@@ -63,7 +64,8 @@ def test_wheel_requirements_are_read_by_range(
     started = time.monotonic()
     opened = index.wheel(wheel.package, wheel.version, wheel.platform)
     needs = read_needs(
-        opened, [name for name in opened.members if re.search(r"\.so(\.|$)", name)]
+        Tables(opened),
+        [name for name in opened.members if re.search(r"\.so(\.|$)", name)],
     )
     torch = needs.torch
     with capsys.disabled():
@@ -74,7 +76,7 @@ def test_wheel_requirements_are_read_by_range(
 
     assert (spoken(torch), built_cuda_majors(needs, (), ()), needs.glibc) == (
         wheel.torch,
-        (wheel.cuda,) if wheel.cuda else (),
+        wheel.cuda,
         wheel.glibc,
     )
     pins = [

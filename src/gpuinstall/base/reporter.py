@@ -23,7 +23,8 @@ class Reporter:
         """Report a finished step.
 
         Args:
-            label: A name of one or two words: ``Download``.
+            label: A name of one or two words: ``Download``. Empty: the text continues
+                the previous step.
             text: The result, in a line.
             seconds: The duration. None: not reported.
         """

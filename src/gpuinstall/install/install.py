@@ -118,6 +118,16 @@ class InstallResult(Value, kw_only=True):
     uv_guard: Path | None = None
     """uv's settings with the same constraints, in an application's folder."""
 
+    @property
+    def venv(self) -> Path:
+        """The environment."""
+        return self.paths.venv
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of the environment."""
+        return self.paths.python
+
     def to_dict(self) -> dict[str, Any]:
         """Return the document of ``install --json``."""
         choice, lock = self.fit.choice, self.fit.lock

@@ -71,7 +71,7 @@ def shown(page, addresses):
     return page.run(f"({SHOW})({json.dumps(addresses)})")
 
 
-def test_page_selects_the_same_builds_as_plan(opened):
+def test_selector_page_selects_same_builds_as_plan(opened):
     chance = random.Random(16)
     kinds = kinds_of_gpus(frozen_catalog())
     drawn = (any_visit(chance) for _ in range(60))
@@ -128,7 +128,7 @@ def test_ambiguous_gpu_name_selects_no_gpu(opened):
     assert opened.run("document.querySelectorAll('#others button').length") > 1
 
 
-def test_driver_is_read_from_common_formats(opened):
+def test_selector_page_parses_common_driver_version_formats(opened):
     versions = {
         "580": "580",
         "R535": "535",
@@ -143,7 +143,7 @@ def test_driver_is_read_from_common_formats(opened):
     assert dict(zip(versions, read, strict=True)) == versions
 
 
-def test_keyboard_and_url_select_a_gpu(opened, place):
+def test_gpu_selected_by_keyboard_is_restored_from_url(opened, place):
     opened.run("document.getElementById('gpu').focus()")
     opened.type("5090")
     opened.press(*TAB)

@@ -16,7 +16,7 @@ def action():
     return yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
 
 
-def test_every_input_is_used_and_has_a_default():
+def test_every_action_input_is_used_with_a_default():
     text = (ROOT / "action.yml").read_text("utf-8")
 
     assert all(
@@ -63,7 +63,7 @@ SUMMARY = """### gpuinstall sync: success
 HOSTILE = "gpuinstall sync\n```\n<script>\n# big\r# bigger\u2028[a](https://x.example)\u202e\x1b[2K"
 
 
-def test_summary_escapes_markdown():
+def test_action_summary_escapes_markdown():
     error = {"code": "stale", "message": f"torch &#x202e; ~~{HOSTILE}", "hint": HOSTILE}
     text = summary(
         {"command": "sync", "status": "error", "errors": [error], "data": None}
@@ -138,7 +138,7 @@ def test_action_runs_its_command_and_writes_a_summary(
     assert page.read_text() == SUMMARY
 
 
-def test_summary_of_a_failure_has_reason_and_fix():
+def test_action_failure_summary_contains_reason_and_fix():
     error = {
         "code": "driver-too-old",
         "message": "the driver <b>is</b> too old",

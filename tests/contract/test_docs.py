@@ -28,7 +28,7 @@ from tests.lab.source import room_graph
 PAGES = [page.relative_to(ROOT).as_posix() for page in pages()]
 
 
-def test_pages_show_the_output_of_their_commands():
+def test_documentation_shows_current_output_of_its_commands():
     texts = {page: (ROOT / page).read_text("utf-8") for page in PAGES}
 
     assert [page for page, text in texts.items() if refreshed(text) != text] == [], (
@@ -36,7 +36,7 @@ def test_pages_show_the_output_of_their_commands():
     )
 
 
-def test_output_does_not_depend_on_the_folder(tmp_path, monkeypatch):
+def test_documented_output_does_not_depend_on_working_directory(tmp_path, monkeypatch):
     command = 'gpuinstall plan --gpu "RTX 5070" --driver 580.95.05'
     shown = output(command)
     (tmp_path / ".python-version").write_text("3.10\n")
@@ -55,7 +55,7 @@ def test_generated_pages_are_current():
     assert stale == [], "run: make docs"
 
 
-def test_fix_prose_is_not_formatted_as_code():
+def test_failure_pages_format_only_commands_as_code():
     """Only commands, variables, and cmdlets are code."""
     text = "".join(failure_pages().values())
     assert re.findall(r"(?m)^- `[A-Z][a-z]+[ ,:].*", text) == []
@@ -68,7 +68,7 @@ def test_failure_index_lists_every_failure_once():
     assert sorted(rows) == sorted(load_failures())
 
 
-def test_every_page_begins_with_a_goal():
+def test_every_documentation_page_begins_with_prose():
     """The first paragraph is prose, not a table, list, heading, or code."""
     starts = {
         page.name: page.read_text("utf-8").split("\n\n", 2)[1]
@@ -172,7 +172,7 @@ def test_api_examples_run_without_error():
     run(on_this_machine)
 
 
-def test_api_page_has_the_parameters_of_the_code():
+def test_api_page_parameters_match_function_signatures():
     text = (ROOT / "docs" / "api.md").read_text("utf-8")
     rows = re.findall(r"^\| `(\w+\([^`]*\))(?: -> \w+)?`", text, re.MULTILINE)
     wrong = []
@@ -222,7 +222,7 @@ def test_architecture_page_lists_every_package():
     }
 
 
-def test_unit_test_example_exists():
+def test_contributing_guide_example_matches_a_real_test():
     page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     [example] = re.findall(r"```python\n.+?\n\n\n(.+?)```", page, re.DOTALL)
 

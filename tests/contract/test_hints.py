@@ -128,7 +128,7 @@ def _part(part):
     return str(part.value) if isinstance(part, ast.Constant) else "numpy"
 
 
-def test_run_again_hints_become_valid_commands():
+def test_retry_hints_expand_to_valid_commands():
     options = known("install")
     install = ("gpuinstall", "install")
     # doctor and the pages print the hint for "install".
@@ -143,7 +143,7 @@ def test_run_again_hints_become_valid_commands():
     assert {line: fault for line in written if (fault := judged(line))} == {}
 
 
-def test_hint_check_accepts_every_command():
+def test_hint_checker_accepts_every_gpuinstall_command():
     lines = []
     for words, command in commands():
         needs = [_needed(each) for each in command.params if each.required]

@@ -42,7 +42,7 @@ def test_man_page_lists_commands_and_statuses():
     )
 
 
-def test_man_page_escapes_text(tmp_path):
+def test_man_page_escapes_roff_characters(tmp_path):
     said = ".venv\\Scripts it's --here"
     (tmp_path / "page.1").write_text(
         f'.TH PAGE 1 "" "" ""\n.SH NAME\n{roff(said)}\n', "utf-8"

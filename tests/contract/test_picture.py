@@ -6,7 +6,7 @@ from html import escape
 from tools.picture import COMMANDS, PICTURE, settled
 
 
-def test_picture_shows_commands_without_external_resources():
+def test_readme_picture_loads_no_external_resources():
     text = PICTURE.read_text("utf-8")
 
     assert [words for words in COMMANDS if escape(words.split()[-1]) not in text] == []

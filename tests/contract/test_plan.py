@@ -32,7 +32,7 @@ def plan(*arguments, **kwargs):
     return document
 
 
-def test_machine_is_read_from_file_stdin_and_envelope(tmp_path):
+def test_plan_accepts_machine_json_from_file_or_stdin(tmp_path):
     file = tmp_path / "a100.json"
     file.write_text(json.dumps(A100))
     bare = plan("--machine", str(file))
@@ -101,7 +101,7 @@ def test_plan_imports_no_heavy_modules(tmp_path, arguments):
     assert done.stderr == "[]\n"
 
 
-def test_program_start_imports_few_modules(tmp_path):
+def test_importing_main_loads_no_heavy_standard_modules(tmp_path):
     code = (
         "import sys; before = set(sys.modules); import gpuinstall.__main__; "
         "print(*sorted(set(sys.modules) - before))"

@@ -98,7 +98,7 @@ def test_windows_bootstrap_contains_bootstrap_py():
     assert texts(tree, "verbatim_here_string_characters") == [f"@'\n{script}'@"]
 
 
-def test_unembeddable_script_is_rejected():
+def test_script_that_ends_powershell_string_is_rejected():
     with pytest.raises(SystemExit, match="begins with '@"):
         for_windows("text = '''\n'@\n'''\n")
 

@@ -66,7 +66,7 @@ def fault_of(words):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_recipes_do_not_request_gpuinstall_from_an_index(path):
+def test_recipes_never_install_gpuinstall_from_an_index(path):
     text = path.read_text("utf-8")
     assert not re.search(
         r"(pip|pipx|uv|uvx|uv tool) (install|run|add)? ?[^\n`]*\bgpuinstall\b(?!-)",
@@ -109,7 +109,7 @@ def test_notebook_kernel_runs_a_valid_command():
     assert fault_of(kernel["argv"][1:]) is None
 
 
-def test_kubernetes_job_requests_a_gpu_as_user():
+def test_kubernetes_job_requests_gpu_and_runs_as_nonroot():
     pod = read(JOB)["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 1

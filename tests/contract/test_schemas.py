@@ -21,7 +21,7 @@ def test_schemas_are_valid_json_schema():
     assert done.exit_code == 0, done.output
 
 
-def test_recorded_documents_are_valid():
+def test_recorded_documents_match_their_json_schemas():
     files = defaultdict(list)
     for name, schema in SCHEMAS.items():
         files[schema].append(DOCS / "documents" / f"{name}.json")
@@ -36,7 +36,7 @@ def test_recorded_documents_are_valid():
     } == {}
 
 
-def test_every_key_has_a_description():
+def test_every_json_key_has_a_schema_description():
     found = {
         name: list(unexplained(read(f"documents/{name}.json"), read(schema)))
         for name, schema in SCHEMAS.items()
@@ -45,7 +45,7 @@ def test_every_key_has_a_description():
     assert {name: keys for name, keys in found.items() if keys} == {}
 
 
-def test_key_without_description_is_found():
+def test_json_key_without_description_is_detected():
     gpu = {"index": 0, "colour": "green"}
     document = {
         "data": {"gpus": [gpu], "plan": {}, "environment": {"wsl": False, "moon": True}}
@@ -65,7 +65,7 @@ def test_key_without_description_is_found():
         {"data": []},
     ],
 )
-def test_malformed_document_is_invalid(tmp_path, change):
+def test_malformed_document_fails_schema_validation(tmp_path, change):
     file = tmp_path / "document.json"
     file.write_text(json.dumps(read("documents/plan.json") | change), "utf-8")
 

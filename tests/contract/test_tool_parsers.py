@@ -78,7 +78,7 @@ print(stage.fromHeader, stage.cmd or stage.entrypoint)
 
 
 @pytest.mark.heavy
-def test_kubernetes_schema_accepts_the_affinity_line():
+def test_kubernetes_schema_accepts_the_documented_node_affinity():
     kubernetes = pytest.importorskip(
         "kubernetes_validate", reason="needs kubernetes-validate: lockfiles/heavy.txt"
     )
@@ -97,7 +97,7 @@ def test_kubernetes_schema_accepts_the_affinity_line():
 
 @pytest.mark.network
 @pytest.mark.heavy
-def test_dstack_reads_the_resources_line(tmp_path):
+def test_dstack_parses_the_documented_gpu_resources(tmp_path):
     lines = (RECIPES.parent / "cluster.md").read_text("utf-8").splitlines()
     [resources] = [line for line in lines if line.startswith("resources: {gpu: ")]
     file = tmp_path / "resources.yml"
@@ -149,7 +149,7 @@ def test_conda_rejects_older_driver_and_glibc(tmp_path):
     ],
     ids=["skypilot", "dstack", "apptainer"],
 )
-def test_tools_parse_their_templates(package, program, recipe, shown):
+def test_cluster_tools_parse_their_recipe_files(package, program, recipe, shown):
     assert shown in ran(program, [package], RECIPES / recipe)
 
 

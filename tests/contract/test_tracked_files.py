@@ -43,7 +43,7 @@ def project_files():
 
 
 @pytest.mark.parametrize("text", [*REGISTRIES, *MACHINE])
-def test_files_contain_no_registry_or_machine_path(text):
+def test_project_files_contain_no_registry_or_machine_path(text):
     found = [
         str(path.relative_to(ROOT))
         for path in project_files()

@@ -47,7 +47,7 @@ def test_linters_accept_workflows(program, files):
     assert done.ok, done.out + done.err
 
 
-def test_workflow_steps_are_targets_of_make():
+def test_workflows_call_only_existing_make_targets():
     targets = set(
         re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     )
@@ -67,7 +67,7 @@ def test_workflow_steps_are_targets_of_make():
     assert called <= targets
 
 
-def test_windows_steps_are_powershell():
+def test_windows_workflow_steps_are_valid_powershell():
     blocks = []
     for path in WORKFLOWS:
         for job in jobs(path).values():
@@ -82,7 +82,7 @@ def test_windows_steps_are_powershell():
     assert [block for block in blocks if parsed(block).root_node.has_error] == []
 
 
-def test_make_script_has_the_targets_of_make():
+def test_make_ps1_contains_the_makefile_test_command():
     script = (ROOT / "make.ps1").read_text("utf-8")
     recipe = re.search(
         r"^TESTS := \$\(DEV\) (.+)$",

@@ -110,7 +110,7 @@ def test_bootstrap_script_runs_from_stdin(person, one_file, tmp_path):
     assert list(empty.iterdir()) == []
 
 
-def test_unbundled_script_suggests_make_bootstrap(person, clone):
+def test_unbundled_bootstrap_script_suggests_make_bootstrap(person, clone):
     done = person.run(
         interpreter("3.12"), "-", stdin=(clone / "bootstrap.py").read_text()
     )
@@ -148,7 +148,7 @@ def test_truncated_bootstrap_script_does_nothing(person, one_file, cuts):
     assert list(person.home.iterdir()) == []
 
 
-def test_offline_bootstrap_lists_alternatives(person, clone):
+def test_bootstrap_without_network_lists_installation_alternatives(person, clone):
     with within(15):
         done = bootstrap(person, clone, settings=UNREACHABLE)
 
@@ -261,7 +261,7 @@ def test_interrupted_bootstrap_leaves_no_files(person, clone):
 
 
 @pytest.mark.heavy
-def test_tool_without_a_python_is_recreated(equipped, clone, tmp_path):
+def test_bootstrap_recreates_tool_environment_without_python(equipped, clone, tmp_path):
     person = equipped.copied(tmp_path / "home")
     [tool] = person.tools
     (tool / "bin" / "python").unlink()
@@ -281,7 +281,7 @@ def test_old_python_is_rejected(version, person, clone):
     assert list(person.home.iterdir()) == []
 
 
-def test_bundle_is_reproducible(one_file):
+def test_bootstrap_bundle_is_reproducible(one_file):
     before = one_file.read_bytes()
     succeed(BUNDLE, cwd=one_file.parent.parent)
 

@@ -114,7 +114,7 @@ def examined(sources, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("what", ["torch/lib/libc10.so", "another Python"])
-def test_damaged_minimal_torch_has_a_fix(what, linked_torch, examined):
+def test_damaged_minimal_torch_is_reported_with_fix(what, linked_torch, examined):
     assert examined(linked_torch) == ()
     break_it(what, packages(linked_torch))
     findings = examined(linked_torch)
@@ -124,7 +124,7 @@ def test_damaged_minimal_torch_has_a_fix(what, linked_torch, examined):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("what", BROKEN)
-def test_damaged_torch_has_a_fix(what, torch_copy, examined):
+def test_damaged_torch_is_reported_with_fix(what, torch_copy, examined):
     break_it(what, packages(torch_copy))
     findings = examined(torch_copy)
     # torch imports sympy, and this part of it, late.
@@ -132,5 +132,5 @@ def test_damaged_torch_has_a_fix(what, torch_copy, examined):
     assert findings[0].fixes
 
 
-def test_intact_environment_has_no_damage(real_torch):
+def test_intact_environment_is_not_reported_as_damaged(real_torch):
     assert found(venv=real_torch, packages=installed_in(real_torch)) == []

@@ -122,7 +122,7 @@ def python(tmp_path, play, libraries, monkeypatch):
 
 
 @pytest.mark.heavy
-def test_card_evidence_is_written_after_each_step(tmp_path, python):
+def test_gpu_test_evidence_is_written_after_each_step(tmp_path, python):
     folder = tmp_path / "card"
     steps = 0
     with started(command(folder, python)) as run:
@@ -150,7 +150,7 @@ def test_card_evidence_is_written_after_each_step(tmp_path, python):
 
 
 @pytest.mark.heavy
-def test_hanging_step_is_killed_with_its_children(
+def test_hanging_gpu_test_step_is_killed_with_children(
     tmp_path, python, play_kernels, monkeypatch
 ):
     play_kernels({"*": {"hang": True}})
@@ -167,7 +167,7 @@ def test_hanging_step_is_killed_with_its_children(
 
 
 @pytest.mark.heavy
-def test_stopped_step_keeps_its_output(tmp_path, monkeypatch):
+def test_timed_out_gpu_test_step_keeps_its_output(tmp_path, monkeypatch):
     monkeypatch.setattr(card, "FOLDER", tmp_path)
     monkeypatch.setattr(card, "LIMIT_S", 2)
     for folder in ("evidence", "work"):
@@ -177,7 +177,7 @@ def test_stopped_step_keeps_its_output(tmp_path, monkeypatch):
     assert (step.status, step.output) == (None, "on GPU 3\nno end after 2 s")
 
 
-def test_warning_does_not_stop_the_run(monkeypatch):
+def test_python_warning_does_not_stop_gpu_tests(monkeypatch):
     class ReachedError(Exception):
         """Raised by the step after the copy."""
 
@@ -192,7 +192,7 @@ def test_warning_does_not_stop_the_run(monkeypatch):
 
 
 @pytest.mark.heavy
-def test_system_python_is_not_copied(tmp_path):
+def test_gpu_test_does_not_copy_system_python(tmp_path):
     python = Path(sys.base_prefix, "bin", "python3")
     done = process.run([python, "-I", "-c", card.COPY, tmp_path / "copy"])
     assert done.status == 1
@@ -201,7 +201,7 @@ def test_system_python_is_not_copied(tmp_path):
 
 
 @pytest.mark.heavy
-def test_terminated_run_kills_its_children(tmp_path, python):
+def test_terminated_gpu_test_run_kills_its_children(tmp_path, python):
     with started(command(tmp_path / "card", python)) as run:
         assert run.stdout is not None
         run.stdout.readline()

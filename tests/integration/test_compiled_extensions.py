@@ -86,14 +86,14 @@ LIES: dict[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_wrong_library_is_detected_after_installation(site, tmp_path, lie):
+def test_incompatible_library_is_detected_after_installation(site, tmp_path, lie):
     how, code = LIES[lie]
     library = native_library(tmp_path / "_C.so", **{"needs": CPU, **how})  # type: ignore[arg-type]
 
     assert code in {found for found, _ in on_disk(put(site, library))}
 
 
-def test_correct_library_is_linked_quickly(site, tmp_path):
+def test_compatible_library_passes_link_check_quickly(site, tmp_path):
     put(
         site,
         native_library(tmp_path / "_C.so", undefined=[FROM_2_9, STABLE], needs=CPU),
@@ -139,7 +139,7 @@ def compiled(folder, include, code=ORDINARY):
 @pytest.mark.parametrize(
     ("code", "kind"), [(ORDINARY, "ordinary"), (STABLE_CODE, "stable")]
 )
-def test_compiled_code_matches_the_real_torch(site, tmp_path, code, kind):
+def test_compiled_extension_is_compatible_with_real_torch(site, tmp_path, code, kind):
     library = compiled(tmp_path, site / "torch" / "include", code)
 
     needs = before(library)

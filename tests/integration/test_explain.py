@@ -37,7 +37,7 @@ def test_explain_reads_stdin_until_eof():
 CPU_BUILD = "AssertionError: Torch not compiled with CUDA enabled"
 
 
-def test_hint_contains_the_path_of_uv(workshop, play):
+def test_uv_outside_path_is_suggested_by_full_path(workshop, play):
     play(NO_GPU)
     for path, name in (
         ("/usr/bin:/bin", str(uv.uv())),

@@ -61,7 +61,7 @@ def pip_install(workshop, file):
 
 
 @pytest.mark.heavy
-def test_pip_accepts_the_pip_section_of_conda(workshop):
+def test_pip_accepts_pip_section_of_exported_conda_environment(workshop):
     document = yaml.safe_load(
         export(workshop, "conda", "--lock", "pylock.cu126.toml")["text"]
     )

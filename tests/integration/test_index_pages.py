@@ -5,7 +5,7 @@ from tests.lab.releases import LINUX, catalog_index
 from tests.lab.workshop import Workshop
 
 
-def test_lock_reads_only_pages_of_needed_packages(tmp_path):
+def test_lock_requests_only_index_pages_it_needs(tmp_path):
     served = tmp_path / "served"
     catalog_index(served, ["2.14.1"], platforms=[LINUX], pythons=["3.12"])
     machine = ("--gpu", "RTX 4090", "--driver", "580.95.05", "--python", "3.12")

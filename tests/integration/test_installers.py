@@ -38,7 +38,7 @@ def node_finds(*pairs):
 
 @pytest.mark.heavy
 @needs_node
-def test_node_program_plans_and_installs(workshop, play):
+def test_node_installer_plans_and_installs_torch(workshop, play):
     folder = workshop.folder
     (folder / "installer.mjs").write_text(
         program("js").replace(

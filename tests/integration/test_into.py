@@ -99,7 +99,7 @@ def files(environment):
 
 
 @pytest.mark.heavy
-def test_failing_kernel_rolls_back_install_into(workshop, play, play_kernels):
+def test_install_into_is_rolled_back_if_kernel_fails(workshop, play, play_kernels):
     play(RTX_4090)
     environment = conda_like(workshop)
     before = fill(workshop, environment)

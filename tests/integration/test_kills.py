@@ -109,7 +109,7 @@ def read(file):
 
 
 @pytest.mark.heavy
-def test_next_command_repairs_a_killed_change(project, capsys):
+def test_next_command_recovers_from_a_killed_change(project, capsys):
     chance = random.Random(0)
     counts = Counter[str]()
     before = Counter[str]()

@@ -171,7 +171,7 @@ def test_partially_inspected_version_is_not_selected(
 
 
 @pytest.mark.heavy
-def test_download_limit_of_a_lock_limits_inspection(
+def test_wheel_inspection_stops_at_lock_download_limit(
     folder, libraries, session, monkeypatch
 ):
     large = libraries[OTHER_GPUS] + Random(0).randbytes(12 << 20)
@@ -237,7 +237,9 @@ def questions(monkeypatch):
     return questions
 
 
-def test_pins_of_a_package_limit_other_packages(folder, session, questions):
+def test_requirements_of_pinned_dependency_limit_other_packages(
+    folder, session, questions
+):
     publish(folder, "suite", "1", "suite-core==1")
     publish(folder, "suite-core", "1", "plain<2")
     for version in ("1", "2"):
@@ -249,7 +251,7 @@ def test_pins_of_a_package_limit_other_packages(folder, session, questions):
     assert len(questions) == 1
 
 
-def test_newest_torch_precedes_its_pinned_packages(folder, session, questions):
+def test_newest_torch_limits_requested_nvidia_cudnn_version(folder, session, questions):
     make_wheel(folder / "simple", "nvidia-cudnn-cu12", "99", TAGS)
 
     answer = resolve("nvidia-cudnn-cu12", session)

@@ -74,7 +74,7 @@ def test_missing_driver_function_is_not_an_error(play, lacking):
     assert preflight(machine, Reporter()).with_outcome("proven") == (0, 1)
 
 
-def test_nvml_and_cuda_order_may_differ(play):
+def test_gpus_match_if_nvml_order_differs_from_cuda(play):
     backwards = """
     nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
         return hidden_nvmlDeviceGetHandleByIndex_v2(lab_gpus() - 1 - index, device);
@@ -102,13 +102,13 @@ def test_output_printed_by_driver_libraries_is_ignored(play):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("death", [DIES, LEAVES])
-def test_driver_library_exiting_its_process_is_not_blocking(play, death):
+def test_exiting_driver_library_causes_only_nonblocking_finding(play, death):
     for machine in (play(nvml=death), play(cuda=death), play(nvml=death, cuda=death)):
         found = {(problem.code, problem.blocking) for problem in machine.problems}
         assert found == {("driver-not-asked", False)}
 
 
-def test_hidden_gpu_is_found_by_preflight(
+def test_preflight_detects_gpu_hidden_from_cuda(
     play,
 ):
     nameless = ("cuDeviceGetUuid", "cuDeviceGetUuid_v2", "cuDeviceGetPCIBusId")
@@ -122,7 +122,7 @@ def test_hidden_gpu_is_found_by_preflight(
     ]
 
 
-def test_minimal_nvml_is_sufficient(play):
+def test_gpus_are_detected_without_optional_nvml_functions(play):
     least = (
         "nvmlDeviceGetUUID",
         "nvmlDeviceGetMemoryInfo",

@@ -34,7 +34,7 @@ def statuses(workshop):
     return [workshop.run(*words).status for words in COMMANDS]
 
 
-def test_working_libcuda_counts_as_driver(workshop, load, tmp_path):
+def test_driver_is_detected_from_a_working_libcuda(workshop, load, tmp_path):
     libcuda = make_libcuda(tmp_path)
     load(libcuda)
 

@@ -161,7 +161,7 @@ ANSWERS = (
 """NVML errors for one GPU; any other affects the whole library."""
 
 
-def test_failing_query_is_reported_only_for_lost_gpus(play):
+def test_only_lost_gpus_report_failed_nvml_queries(play):
     states = [(question, answer) for question in QUESTIONS for answer in ANSWERS]
     cards = [
         replace(RTX_4090, more=((f"nvml_{question}", answer),))
@@ -196,7 +196,7 @@ def test_failing_query_is_reported_only_for_lost_gpus(play):
         ({"fabric": 3}, "nvidia-smi conf-compute -f"),
     ],
 )
-def test_fabric_state_explains_error_802(play, facts, fix):
+def test_nvswitch_fabric_state_explains_cuda_error_802(play, facts, fix):
     more = tuple(facts.items())
     play(FakeDriver((replace(H200, more=more),), cu_init=802, more=more))
     (problem,) = read_machine().problems
@@ -265,7 +265,7 @@ def test_hanging_gpu_is_reported_and_others_verified(play, monkeypatch):
 
 
 @pytest.mark.heavy
-def test_preflight_reports_a_wait_once(play, monkeypatch):
+def test_preflight_reports_waiting_only_once(play, monkeypatch):
     monkeypatch.setattr("gpuinstall.machine.nvidia.preflight.DRIVER_SECONDS", 3.5)
     driver, reporter = FakeDriver((H200, H200), cu_hang_s=60), Listener()
     play(driver)
@@ -274,7 +274,7 @@ def test_preflight_reports_a_wait_once(play, monkeypatch):
     assert len(reporter.waits) == 1
 
 
-def test_jetson_is_verified_despite_another_uuid(play):
+def test_jetson_with_unprefixed_uuid_is_verified(play):
     bare = "54d0709b-558d-5a59-8e3a-0123456789ab"
     nvml = (("nvml_pci", 3), ("nvml_memory", 3))
     play(

@@ -58,7 +58,7 @@ def probed(folder, files, environment):
     return json.loads(done.out)
 
 
-def test_gpu_without_driver_is_found_on_the_bus(tmp_path):
+def test_gpu_without_driver_is_detected_through_pci(tmp_path):
     document = probed(tmp_path, card(1, RTX_4090, driver=None), {})
     assert document["exit_code"] == 8
     assert [
@@ -70,7 +70,7 @@ def test_gpu_without_driver_is_found_on_the_bus(tmp_path):
     ] == [("driver-missing", "F01")]
 
 
-def test_loaded_module_is_found_in_proc(tmp_path):
+def test_loaded_kernel_module_is_detected_through_proc(tmp_path):
     files = card(1, GTX_1080) | module("595.58.03", open_flavour=True)
     document = probed(tmp_path, files, {})
     assert document["data"]["driver"] == {

@@ -32,7 +32,7 @@ def torch():
         pytest.skip("no wheel of torch 2.13.0+cpu in PIP_FIND_LINKS")
 
 
-def test_programs_run_with_every_installer(tmp_path):
+def test_locked_packages_run_with_gpuinstall_uv_and_pip(tmp_path):
     caches = {
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
         "UV_CACHE_DIR": str(tmp_path / "uv-cache"),

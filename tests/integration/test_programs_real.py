@@ -31,7 +31,7 @@ def workshop(tmp_path):
     return ShippedWorkshop.made(tmp_path, {"PIP_FIND_LINKS": ""})
 
 
-def test_package_has_same_version_for_two_targets(
+def test_targets_for_two_architectures_lock_same_versions(
     workshop,
 ):
     (workshop.folder / "pyproject.toml").write_text(
@@ -62,7 +62,7 @@ def test_package_has_same_version_for_two_targets(
     ("words", "name"),
     [(("vllm",), "vllm"), (("torch", "vllm"), "vllm"), (("sglang",), "sglang")],
 )
-def test_selected_version_matches_uv(workshop, words, name):
+def test_locked_version_is_not_older_than_with_uv(workshop, words, name):
     machine = ("--gpu", "H100", "--driver", "580.95.05", "--python", PYTHON)
     workshop.document("lock", *words, *machine)
     (lock,) = workshop.folder.glob("pylock.*.toml")
@@ -75,7 +75,7 @@ def test_selected_version_matches_uv(workshop, words, name):
     )
 
 
-def test_family_package_matches_the_gpu(
+def test_xformers_version_matches_the_gpu(
     workshop,
 ):
     workshop.document(

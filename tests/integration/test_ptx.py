@@ -85,13 +85,13 @@ def test_kernel_is_readable_by_the_oldest_driver():
 
 
 @pytest.mark.parametrize("index", [0, 1, BLOCK - 1, BLOCK, COUNT - 1])
-def test_each_thread_writes_its_own_word(index):
+def test_kernel_thread_writes_only_its_own_word(index):
     memory = {4 * index: index ^ PATTERN}
     execute(memory, *divmod(index, BLOCK))
     assert memory == {4 * index: ((index ^ PATTERN) * FACTOR + index) % 2**32}
 
 
-def test_threads_beyond_the_data_do_not_write():
+def test_kernel_threads_beyond_array_end_write_nothing():
     memory: dict[int, int] = {}
     execute(memory, *divmod(COUNT, BLOCK))
     assert memory == {}

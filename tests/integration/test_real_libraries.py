@@ -154,7 +154,7 @@ def test_driver_libraries_report_missing_kernel_module(libraries, tmp_path):
     assert "the NVIDIA kernel module is not loaded" in refused.err
 
 
-def test_install_and_doctor_report_the_missing_module(libraries, tmp_path):
+def test_install_and_doctor_report_missing_kernel_module(libraries, tmp_path):
     debian, _, root = libraries
     names = f'NAME="Debian GNU/Linux"\nVERSION_ID="{debian}"\nID=debian\n'
     recording(
@@ -185,7 +185,7 @@ def test_install_and_doctor_report_the_missing_module(libraries, tmp_path):
     assert list(project.iterdir()) == []
 
 
-def test_output_of_nvidia_smi_is_explained(libraries, tmp_path):
+def test_nvidia_smi_error_output_is_classified(libraries, tmp_path):
     debian, _, root = libraries
     program = root / "usr/lib/nvidia/current/nvidia-smi"
     said = run(root, tmp_path, program)

@@ -79,7 +79,7 @@ def test_all_gpus_with_working_kernels_pass(verify):
         (signal.SIGKILL, "killed by SIGKILL: the system does this when the"),
     ],
 )
-def test_crash_fails_only_its_own_check(verify, number, message):
+def test_crash_in_check_fails_only_its_gpu(verify, number, message):
     verdict = verify({"GPU-0": {"crash": int(number), "at": "convolution"}})
     assert statuses(verdict) == ["failed", "passed"]
     name, said, _ = the_fault(verdict.devices[0])
@@ -95,7 +95,7 @@ def test_hanging_check_is_stopped(verify, monkeypatch):
     assert the_fault(verdict.devices[1])[:2] == ("linear", "not finished after 2 s")
 
 
-def test_torch_in_the_working_folder_is_detected(verify, tmp_path, monkeypatch):
+def test_torch_py_in_working_directory_is_reported(verify, tmp_path, monkeypatch):
     other = tmp_path / "torch.py"
     other.write_text("raise SystemExit('not the real one')")
     monkeypatch.chdir(tmp_path)
@@ -133,7 +133,9 @@ INTEL = Gpu(0, "Intel Arc B580", vendor="intel", architecture="xe 20.1.4")
         ("cu126", "cu126", (INTEL,), "F116"),
     ],
 )
-def test_build_without_gpu_support_fails(verify, backend, kind, gpus, entry):
+def test_torch_build_without_gpu_support_fails_verification(
+    verify, backend, kind, gpus, entry
+):
     machine = Machine("linux", "x86_64", gpus=gpus)
     verdict = verify({}, machine, backend=backend)
     assert [the_fault(device) for device in verdict.devices] == [

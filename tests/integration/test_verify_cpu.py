@@ -36,7 +36,7 @@ def the_fault(verdict):
     return fault
 
 
-def test_intact_environment_passes_quickly(real_torch):
+def test_intact_cpu_environment_passes_verification(real_torch):
     verdict = verify(real_torch)
     assert verdict.status == "passed"
     assert (verdict.environment.torch, verdict.environment.backend) == (VERSION, "cpu")
@@ -72,7 +72,7 @@ def test_deep_checks_pass_without_a_compiler(real_torch, monkeypatch):
 
 
 @pytest.mark.heavy
-def test_all_cpu_measurements_are_taken(real_torch):
+def test_verify_bench_reports_every_cpu_measurement(real_torch):
     argv = [
         sys.executable,
         "-m",
@@ -165,7 +165,7 @@ def test_verify_checks_python_environment_variables_and_modules(
 
 
 @pytest.mark.heavy
-def test_wrong_kernel_exceeds_its_tolerance(torch_copy):
+def test_incorrect_kernel_result_exceeds_its_tolerance(torch_copy):
     init = packages(torch_copy) / "torch" / "__init__.py"
     rewrite(
         init,
@@ -228,7 +228,7 @@ print(is_seen("matmul-bfloat16", Losing))
 
 
 @pytest.mark.heavy
-def test_wrong_gradient_and_missing_term_are_detected(real_torch):
+def test_kernel_checks_detect_wrong_gradient_and_missing_term(real_torch):
     python = real_torch / "bin" / "python"
     done = process.run([python, "-c", BROKEN_KERNELS, KERNELS.parent], seconds=120)
     assert done.out == "True\nTrue\nTrue\nTrue True\nTrue\n", done.err
@@ -296,7 +296,7 @@ def test_killed_interpreter_is_reported(linked_torch):
 @pytest.mark.skipif(
     shutil.which("cc") is None, reason="no C compiler (cc) to build an old libstdc++"
 )
-def test_older_libstdcxx_is_reported_with_its_variable(
+def test_older_libstdcxx_is_reported_with_ld_library_path(
     real_torch, tmp_path, monkeypatch
 ):
     (tmp_path / "old.map").write_text(OLD_LIBSTDCXX)

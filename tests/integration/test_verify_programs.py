@@ -53,7 +53,7 @@ def statuses(device):
     return {name: check.status for name, check in programs(device).items()}
 
 
-def test_every_program_is_verified_on_every_gpu(verify):
+def test_every_torch_package_is_verified_on_every_gpu(verify):
     verdict = verify(
         TWO,
         {"torchvision": "", "bitsandbytes": "", "flash-attn": "", "requests": CRASH},
@@ -113,7 +113,7 @@ def test_hanging_package_check_is_killed_with_its_children(
     assert has_ended((tmp_path / "pid").read_text())
 
 
-def test_programs_are_imported_without_a_gpu(verify):
+def test_torch_packages_are_imported_without_a_gpu(verify):
     wants_a_gpu = "raise ImportError('libcuda.so.1: cannot open shared object file: No such file or directory')"
     verdict = verify(
         NONE, {"torchaudio": OTHER_MINOR, "vllm": "", "flash-attn": wants_a_gpu}
@@ -132,7 +132,7 @@ def test_programs_are_imported_without_a_gpu(verify):
     assert verdict.status == "failed"
 
 
-def test_package_named_kernels_is_importable(
+def test_package_named_kernels_is_not_shadowed_during_verification(
     verify,
 ):
     (device,) = verify(
@@ -159,7 +159,7 @@ def test_extensions_of_torch_are_imported(verify, site):
     assert " torch torch-scatter " in str(fault.fixes[0])
 
 
-def test_programs_are_skipped_if_torch_fails(verify):
+def test_package_checks_are_skipped_if_torch_fails(verify):
     verdict = verify(
         TWO,
         {"torchvision": ""},
@@ -169,7 +169,7 @@ def test_programs_are_skipped_if_torch_fails(verify):
     assert statuses(verdict.devices[1]) == {"torchvision-nms": "passed"}
 
 
-def test_programs_are_imported_on_a_busy_gpu(verify):
+def test_packages_are_imported_if_their_gpu_is_busy(verify):
     busy = {
         "GPU-0": {
             "unproven": "CUDA error: all CUDA-capable devices are busy or unavailable"

@@ -69,7 +69,7 @@ def tried(environment, site, device, *modules):
 
 
 @pytest.mark.heavy
-def test_wrong_result_of_a_program_is_detected(real_torch, tmp_path):
+def test_wrong_result_of_a_package_is_detected(real_torch, tmp_path):
     small_package(tmp_path, "torchvision", ALL_BOXES)
     small_package(tmp_path, "bitsandbytes", SHIFTED)
     assert tried(real_torch, tmp_path, "cpu", "torchvision", "bitsandbytes") == [
@@ -94,7 +94,7 @@ def test_package_using_cpu_instead_of_gpu_fails(real_torch, tmp_path):
 
 @pytest.mark.network
 @pytest.mark.heavy
-def test_programs_of_the_index_are_verified(
+def test_published_packages_have_expected_verification_results(
     torch_copy,
 ):
     install(

@@ -198,7 +198,7 @@ def test_all_torch_wheels_match_the_catalog(index, name, show):
     COMPANIONS,
     ids=lambda one: f"{one.package}-{one.version}-{one.platform}-{one.cuda}",
 )
-def test_companion_architectures_match_their_wheel(index, one, show):
+def test_catalog_architectures_match_companion_wheels(index, one, show):
     started = time.monotonic()
     wheel = index.wheel(one.package, one.version, one.platform)
     package = PackageReader(wheel, one.package, may_have_code=True, cuda=one.cuda)

@@ -12,7 +12,7 @@ PARSED = ["builds.toml", "drivers.toml", "gpus.toml", SYMPTOMS]
 
 
 @pytest.mark.parametrize("name", PARSED)
-def test_parsed_copy_equals_the_file(name):
+def test_json_copy_equals_its_toml_table(name):
     path = authored.TABLES / name
     text = path.read_text("utf-8")
     document = json.loads(path.with_suffix(".json").read_text("utf-8"))
@@ -22,7 +22,7 @@ def test_parsed_copy_equals_the_file(name):
     assert authored.read_data(name) == document
 
 
-def test_changed_file_replaces_its_parsed_copy(tmp_path, monkeypatch):
+def test_outdated_json_copy_of_toml_is_ignored(tmp_path, monkeypatch):
     monkeypatch.setattr(authored, "TABLES", tmp_path)
     (tmp_path / "rows.toml").write_text('name = "new"')
     (tmp_path / "rows.json").write_text('{"crc32": 1, "name": "old"}')

@@ -50,7 +50,7 @@ def test_every_catalog_row_has_dated_evidence(name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_all_catalog_evidence_is_used(name):
+def test_every_catalog_evidence_entry_is_referenced(name):
     table = read_data(name)
     singles = [
         value
@@ -70,7 +70,7 @@ def test_catalog_builds_are_unique():
     assert [name for name, count in counted.items() if count > 1] == []
 
 
-def test_every_build_is_complete():
+def test_every_catalog_build_has_required_fields():
     for build in load_catalog().builds:
         is_for_gpus = build.backend != CPU
         toolkit = ".".join(map(str, build.toolkit or ()))
@@ -81,7 +81,7 @@ def test_every_build_is_complete():
         assert (build.glibc is not None) == (build.os == "linux"), build.name
 
 
-def test_capabilities_are_in_the_gpu_table():
+def test_catalog_capabilities_are_in_the_gpu_table():
     known = {product.capability for product in products()}
     code = {
         code.capability
@@ -103,7 +103,7 @@ def test_capabilities_are_in_the_gpu_table():
     } <= drivers.unified_memory.keys()
 
 
-def test_builds_without_labels_are_known():
+def test_only_two_cuda_builds_lack_local_version():
     builds = [build for build in load_catalog().builds if build.backend != CPU]
     unlabelled = {
         (build.name, build.platform) for build in builds if not build.is_labeled
@@ -137,7 +137,7 @@ def test_driver_branches_are_sorted_by_cuda():
     assert [cuda for _, cuda in branches] == sorted(cuda for _, cuda in branches)
 
 
-def test_family_names_are_normalized():
+def test_torch_family_names_are_normalized():
     assert {
         canonicalize_name(name) for name in load_catalog().family
     } == load_catalog().family
@@ -174,7 +174,7 @@ def test_every_chip_has_generation_and_minimum_driver():
         ("9.28.0.42", 13, "7.5", "None"),
     ],
 )
-def test_cudnn_version_has_chip_range(version, cuda, floor, ceiling):
+def test_cudnn_version_determines_supported_gpu_range(version, cuda, floor, ceiling):
     drivers = load_drivers()
 
     assert str(drivers.cudnn_floor(version)) == floor
@@ -227,7 +227,7 @@ def test_every_hash_belongs_to_a_released_wheel():
         assert re.fullmatch("[0-9a-f]{64}", row["sha256"])
 
 
-def test_undeclared_imports_of_companions_are_listed():
+def test_undeclared_dependency_of_triton_is_listed():
     undeclared = load_catalog().undeclared
     assert undeclared({"torch": "2.6.0", "triton": "3.2.0"}) == ("setuptools",)
     assert undeclared({"torch": "2.6.0", "triton": "3.2.0", "setuptools": "80.0"}) == ()

@@ -59,7 +59,7 @@ def test_gpu_name_resolves_to_a_chip_or_error():
     assert wrong == {}
 
 
-def test_gpu_product_name_keeps_specific_words():
+def test_resolved_gpu_name_keeps_model_suffix():
     names = {
         "rtx 5090": "GeForce RTX 5090",
         "NVIDIA-A100-80GB-PCIe": "NVIDIA-A100-80GB-PCIe",
@@ -101,7 +101,7 @@ def letters(text):
 
 # A step of 5 selects two or three of a dozen spellings, different ones for each name.
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.heavy)])
-def test_listed_name_is_found_in_any_spelling(step):
+def test_listed_gpu_is_found_in_any_spelling(step):
     # The capabilities of all products with these letters.
     sold = defaultdict(set)
     for one in products():
@@ -136,7 +136,7 @@ def other_spellings(chip, name):
 
 # A step of 17 selects three or four of sixty spellings, different ones for each name.
 @pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.heavy)])
-def test_names_of_other_vendors_are_found(step):
+def test_gpu_names_of_other_vendors_are_found(step):
     spelled = [
         (text, chip.architecture)
         for chip in other_chips()
@@ -170,7 +170,7 @@ def test_long_names_are_rejected_quickly(letters):
     assert time.process_time() - start < 2
 
 
-def test_gpus_with_arm_hosts_are_known():
+def test_gpu_name_determines_arm_platform():
     names = [
         "DGX Spark",
         "Jetson Orin",
@@ -187,7 +187,7 @@ def test_gpus_with_arm_hosts_are_known():
     assert [find_gpu(name).arm for name in names] == [True] * 6 + [False] * 4
 
 
-def test_series_names_match_their_products():
+def test_gpu_series_names_match_their_products():
     listed = load_gpus()["series"]
     names = {
         text: [one.name for one in products() if str(one.capability) == text]

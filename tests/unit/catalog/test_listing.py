@@ -60,7 +60,7 @@ def _files(listing):
 @pytest.mark.parametrize(
     "habits", [Habits(), Habits(absolute=False), Habits(flat=True), Habits(json=True)]
 )
-def test_every_layout_lists_the_same_wheels(habits, folder, client):
+def test_every_index_layout_lists_the_same_wheels(habits, folder, client):
     with StandInIndex(folder, habits) as index:
         listing = read_listing(_named(index), client, TAGS, ["torch"])
         assert {wheel.source for wheel in listing.wheels} == {
@@ -87,7 +87,7 @@ def test_unreachable_index_is_reported_once(folder, client):
     assert {wheel.source for wheel in listing.wheels} == {str(folder / "whl" / "cpu")}
 
 
-def test_requested_index_precedes_folders(folder, client):
+def test_requested_index_precedes_find_links_folders(folder, client):
     place = str(folder / "whl" / "cu126")
     with StandInIndex(folder) as index:
         official = naming(("find-links", place), torch_index=index.torch_index)
@@ -114,7 +114,7 @@ def test_default_index_is_listed_last(folder, client):
     assert all(wheel.sha256 for wheel in listing.wheels[1:])
 
 
-def test_local_indexes_are_pages_or_folders(folder, client, tmp_path):
+def test_local_html_pages_and_folders_are_listed(folder, client, tmp_path):
     name = "torch-2.14.1-cp312-cp312-manylinux_2_28_x86_64.whl"
     (tmp_path / "simple" / "torch").mkdir(parents=True)
     (tmp_path / "simple" / "torch" / "index.html").write_text(
@@ -137,7 +137,7 @@ def test_local_indexes_are_pages_or_folders(folder, client, tmp_path):
     ]
 
 
-def test_family_package_is_listed_on_demand(folder, client):
+def test_triton_wheels_are_listed_from_backend_page(folder, client):
     with StandInIndex(folder) as index:
         (triton,) = family_wheels(_named(index), client, "cu126", "triton")
         assert family_wheels(_named(index), client, "cpu", "triton") == ()
@@ -272,7 +272,9 @@ ALL = {"default_listed": True}
         ),
     ],
 )
-def test_builds_are_limited_to_listed_wheels(builds, wheels, listing, narrowed_to):
+def test_catalog_builds_are_limited_to_listed_wheels(
+    builds, wheels, listing, narrowed_to
+):
     found = update_builds(builds, Listing(wheels, ASKED, **listing), "linux_x86_64")
 
     assert [(build.source, build.pythons, build.absent) for build in found] == (
@@ -282,7 +284,7 @@ def test_builds_are_limited_to_listed_wheels(builds, wheels, listing, narrowed_t
     assert all(build.is_labeled == (build.source != DEFAULT_INDEX) for build in found)
 
 
-def test_listed_build_keeps_its_facts():
+def test_listed_build_keeps_catalog_glibc_and_toolkit():
     build = _build("2.14.1", "cu126", glibc="2.28", toolkit=CudaVersion(12, 6))
     listing = Listing(_listed("2.14.1+cu126", "cu126"), ASKED)
     (found,) = update_builds([build], listing, "linux_x86_64")

@@ -53,7 +53,7 @@ def _json(document):
     )
 
 
-def test_page_has_relative_and_absolute_links():
+def test_relative_and_absolute_page_links_are_resolved():
     relative, absolute = _html(PACKAGE_PAGE)
     assert relative.url == (
         "https://index.example/whl/cu128/torch-2.7.0%2Bcu128-cp310-cp310-manylinux_2_28_aarch64.whl"
@@ -81,12 +81,12 @@ def test_html_entity_for_plus_is_decoded():
     assert wheel.url == f"{BASE}torch-2.7.0+cu126-cp312-cp312-manylinux_2_28_x86_64.whl"
 
 
-def test_wheel_without_label_has_the_page_backend():
+def test_unlabeled_wheel_uses_backend_of_its_page():
     (wheel,) = _link("torch-2.5.1-cp312-cp312-linux_aarch64.whl")
     assert wheel.backend == "cu128"
 
 
-def test_json_page_has_hashes_and_yanked_files():
+def test_json_page_provides_hashes_and_yanked_status():
     name = "torch-2.14.1+cu128-cp312-cp312-win_amd64.whl"
     file = {"filename": name, "url": name, "hashes": {"sha256": SHA256}}
     (wheel,) = _json(

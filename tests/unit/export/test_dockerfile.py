@@ -43,7 +43,7 @@ def test_image_contains_the_installed_uv():
     assert f"FROM astral/uv:{version('uv')} AS uv" in dockerfile(cpu_lock())
 
 
-def test_image_contains_locks_of_one_platform():
+def test_dockerfile_contains_locks_of_one_platform():
     arm = cuda_lock("cu130-linux-aarch64")
     assert image_locks([*LOCKS, WINDOWS, arm]) == LOCKS
     assert "build --platform linux/arm64" in any_dockerfile(image_locks([arm]))

@@ -45,7 +45,7 @@ def test_unknown_torch_is_rejected():
         needs_of(cuda_lock("cu126", torch="9.9"))
 
 
-def test_document_contains_the_needs_of_each_lock(tmp_path, monkeypatch, capsys):
+def test_export_needs_document_lists_every_lock(tmp_path, monkeypatch, capsys):
     for locked in (cuda_lock("cu126"), cpu_lock()):
         (tmp_path / locked.name).write_text(locked.text, "utf-8")
     monkeypatch.chdir(tmp_path)

@@ -25,7 +25,7 @@ OF_ANY_PYTHON = parse(
 )
 
 
-def test_unsupported_lock_is_rejected_with_its_part():
+def test_export_rejection_mentions_unsupported_part_of_lock():
     image = partial(any_dockerfile, extras=["jupyter"])
     tables = partial(uv_tables, torch_index="https://index.example/whl")
     project = {"name": "mine", "directory": {"path": "../mine"}}

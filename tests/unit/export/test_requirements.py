@@ -26,7 +26,7 @@ def test_all_wheels_of_a_package_are_allowed():
     assert lines(numpy) == [f"{NUMPY} --hash=sha256:{'f' * 64}"]
 
 
-def test_projects_and_repositories_are_omitted_with_a_command():
+def test_exported_requirements_omit_projects_and_repositories():
     repository = {"type": "git", "url": f"{INDEX}/git", "commit-id": "0" * 40}
     packages = (
         wheel("numpy", "2.3.4"),
@@ -51,7 +51,7 @@ def test_requirement_by_url_keeps_its_url():
     ]
 
 
-def test_conda_requires_a_driver_only_for_gpus():
+def test_conda_export_requires_driver_only_for_gpu_builds():
     assert "CONDA_OVERRIDE_CUDA=12.0 conda env create" in conda(cuda_lock())
     assert "CUDA" not in conda(cpu_lock())
 

@@ -14,7 +14,7 @@ def requirements(tag, *locks):
     return tables(*locks)["dependency-groups"][f"torch-{tag}"]
 
 
-def test_uv_run_selects_a_gpu_build():
+def test_exported_uv_default_group_selects_gpu_build():
     several = tables(cpu_lock(), cuda_lock("cu130"), cuda_lock())["tool"]["uv"]
     assert several["default-groups"] == ["torch-cu126"]
     alone = tables(cpu_lock())["tool"]["uv"]
@@ -30,11 +30,11 @@ def test_targets_with_same_backend_have_platform_markers():
     assert systems == [(True, False), (False, True)]
 
 
-def test_requested_companion_has_no_marker():
+def test_exported_torchvision_requirement_has_no_marker():
     locked = lock("cpu", wheel("torchvision", "0.29.2+cpu"), inputs=("torchvision",))
     assert requirements("cpu", locked) == ["torchvision==0.29.2"]
 
 
-def test_extension_for_specific_torch_has_a_url():
+def test_extension_with_torch_label_is_exported_by_url():
     texts = requirements("cu126", cuda_lock("cu126", wheel("apex", "2.9+torch2.14")))
     assert any(text.startswith("apex @ https://") for text in texts)

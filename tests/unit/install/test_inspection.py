@@ -153,7 +153,7 @@ def test_only_a_damaged_package_is_reinstalled(paths, name):
     assert change.refreshed == ({"alpha"} if name == "a shorter file" else set())
 
 
-def test_third_previous_environment_requires_an_option(paths):
+def test_third_previous_environment_requires_discard_previous(paths):
     make_environment(paths.venv, "ours")
     check_previous(paths, discards=False)
     for folder in paths.previous:
@@ -165,7 +165,7 @@ def test_third_previous_environment_requires_an_option(paths):
 
 
 @pytest.mark.parametrize("discards", [True, False])
-def test_user_directory_is_not_a_previous_environment(paths, discards):
+def test_user_directory_at_previous_path_is_rejected(paths, discards):
     make_environment(paths.venv, "ours")
     write_files(paths.previous[0], "thesis.tex")
     with pytest.raises(UsageError) as refused:

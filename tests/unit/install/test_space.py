@@ -98,7 +98,7 @@ def test_disk_shortage_warns_if_files_may_be_cached(
 
 
 @pytest.mark.parametrize(("cached", "mode"), [(0, ""), (1, ""), (10**18, "copy")])
-def test_certain_disk_shortage_is_an_error(cached, mode, priced, cache, scarce):
+def test_insufficient_disk_space_is_an_error(cached, mode, priced, cache, scarce):
     if cached:
         make_sparse(cache / "archive", min(cached, scarce))
     price, _ = priced({TORCH: scarce}, UV_LINK_MODE=mode)

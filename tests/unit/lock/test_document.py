@@ -47,12 +47,12 @@ def test_lock_has_standard_fields():
     }
 
 
-def test_sdist_is_locked_without_wheels():
+def test_sdist_without_wheels_is_locked():
     [package] = tomli.loads(locked(NUMPY).text)["packages"]
     assert package["sdist"] == {**SDIST, "hashes": {"sha256": "1" * 64}}
 
 
-def test_file_without_hash_is_never_written():
+def test_lock_never_contains_file_without_hash():
     with pytest.raises(KeyError):
         locked(NUMPY, {})
 

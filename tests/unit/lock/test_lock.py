@@ -119,7 +119,7 @@ def test_untrusted_lock_is_rejected(old, new, code, caplog):
         ),
     ],
 )
-def test_packages_without_hashes_are_known(source, address, only_here):
+def test_lock_lists_packages_without_hashes(source, address, only_here):
     parsed = read(WHEEL, source)
     assert parsed.addresses == {"torch": address}
     assert parsed.pinned_by == f"every file hashed except {address}"
@@ -155,7 +155,7 @@ def record_in(table):
     return parse("pylock.cpu.toml", text).record
 
 
-def test_record_survives_a_round_trip():
+def test_lock_record_survives_a_round_trip():
     record = replace(
         Record.of(REQUEST),
         floors={"driver": "525.60.13"},
@@ -174,7 +174,7 @@ def test_record_survives_a_round_trip():
     }
 
 
-def test_changes_of_a_request_are_listed():
+def test_differences_between_lock_requests_are_listed():
     other_hashes = ("--hash of 2 files: 0",)
     other_versions = ["different versions in the project's own lock"]
     rows: tuple[Any, ...] = (
@@ -195,7 +195,7 @@ def test_changes_of_a_request_are_listed():
     assert wrong == []
 
 
-def test_lock_of_another_program_has_no_changes():
+def test_lock_without_request_record_has_no_changes():
     assert Record().changes(Record.of(REQUEST)) == []
 
 
@@ -222,18 +222,18 @@ def locked(target, **versions):
     return lock(target, *(wheel(name, versions[name]) for name in versions))
 
 
-def test_split_packages_have_versions_by_target():
+def test_packages_with_different_target_versions_are_listed():
     locks = [locked("cpu", numpy="1", torch="2"), locked("cu126", numpy="2", torch="2")]
     assert split_packages(locks) == {"numpy": {"cpu": "1", "cu126": "2"}}
     assert version_conflicts(locks) == {"numpy": "1 for cpu, 2 for cu126"}
 
 
-def test_local_labels_do_not_split_packages():
+def test_local_version_labels_are_not_version_conflicts():
     locks = [locked("cpu", torch="2+cpu", only="1"), locked("cu126", torch="2+cu126")]
     assert split_packages(locks) == {}
 
 
-def test_change_lines_start_with_torch_and_are_limited():
+def test_version_change_list_starts_with_torch():
     new = {f"part-{number:02}": "1" for number in range(12)} | {"torch": "2"}
     lines = change_lines(compare_versions({"gone": "1"}, new))
     assert lines[0] == "+ torch 2"

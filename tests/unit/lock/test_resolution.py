@@ -29,7 +29,7 @@ def strays(package, url):
     return False
 
 
-def test_file_on_a_page_belongs_to_its_package():
+def test_file_not_on_its_index_page_is_detected():
     elsewhere = "https://default.example"
     assert not strays("torch", TORCH.url)
     assert not strays("numpy", NUMPY)
@@ -55,7 +55,7 @@ def test_file_of_selected_index_replaces_resolved_file():
     assert use_page_files([package], {"triton": (best,)}) == [package]
 
 
-def test_only_compatible_wheels_are_offered():
+def test_wheels_for_other_backends_or_tags_are_excluded():
     right = torch()
     others = (
         torch("2.14.1+cu130"),
@@ -86,7 +86,7 @@ def test_best_wheel_of_first_source_is_selected():
     assert fitting((first, second), "cu126", TAGS) == (first,)
 
 
-def test_every_version_is_offered():
+def test_all_versions_with_compatible_wheels_are_kept():
     assert (
         len(fitting((torch("2.14.1+cu126"), torch("2.13.0+cu126")), "cu126", TAGS)) == 2
     )

@@ -14,7 +14,7 @@ from tests.unit.lock.wheels_here import listed, resolver_project, torch
 TRITON = listed("triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl", sha256="a" * 64)
 
 
-def test_index_page_survives_a_round_trip():
+def test_generated_index_page_parses_to_same_wheels():
     wicked = 'https://index.example/"><a href="https://evil.example'
     wheels = (
         torch(metadata=True, metadata_sha256="b" * 64),
@@ -36,7 +36,7 @@ def test_index_page_survives_a_round_trip():
     assert not is_placeholder("a" * 64)
 
 
-def test_settings_have_metadata_and_no_project_sources():
+def test_uv_settings_contain_metadata_without_project_sources():
     requirements = ("torch", "-e member @ ./lib", "-e ./other")
     settings = resolver_project(*requirements, pages={"mine": ()}).settings(None)
     assert {row["name"] for row in settings["dependency-metadata"]} == {
@@ -48,7 +48,7 @@ def test_settings_have_metadata_and_no_project_sources():
     assert settings["index"] == []
 
 
-def test_malformed_preference_is_rejected(tmp_path):
+def test_malformed_preferred_version_is_rejected(tmp_path):
     preferred = {"numpy": ["2.0\n-r /etc/passwd"]}
     project = replace(resolver_project("torch"), preferred=preferred)
     with pytest.raises(InvalidVersion):

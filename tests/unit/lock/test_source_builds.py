@@ -87,12 +87,12 @@ def test_source_builds_without_compilers_are_rejected(site):
     assert wrong == []
 
 
-def test_compilers_of_other_machines_are_not_checked(site):
+def test_lock_for_another_machine_skips_compiler_check(site):
     elsewhere = site._replace(backend=CU130)
     check_builds(source_builds([FLASH]), elsewhere, here=False)
 
 
-def test_torch_imports_disable_build_isolation(site):
+def test_build_that_imports_torch_disables_isolation(site):
     builds = source_builds([FLASH, {**FLASH, "name": "deepspeed"}])
     index = "https://index.example/whl/cu126"
     settings = tomli.loads(sync_settings(builds, site, index))

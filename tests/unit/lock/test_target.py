@@ -46,7 +46,7 @@ def test_malformed_target_is_rejected(text):
     assert caught.value.code == "target-malformed"
 
 
-def test_only_wheels_of_its_platform_and_python_fit():
+def test_target_rejects_wheels_with_incompatible_tags():
     rows = (
         (CU126, "cp312-cp312-manylinux_2_28_x86_64", True),
         (CU126, "cp312-cp312-manylinux2014_x86_64", True),
@@ -71,7 +71,7 @@ def test_only_wheels_of_its_platform_and_python_fit():
     assert wrong == []
 
 
-def test_marker_applies_only_on_its_platform():
+def test_target_marker_matches_only_its_platform():
     targets = (CU126, ARM, WINDOWS, MACOS)
     for one in targets:
         marker = Marker(one.marker)

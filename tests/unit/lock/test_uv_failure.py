@@ -132,7 +132,7 @@ def test_long_uv_error_keeps_its_end():
     assert len(why) < 1300
 
 
-def test_unlisted_pytorch_package_has_a_hint():
+def test_pytorch_package_missing_from_index_has_hint():
     said = CONFLICT.replace(
         "there is no version of triton==3.8.0", "there are no versions of torchtriton"
     )
@@ -166,7 +166,7 @@ def test_traceback_ends_with_error_without_password():
     assert "secret" not in error.evidence
 
 
-def test_quoted_lines_of_files_are_omitted():
+def test_uv_error_omits_quoted_file_lines():
     message = (
         "error: Failed to parse metadata from built wheel\n"
         "  cause: Invalid `pyproject.toml`\n"

@@ -139,7 +139,7 @@ def test_child_exit_status_is_described(status, err, fault, is_late, message):
     assert (classify_fault(finished), is_timeout(finished)) == (fault, is_late)
 
 
-def test_full_process_table_is_an_error(monkeypatch):
+def test_process_limit_raises_blocking_io_error(monkeypatch):
     def refuse(*_, **__):
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 

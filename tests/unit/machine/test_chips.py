@@ -103,7 +103,7 @@ def minor_of(torch):
 
 
 @pytest.mark.parametrize(("kind", "chip"), sorted(CHIPS))
-def test_plan_selects_exactly_the_builds_for_a_chip(kind, chip):
+def test_plan_selects_only_builds_that_support_chip(kind, chip):
     wrong = []
     for minor, tag, os, chips in (one for one in LISTED if one.kind == kind):
         machine = machine_with(kind, chip, os)
@@ -124,7 +124,7 @@ def test_plan_selects_exactly_the_builds_for_a_chip(kind, chip):
         ("xpu", {"linux_x86_64", "windows_x86_64"}, set()),
     ],
 )
-def test_catalog_contains_the_builds_of_the_table(kind, platforms, split):
+def test_catalog_matches_independent_rocm_and_xpu_table(kind, platforms, split):
     builds = [
         build
         for build in frozen_catalog().with_kind(kind).builds
@@ -137,7 +137,7 @@ def test_catalog_contains_the_builds_of_the_table(kind, platforms, split):
     assert {build.platform for build in builds} == platforms
 
 
-def test_build_in_separate_packages_is_rejected():
+def test_rocm_build_split_into_packages_is_rejected():
     plan = planned(machine_with("rocm", "1100"), "rocm7.14")
 
     assert (plan.status, outcome(plan)) == ("refused", "split")
@@ -186,7 +186,7 @@ def test_chip_warning_includes_minimum_linux_kernel(kernel):
     )
 
 
-def test_windows_suggests_the_vendor_packages():
+def test_amd_gpu_on_windows_suggests_amd_packages():
     plan = planned(machine_with("rocm", "1201", "windows"))
 
     assert (plan.exit_code, outcome(plan)) == (3, "amd-elsewhere")

@@ -49,7 +49,7 @@ def test_container_engine_is_detected(tmp_path, files, container):
     assert read_container(recording(tmp_path, files)).engine == container
 
 
-def test_host_containers_are_not_detected_as_own():
+def test_docker_mounts_of_other_containers_are_ignored():
     theirs = "90 27 0:61 / /var/lib/docker/overlay2/x/merged rw - overlay overlay rw,lowerdir=/var/lib/docker/overlay2/l/A\n"
     assert own_mounts(DISK + theirs).splitlines() == DISK.splitlines()
 
@@ -57,7 +57,7 @@ def test_host_containers_are_not_detected_as_own():
 @pytest.mark.parametrize(
     "variable", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"]
 )
-def test_job_shares_pci_bus(tmp_path, variable):
+def test_scheduler_job_is_detected_from_its_variable(tmp_path, variable):
     info = read_container(recording(tmp_path, **{variable: "4711"}))
     assert (info.job, info.shares_the_bus) == (variable, True)
 

@@ -238,7 +238,7 @@ def probed(folder, files):
 
 
 @pytest.mark.parametrize(("shown", "files"), MADE)
-def test_failure_is_detected_once(tmp_path, shown, files):
+def test_each_simulated_failure_is_reported_once(tmp_path, shown, files):
     problems = probed(tmp_path, files).problems
 
     assert [line(one) for one in problems].count(shown) == 1, problems
@@ -250,7 +250,7 @@ def test_failure_is_detected_once(tmp_path, shown, files):
         assert problem.message.count("580.95.05") <= 1
 
 
-def test_each_blocking_state_has_one_simulated_machine():
+def test_every_blocking_problem_has_one_simulated_machine():
     subjects = ("machine", "cuda", "gpu", "card")
     rows = chain.from_iterable(load_symptoms()[subject] for subject in subjects)
     codes = {row.code for row in rows if row.blocking}
@@ -270,7 +270,7 @@ def line(problem):
     return " ".join(filter(None, parts))
 
 
-def test_healthy_machine_shows_no_failure(tmp_path):
+def test_healthy_machine_reports_no_problem(tmp_path):
     machines = {name: probed(tmp_path / name, HEALTHY[name]) for name in HEALTHY}
 
     assert {
@@ -278,7 +278,7 @@ def test_healthy_machine_shows_no_failure(tmp_path):
     } == {}
 
 
-def test_unnamed_gpus_are_matched_by_order(tmp_path):
+def test_gpus_without_identifiers_are_matched_by_order(tmp_path):
     nameless = {"uuid": None, "bus_id": None, "compute_capability": None}
     machine = probed(tmp_path, healthy(2) | nvml(nameless, nameless))
     assert [str(gpu.compute_capability) for gpu in machine.gpus] == ["8.9", "8.9"]

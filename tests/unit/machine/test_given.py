@@ -107,7 +107,7 @@ def test_assigned_gpus_are_listed_and_others_noted(name, tmp_path):
         assert problem.blocking is (problem.code == "gpu-lost")
 
 
-def test_lost_gpu_is_identified_by_its_bus_address(tmp_path):
+def test_lost_gpu_is_identified_by_its_pci_address(tmp_path):
     files = healthy(2) | nvml({}, {**UNKNOWN, "error": 15}) | libcuda(1)
     machine = read_machine(source=recording(tmp_path, files, card(2, H200)))
     lost = machine.gpus[1]

@@ -102,7 +102,7 @@ def test_avx_is_read_from_cpu_flags(text, avx):
     assert parse_avx(text) is avx
 
 
-def test_current_machine_is_read():
+def test_host_facts_are_read_from_this_machine():
     from gpuinstall.machine.source import Source
 
     facts = read_host(Source())

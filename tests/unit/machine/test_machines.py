@@ -12,13 +12,13 @@ FOLDERS = sorted(folder for folder in MACHINES.iterdir() if folder.is_dir())
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_recorded_machine_is_read(folder):
+def test_recording_reproduces_the_expected_machine(folder):
     expected = json.loads((folder / "machine.json").read_text("utf-8"))
     assert read_recording(folder).to_dict() == expected
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_recorded_machine_has_a_source(folder):
+def test_every_machine_recording_states_its_source(folder):
     source = (folder / "SOURCE").read_text("utf-8")
     assert source.startswith(
         ("https://github.com/", "Recorded by gpuinstall", "Measured for this project")

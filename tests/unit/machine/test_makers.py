@@ -240,7 +240,7 @@ def test_system_facts_are_stored_by_vendor(files, facts, tmp_path):
         ),
     ],
 )
-def test_nvidia_is_preferred_to_other_vendors(name, backend, gpu, other, tmp_path):
+def test_nvidia_gpu_is_preferred_to_other_vendors(name, backend, gpu, other, tmp_path):
     machine = read(tmp_path, MACHINES[name].files)
     plan = planned(machine)
     asked = planned(machine, backend)
@@ -255,7 +255,7 @@ def test_nvidia_is_preferred_to_other_vendors(name, backend, gpu, other, tmp_pat
     ]
 
 
-def test_described_gpus_may_be_from_two_vendors():
+def test_gpu_options_accept_two_vendors():
     machine = machine_from_options(("RTX 4090", "RX 7900 XTX"), "580")
 
     assert outcome(planned(machine)).endswith("+cu130")
@@ -271,7 +271,7 @@ def test_described_gpus_may_be_from_two_vendors():
         ("Intel(R) Arc(TM) B580", "8086&DEV_E20B", ("xe 20.1",), "2.15.0+xpu"),
     ],
 )
-def test_windows_identifies_gpus_by_number_or_name(
+def test_windows_gpu_is_identified_by_id_or_name(
     name, device, chips, comes_to, tmp_path
 ):
     adapter = {"Name": name, "PNPDeviceID": f"PCI\\VEN_{device}&SUBSYS_24141458"}
@@ -314,7 +314,7 @@ def test_missing_level_zero_suggests_its_packages(tmp_path):
     assert last.endswith(": selects the CPU build")
 
 
-def test_mac_build_has_no_label(tmp_path):
+def test_macos_build_has_no_local_version_label(tmp_path):
     machine = read(tmp_path, mac("Apple M3", "14.5"))
     document = planned(machine, requirements=("torch", "torchvision")).to_dict()
 
@@ -341,7 +341,7 @@ def test_macos_minimum_version_excludes_newer_torch(tmp_path):
     ("torch", "oldest"),
     [("2.15.0", "14.0"), ("2.9.1", "14.0"), ("2.8.0", "13.0"), ("2.4.1", "12.3")],
 )
-def test_metal_may_require_newer_macos_than_the_wheel(torch, oldest):
+def test_macos_older_than_metal_requirement_is_rejected(torch, oldest):
     for macos, comes_to in (
         (oldest, f"{torch}+cpu"),
         (f"{int(oldest[:2]) - 1}.0", "macos-too-old"),

@@ -82,7 +82,7 @@ def test_gpu_runs_compatible_code(row):
         (("GTX 1080", "RTX 5090"), False),
     ],
 )
-def test_driver_fault_mentions_unsupported_gpus(cards, dropped):
+def test_driver_fix_mentions_gpus_it_does_not_support(cards, dropped):
     there = machine(*cards, driver=None)
     finding = NvidiaRules(there, frozen_catalog()).driver_fault(there.gpus)
     assert finding is not None

@@ -13,7 +13,7 @@ def refused(*gpus, driver):
     return caught.value
 
 
-def test_described_machine_has_only_given_facts():
+def test_machine_from_options_has_only_given_facts():
     made = machine_from_options(("RTX 5090", "sm_70"), "570.86", "windows")
 
     assert (made.os, made.arch) == ("windows", "x86_64")

@@ -39,7 +39,7 @@ def usable(machine, **environ):
         (",1", []),
     ],
 )
-def test_job_uses_listed_gpus_and_slices(given, parts):
+def test_job_uses_only_assigned_gpus_and_mig_slices(given, parts):
     assert usable(machine(), SLURM_JOB_ID="42", CUDA_VISIBLE_DEVICES=given) == parts
 
 
@@ -50,7 +50,7 @@ def test_cuda_visible_devices_is_used_only_in_jobs(scheduler):
     assert usable(machine(), **{scheduler: "42"}) == EVERY
 
 
-def test_cuda_numbers_gpus_from_zero():
+def test_cuda_visible_devices_indexes_start_at_zero():
     other = Gpu(2, pci_id="1af4:1050")
     gpus = machine(other, Gpu(3), Gpu(5, uuid="GPU-ffff"))
     assert usable(gpus) == ["0", "GPU-ffff"]

@@ -129,7 +129,7 @@ def test_windows_adapters_are_read_from_object_or_list(said):
     )
 
 
-def test_failing_windows_adapter_is_a_fault(tmp_path):
+def test_windows_adapter_with_error_reports_missing_driver(tmp_path):
     broken = {
         "platform.json": platform("Windows", "AMD64", "10"),
         "adapters.json": json.dumps({**ADAPTER, "ConfigManagerErrorCode": 43}),

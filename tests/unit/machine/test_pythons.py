@@ -44,7 +44,7 @@ def found(home):
     return set(read_pythons(Source())) - {platform.python_version()}
 
 
-def test_pythons_of_all_managers_are_found(home):
+def test_pyenv_uv_and_path_interpreters_are_found(home):
     program(home / ".pyenv/versions/3.9.18/bin/python3")
     program(home / ".local/share/uv/python/cpython-3.13.1-linux-x86_64-gnu/bin/python3")
     program(home / "bin/python3.10")
@@ -118,7 +118,7 @@ def test_failed_interpreter_start_has_a_reason(home, monkeypatch, command, reaso
     assert rejection.reason.message == reason
 
 
-def test_interpreter_start_reads_version_and_base():
+def test_interpreter_reports_its_version_and_base_interpreter():
     python = start_python(Path(sys.executable))
     assert isinstance(python, Python)
     assert python.version == platform.python_version().rstrip("+")
@@ -161,5 +161,5 @@ def test_prerelease_pythons_are_ignored(home):
         ([], ()),
     ],
 )
-def test_full_version_replaces_a_minor_version(versions, pythons):
+def test_latest_patch_of_each_python_is_kept(versions, pythons):
     assert newest_patches(versions) == pythons

@@ -45,7 +45,7 @@ def test_failure_table_uses_only_known_circumstances():
     ] == []
 
 
-def test_symptom_codes_are_known_failures():
+def test_every_symptom_code_is_in_problem_table():
     codes = {row.get(key, row["code"]) for row in ROWS for key in ("code", "like")}
 
     assert codes - load_problems().keys() == set()

@@ -50,7 +50,7 @@ def test_locked_torch_is_selected_if_it_runs():
         (Request(("torch==2.14.1",)), None),
     ],
 )
-def test_plan_reason_mentions_torch_limit(request_, message):
+def test_plan_reason_mentions_what_excludes_newer_torch(request_, message):
     reason = newer_torch(taken(request_), MACHINE, request_, frozen_catalog())
     assert (reason and reason.message) == message
 
@@ -77,7 +77,7 @@ def test_plan_without_lock_is_unchanged():
         (None, None, Request(), "cpu"),
     ],
 )
-def test_backends_that_cannot_be_selected_are_excluded(
+def test_only_backends_usable_on_machine_are_selectable(
     gpu, driver, request_, selectable
 ):
     if gpu:

@@ -73,7 +73,7 @@ def best_with_any_driver(asked, request):
     return max(torch(plan) for plan in plans if plan.status == "ok")
 
 
-def test_driver_limit_is_reported_if_another_driver_works():
+def test_reason_mentions_driver_only_if_newer_driver_helps():
     named = saying("newest-for-driver")
     false = [
         plan.reasons[0].message
@@ -100,7 +100,7 @@ def test_driver_limit_reason_mentions_newest_torch():
     assert false == []
 
 
-def test_chip_limit_is_reported_if_every_driver_fails():
+def test_reason_mentions_gpu_only_if_no_driver_helps():
     named = saying("newest-with-code")
     plain = [
         answer for answer in named if "requested" not in answer[2].reasons[0].message

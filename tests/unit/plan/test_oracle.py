@@ -312,7 +312,7 @@ def test_plan_selects_newest_torch_and_best_build():
     assert wrong[:3] == []
 
 
-def test_status_depends_on_running_gpus():
+def test_plan_status_depends_on_number_of_supported_gpus():
     for point, plan in answers():
         best = expected(point)
         status = "refused"
@@ -324,7 +324,7 @@ def test_status_depends_on_running_gpus():
 
 
 @pytest.mark.parametrize("card", sorted(GPUS))
-def test_grid_contains_every_supported_gpu(card):
+def test_comparison_grid_covers_every_supported_gpu(card):
     assert card == "GT 710" or any(
         card in point.cards and expected(point) for point in grid()
     )

@@ -70,7 +70,7 @@ def test_plan_is_independent_of_gpu_order(point, shuffler):
 
 
 @given(planned())
-def test_other_builds_have_one_reason(point):
+def test_each_rejected_build_has_one_reason(point):
     there, _, plan = point
     rejected = [rejection.candidate.name for rejection in plan.rejected]
 

@@ -7,7 +7,7 @@ from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
 
-def test_constraint_on_other_packages_is_kept():
+def test_relaxed_request_keeps_constraints_on_other_packages():
     there = machine("RTX 4090", driver="535.183.01")
     catalog = frozen_catalog()
     request = Request(("torch==2.15.0",), constraints=("numpy<2",))

@@ -17,7 +17,7 @@ def test_unknown_minimum_driver_is_not_reported():
     assert "610" not in f"{refused.reasons[0].message} {refused.fix}"
 
 
-def test_orin_selects_build_with_native_code():
+def test_jetson_orin_selects_build_with_native_code():
     orin = jetson("Orin", "38.2")
     newest, older = (
         choose(orin, Request((text,)), load_catalog())

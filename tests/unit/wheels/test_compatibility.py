@@ -155,7 +155,7 @@ def test_missing_library_is_reported_with_its_package(needs, unbrought):
         ({"codes": "a sm_70, b sm_80", "depth": Depth.WHOLE}, True),
     ],
 )
-def test_partially_read_code_requires_further_reading(fields, is_settled):
+def test_inspection_continues_until_gpu_verdict_is_settled(fields, is_settled):
     row = reading(**{"depth": Depth.PART, **fields})
 
     assert gpu_verdict(row, gpus("V100")).is_settled is is_settled
@@ -246,7 +246,7 @@ def test_placeholder_release_does_not_replace_compiled_release(
     assert (found and found.code) == code
 
 
-def test_uninspected_release_is_not_pure():
+def test_uninspected_older_release_does_not_imply_missing_code():
     older = compatibility(PURE, depth=Depth.METADATA)
 
     assert missing_compiled_code(older, compatibility(WHEEL, system="any")) is None
@@ -260,7 +260,7 @@ def test_uninspected_release_is_not_pure():
         ("nvidia-cublas-cu12", False),
     ],
 )
-def test_torch_requirement_of_wheel_is_known(requirement, is_required):
+def test_wheel_required_by_torch_is_recognized(requirement, is_required):
     name = "nvidia_cufft_cu12-11.3.0.4-py3-none-manylinux_2_17_x86_64.whl"
     wheel = listed(name)
 
@@ -347,7 +347,7 @@ OF_PROCESS = [
 
 
 @pytest.mark.parametrize(("fields", "cuda"), OF_PROCESS)
-def test_required_cuda_of_a_process_is_found(fields, cuda):
+def test_wheel_facts_determine_its_required_cuda(fields, cuda):
     assert required_cuda(reading(**fields)) == cuda
 
 
@@ -415,7 +415,7 @@ def test_older_extension_is_incompatible_with_newer_abi(build, is_older_abi, loa
         ),
     ],
 )
-def test_packages_for_each_cuda_are_accepted(others, why):
+def test_cuda12_package_is_accepted_next_to_cuda13_package(others, why):
     build = build_named("2.14.1+cu130")
     row = reading(package="some-libs-cu12", cuda="12.0")
 
@@ -426,7 +426,7 @@ def test_packages_for_each_cuda_are_accepted(others, why):
 NEEDS = ("libcutensor.so.2", "libcudss.so.0", "libcutensornet.so.2", "libnvinfer.so.10")
 
 
-def test_missing_requirements_have_a_stable_order():
+def test_undeclared_packages_have_a_stable_order():
     linked = ("tensorrt-cu13-libs", "cutensor-cu12", "cutensornet-cu12", "cudss-cu12")
     row = reading(cuda="12.0", needs=NEEDS)
 

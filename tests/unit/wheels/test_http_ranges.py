@@ -35,7 +35,7 @@ def _partial(body, span, **headers):
     return Answer(206, body, headers={"Content-Range": span} | headers)
 
 
-def test_server_without_range_support_is_not_downloaded():
+def test_wheel_is_not_downloaded_without_range_support():
     big = b"x" * (64 << 20)
     with server(serving(big, **{"Accept-Ranges": "none"})) as host:
         assert _failure(host.url).code == "no-ranges"

@@ -88,7 +88,7 @@ def test_missing_dlopen_library_is_reported_if_essential(
     ]
 
 
-def test_unused_bundled_library_may_miss_dependencies(site):
+def test_missing_dependency_of_unused_library_is_ignored(site):
     carried = "torch/lib/libgfortran.so.5"
     place(site, "torch", carried, needs=["libquadmath.so.0"], soname="libgfortran.so.5")
 
@@ -130,7 +130,7 @@ def test_library_outside_the_search_path_is_missing(site):
     assert faults(site) == [("missing-library", "libown.so.1", None)]
 
 
-def test_other_cuda_version_is_reported_if_both_exist(site):
+def test_library_for_another_cuda_than_torch_is_reported(site):
     place(
         site,
         "nvidia-cuda-runtime",
@@ -147,7 +147,7 @@ def test_other_cuda_version_is_reported_if_both_exist(site):
     assert faults(site) == [("other-cuda", "13, and torch with 12", None)]
 
 
-def test_second_cuda_of_a_library_is_reported(site):
+def test_library_linked_to_two_cudas_is_reported(site):
     place(
         site,
         "some",

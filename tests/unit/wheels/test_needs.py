@@ -137,7 +137,7 @@ def test_torch_symbols_are_unknown_for_other_processors(tmp_path):
     assert (torch.kind, torch.fits, torch.verdict("2.9")) == ("ordinary", (), None)
 
 
-def test_symbols_determine_glibc(tmp_path):
+def test_highest_symbol_version_determines_required_glibc(tmp_path):
     found = needs(
         native_library(tmp_path / "a.so", glibc="2.32"),
         native_library(tmp_path / "b.so", glibc="2.9"),
@@ -162,7 +162,7 @@ def test_linked_libraries_determine_cuda(tmp_path, libraries, cudas):
     assert " ".join(found.libraries) == libraries
 
 
-def test_cuda_is_not_read_from_strings(tmp_path):
+def test_library_names_in_strings_do_not_determine_cuda(tmp_path):
     found = needs(native_library(tmp_path / "b.so", strings=["libcublas.so.12"]))
 
     assert (found.cudas, found.libraries) == (frozenset(), ())
@@ -340,11 +340,11 @@ def test_package_of_a_library_depends_on_cuda(library, cuda, package):
         ("some-12", None, None),
     ],
 )
-def test_package_name_may_contain_cuda(package, cuda, other):
+def test_package_name_determines_its_cuda_variant(package, cuda, other):
     assert (name_cuda(package), name_for_cuda(package, 12)) == (cuda, other)
 
 
-def test_export_table_survives_a_round_trip():
+def test_symbol_export_table_survives_a_round_trip():
     older = extended(Exports((), frozenset(), {}), "2.1", [b"_ZN2at1aEv"])
     table = extended(older, "2.2", [b"_ZN2at1aEv"], [b"_ZN2at1bEv"])
     again = Exports.unpack(packed(table))
@@ -357,7 +357,7 @@ def test_export_table_survives_a_round_trip():
     assert table.fitting(names) == []
 
 
-def test_symbols_of_torch_are_recognized():
+def test_torch_cpp_symbols_are_recognized():
     torchs = b"_ZN2at4sizeEv _ZNK3c106SymInt6sym_neERKS0_ _ZTVN5torch3nn6ModuleE _ZNR5torch7Library4_defEv THPVariableClass"
     others = b"_ZN4attn3runERN2at6TensorE _ZSt4moveIRN2at6TensorEE at _ZN5torch6stable6TensorC1Ev"
 

@@ -159,7 +159,7 @@ def test_libraries_that_determine_compatibility_are_found(paragraph, whole):
     assert _codes(files, package, cuda, whole=whole) == answering
 
 
-def test_unlinked_code_does_not_hide_other_code():
+def test_unlinked_device_code_is_ignored():
     [code] = read_containers([fatbin("sm_80 link_80 compute_80")])
 
     assert code.architectures == ("sm_80", "compute_80")
@@ -228,7 +228,7 @@ def test_architectures_are_those_of_most_fatbin_containers(containers, part, who
 
 
 @pytest.mark.parametrize(("little", "libraries"), [(16 << 20, 12), (0, 4)])
-def test_partial_read_is_independent_of_previous_reads(monkeypatch, little, libraries):
+def test_partial_read_includes_all_small_libraries(monkeypatch, little, libraries):
     monkeypatch.setattr("gpuinstall.wheels.package._LITTLE", little)
     code = library(fatbin("sm_80 sm_90") * 4)
     files = {f"some/{number}.so": code for number in range(12)}
@@ -238,7 +238,7 @@ def test_partial_read_is_independent_of_previous_reads(monkeypatch, little, libr
     assert _read(files, whole=True).is_whole
 
 
-def test_small_libraries_without_code_are_all_read():
+def test_all_small_libraries_without_code_are_read():
     code = library(filler(900))
     answer = _read({f"some/{number}.so": code for number in range(9)})
 
@@ -284,7 +284,7 @@ def test_linked_library_is_read_with_its_module(tmp_path):
     assert _codes(files, "some-cu12") == {linked: ("sm_75", "sm_80")}
 
 
-def test_bundled_runtime_causes_a_search_for_code(tmp_path):
+def test_package_with_bundled_runtime_is_searched_for_code(tmp_path):
     code = fatbin("sm_80") * 3
     # A symbol table has at least sixteen names.
     names = ["mkfifo", "nftw", *(f"other_{number}" for number in range(16))]
@@ -339,7 +339,7 @@ def test_ptx_text_in_a_library_is_read(size):
         ("ctranslate2 4.4.0, nvidia-cudnn-cu12 8.9.7.29", ""),
     ],
 )
-def test_conflicting_packages_are_known(versions, why):
+def test_conflicting_package_variants_are_reported(versions, why):
     clashes = [*load_members().clashes(dict(map(str.split, versions.split(", "))))]
 
     assert len(clashes) == bool(why)
@@ -357,7 +357,7 @@ def test_conflicting_packages_are_known(versions, why):
         ("9.9", 13),
     ],
 )
-def test_ptx_isa_determines_its_cuda(isa, cuda):
+def test_ptx_isa_version_determines_cuda_major(isa, cuda):
     code = fatbin(f"sm_75 compute_80 isa {isa}") + fatbin("sm_90")
 
     assert _read({"xformers/_C.so": code * 3}, "xformers").cudas == (cuda,)
@@ -382,7 +382,7 @@ def test_both_cuda_majors_of_a_wheel_are_found(libraries, cudas):
     assert _read(files).cudas == cudas
 
 
-def test_cuda_is_unknown_with_ptx_in_unread_library(monkeypatch):
+def test_cuda_is_unknown_if_ptx_library_is_unread(monkeypatch):
     monkeypatch.setattr("gpuinstall.wheels.package._LITTLE", 0)
     code = library(fatbin("sm_80 compute_80 isa 8.4") * 3)
     files = {f"some/{number}.so": code for number in range(9)}
@@ -471,7 +471,7 @@ def large(tmp_path):
     return Counted(archive({"some/_C.so": library.read_bytes()}))
 
 
-def test_full_read_continues_after_a_partial_read(large):
+def test_full_read_reuses_bytes_of_partial_read(large):
     package = PackageReader(WheelReader(large), "some", may_have_code=True)
 
     tables = package.read_tables()
@@ -488,7 +488,7 @@ def test_full_read_continues_after_a_partial_read(large):
     assert again.read_code(whole=True) == whole
 
 
-def test_code_size_limit_leaves_part_unread(large, monkeypatch):
+def test_code_size_limit_stops_reading(large, monkeypatch):
     monkeypatch.setattr("gpuinstall.wheels.package.CODE_LIMIT", 500_000)
     package = PackageReader(WheelReader(large), "some", may_have_code=True)
 

@@ -34,7 +34,7 @@ def _flags(string):
     return _read(torch_files() | {PYTHON_LIBRARY: library(string)}).architectures
 
 
-def test_torch_is_read_by_ranges():
+def test_torch_wheel_is_read_by_http_ranges():
     data = TORCH_WHEEL
     with server(serving(data)) as host, over_http(f"{host.url}/torch.whl") as ranges:
         wheel = WheelReader(ranges)
@@ -106,7 +106,9 @@ OLDER = b"__version__ = '2.1.2+cu121'\ndebug = False\ncuda = '12.1'\ngit_version
         ({PYTHON_LIBRARY: library(b"")}, "2.16.0+cu130", CU130, ()),
     ],
 )
-def test_build_facts_are_read(files, version, toolkit, architectures):
+def test_torch_version_and_toolkit_are_read_from_wheel(
+    files, version, toolkit, architectures
+):
     code = _read(torch_files() | files)
 
     assert code[:2] == (version, toolkit)

@@ -40,7 +40,7 @@ def _error(ranges, limits=Limits()):  # noqa: B008  frozen
     return caught.value
 
 
-def test_zip64_is_read(monkeypatch):
+def test_zip64_wheel_is_read(monkeypatch):
     # Treat every file as larger than 4 GB.
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 0)
     data = archive(torch_files())
@@ -101,7 +101,7 @@ VERSION = _entry("torch/version.py")
         (VERSION + 24, "<I", 5),
     ],
 )
-def test_invalid_zip_number_is_rejected(at, form, number):
+def test_invalid_zip_header_number_is_rejected(at, form, number):
     data = _with(TORCH_WHEEL, at, form, number)
 
     assert _error(Bytes(data)).code == "wheel-malformed"

@@ -109,7 +109,7 @@ def reasons(found):
     }
 
 
-def test_bytes_read_from_an_extension_are_counted(shop, tmp_path):
+def test_extension_inspection_counts_bytes_read(shop, tmp_path):
     shop.add("cu.12.6.torch.2.11", FROM_2_10, UNTIL_2_11, requires="torch==2.11.*")
     with open_session(read_sources(None, {}, tmp_path), Reporter()) as session:
         found = choose_prebuilt(
@@ -126,7 +126,7 @@ ON_WINDOWS = "torch==2.9.* ; sys_platform == 'win32'"
 
 
 @pytest.mark.parametrize("requires", ["torch==2.11.*", ON_WINDOWS])
-def test_matching_minor_is_preferred_to_newer_torch(shop, requires):
+def test_older_torch_is_selected_if_extension_requires_it(shop, requires):
     name = shop.add("cu.12.6.torch.2.11", FROM_2_10, UNTIL_2_11, requires=requires)
 
     fit = shop.choose().fit
@@ -233,7 +233,7 @@ def test_extension_without_torch_version_is_rejected(shop):
     assert set(reasons(shop.choose())) == {"misfit"}
 
 
-def test_reserved_name_is_requested_only_from_its_source(shop):
+def test_extension_pages_are_requested_only_from_their_source(shop):
     shop.choose()
 
     assert shop.index.addresses
@@ -267,7 +267,7 @@ def test_reserved_name_is_requested_only_from_its_source(shop):
         ("cu130torch2.10.0andhigher.post6", "13.0", "2.10"),
     ],
 )
-def test_local_versions_are_parsed(local, cuda, torch):
+def test_extension_local_version_determines_cuda_and_torch(local, cuda, torch):
     name = f"some-1.0+{local}-py3-none-any.whl"
     (wheel,) = parse_folder([name], Path("/wheels"), "")
 

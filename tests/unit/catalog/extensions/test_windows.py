@@ -63,7 +63,7 @@ def empty_row(*requires, kind):
     )
 
 
-def test_file_for_newer_torch_is_rejected():
+def test_extension_for_newer_torch_is_rejected():
     filename = (
         "sageattention-2.2.0+cu130torch2.10.0andhigher.post6-cp310-abi3-win_amd64.whl"
     )
@@ -92,7 +92,7 @@ def test_triton_for_windows_matches_torch():
     )
 
 
-def test_file_without_a_torch_library_is_rejected():
+def test_extension_without_library_linked_to_torch_is_rejected():
     files = [file_named("xformers", "xformers-0.0.33.post2-cp39-abi3-win_amd64.whl")]
 
     choice = chosen("2.9.1", files, empty_row("torch==2.9.1", kind="none"))
@@ -103,7 +103,7 @@ def test_file_without_a_torch_library_is_rejected():
     assert rejected.reason.message == message
 
 
-def test_each_release_of_a_source_has_a_page():
+def test_every_release_page_of_extension_source_is_requested():
     pages = []
 
     def respond(path, _headers):

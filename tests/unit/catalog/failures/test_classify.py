@@ -107,7 +107,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_texts_are_classified_as_expected(kind):
+def test_error_text_is_classified_as_expected_failure(kind):
     causes = {(entry, text): causes_of(text) for entry, text in TEXTS[kind]}
 
     assert {
@@ -204,7 +204,7 @@ def test_classification_depends_on_the_machine(text, known, cause):
     assert first(text, known) == cause
 
 
-def test_machine_changes_the_fix_but_not_the_cause():
+def test_docker_environment_changes_fix_but_not_cause():
     here = machine(driver=None, environment=IN_DOCKER)
     (cause, *_), (plain, *_) = classify(NO_DRIVER, here=here), classify(NO_DRIVER)
     assert cause.id == plain.id == "F01"
@@ -216,7 +216,7 @@ def test_machine_changes_the_fix_but_not_the_cause():
     ("distribution", "tool"),
     [("Ubuntu 22.04", "apt"), ("Rocky Linux 9", "dnf"), ("Arch Linux", "pacman")],
 )
-def test_fix_is_specific_to_the_distribution(distribution, tool):
+def test_fix_uses_package_manager_of_the_distribution(distribution, tool):
     here = Machine("linux", "x86_64", distribution=distribution)
     fix = classify("fatal error: Python.h: No such file or directory", here=here)[0].fix
     assert f"sudo {tool} " in fix[0]
@@ -234,7 +234,7 @@ def test_wsl_path_does_not_prevent_missing_driver_detection():
     assert first(f"{path}\n{NO_DRIVER}") == "F01"
 
 
-def test_consequential_error_is_not_reported_as_cause():
+def test_consequence_of_an_error_is_not_a_cause():
     causes = classify(
         "Error 802: system not yet initialized\nRuntimeError: No CUDA GPUs are available"
     )

@@ -43,7 +43,7 @@ def test_number_in_traceback_is_not_a_driver_version(number):
         ),
     ],
 )
-def test_similar_failures_have_different_causes(text, right, wrong):
+def test_similar_error_texts_have_different_causes(text, right, wrong):
     causes = [cause.id for cause in classify(text)]
     assert causes[0] == right
     assert wrong not in causes
@@ -77,7 +77,7 @@ def test_symptom_is_reported_only_without_specific_cause(text, symptom, cause):
     assert symptom not in [each.id for each in classify(f"{cause}\n{text}")]
 
 
-def test_causes_marked_certain_are_rarely_wrong():
+def test_at_most_two_certain_causes_are_wrong():
     """At most two first causes for unseen texts are certain and wrong."""
     certain = [answer for answer in answers() if answer.is_certain]
     assert len(certain) >= 100

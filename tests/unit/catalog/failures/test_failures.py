@@ -111,7 +111,7 @@ RULES = (
 )
 
 
-def test_failure_entries_follow_all_rules():
+def test_every_failure_entry_passes_all_table_rules():
     wrong = [
         (failure.id, rule.__name__)
         for failure in FAILURES
@@ -122,13 +122,13 @@ def test_failure_entries_follow_all_rules():
     assert wrong == []
 
 
-def test_circumstance_patterns_and_exclusions_are_valid():
+def test_failure_exclusions_refer_to_existing_circumstances():
     patterns = chain(*load_circumstances().values())
     assert all(pattern.regex.pattern for pattern in patterns)
     assert {*chain(*(failure.unless for failure in FAILURES))} <= NAMES
 
 
-def test_similar_errors_have_a_reason():
+def test_similar_error_entries_have_cause_and_fix():
     assert all(
         other.fix.commands and other.cause for other in load_lookalikes().values()
     )
@@ -167,7 +167,7 @@ def _forget():
 
 
 @pytest.mark.usefixtures("with_a_new_entry")
-def test_new_failure_is_defined_by_one_entry():
+def test_one_table_entry_defines_a_new_failure():
     (cause,) = classify("WidgetError: the frobnicator has lost its spindle", here=HERE)
     reported = finding_for("spindle-missing", "no spindle", FixContext.of_machine(HERE))
     assert (cause.id, reported.id) == ("F999", "F999")

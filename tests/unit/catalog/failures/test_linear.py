@@ -18,7 +18,7 @@ LINE = (
 
 
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.heavy)])
-def test_patterns_match_repetitive_text_in_time(every):
+def test_failure_patterns_match_within_time_limit(every):
     worst = {
         pattern.says: worst_seconds(pattern, SECONDS)
         for pattern in [*patterns()][::every]

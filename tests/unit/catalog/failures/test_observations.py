@@ -31,7 +31,7 @@ def names_in(text):
     return {observation.name for observation in Circumstances(text).observations}
 
 
-def test_all_wordings_of_observations_are_recognized():
+def test_every_wording_of_an_error_is_recognized():
     lost = [(name, text) for name, text in families() if name not in names_in(text)]
 
     assert lost == []
@@ -116,13 +116,13 @@ def test_cause_inferred_from_platform_is_not_certain():
     assert [text for text in texts if classify(text)[0].is_certain] == []
 
 
-def test_numpy_warning_in_a_build_is_ignored():
+def test_numpy_warning_of_isolated_build_is_ignored():
     warning = "UserWarning: Failed to initialize NumPy: No module named 'numpy' (Triggered internally)"
 
     assert classify(f"pip-build-env-x/overlay/torch/nn/modules.py:20: {warning}") == ()
 
 
-def test_harmless_log_line_is_not_an_observation():
+def test_harmless_log_line_is_not_recognized_as_error():
     texts = (
         "libcudart.so.12 => /opt/env/lib/libcudart.so.12",
         "NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",

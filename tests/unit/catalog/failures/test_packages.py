@@ -94,7 +94,7 @@ def test_cuda_13_driver_package_exists_on_the_system(system, command):
     assert command in last_install("driver-missing", system)
 
 
-def test_debian_driver_follows_the_requested_branch():
+def test_debian_driver_package_matches_requested_branch():
     branches = {535: "nvidia-driver", 550: "nvidia-open", 580: "nvidia-open"}
     found = {
         branch: last_install("driver-missing", "Debian 12", branch=branch)
@@ -128,7 +128,7 @@ def test_repository_is_added_before_its_packages():
     assert wrong == {}
 
 
-def test_package_table_has_all_actions():
+def test_package_table_covers_every_action():
     actions = {row.action for row in load_packages()}
     assert actions == {
         "install",
@@ -156,7 +156,7 @@ def test_package_table_has_all_actions():
     assert empty == []
 
 
-def test_debian_fixes_install_packages_from_its_archive():
+def test_debian_fixes_install_only_archive_packages():
     wrong = []
     for row in load_packages():
         if row.checked != "archive":
@@ -173,7 +173,7 @@ def test_debian_fixes_install_packages_from_its_archive():
     assert wrong == []
 
 
-def test_driver_of_another_platform_is_not_installed():
+def test_container_wsl_and_jetson_fixes_install_no_driver():
     for key in ("container", "wsl", "jetson"):
         lines = fix("F01", FixContext((key, "ubuntu", "apt", "linux")))
         assert [line for line in lines if line.startswith("sudo apt")] == [], key

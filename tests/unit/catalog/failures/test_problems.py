@@ -81,7 +81,7 @@ PLACES = {name: FixContext.of_machine(machine) for name, machine in MACHINES.ite
 
 
 @pytest.mark.parametrize("place", MACHINES)
-def test_verification_fixes_have_all_placeholders_filled(place):
+def test_verification_fixes_contain_no_unfilled_placeholder(place):
     context = PLACES[place].knowing(**advice_words(PYTHON))
     proof = VerificationContext(
         MACHINES[place], PYTHON, FoundTorch("3.12.1", venv=True)
@@ -122,7 +122,7 @@ def test_problem_codes_are_unique():
     assert len(KINDS) == listed
 
 
-def test_problems_and_fixes_are_well_formed():
+def test_problem_and_fix_templates_are_valid():
     fixes = {failure.id: failure.fix for failure in FAILURES}
     fixes |= {kind.code: kind.fix for kind in KINDS if kind.fix}
 
@@ -147,7 +147,7 @@ def can_be_filled_in(table):
     )
 
 
-def test_cuda_error_numbers_have_unique_codes():
+def test_every_cuda_error_number_has_one_code():
     numbers = [int(number) for kind in KINDS for number in kind.cuda_errors or ()]
     assert sorted(numbers) == sorted(load_cuda_errors())
 
@@ -159,7 +159,7 @@ def test_unknown_problem_code_or_id_is_rejected():
         fix("F00", FixContext())
 
 
-def test_all_codes_of_the_table_are_reported():
+def test_every_problem_code_is_used_in_source():
     package = Path(__file__).resolve().parents[4] / "src" / "gpuinstall"
     files = [*package.rglob("*.py"), *package.rglob("symptoms.toml")]
     source = "".join(path.read_text("utf-8") for path in files)
@@ -207,11 +207,11 @@ def test_driver_fix_uses_platform_specific_commands(keys, legacy, start):
         ("compute-mode-prohibited", {}, "-i <gpu> "),
     ],
 )
-def test_fix_contains_the_driver_and_other_values(what, words, command):
+def test_fix_command_contains_values_of_its_context(what, words, command):
     assert command in fix(what, PLACES["ubuntu"].knowing(**words))[0]
 
 
-def test_check_subject_takes_precedence_over_platform():
+def test_subject_specific_fix_precedes_platform_fix():
     general = PLACES["ubuntu"]
     (first, *_), (other, *_) = (
         fix("cuda-not-initialized", context)
@@ -235,11 +235,11 @@ def test_check_subject_takes_precedence_over_platform():
         ("", None),
     ],
 )
-def test_distribution_is_detected_by_its_name(name, keys):
+def test_distribution_name_determines_its_package_manager(name, keys):
     assert own_keys("linux", name) == ((*keys, "linux") if keys else ("linux", "apt"))
 
 
-def test_message_of_a_check_determines_its_code():
+def test_check_message_determines_problem_code():
     assert (
         code_told("ImportError: x; it passes without LD_PRELOAD=/x.so")
         == "library-preloaded"
@@ -247,6 +247,6 @@ def test_message_of_a_check_determines_its_code():
     assert code_told("the numbers differ") is None
 
 
-def test_file_name_excludes_the_final_period():
+def test_library_name_in_fix_excludes_final_period():
     commands = classify("Could not load library libcudnn_cnn_infer.so.8.")[0].fix
     assert commands[0].endswith("   # contains libcudnn_cnn_infer.so.8")

@@ -34,7 +34,7 @@ def known(tmp_path):
     return advice_words(tmp_path / "bin" / "python")
 
 
-def test_referenced_failures_exist_in_the_table():
+def test_failure_ids_in_texts_exist_in_table():
     texts = [
         text
         for failure in load_failures().values()
@@ -48,7 +48,7 @@ def test_referenced_failures_exist_in_the_table():
     assert named - load_failures().keys() == set()
 
 
-def test_fixes_select_their_environment(known):
+def test_fix_commands_contain_their_environment_path(known):
     contexts = [FixContext(("windows",)), FixContext(("kubernetes", "container"))]
     for system in ("Ubuntu 24.04", "Fedora Linux 42", "Arch Linux", "Rocky Linux 9.4"):
         context = of_distribution(system)
@@ -69,7 +69,7 @@ def test_fixes_select_their_environment(known):
     assert wrong == set()
 
 
-def test_table_size_is_limited():
+def test_failure_table_size_is_limited():
     failures = load_failures().values()
     assert len(failures) < 110
     assert sum(len(failure.signs) for failure in failures) < 800
@@ -131,7 +131,7 @@ def of_others(name):
         *((of_distribution(name), of_others(name)) for name in DISTRIBUTIONS),
     ],
 )
-def test_fixes_match_their_platform(context, never):
+def test_fixes_contain_no_commands_of_other_platforms(context, never):
     lines = {code: fix(code, context) for code in (*load_failures(), *load_problems())}
     commands = {
         code: [line.partition(NOTE)[0] for line in fixes]
@@ -150,7 +150,7 @@ def test_fixes_match_their_platform(context, never):
     ] == []
 
 
-def test_host_only_fix_mentions_the_host():
+def test_container_fix_marks_commands_for_the_host():
     context = FixContext(("kubernetes", "container", "debian", "apt", "linux"))
     lines = list[str]()
     for identity, subject in product(load_failures(), subjects()):
@@ -192,6 +192,6 @@ def test_windows_fixes_use_powershell(step, said):
         ("linux", ("windows",), "None"),
     ],
 )
-def test_fix_step_mentions_where_it_runs(where, keys, said):
+def test_fix_command_mentions_where_it_must_run(where, keys, said):
     step = Step("x", "why", root=True, place=where)
     assert str(place(step, keys)) == said

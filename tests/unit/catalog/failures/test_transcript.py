@@ -94,7 +94,7 @@ def test_failure_line_is_found_in_a_long_text():
         (r"errno 2\][^\n]{0,60}[a-z]:\\[^\n]{220}", "errno"),
     ],
 )
-def test_all_matches_contain_the_needle(says, needle):
+def test_literal_search_text_is_extracted_from_pattern(says, needle):
     assert Pattern(says).needle == needle
 
 
@@ -122,5 +122,5 @@ def test_pattern_alternatives_are_in_parentheses():
         (r"torch[ =-]+2", "torch - 2"),
     ],
 )
-def test_character_class_keeps_all_characters(says, text):
+def test_quotation_includes_whole_character_class_match(says, text):
     assert quotation(text, Pattern(says)) == text

@@ -72,7 +72,7 @@ CASES: list[tuple[Any, ...]] = [
 ]
 
 
-def test_digest_depends_on_build_files(tmp_path):
+def test_digest_changes_only_with_build_files(tmp_path):
     wrong = []
     for number, (requirement, name, texts, is_other, *beside) in enumerate(CASES):
         folder = tmp_path / str(number)
@@ -94,7 +94,7 @@ def test_unreadable_archive_is_passed_to_uv(tmp_path):
     assert isinstance(build_files_digest(required(f"./{WHEEL}"), tmp_path), str)
 
 
-def test_build_files_are_not_recorded_without_build(tmp_path):
+def test_digest_is_empty_without_local_source_builds(tmp_path):
     (tmp_path / "pyproject.toml").write_text(STATIC, "utf-8")
     requirements = required("torch", "https://files.example/a-1.tar.gz", "./gone")
     assert build_files_digest(requirements, tmp_path) == ""

@@ -110,7 +110,7 @@ def test_conda_requirements_have_file_and_line(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["pandas=1.5|2.0", "numpy=1.2x|2"])
-def test_unknown_conda_version_is_not_ignored(tmp_path, text):
+def test_unconvertible_conda_version_is_rejected(tmp_path, text):
     with pytest.raises(UsageError) as caught:
         read(tmp_path, "tqdm", text)
     path = tmp_path / "environment.yaml"

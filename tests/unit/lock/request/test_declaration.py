@@ -93,7 +93,7 @@ def test_project_and_requirements_are_recorded_separately(tmp_path):
     }
 
 
-def test_conda_environment_has_pip_part_and_wheels(
+def test_conda_environment_includes_its_pip_requirements(
     tmp_path,
 ):
     write(
@@ -110,7 +110,7 @@ def test_conda_environment_has_pip_part_and_wheels(
     assert conda.without_wheel == (("ffmpeg", "ffmpeg >=6"),)
 
 
-def test_project_is_read_as_requirements(tmp_path):
+def test_pyproject_dependencies_are_read_as_requirements(tmp_path):
     write(tmp_path, pyproject__toml=PROJECT + BACKEND)
     listed = read_inputs(str(tmp_path / "pyproject.toml"))
     assert written(listed.requirements) == ("torch>=2.9", "numpy")
@@ -169,7 +169,7 @@ def test_cache_keys_list_build_files(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="requires Unix links")
-def test_link_outside_the_folder_is_rejected(tmp_path):
+def test_symlink_outside_the_project_is_rejected(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
     write(tmp_path, requirements__txt="rich\n", pyproject__toml=PROJECT)
@@ -186,7 +186,7 @@ def test_link_outside_the_folder_is_rejected(tmp_path):
         link.unlink()
 
 
-def test_extras_and_groups_have_separate_names(tmp_path):
+def test_extra_and_group_may_share_a_name(tmp_path):
     extras = 'optional-dependencies = { gpu = ["thing[base]", "rich"], base = ["six"], dev = ["tox"] }\n'
     groups = '[dependency-groups]\ndev = ["pytest"]\n'
     write(tmp_path, pyproject__toml=f'[project]\nname = "thing"\n{extras}{groups}')
@@ -273,7 +273,7 @@ def test_unsupported_file_is_rejected(tmp_path, name, text, why):
         read_inputs(str(tmp_path / name))
 
 
-def test_package_with_another_source_is_rejected():
+def test_package_with_workspace_source_is_rejected():
     sources = {"numpy": {"workspace": True}, "torch": {"index": "pytorch-cu126"}}
     project = {"dependencies": ["torch", "numpy"]}
     pyproject = {"project": project, "tool": {"uv": {"sources": sources}}}

@@ -44,7 +44,7 @@ def test_added_requirement_replaces_the_same_package(added, requirements):
     assert written(add(ASKED, *added).requirements) == requirements
 
 
-def test_changed_file_removes_its_previous_requirements():
+def test_changed_requirements_file_replaces_its_previous_requirements():
     first = add(
         FOLDER_REQUEST,
         "rich",
@@ -66,7 +66,7 @@ def test_changed_file_removes_its_previous_requirements():
         ((), ("rich",)),
     ],
 )
-def test_declaration_replaces_its_previous_version(declared, requirements):
+def test_changed_pyproject_replaces_its_recorded_requirements(declared, requirements):
     today = {"pyproject.toml": declared}
     assert written(renew_request(DECLARED, parsed(today)).requirements) == requirements
 
@@ -99,7 +99,7 @@ def test_only_added_requirements_are_removed(name, code):
     )
 
 
-def test_revision_counts_changes_except_order():
+def test_request_revision_ignores_requirement_order():
     recorded = Request(("torch", "numpy"), revision=3)
     assert next_revision(Request(("numpy", "torch")), recorded).revision == 3
     assert next_revision(Request(("torch",)), recorded).revision == 4

@@ -45,7 +45,7 @@ def test_requirements_file_is_recorded_by_relative_path(tmp_path):
         (None, []),
     ],
 )
-def test_only_changed_requirements_change_a_file(tmp_path, text, changed):
+def test_reformatted_requirements_file_is_unchanged(tmp_path, text, changed):
     file = tmp_path / "in.txt"
     (tmp_path / "more.txt").write_text("torch>=2", "utf-8")
     file.write_text("torch>=2\nnumpy\n", "utf-8")
@@ -58,13 +58,13 @@ def test_only_changed_requirements_change_a_file(tmp_path, text, changed):
     assert [*changed_files(record, today, tmp_path)] == changed
 
 
-def test_special_files_are_not_read_again(tmp_path):
+def test_devices_and_directories_are_rejected_as_requirements_files(tmp_path):
     for name in ("/dev/zero", "..", "a\0b"):
         with pytest.raises(UsageError):
             reread_file(name, required("torch"), tmp_path)
 
 
-def test_constraints_file_is_read_again_as_constraints(tmp_path):
+def test_constraints_file_is_reread_as_constraints(tmp_path):
     file = tmp_path / "only.txt"
     file.write_text("torch<2.14\n-c more.txt\n", "utf-8")
     (tmp_path / "more.txt").write_text("numpy<2\n", "utf-8")

@@ -45,7 +45,7 @@ def test_dynamic_version_keeps_other_metadata(tmp_path):
     }
 
 
-def test_unrequested_source_requires_a_build(tmp_path):
+def test_project_source_not_in_request_requires_build(tmp_path):
     text = WHOLE.replace('version = "0.1"', 'dynamic = ["version"]')
     source = '[tool.uv.sources]\nwandb = { git = "https://git.example/wandb" }\n'
     (tmp_path / "pyproject.toml").write_text(text + source, "utf-8")

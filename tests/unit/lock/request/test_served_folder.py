@@ -74,7 +74,7 @@ def test_search_ends_at_the_git_repository(below):
     assert find_project_folder(below) == below
 
 
-def test_working_environment_in_parent_directory_is_found(below):
+def test_parent_environment_with_an_interpreter_is_found(below):
     venv = below.parents[1] / ".venv"
     python = interpreter(venv)
     python.parent.mkdir(parents=True)
@@ -148,7 +148,7 @@ def test_project_search_starts_at_resolved_path(below, tmp_path, monkeypatch):
     assert find_project_folder(Path.cwd()) == strangers
 
 
-def test_windows_uses_only_projects_in_home(below, tmp_path, monkeypatch):
+def test_windows_ignores_parent_projects_outside_home(below, tmp_path, monkeypatch):
     outside = tmp_path / "work" / "sub" / "app"
     outside.mkdir(parents=True)
     project = make_project(outside)

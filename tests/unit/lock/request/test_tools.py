@@ -81,7 +81,9 @@ python-versions = ">=3.11,<3.13"
         ("poetry.lock", POETRY, "3.12", "numpy==2.3.4"),
     ],
 )
-def test_versions_for_current_machine_are_read(tmp_path, name, text, python, numpy):
+def test_uv_and_poetry_lock_versions_match_target_python(
+    tmp_path, name, text, python, numpy
+):
     path = tmp_path / name
     path.write_text(text, "utf-8")
     assert find_team_lock(tmp_path) == path
@@ -106,7 +108,7 @@ BREAKS = (
 )
 
 
-def test_malformed_versions_do_not_reach_uv(tmp_path):
+def test_malformed_locked_versions_are_not_passed_to_uv(tmp_path):
     names = {f'name = "numpy"\nversion = "{version}"' for version in BREAKS}
     names |= {
         'name = "numpy\\n-r /etc/passwd"\nversion = "2.3.4"',
@@ -189,7 +191,7 @@ def test_hashes_apply_to_the_locked_version(tmp_path):
     assert wrong == {}
 
 
-def test_directory_registry_matches_find_links(tmp_path):
+def test_uv_lock_directory_registry_matches_find_links(tmp_path):
     sources = obeyed(tmp_path, "uv.lock", 'source = { registry = "../wheels" }')
     known = naming(("find-links", str(tmp_path.parent / "wheels")), sources=sources)
     assert known.unknown_index(lambda: None) is None

@@ -34,6 +34,6 @@ def test_driver_files_cause_loading_of_driver_libraries(sign, tmp_path):
     assert asked(tmp_path, CACHE, sign)
 
 
-def test_libraries_outside_loader_cache_are_loaded(tmp_path):
+def test_driver_libraries_outside_loader_cache_are_loaded(tmp_path):
     assert asked(tmp_path / "no cache")
     assert asked(tmp_path / "variable", CACHE, LD_LIBRARY_PATH="/opt/driver")

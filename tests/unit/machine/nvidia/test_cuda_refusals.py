@@ -125,5 +125,5 @@ def test_cause_and_fix_match_the_machine(case):
     "library",
     [None, "libcuda.so.1", OF_WSL, OF_WINDOWS, "nvcuda.dll", "libcuda.so.x (deleted)"],
 )
-def test_library_without_version_differs_from_missing_library(library):
+def test_error_803_without_version_claims_no_mismatch(library):
     assert "differ" not in refusal(803, library).message.replace("libraries differ", "")

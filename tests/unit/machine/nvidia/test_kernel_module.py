@@ -35,7 +35,7 @@ def test_module_version_and_license_are_read(text, version, is_open):
     assert (str(module.version), module.open) == (version, is_open)
 
 
-def test_module_names_of_distributions_are_known():
+def test_kernel_modules_of_distributions_are_recognized():
     # NixOS, Ubuntu, Fedora, RHEL, SUSE, and Debian's DKMS packages 535, 550, and 470.
     modules = {
         "kernel/drivers/video/nvidia.ko.zst:": True,

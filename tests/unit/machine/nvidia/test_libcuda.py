@@ -106,7 +106,7 @@ def test_child_environment_excludes_cuda_variables():
     assert child_environment(misleading | kept) == kept | steady
 
 
-def test_job_limits_libcuda_but_not_nvml(monkeypatch):
+def test_cuda_visible_devices_is_passed_only_to_libcuda(monkeypatch):
     asked = {}
 
     class Recorder(Source):
@@ -134,7 +134,7 @@ def test_job_limits_libcuda_but_not_nvml(monkeypatch):
         (None, False),
     ],
 )
-def test_compat_library_is_recognized_by_folder(library, compat):
+def test_cuda_compat_library_is_recognized_by_path(library, compat):
     assert is_compat(library) is compat
 
 
@@ -148,7 +148,7 @@ def test_compat_library_is_recognized_by_folder(library, compat):
         (None, None),
     ],
 )
-def test_release_is_read_from_the_file_name(library, release):
+def test_driver_release_is_read_from_libcuda_name(library, release):
     assert libcuda_release(library) == (release and DriverVersion.parse(release))
 
 

@@ -36,11 +36,11 @@ def tried_on(index, ended=0, **answer):
         ("cuInit", 500, "failed"),
     ],
 )
-def test_cuda_error_is_failed_or_unproven(call, status, outcome):
+def test_cuda_error_determines_preflight_outcome(call, status, outcome):
     assert tried_on(0, call=call, status=status).outcome == outcome
 
 
-def test_loader_message_is_evidence():
+def test_loader_error_is_reported_as_evidence():
     found = tried_on(
         0, fault="missing", error="libcuda.so.1: cannot open shared object file"
     )
@@ -62,7 +62,7 @@ def test_killed_child_leaves_the_gpu_unproven():
     )
 
 
-def test_gpu_outcome_is_worst_mig_slice():
+def test_gpu_fails_if_one_mig_slice_fails():
     # Slice, and number of wrong words of its kernel.
     slices = [(0, 0), (1, 0), (1, 3), (1, 0)]
     tried = [tried_on(index, wrong=wrong) for index, wrong in slices]
@@ -80,7 +80,7 @@ def test_fault_on_all_gpus_is_machine_fault():
     assert [problem.gpus for problem in differing] == [(0,), (1,)]
 
 
-def test_document_lists_gpus_and_outcomes():
+def test_preflight_document_lists_gpus_and_outcomes():
     problem = Finding("gpu-busy", "GPU 1 is held", blocking=False, gpus=(1,))
     document = Preflight({0: "proven", 1: "unproven"}, (problem,), 0.40049).to_dict()
     assert document["gpus"] == [

@@ -16,7 +16,7 @@ ARM = replace(NEW, platform="linux-aarch64", codes=SM_110, source="", backend="c
 CPU = replace(NEW, backend="cpu", codes=(), cuda=None)
 
 
-def test_release_is_printed_as_a_catalog_row():
+def test_learned_release_is_printed_as_catalog_row():
     arm = replace(NEW, platform="linux-aarch64", codes=SM_110)
     found = additions([NEW, arm, CPU], load_catalog())
     (row,) = tomli.loads(f"builds = [\n{found.builds}\n]")["builds"]

@@ -144,7 +144,7 @@ def test_other_index_does_not_affect_official_builds(tmp_path, stranger, request
     assert build.code == ("sm_90",)
 
 
-def test_default_index_is_not_the_official_index(tmp_path):
+def test_learned_build_of_another_index_is_ignored(tmp_path):
     store = LearnedStore(tmp_path)
     row = replace(ROW, source="", index=OTHER)
     store.keep(row, wheel(), "cu140")

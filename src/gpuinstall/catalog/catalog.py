@@ -79,13 +79,13 @@ class Build(Value):
     os: str
     arch: str
     code: tuple[str, ...] = ()
-    """Its architectures, such as ``sm_80``, ``compute_90``, or ``gfx1100``."""
+    """The GPU architectures: ``sm_80``, ``compute_90``, or ``gfx1100``."""
     toolkit: tuple[int, int] | None = None
     """The release of the vendor's toolkit."""
     libraries: tuple[tuple[str, str], ...] = ()
     """The bundled libraries that limit the supported GPUs, with versions."""
     pythons: tuple[str, ...] = ()
-    """The Pythons ``X.Y`` with a wheel, except free-threaded ones."""
+    """The Pythons ``X.Y`` with a wheel, except free-threaded Pythons."""
     glibc: str | None = None
     """The minimum glibc of the platform tag."""
     macos: str | None = None
@@ -187,7 +187,7 @@ class Release(Value):
     constraints: tuple[str, ...] = ()
     """Constraints that METADATA omits."""
     default: Mapping[str, str] = MappingProxyType({})
-    """The tag of the default index's GPU build, by platform."""
+    """The tag of the GPU build on the default index, by platform."""
     pythons: Mapping[str, Words] = MappingProxyType({})
     """The Pythons with a wheel, by platform. ``any`` is the default."""
     index_pythons: Words = ()
@@ -204,7 +204,7 @@ class Release(Value):
 
 
 class CudaName(Value):
-    """The CUDA in the name of a package or extra."""
+    """The CUDA major version in the name of a package or extra."""
 
     major: int
     names: Mapping[int, str]
@@ -262,11 +262,11 @@ class Catalog(Value, eq=False):
     settled_python: str
     """The Python ``X.Y`` to install if no other is preferred."""
     chips: Callable[[str], Mapping[str, Any]]
-    """Read the chips of a vendor other than NVIDIA."""
+    """The function that reads the chips of a vendor except NVIDIA."""
     cuda_names: Callable[[], Mapping[str, CudaName]]
-    """Read the table of package names that contain a CUDA version."""
+    """The function that reads package names with a CUDA version."""
     driver_commands: Callable[[Machine, str, bool], tuple[str, ...]]
-    """Return the commands that install a (possibly legacy) driver branch."""
+    """The function that returns commands to install a driver branch."""
     offered: Mapping[tuple[str, str], frozenset[str]] = {}
     """The listed versions, with labels, by companion and backend tag."""
     further: Mapping[str, Callable[[], Iterable[Build]]] = {}
@@ -296,7 +296,7 @@ class Catalog(Value, eq=False):
         """Return the catalog with some builds marked as unavailable.
 
         Args:
-            is_excluded: Returns whether to mark a build.
+            is_excluded: The function that returns whether to mark a build.
             why: The reason, as in ``Build.absent``.
         """
 
@@ -319,7 +319,7 @@ class Catalog(Value, eq=False):
         return (*constraints, Constraint.of("triton-windows", f"=={minor}.*"))
 
     def undeclared(self, versions: Mapping[str, str]) -> tuple[str, ...]:
-        """Return missing packages that companions need but do not require."""
+        """Return missing packages that companions need but do not declare."""
         needed = set[str]()
         for name, version in versions.items():
             companion = self.companions.get((name, version))

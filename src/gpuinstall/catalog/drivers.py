@@ -77,7 +77,7 @@ class CudnnLast(Value):
 
     capability: ComputeCapability
     before: _Numbers | None = None
-    """The first release without the limit; None: all releases of ``cuda``."""
+    """The first release without the limit, or None for all of ``cuda``."""
     cuda: int | None = None
 
 
@@ -145,7 +145,7 @@ class Drivers(Value, eq=False):
     """The driver branch to install on a machine without a driver."""
     kernel_modules: KernelModules
     jetsons: Mapping[str, JetsonChip]
-    """By the chip's name in the device tree."""
+    """The chips of Jetsons, by name in the device tree."""
     jetson_kernels: Mapping[str, str]
     """The release of Jetson Linux, by Linux kernel ``X.Y``."""
     jetson: str
@@ -153,7 +153,7 @@ class Drivers(Value, eq=False):
 
     @property
     def versions(self) -> list[DriverVersion]:
-        """A driver version for each branch, ascending."""
+        """A driver version for each branch, oldest first."""
         return [DriverVersion.parse(str(branch)) for branch, _ in self.branches]
 
     def branch(self, version: DriverVersion) -> Branch | None:
@@ -201,7 +201,7 @@ class Drivers(Value, eq=False):
 
 @cache
 def load_drivers() -> Drivers:
-    """Return the tables as shipped."""
+    """Load the shipped tables."""
     return parse_drivers(authored.read_data("drivers.toml"))
 
 

@@ -45,10 +45,10 @@ class ExtensionSource(NamedTuple):
     """The operating system of the files, if there is only one."""
 
     tags: tuple[str, ...] = ("",)
-    """The releases of a repository. Each has a page."""
+    """The releases of a repository. Each release has a page."""
 
     hosts: WordSet = frozenset()
-    """The other hosts of the files. They may redirect to each other."""
+    """The other hosts of the files, which may redirect to each other."""
 
 
 class Extension(NamedTuple):
@@ -126,7 +126,7 @@ class Extensions(Value):
 
 @cache
 def load_extensions() -> Extensions:
-    """Return the shipped table."""
+    """Load the shipped table."""
     table = authored.read_data("extensions.toml")
     sources = {row["id"]: row for row in table["sources"]}
     rows = {}

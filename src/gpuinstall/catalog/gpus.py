@@ -57,7 +57,7 @@ class Product(NamedTuple):
     brand: str = "NVIDIA"
     """The vendor's name in messages."""
     capability: ComputeCapability | None = None
-    """The compute capability; None for other vendors than NVIDIA."""
+    """The compute capability, or None for vendors other than NVIDIA."""
     architecture: str | None = None
     """The architecture of another vendor's GPU."""
     os: str | None = None
@@ -222,7 +222,7 @@ def _guess_product(name: str, text: str) -> Product | None:
 
 
 def _matches(text: str) -> list[Product]:
-    """Return the GPUs that match a name, for its first variant with any match.
+    """Return the GPUs that match the first matching variant of a name.
 
     The variants are the name as written, without a MIG profile, and without "Quadro". A
     GPU matches by its whole name or by its model, and then by a name or model that
@@ -256,7 +256,7 @@ def _spellings(own: _Words) -> set[str]:
 
 
 def _contains(own: _Words, words: _Words) -> bool:
-    """Return whether a GPU's name contains a name that has a number."""
+    """Return whether a GPU's name contains a given name with a number."""
     if not re.search(r"\d", "".join(_model(words))):
         return False
     if Counter(words) <= Counter(own):
@@ -269,7 +269,7 @@ def _contains(own: _Words, words: _Words) -> bool:
 def _model(words: _Words) -> _Words:
     """Return the words of a model, without its variant.
 
-    A model of a single letter is empty.
+    A model with a single character is ignored.
     """
     model = tuple(word for word in words if not _FORM.fullmatch(word))
     if len("".join(model)) > 1:

@@ -166,7 +166,7 @@ def index_names(
     client: Client,
     backend: str,
 ) -> frozenset[str]:
-    """Return the packages of the torch index; none if it is unreachable."""
+    """Return the packages of the torch index, or none if it is unreachable."""
     with suppress(UnreachableError):
         page = client.page(f"{sources.torch_index}/{backend}/")
         if page:

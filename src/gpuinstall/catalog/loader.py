@@ -30,7 +30,7 @@ OTHER_KINDS = ("rocm", "xpu")
 
 @cache
 def load_catalog() -> Catalog:
-    """Return the shipped catalog."""
+    """Load the shipped catalog."""
     return parse_catalog(authored.read_data("builds.toml"), load_drivers())
 
 
@@ -87,7 +87,7 @@ def _driver_commands(
     branch: str,
     is_legacy: bool,
 ) -> tuple[str, ...]:
-    # Imported here because only a refusal needs the table of failures.
+    # Import the table of failures only here, because only a rejection needs it.
     from gpuinstall.catalog.failures.problems import FixContext, fix
 
     context = FixContext.of_machine(machine).knowing(branch=branch)
@@ -122,7 +122,7 @@ class Rows:
     def builds_of_kind(self, kind: str) -> Iterator[Build]:
         """Yield the builds of another kind of backend.
 
-        A row covers a minor release.
+        Each row of the table covers a minor release of torch.
         """
         for row in authored.read_data(f"builds_{kind}.toml")["builds"]:
             for torch in self.releases:
@@ -130,7 +130,7 @@ class Rows:
                     yield from self._gpu_builds(row, torch)
 
     def _gpu_builds(self, row: _Row, torch: str) -> Iterator[Build]:
-        # A value that is a list has the code and evidence of a platform.
+        # A value that is a list contains the code and evidence for a platform.
         for platform, facts in row.items():
             if isinstance(facts, list):
                 yield self._platform_build(row, torch, platform)

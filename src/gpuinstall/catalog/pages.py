@@ -147,8 +147,8 @@ def parse_files(page: Page, newest: str | None = None) -> tuple[PageFile, ...]:
 
     Args:
         page: The page.
-        newest: The last day of uploads, which also excludes files without a date. None
-            for all files.
+        newest: The last upload day to include, which also excludes files without a
+            date, or None for all files.
 
     Raises:
         InstallationError: The page is malformed.

@@ -1,7 +1,7 @@
 """Display controllers on the PCI bus, which are listed even without a driver.
 
-Linux lists them in sysfs, and Windows in the CIM class Win32_VideoController, which
-Microsoft documents. A PNPDeviceID begins with ``PCI\\VEN_10DE&DEV_2684&SUBSYS_…``.
+On Linux, sysfs lists the controllers. On Windows, the CIM class Win32_VideoController
+lists them. A PNPDeviceID begins with ``PCI\\VEN_10DE&DEV_2684&SUBSYS_…``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _IDENTITY = r"(?i)PCI\\VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})"
 
 
 class PciDevice(Value):
-    """PCI function."""
+    """Display controller or accelerator on the PCI bus."""
 
     address: str
     id: str

@@ -19,15 +19,18 @@ if TYPE_CHECKING:
     Command = tuple[Sequence[str], Mapping[str, str]]
 
 DRIVER_SECONDS = 60.0
-"""The time limit. Eight GPUs took 25 s to start without persistence mode."""
+"""The time limit of a driver query in seconds.
+
+Without persistence mode, the driver took 25 s to initialize eight GPUs.
+"""
 NOTICE_AFTER = 3.0
-"""Seconds until a wait is reported. A working driver responds within one."""
+"""Seconds before a wait is reported. A working driver responds within 1 s."""
 _WINDOWS_EXCEPTION = 0x80000000
 """The lowest exit status of a crashed process on Windows."""
 _SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""Errors of a system that cannot start more processes."""
+"""The error numbers if the system cannot start more processes."""
 _TIMEOUT = re.compile(r"(?m)^Timeout \(\d+:\d\d:\d\d")
-"""faulthandler's message. A library may print "ReadTimeout (…)"."""
+"""faulthandler's timeout message, unlike a library's "ReadTimeout (…)"."""
 _SIGNAL_CAUSES = {
     "SIGKILL": "the system does this when the machine or the job runs out of memory",
     "SIGILL": "this processor lacks an instruction that the build uses",
@@ -71,7 +74,8 @@ def run_children(
             ended[number] = Finished(tuple(argv), 126, "", str(error))
 
     threads = [
-        # Use daemon threads, because Python waits for the threads of a pool at exit, and one may never end.
+        # Use daemon threads, because Python waits at exit for the threads of a pool, and a thread with a stuck child may
+        # never end.
         Thread(target=follow, args=(number, *command), daemon=True)
         for number, command in enumerate(commands)
     ]
@@ -94,18 +98,18 @@ def _join(threads: Sequence[Thread], deadline: float) -> None:
 
 
 def classify_fault(finished: Finished) -> str:
-    """Return why a child did not answer: ``timeout`` or ``unasked``."""
+    """Classify a child without a result as ``timeout`` or ``unasked``."""
     return "timeout" if finished.status is None else "unasked"
 
 
 def is_timeout(finished: Finished) -> bool:
-    """Return whether a child reached its time limit or faulthandler's."""
+    """Return whether a child timed out or faulthandler stopped it."""
     ended_itself = finished.status == 1 and _TIMEOUT.search(finished.err) is not None
     return finished.status is None or ended_itself
 
 
 def describe_end(finished: Finished, seconds: float) -> str:
-    """Describe in one line how a child ended, given its time limit."""
+    """Describe in one line why a child process failed."""
     status = finished.status
     if finished.excess:
         return finished.excess

@@ -21,7 +21,8 @@ JOBS = (
 
 HOST_FILES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
 
-# The first match is used. Kubernetes runs on one of the other engines, and Podman's traces include Docker's.
+# The first matching pattern determines the engine. Kubernetes uses one of the other engines, and Podman's cgroups and
+# mounts also match the pattern of Docker.
 _ENGINES = (
     ("kubernetes", r"kubepods|/kubelet/pods/|kubernetes\.io"),
     ("podman", r"(?m)libpod|/containers/storage/|crio-|^container=podman$"),
@@ -42,7 +43,7 @@ _WINDOWS_DRIVERS = {
     "amd": ("u0", "c0", "amd", "ati"),
     "intel": ("iigd", "igdlh", "ki"),
 }
-"""The prefixes of driver folders by vendor."""
+"""The prefixes of Windows driver folders, by vendor."""
 
 
 class ContainerInfo(Value):
@@ -52,7 +53,7 @@ class ContainerInfo(Value):
     job: str | None
     """The environment variable that identifies the scheduler's job."""
     signs: tuple[str, ...]
-    """Signs that this host prepares other machines, such as a CI runner."""
+    """Signs that this host builds or submits jobs for other machines."""
 
     @property
     def place(self) -> str:
@@ -71,7 +72,7 @@ def job_devices(
 ) -> dict[str, str]:
     """Return the variables that list a job's devices, or none outside a job.
 
-    Outside a job, the user may have set them for another program.
+    Outside a job, the user may have set these variables for another program.
     """
     if any(environ.get(job) for job in JOBS):
         return {name: environ[name] for name in variables if name in environ}
@@ -165,8 +166,8 @@ def read_wsl(source: Source, release: str) -> Wsl | None:
     A container uses WSL's kernel and, if it has a GPU, the same device.
 
     Args:
-        source: The machine.
-        release: The kernel's release.
+        source: The source of machine facts.
+        release: The kernel release.
     """
     gpu = source.access("/dev/dxg") is not None
     if not gpu and "microsoft" not in release.lower():

@@ -15,7 +15,7 @@ from gpuinstall.machine.source import Source
 OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
 PLATFORM = "platform.json"
 PROCESSOR_BYTES = 4096
-"""The bytes to read, enough for one processor in ``/proc/cpuinfo``."""
+"""The bytes of ``/proc/cpuinfo`` to read, enough for one processor."""
 
 _SYSTEMS = {"Linux": "linux", "Windows": "windows", "Darwin": "macos"}
 _LOADERS = {"ld-linux": "glibc", "ld-musl-": "musl"}
@@ -40,7 +40,7 @@ class Host(Value):
     avx: bool | None
     """Whether the processor has AVX, if known."""
     translated: bool
-    """Whether this is an x86 Python that an Arm machine translates."""
+    """Whether an Arm machine translates this x86 Python."""
 
 
 def read_host(source: Source) -> Host:
@@ -85,7 +85,7 @@ def _platform() -> str:
 
 
 def _translated() -> str:
-    """Return ``"1"`` under Rosetta."""
+    """Return ``"1"`` if Rosetta translates this Python."""
     # On Windows, an emulated Python reports the machine's architecture.
     if platform.system() != "Darwin":
         return ""
@@ -99,7 +99,7 @@ def true_architecture(
     processor: str,
     translated: str,
 ) -> str:
-    """Return the machine's architecture, even if it translates this Python.
+    """Return the machine's architecture, even if this Python is emulated.
 
     Args:
         machine: The output of ``platform.machine``.

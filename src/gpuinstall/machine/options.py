@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _OLDEST_BRANCH = 100
-"""A bound that separates CUDA and vGPU versions from driver branches."""
+"""The lowest number of a driver branch. CUDA and vGPU versions are lower."""
 
 
 def machine_from_options(

@@ -53,7 +53,7 @@ def read_machine(
     findings: dict[str, VendorFindings] = {}
     # Number the GPUs of all vendors consecutively, for --gpus and problems.
     first = 0
-    # Parallel probes would save no time. Most machines have one vendor's driver, and reading files is fast.
+    # Probe sequentially, because most machines have only one vendor's driver, and reading files is fast.
     for prober in PROBERS:
         own = prober.findings(source, facts).renumber_from(first)
         first = max((gpu.index + 1 for gpu in own.gpus), default=first)
@@ -104,7 +104,7 @@ def _foreign_gpus(
     facts: MachineFacts,
     findings: Mapping[str, VendorFindings],
 ) -> Iterator[str]:
-    """Yield GPUs that no prober reports, unless a prober reports a GPU."""
+    """Yield the GPUs on the PCI bus if no prober reports any GPU."""
     if any(finding.shows_gpu for finding in findings.values()):
         return
     for device in facts.devices:

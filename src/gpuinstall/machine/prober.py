@@ -55,7 +55,7 @@ class MachineFacts(Value):
         ]
 
     def place(self, *, jetson: bool = False) -> FixContext:
-        """Return the system for which commands of fixes are selected."""
+        """Return the context that selects the commands of fixes."""
         from gpuinstall.catalog.failures.problems import FixContext
 
         environment = Environment(
@@ -79,7 +79,7 @@ class VendorFindings(Value):
     """The GPUs, with indices from 0."""
     problems: tuple[Finding, ...]
     shows_gpu: bool
-    """Whether any source shows a GPU for this process, even if unlisted."""
+    """Whether any source indicates a GPU, even if ``gpus`` is empty."""
     driver: Driver | None = None
     jetson: JetsonRelease | None = None
     devices: tuple[PciDevice, ...] = ()
@@ -98,7 +98,7 @@ class VendorFindings(Value):
 
 
 class Preflight(Value):
-    """Outcome of a small kernel on each GPU before any download."""
+    """Outcome of running a small kernel on each GPU before any download."""
 
     outcomes: Mapping[int, PreflightOutcome] = {}
     """The outcomes by GPU index. A busy GPU is ``unproven``."""
@@ -148,7 +148,10 @@ class Prober(ABC):
 
     vendor: ClassVar[str]
     job_variables: ClassVar[tuple[str, ...]] = ()
-    """The variables that list a job's GPUs. Each that is set must match."""
+    """The variables that list a job's GPUs.
+
+    A GPU must be in the list of each variable that is set.
+    """
 
     @abstractmethod
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
@@ -178,13 +181,13 @@ class Prober(ABC):
         machine: Machine,
         environ: Mapping[str, str],
     ) -> Iterator[GpuPart]:
-        """Yield the vendor's GPUs, or the slices of GPUs in MIG mode. Pure.
+        """Yield the vendor's GPUs, or the slices of GPUs in MIG mode.
 
         Args:
             machine: The machine.
             environ: The environment variables, which may list a scheduler job's GPUs.
         """
-        # A GPU without a PCI ID, such as a Jetson's, counts as NVIDIA's if its vendor is unknown.
+        # A GPU of unknown vendor without a PCI ID, such as the GPU of a Jetson, counts as an NVIDIA GPU.
         ours = [
             gpu
             for gpu in sorted(machine.gpus, key=lambda gpu: gpu.index)

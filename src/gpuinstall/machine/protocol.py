@@ -29,9 +29,9 @@ Toolkit = tuple[int, int] | None
 
 
 class Rules(Value):
-    """A vendor's rules for one machine and a catalog of builds. Pure.
+    """A vendor's rules for one machine and a catalog of builds.
 
-    By default, a GPU runs the builds that list its architecture, with any driver.
+    The rules perform no I/O. By default, a GPU runs the builds that list its architecture, with any driver.
     """
 
     machine: Machine
@@ -124,7 +124,8 @@ class Rules(Value):
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:
         """Return a build's code that a GPU can run with this driver.
 
-        A build that ``lists_no_code`` is a candidate only if forced. It is assumed to support the GPU.
+        A build with ``lists_no_code`` is a candidate only if the user forces it, and is then assumed to support the
+        GPU.
         """
         names = self.code_names(gpu)
         for name in names:
@@ -161,7 +162,7 @@ class Rules(Value):
         code: str,
         gpus: Sequence[Gpu],
     ) -> str | None:
-        """Return the fix for a rejected build, or None if no driver helps.
+        """Return the driver fix for a rejected build, if any.
 
         Args:
             build: The best rejected build.
@@ -178,7 +179,7 @@ class Rules(Value):
     ) -> Preference:
         """Return a sort key that is lower for better compatible builds.
 
-        Each part of the key has an explanation, which applies if a build is better because of it.
+        Each part of the key includes the explanation to print if that part decides between two builds.
 
         Args:
             toolkit: The build's toolkit.

@@ -1,7 +1,7 @@
 """Python interpreters on this machine.
 
-The paths of most interpreters show their versions. Others, such as the shims of
-version managers, are started once.
+The paths of most interpreters contain the version. Other interpreters, such as the
+shims of version managers, are started once to read the version.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ print(json.dumps({
 
 
 class Python(Value):
-    """CPython interpreter that was started."""
+    """Facts that a started interpreter reports."""
 
     version: str
     """The release, such as ``3.12.1``."""
@@ -178,7 +178,7 @@ def find_named_python(name: str) -> Path | None:
 def read_pythons(source: Source) -> tuple[str, ...]:
     """Return the versions of Python on this machine, oldest first.
 
-    A version is, for example, ``3.11`` if the patch release is unknown.
+    If the patch release is unknown, the version is, for example, ``3.11``.
     """
 
     def look() -> str:
@@ -234,11 +234,11 @@ def _installed() -> list[tuple[str, Path]]:
 
 
 def _is_known(program: Path, versions: Sequence[str]) -> bool:
-    """Return whether a shim's version was already found elsewhere."""
+    """Return whether another interpreter has the version of a shim."""
     if not _is_shims(program.parent):
         return False
     version = _version_in_name(program)
-    # A shim without a version adds nothing, because managers have another shim for each version.
+    # Skip a shim without a version, because version managers have another shim for each version.
     return not version or any(_has_version(one, version) for one in versions)
 
 

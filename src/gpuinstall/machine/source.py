@@ -1,4 +1,4 @@
-"""Source of facts, which is this machine or, in tests, a recorded machine."""
+"""Sources of machine facts: this machine or, in tests, a recorded machine."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Source:
             return None
 
     def access(self, path: str) -> Access | None:
-        """Return whether a device node can be opened to read and write.
+        """Return whether a device node can be opened for reading and writing.
 
         The node is opened, because a container's device controller acts only on ``open``, not on permission bits.
 

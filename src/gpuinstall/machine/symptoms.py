@@ -1,4 +1,4 @@
-"""Findings from known facts, based on ``symptoms.toml``. Pure."""
+"""Findings that ``symptoms.toml`` derives from known facts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SYMPTOMS = str(Path(__file__).with_name("symptoms.toml"))
 KnownFacts = Mapping[str, Any]
-"""Facts by name. Facts with true values are known and fill in messages."""
+"""Facts by name. A fact with a true value is known and fills in messages."""
 
 
 class Symptom(Value):
@@ -50,7 +50,7 @@ class Symptom(Value):
 
 @cache
 def load_symptoms() -> Mapping[str, tuple[Symptom, ...]]:
-    """Load the rows of each subject in their order."""
+    """Load the rows of each subject, in the order of the file."""
     table = authored.read_data(SYMPTOMS)
     rows: Mapping[str, tuple[Symptom, ...]]
     rows = read(dict[str, tuple[Symptom, ...]], table, "symptoms")
@@ -85,14 +85,14 @@ def symptom_finding(
         gpus: The affected GPUs, unless a fact contains them.
         evidence: The evidence in one line.
     """
-    # A healthy machine needs no table of failures.
+    # Import the table of failures only here, because a healthy machine does not need it.
     from gpuinstall.catalog.failures.problems import finding_for
     from gpuinstall.catalog.failures.table import load_problems
 
     if symptom.gpus:
         gpus = circumstances[symptom.gpus]
     kind = load_problems()[symptom.code]
-    # For the whole machine, the user replaces the placeholder with a GPU.
+    # If the finding is about the whole machine, the user replaces the placeholder with the index of a GPU.
     numbers = ",".join(map(str, gpus)) or "<gpu>"
     words = {**circumstances, "gpu": numbers, "where": format_gpus(gpus)}
     message = symptom.message or kind.message
@@ -120,7 +120,7 @@ def symptom_findings(
     Args:
         subject: The subject, such as ``amd`` or ``note``.
         circumstances: The known facts.
-        place: The function that returns the system for fixes. It is not called on the many machines without findings.
+        place: The function that returns the context of fixes. Most machines have no findings, so that the function is not called.
         evidence: The evidence of blocking findings.
     """
     return tuple(

@@ -28,7 +28,7 @@ PCI_IDS = {"10de": "nvidia", "1002": "amd", "8086": "intel", "106b": "apple"}
 VENDORS: dict[str, type[Rules]] = {
     rules.vendor: rules for rules in (NvidiaRules, AmdRules, IntelRules, AppleRules)
 }
-"""Rules by vendor. If a machine has several vendors, the first is used."""
+"""Rules by vendor. The first vendor with a GPU in a machine is selected."""
 
 FIRST_VENDOR = next(iter(VENDORS))
 """The vendor of GPUs without a PCI ID, such as the GPU of a Jetson."""
@@ -44,7 +44,7 @@ def served_backend(tag: str) -> Backend | None:
 def find_vendor(gpu: Gpu, machine: Machine) -> str | None:
     """Return a GPU's vendor, recorded or determined from its PCI ID, if known.
 
-    Without both, a GPU is NVIDIA's if it has a compute capability or the machine has NVIDIA's driver.
+    A GPU with neither is an NVIDIA GPU if it has a compute capability or the machine has an NVIDIA driver.
     """
     if gpu.vendor is not None:
         return gpu.vendor
@@ -82,7 +82,7 @@ def select_rules(
 ) -> type[Rules]:
     """Return the vendor of the requested kinds or of the machine's GPUs.
 
-    The CPU is not a vendor. The first vendor is the default.
+    The kind ``cpu`` selects no vendor. The default is the first vendor.
     """
     for vendor in VENDORS.values():
         if vendor.kind in kinds and vendor.kind != CPU.kind:

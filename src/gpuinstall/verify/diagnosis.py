@@ -1,4 +1,4 @@
-"""Causes and fixes of failed checks in a child's report. Pure."""
+"""Causes and fixes of failed checks in the report of a child process."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class VerificationContext(Value):
         Args:
             name: The name of the check.
             message: The error message. If it contains a problem's own text, that problem determines the ID and fixes.
-            entry: The ID of a failure or the code of a problem, used otherwise.
+            entry: The ID of a failure or the code of a problem, which applies to any other message.
             words: The values of placeholders in the fixes.
         """
         closest = code_told(message) or entry
@@ -152,7 +152,7 @@ def _message(
 
 
 def _numpy_error(text: str) -> str | None:
-    """Return NumPy's original error, which follows its long advice."""
+    """Return NumPy's original error, which follows a long explanation."""
     lines = text.partition("Original error was:")[2].strip().splitlines()
     return f"{NO_NUMPY}: {lines[0]}" if lines else None
 
@@ -194,7 +194,7 @@ def _cause(
 
 
 def wrong_build(target: DeviceTarget, context: VerificationContext) -> Device:
-    """Fail a GPU if torch is a build for the CPU or another vendor."""
+    """Return a failed GPU, because torch was built for other devices."""
     backend = context.torch.backend
     is_for_cpu = backend == CPU
     kind = "CPU" if is_for_cpu else backend

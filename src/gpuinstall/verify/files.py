@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gpuinstall.verify.interpreter import FoundTorch
 
 _ROOTS = (TORCH, "numpy")
-"""NumPy is included because a check of torch uses it without requiring it."""
+"""The packages that torch's checks import. torch does not require NumPy."""
 
 _MODULE = re.compile(r"(\w+)/__init__\.py")
 _LIBRARY = re.compile(r"\.(so|dll|pyd|dylib)(\.|$)")
@@ -142,7 +142,7 @@ def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
 
 
 def _tested_modules(package: InstalledPackage, known: Collection[str]) -> list[str]:
-    """Return the modules to verify from a row, or the main module."""
+    """Return the listed modules of a package, or its main module."""
     modules = [
         row.module for row in PROGRAMS if re.fullmatch(row.package, package.name)
     ]
@@ -157,7 +157,7 @@ def _main_module(package: InstalledPackage) -> str:
     matches = (_MODULE.fullmatch(file.path) for file in package.files)
     modules = [match[1] for match in matches if match]
     modules.sort(key=lambda module: canonicalize_name(module) != package.name)
-    # The package is a single file, and the .dist-info folder has its exact name.
+    # A package without a folder is a single module, whose exact name is in the name of the .dist-info folder.
     name, _, _ = package.record.name.partition("-")
     return modules[0] if modules else name
 

@@ -1,6 +1,6 @@
-"""The torch that an interpreter finds, isolated and as a user starts it.
+"""Search for the torch of an interpreter, with and without isolated mode.
 
-This module locates torch without importing it.
+torch is located without importing it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Interpreter(Value):
     def flags(self) -> tuple[str, ...]:
         """The interpreter flags that isolate a verification.
 
-        They are empty if an interpreter outside a venv finds torch only without ``-I``.
+        An interpreter outside a venv that finds torch only without ``-I`` has no flags.
         """
         if self.isolated.torch is None and not self.isolated.venv:
             return ()
@@ -97,14 +97,14 @@ def inspect_interpreter(python: Path) -> Interpreter:
     isolated_look = (python, "-I", "-B", LOOK)
     # ``python -c`` adds the working folder to sys.path.
     plain_look = (python, "-B", "-c", LOOK.read_text(encoding="utf-8"))
-    # Starting Python takes most of the time, so both run in parallel.
+    # Run both in parallel, because starting Python takes most of the time.
     with ThreadPoolExecutor(2) as pool:
         isolated = pool.submit(run_script, FoundTorch, isolated_look)
         plain = pool.submit(run_script, FoundTorch, plain_look)
     try:
         return Interpreter(isolated.result(), plain.result())
     except UsageError as error:
-        # This raises the error if the interpreter does not start with -I either.
+        # If the interpreter does not start with -I either, isolated.result() raises the error.
         return Interpreter(isolated.result(), isolated.result(), start_error=error.why)
 
 

@@ -40,15 +40,15 @@ main()
 """
 LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH")
 KERNEL_SECONDS = {"quick": 300.0, "deep": 900.0, "bench": 1200.0}
-"""The limits allow for PTX compilation and imports from a network."""
-# At its limit, a child prints its call trace and exits. If it does not, it is killed after this time.
+"""The limits allow for PTX compilation and imports from a network disk."""
+# At its time limit, a child prints its call trace and exits. A child that does not exit is killed after GRACE seconds.
 GRACE = 15.0
 INTERPRETING = ("TRITON_INTERPRET", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
 """Environment variables that disable the compilation of kernels."""
 
 
 class KernelReport(Value):
-    """Report of one child."""
+    """Report of one child process."""
 
     records: tuple[CheckResult, ...] = ()
     architectures: tuple[str, ...] | None = None

@@ -8,11 +8,11 @@ from collections.abc import Generator
 import pytest
 
 USED = ("gpu", "used")
-"""The property of tests that ran on a GPU. pytest-xdist transfers it."""
+"""The property of tests that ran on a GPU, which pytest-xdist transfers."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option."""
+    """Add the option ``--require-gpu``."""
     text = "fail tests marked gpu_required that do not run on a GPU, and fail the run if no test does"
     parser.getgroup("gpuinstall").addoption(
         "--require-gpu", action="store_true", help=text

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 SILENT = Reporter()
 
 PROGRAMS_AT_ONCE = 4
-"""The maximum number of parallel programs, each of which needs gigabytes."""
+"""The maximum number of parallel programs, which need much memory."""
 
 
 class Verification(Value):
@@ -150,7 +150,7 @@ def measure(
     origin: Origin,
     reporter: Reporter,
 ) -> tuple[Device, ...]:
-    """Measure the speed of an environment, as messages of its checks.
+    """Measure the speed of an environment, and return devices with results.
 
     Args:
         python: The interpreter.
@@ -204,7 +204,7 @@ def _check_torch(
         )
     reports = verification.run.run_all(targets)
     if any(report.architectures is None for report in reports):
-        # The error of the import does not mention a missing file that caused it.
+        # The import error does not mention the missing file that caused it.
         context = replace(
             context, altered=tuple(altered_files(context.torch, {"torch"}))
         )
@@ -229,7 +229,7 @@ def _is_for_cpu(context: VerificationContext) -> bool:
 
 
 def _leaves_idle(verification: Verification) -> bool:
-    """Return whether torch's build supports no GPU of this machine."""
+    """Return whether torch was built for other devices than the GPUs."""
     machine = verification.context.machine
     if verification.is_for_cpu or not (machine.gpus or machine.refusing):
         return False
@@ -310,7 +310,7 @@ def check_programs(
         results = list(pool.map(run_program, runs))
     for program, reports in zip(runs, results, strict=True):
         if at_once > 1 and any(report.unproven for report in reports):
-            # Run again alone, because an exclusive or nearly full GPU may allow only one process.
+            # Run each program again by itself, because an exclusive or nearly full GPU may allow only one process.
             reports[:] = run_program(program)
         for (number, target), report in zip(testable.items(), reports, strict=True):
             checks = check_results(target, report, verification.context)

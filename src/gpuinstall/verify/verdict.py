@@ -148,7 +148,7 @@ class Verdict(Value):
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Verdict:
-        """Read a Verdict document. Reasons for unproven devices are lost."""
+        """Read a Verdict document. The reasons for ``unproven`` are lost."""
         devices = []
         for device in document["devices"]:
             checks = tuple(
@@ -179,7 +179,7 @@ def with_programs(
     Args:
         verdict: The document.
         modules: The programs that were removed or tested again.
-        tested: Their new results on the same devices.
+        tested: The new results of the programs on the same devices.
     """
     packages = {module.replace("_", "-") for module in modules}
     new_checks = {}

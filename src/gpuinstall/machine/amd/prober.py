@@ -1,8 +1,8 @@
 """Prober for AMD GPUs.
 
-The kernel's compute driver (KFD) lists them in sysfs, where ROCm's variables do not
-hide them. Format: drivers/gpu/drm/amd/amdkfd/kfd_topology.c. A
-``gfx_target_version`` of 90010 is gfx90a, and 110501 is gfx1151.
+The kernel's compute driver (KFD) lists the GPUs in sysfs, where ROCm's environment
+variables do not hide them. The kernel's kfd_topology.c (drivers/gpu/drm/amd/amdkfd)
+defines the format. A ``gfx_target_version`` of 90010 is gfx90a, and 110501 is gfx1151.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AmdEvidence(Value):
 def _read_nodes(source: Source) -> tuple[KfdNode, ...]:
     """Return the AMD GPUs in HIP's order.
 
-    Nodes that belong to other containers are unreadable and left out.
+    Nodes that belong to other containers are unreadable and are omitted.
     """
     names = [name for name in source.names(KFD_NODES) if name.isdecimal()]
     names.sort(key=int)
@@ -102,7 +102,7 @@ def _read_memory(source: Source, folder: str) -> int:
 
 
 def _read_properties(source: Source, folder: str) -> dict[str, int]:
-    """Parse lines that have a name and a number."""
+    """Parse the ``properties`` file of a KFD node into names and numbers."""
     text = source.text(f"{folder}/properties") or ""
     pairs = re.findall(r"^(\S+) +([0-9]+)$", text, re.MULTILINE)
     return {name: int(number) for name, number in pairs}
@@ -131,7 +131,7 @@ class AmdProber(Prober):
         gpus += _windows_gpus(facts)
         own = {
             "kernel": facts.host.release,
-            # Only the module from AMD has a version. The kernel's built-in module has none.
+            # Only AMD's separate kernel module has a version. The module in Linux itself has none.
             "amdgpu": _read_line(source, MODULE_VERSION),
         }
         return VendorFindings(
@@ -159,9 +159,9 @@ def _has_builds(architecture: str) -> bool:
 
 
 def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
-    """Return this process's GPUs, or nothing if none is usable.
+    """Return the GPUs of this process, or an empty tuple if none is usable.
 
-    A GPU is usable if it is discrete or any build supports it.
+    A GPU is usable if it is discrete or if any build supports it.
     """
     nodes = evidence.nodes
     if evidence.facts.container.shares_the_bus:

@@ -76,7 +76,7 @@ class AmdRules(Rules):
         )
 
     def own_builds(self) -> Iterator[str]:
-        """Yield the command for AMD's builds if they support a GPU."""
+        """Yield the command for AMD's own builds if they support a GPU."""
         table = self.chips["own_index"]
         for gpu in sorted(self.machine.gpus, key=self.rank, reverse=True):
             if gpu.architecture in table["architectures"]:
@@ -160,7 +160,8 @@ class AmdRules(Rules):
     def _distance(self, toolkit: Toolkit) -> str | None:
         """Return a warning if AMD does not test this ROCm with the kernel.
 
-        The table has the release dates of some kernels. The newest kernel that is not above the machine's is compared.
+        The table has the release dates of some kernels. The comparison uses the latest of them that is not newer than
+        the machine's kernel.
         """
         table = self.chips["distance"]
         rocm = ".".join(map(str, toolkit or ()))

@@ -35,7 +35,7 @@ class XeCard(NamedTuple):
 def _supported_cards(facts: MachineFacts) -> Iterator[XeCard]:
     """Yield supported GPUs on the PCI bus.
 
-    Integrated graphics next to another vendor's GPU are left out, because they only drive the display.
+    Integrated graphics next to another vendor's GPU are omitted, because they only drive the display.
     """
     vendors = {device.vendor for device in facts.devices}
     has_others = not vendors <= {"intel", "other"}

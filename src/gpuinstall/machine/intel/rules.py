@@ -53,7 +53,7 @@ class IntelRules(Rules):
         return str(chip["chip"]) if chip else super().chip_name(gpu)
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
-        """Rank discrete GPUs first, and unsupported ones last."""
+        """Rank discrete GPUs first, and unsupported GPUs last."""
         chip = self._chip(gpu)
         if chip is None:
             return (0,)

@@ -1,4 +1,4 @@
-"""Faults of the driver and GPUs, based on ``symptoms.toml``. Pure."""
+"""Faults of the driver and GPUs, based on ``symptoms.toml``."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ def _machine_facts(evidence: NvidiaEvidence) -> KnownFacts:
         "silent": _is_silent(evidence),
         "nvml-init": nvml.init,
         "nvml-gpus": nvml.gpus,
-        # NVML may fail when it queries one GPU.
+        # NVML may fail while it queries a single GPU.
         "at-card": "" if nvml.at is None else f" while querying GPU {nvml.at}",
         "none-has-slices": nvml.gpus
         and all(gpu.mig and not gpu.slices for gpu in nvml.gpus),
-        # CUDA's own device node is the only one that cannot be opened.
+        # This fact is true if CUDA's own device node is the only one that cannot be opened.
         "without-uvm": len(refused) == 1 and refused[0].startswith("/dev/nvidia-uvm"),
         "refused": "; ".join(refused),
         "libraries": evidence.has_libraries,
@@ -131,8 +131,8 @@ def _library_facts(evidence: NvidiaEvidence) -> KnownFacts:
 def _is_silent(evidence: NvidiaEvidence) -> bool:
     """Return whether the driver lists no GPU although another source does.
 
-    NVML returns 9 or 12, or neither library lists a device. A working libcuda
-    without NVML is a healthy compute-only container.
+    In this case, NVML returns 9 or 12, or neither library lists a device. A container
+    with a working libcuda but without NVML is healthy, because it is limited to compute.
     """
     nvml = evidence.nvml
     cuda = evidence.cuda
@@ -183,12 +183,12 @@ def explain_refusal(
         f"cuda-{status}": True,
         "module": driver,
         "folder": PurePosixPath(path).parent if is_compat(path) else None,
-        # In WSL, this is any libcuda except the one from Windows.
+        # In WSL, any libcuda except the one from Windows is foreign.
         "foreign-library": "" if path.startswith("/usr/lib/wsl/") else path,
         "other-release": release if driver and release != driver else None,
         "several-blackwells": len(blackwells) > 1,
     }
-    # A healthy machine needs no table of failures.
+    # Import the table of failures only here, because a healthy machine does not need it.
     from gpuinstall.catalog.failures.table import load_cuda_errors
 
     name, code = load_cuda_errors().get(status, (f"CUresult {status}", "cuda-error"))
@@ -198,10 +198,10 @@ def explain_refusal(
 
 
 def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:
-    """Return whether a job or faulty GPUs explain that cuInit failed."""
+    """Return whether a job or faulty GPUs explain the failure of cuInit."""
     gpus = evidence.nvml.gpus
     lost = [gpu for gpu in gpus if gpu.error is not None]
-    # One lost GPU may make cuInit fail. The preflight tests each other GPU separately.
+    # A single lost GPU can cause cuInit to fail. The preflight tests each of the other GPUs separately.
     if evidence.nvml.works and init in LOST_CARD_STOPS and 0 < len(lost) < len(gpus):
         return True
     if init != NO_DEVICE:
@@ -219,7 +219,8 @@ def _driver_context(
 ) -> FixContext:
     """Return the context for fixes, with the driver branch for the GPUs.
 
-    If all GPUs are old, this is the last branch that supports the oldest.
+    If all GPUs predate the open kernel modules, the branch is the last one that supports
+    the oldest GPU.
     """
     tables = load_drivers()
     chips = [card.capability for card in cards if card.capability]
@@ -272,12 +273,12 @@ def card_faults(
     *,
     driver_works: bool,
 ) -> Iterator[Finding]:
-    """Yield the faults of GPUs.
+    """Yield the faults of individual GPUs.
 
     Args:
         evidence: The evidence of the machine.
         detected: The detected GPUs.
-        driver_works: Whether the whole machine has no fault. Only then is a missing GPU a separate fault.
+        driver_works: Whether the whole machine has no fault, so that a GPU missing from the driver's list is a separate fault.
     """
     line = evidence_line(evidence)
     for gpu in evidence.nvml.gpus:
@@ -356,7 +357,7 @@ def driver_notes(evidence: NvidiaEvidence) -> tuple[Finding, ...]:
 
 
 def _note_facts(evidence: NvidiaEvidence) -> KnownFacts:
-    """Return the facts for notes."""
+    """Return the facts for notes about the driver."""
     cuda = evidence.cuda
     gpus = evidence.nvml.gpus
     job = evidence.facts.container.job
@@ -385,7 +386,7 @@ def _note_facts(evidence: NvidiaEvidence) -> KnownFacts:
 def _hides_all(visible: str, evidence: NvidiaEvidence) -> bool:
     """Return whether CUDA_VISIBLE_DEVICES hides all GPUs.
 
-    It does if its first entry matches no GPU, or if a GPU is repeated.
+    CUDA lists no GPU if the first entry matches no GPU, or if a GPU is repeated.
     """
     gpus = evidence.nvml.gpus
     devices = evidence.cuda.devices

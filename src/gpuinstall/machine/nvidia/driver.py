@@ -72,7 +72,7 @@ def find_code(
         build: The build.
         chip: The GPU's compute capability.
         drivers: The tables of chips, toolkits, and cuDNN.
-        cuda: The newest CUDA version that the driver supports, if known. It limits which PTX can be compiled.
+        cuda: The newest CUDA version that the driver supports, if known. This version limits which PTX can be compiled.
     """
     sass, _ = split_code(build.code)
     runnable = [code for code in sass if _runs(code, chip, build.toolkit, drivers)]
@@ -172,13 +172,16 @@ class MachineDriver(Value):
 
     @cached_property
     def cuda(self) -> CudaVersion | None:
-        """The newest supported CUDA, as reported or for the branch."""
+        """The newest supported CUDA, from the driver or its branch."""
         row = self.version and self.tables.branch(self.version)
         return self.driver.cuda or (row.cuda if row else None)
 
     @cached_property
     def branch(self) -> int | None:
-        """The branch, or the newest with the supported CUDA (0: none)."""
+        """The branch of the driver, if known.
+
+        Without a driver version, the newest branch for the supported CUDA is returned, or 0 if no branch is old enough.
+        """
         if self.version is not None:
             row = self.tables.branch(self.version)
             return row.branch if row else self.version.branch
@@ -335,7 +338,7 @@ class MachineDriver(Value):
         return f"; no driver supports all GPUs, and this one does not support {' and '.join(dropped)}"
 
     def _first_branch(self, chips: Sequence[ComputeCapability]) -> int:
-        """Return the first branch that supports the newest chip (0: any)."""
+        """Return the first branch that supports the newest chip, or 0."""
         firsts = filter(None, map(self.first_for, chips))
         return max((first.branch for first in firsts), default=0)
 

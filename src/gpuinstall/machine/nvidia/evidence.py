@@ -1,4 +1,4 @@
-"""Evidence of a machine with NVIDIA GPUs, before any conclusion."""
+"""Evidence about a machine with NVIDIA GPUs, before any diagnosis."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_jetson(source: Source, release: str) -> Jetson | None:
     """Detect a Jetson.
 
     Args:
-        source: The machine.
+        source: The source of machine facts.
         release: The kernel release, which determines L4T in a container without L4T's release file.
     """
     chip = parse_compatible(source.text(JETSON_COMPATIBLE) or "")
@@ -120,7 +120,7 @@ class NvidiaEvidence(Value):
     windows_libraries: bool
     """Whether WSL has a driver library from Windows."""
     shadow: str | None
-    """A Linux libcuda that shadows the one from Windows in WSL."""
+    """A Linux libcuda in WSL that shadows the libcuda from Windows."""
     devices: str | None
     """The value of NVIDIA_VISIBLE_DEVICES, a container's devices."""
     capabilities: str | None
@@ -213,7 +213,7 @@ class NvidiaEvidence(Value):
 
     @property
     def fix_context(self) -> FixContext:
-        """The system and GPUs for which commands of fixes are selected."""
+        """The context that selects the commands of fixes."""
         if self.driver:
             branch = self.driver.branch
         else:

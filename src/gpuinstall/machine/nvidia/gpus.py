@@ -1,4 +1,4 @@
-"""Detection of NVIDIA's GPUs and driver from evidence. Pure."""
+"""Detection of NVIDIA's GPUs and driver from evidence."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gpuinstall.machine.nvidia.libraries import CudaDevice, NvmlGpu, libcuda_rel
 
 
 class DetectedGpu(NamedTuple):
-    """GPU, and its PCI address if known."""
+    """Detected GPU with its PCI address, if known."""
 
     gpu: Gpu
     address: str | None = None
 
 
 def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
-    """Return the GPUs of the best source, then GPUs found only on the bus."""
+    """Return the GPUs that NVML or CUDA lists, then other GPUs on the bus."""
     gpus = _nvml_gpus(evidence) or _cuda_gpus(evidence)
     if evidence.jetson and not (gpus or evidence.cards):
         gpus = [_gpu(evidence, NvmlGpu(0), CudaDevice(), None, "device-tree")]
@@ -34,7 +34,7 @@ def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
 
 
 def find_driver(evidence: NvidiaEvidence) -> Driver | None:
-    """Return the driver, if there is one.
+    """Return the driver, if any.
 
     If another libcuda takes precedence and can be initialized, it counts as the driver.
     """
@@ -56,8 +56,8 @@ def find_driver(evidence: NvidiaEvidence) -> Driver | None:
 def _nvml_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
     gpus = evidence.nvml.gpus
     addresses = {gpu.index: gpu.bus_id for gpu in gpus}
-    # NVML reports no PCI address for a lost GPU. Some drivers report none for any GPU, and then CUDA must list equally
-    # many GPUs.
+    # NVML reports no PCI address for a lost GPU. Some drivers report no address for any GPU. In that case, CUDA must
+    # list the same number of GPUs.
     has_twins = len(evidence.cuda.devices) == len(gpus)
     unplaced = [
         gpu.index
@@ -154,11 +154,12 @@ def _find_device(
     """
     devices = evidence.cuda.devices
     gpus = evidence.nvml.gpus
-    # On a Jetson, NVML reports no address, and a UUID without CUDA's prefix. Other drivers may report neither.
+    # On a Jetson, NVML reports no address, and its UUID lacks CUDA's prefix. Other drivers may report neither an address
+    # nor a UUID.
     has_uuid = listed.uuid is not None and listed.uuid.startswith("GPU-")
     are_alike = len(devices) == len(gpus) and not any(gpu.mig for gpu in gpus)
     if address is None and not has_uuid and are_alike:
-        # Both list GPUs in the order of the bus.
+        # NVML and CUDA both list GPUs in the order of the bus.
         return devices[gpus.index(listed)]
     for device in devices:
         if listed.uuid is not None and device.uuid == listed.uuid:

@@ -5,7 +5,8 @@
     {"path": "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05", "wrong": 0}
     {"path": "...", "call": "cuModuleLoadData", "status": 222}
 
-``wrong`` is the number of wrong words. ``call`` failed with the CUresult ``status``. The library's output goes to stderr.
+``wrong`` is the number of incorrect words in the result. ``call`` is the function that failed, and ``status`` is its
+CUresult. The library's output goes to stderr.
 The prototypes and numbers are from NVIDIA's cuda.h. Function suffixes select the versions for CUDA 3.2 to 13.
 """
 
@@ -27,7 +28,7 @@ from ctypes import (
     create_string_buffer,
 )
 
-# Importing typing would slow each start. Type checkers know the name.
+# Type checkers recognize this name. Importing typing would slow each start.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -54,17 +55,20 @@ PATTERN = 0x5AC35AC3
 
 
 class CudaError(Exception):
-    """A call failed. The arguments are its name and CUresult."""
+    """Failed call to libcuda, with the function's name and CUresult."""
 
 
 class Cuda:
-    """libcuda. Arguments other than pointers and C ``int`` have types."""
+    """Loaded libcuda library.
+
+    Arguments other than pointers and C ``int`` must have a ctypes type.
+    """
 
     def __init__(self) -> None:
         self._library = load()
 
     def status(self, call: str, *arguments: object) -> int:
-        """Call and return the CUresult; LACKING if this driver has no such function."""
+        """Call a function, and return its CUresult or LACKING."""
         function = getattr(self._library, call, None)
         if function is None:
             return LACKING
@@ -179,7 +183,7 @@ def device(cuda: Cuda, ordinal: int) -> Answer:
 
 
 def uuid(cuda: Cuda, handle: int) -> str | None:
-    """Return the UUID for CUDA_VISIBLE_DEVICES. MIG slices have one too."""
+    """Return the UUID of a GPU or MIG slice for CUDA_VISIBLE_DEVICES."""
     card = cuda.written("cuDeviceGetUuid", 16, handle)
     part = cuda.written("cuDeviceGetUuid_v2", 16, handle) or card
     if part is None:
@@ -190,7 +194,7 @@ def uuid(cuda: Cuda, handle: int) -> str | None:
 
 
 def compute_capability(cuda: Cuda, handle: int) -> str | None:
-    """Return ``8.9``, or None if unknown."""
+    """Return the compute capability, such as ``8.9``, if known."""
     major = cuda.number("cuDeviceGetAttribute", COMPUTE_CAPABILITY_MAJOR, handle)
     minor = cuda.number("cuDeviceGetAttribute", COMPUTE_CAPABILITY_MINOR, handle)
     return None if major is None or minor is None else f"{major}.{minor}"
@@ -239,7 +243,7 @@ def open_device(cuda: Cuda) -> None:
 
 
 def compile_kernel(cuda: Cuda, ptx: bytes) -> c_void_p:
-    """Have the driver compile the PTX for this device."""
+    """Compile the PTX for the current device, and return the kernel."""
     module = c_void_p()
     function = c_void_p()
     cuda("cuModuleLoadData", byref(module), ptx)

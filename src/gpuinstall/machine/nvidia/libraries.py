@@ -38,7 +38,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 LOADER_CACHE = "/etc/ld.so.cache"
 
 _CHILD = "import sys; sys.path.append(sys.argv.pop(1)); import {0}; {0}.main()"
-"""The program of a child. It imports a module, which Python compiles once."""
+"""The program of a child. Python caches the bytecode of an imported module."""
 
 _MISLEADING = {
     "LD_PRELOAD",
@@ -178,7 +178,7 @@ def _nvml_binding() -> str:
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Remove variables that change which devices CUDA lists, or how it runs.
+    """Remove variables that change the devices or the behavior of CUDA.
 
     LD_LIBRARY_PATH is kept, because some systems have libcuda only there.
     """

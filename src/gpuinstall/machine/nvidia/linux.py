@@ -28,11 +28,11 @@ _NVIDIA_MODULE = r"/nvidia(-current(-open)?|-legacy-\d+xx|-tesla(-\d+)?)?\.ko"
 
 
 class KernelModule(Value):
-    """Kernel module that is loaded."""
+    """Loaded kernel module."""
 
     version: DriverVersion
     open: bool
-    """Whether it is the open kernel module."""
+    """Whether this is NVIDIA's open kernel module."""
 
 
 def has_module(source: Source, release: str) -> bool:
@@ -61,7 +61,10 @@ def lists_nvidia(modules: str) -> bool:
 
 
 def parse_secure_boot(text: str | None) -> bool:
-    """Return whether Secure Boot is on: 1, after 4 bytes of attributes."""
+    """Return whether Secure Boot is enabled.
+
+    The value of the EFI variable follows four bytes of attributes.
+    """
     return (text or "")[4:5] == "\x01"
 
 

@@ -121,7 +121,7 @@ def classify_trial(
         [other.compute_capability for other in machine.gpus],
         place,
     )
-    # If cuInit fails, none of the harmless causes applies, because they are about a single GPU.
+    # If cuInit fails, none of the harmless causes applies, because each of them is about a single GPU.
     if answer["call"] == "cuInit":
         return GpuTrial(gpu.index, cause, at_start=True)
     harmless = next(symptoms("preflight", cause.circumstances), cause.symptom)
@@ -129,7 +129,7 @@ def classify_trial(
 
 
 def gpu_outcomes(tried: Sequence[GpuTrial]) -> dict[int, PreflightOutcome]:
-    """Return the outcome of each GPU, which is the worst of its slices."""
+    """Return the outcome of each GPU: the worst outcome of its slices."""
     outcomes: dict[int, PreflightOutcome] = {trial.gpu: "proven" for trial in tried}
     for trial in sorted(tried, key=lambda trial: OUTCOMES.index(trial.outcome)):
         outcomes[trial.gpu] = trial.outcome

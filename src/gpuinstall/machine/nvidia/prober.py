@@ -104,7 +104,7 @@ def _read(source: Source, facts: MachineFacts) -> NvidiaEvidence:
 def _may_have_driver(source: Source, facts: MachineFacts) -> bool:
     """Return whether the machine may have an NVIDIA driver or GPU.
 
-    Without this test, two children that find nothing would take longer than the rest of the probe.
+    Starting the two child processes on a machine without a driver would take longer than the rest of the probe.
     """
     return (
         facts.host.os != "linux"

@@ -51,7 +51,7 @@ class NvidiaRules(Rules):
         return MachineDriver(self.machine, self.catalog.drivers)
 
     def platform_fault(self) -> Finding | None:
-        """Refuse a Jetson with an older JetPack, which needs other wheels."""
+        """Reject a Jetson whose older JetPack requires other wheels."""
         l4t = self.machine.environment.l4t
         release = version_key(l4t or "")
         if not release or release >= version_key(self.catalog.drivers.jetson):
@@ -119,7 +119,7 @@ class NvidiaRules(Rules):
         return "has none"
 
     def no_code_cause(self, code: Sequence[str], gpu: Gpu) -> str:
-        """Return the failure of a GPU that is newer or older than code."""
+        """Return the failure of a GPU that is newer or older than the code."""
         sass, _ = split_code(tuple(code))
         newest = max(sass).capability if sass else (0, 0)
         return "F38" if self.rank(gpu) > newest else self.no_code
@@ -184,7 +184,7 @@ class NvidiaRules(Rules):
     ) -> tuple[str, ...]:
         """Return update commands and a request to the administrator.
 
-        There are none for a machine from ``--gpu``, whose distribution is unknown.
+        A machine from ``--gpu`` has no update commands, because its distribution is unknown.
         """
         environment = self.machine.environment
         if not (self.machine.distribution or environment.container or environment.wsl):
@@ -218,8 +218,8 @@ class NvidiaRules(Rules):
     ) -> Preference:
         """Prefer listed code, SASS, supported compilers, and newer toolkits.
 
-        Runtime compilers should support the GPUs. The newest toolkit that is not above the driver's CUDA is preferred.
-        If all are above it, the lowest is preferred.
+        Builds whose runtime compilers support the GPUs are preferred. The newest toolkit up to the driver's CUDA version
+        is preferred. If all toolkits are newer, the oldest is preferred.
         """
         major, minor = toolkit or (0, 0)
         is_above = self._driver.cuda is not None and (major, minor) > self._driver.cuda

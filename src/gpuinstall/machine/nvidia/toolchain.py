@@ -27,12 +27,12 @@ class Compiler(NamedTuple):
     """The toolkit's version, such as ``12.6``, or empty if unknown."""
 
     def serves(self, toolkit: str) -> bool:
-        """Return whether the CUDA majors match, as torch requires."""
+        """Return whether the CUDA major versions match, as torch requires."""
         return self.version.partition(".")[0] == toolkit.partition(".")[0]
 
 
 def find_compiler(environ: Mapping[str, str]) -> Compiler | None:
-    """Return nvcc from CUDA_HOME, CUDA_PATH, PATH, or its usual folder."""
+    """Return nvcc from CUDA_HOME, CUDA_PATH, PATH, or its default folder."""
     home = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
     # If one of these variables is set, torch searches nowhere else.
     if home:

@@ -1,1 +1,1 @@
-"""Code in the target environment, with Python >=3.8 and torch >=1.13."""
+"""Checks that run in the target environment (Python >=3.8, torch >=1.13)."""

@@ -14,7 +14,7 @@ PATIENCE = timedelta(seconds=60)
 
 
 def all_reduce(context: CheckContext) -> None:
-    """Check an all-reduce over all GPUs, with one NCCL process each."""
+    """Check an all-reduce over all GPUs, with one NCCL process per GPU."""
     distributed = context.torch.distributed
     if not distributed.is_available() or not distributed.is_nccl_available():
         raise Skip("this build has no NCCL")
@@ -69,7 +69,7 @@ def _sum_in_process(
         torch: The module, imported before the fork.
         backend: The backend of the process group.
         world: The number of processes.
-        address: The address of the process group.
+        address: The URL of the process group.
     """
     device = "cpu"
     if backend == "nccl":

@@ -47,7 +47,7 @@ def copy(
     target: str,
     context: CheckContext,
 ) -> float:
-    """Return the GB/s of a copy. Within one memory, it reads and writes."""
+    """Return the GB/s of a copy. A copy within one memory counts twice."""
     torch = context.torch
     size = (256 if context.on_gpu else 64) * MIB
     places: dict[str, dict[str, Any]] = {
@@ -86,7 +86,7 @@ def _measure(
         name: The name of the check.
         run: The function that returns the measured number.
         unit: The unit of the number.
-        where: The kinds of device that it applies to.
+        where: The kinds of device that the check applies to.
     """
     return Check(
         name,

@@ -12,8 +12,8 @@ EPSILON = {
     "float64": 2.0**-52,
     "float32": 2.0**-23,
     "float16": 2.0**-10,
-    # Half of the machine epsilon, which is the rounding error. Sums use float32, and twice this value would hide a
-    # missing term.
+    # Use the rounding error, half of the machine epsilon, because twice this value would hide a missing term in a
+    # float32 sum.
     "bfloat16": 2.0**-8,
 }
 # The margin for float32 convolutions, because the Winograd algorithm adds in another order.
@@ -27,15 +27,15 @@ WITHOUT_MODULE = ("cpu", "mps", "all", "none")
 
 
 class Skip(Exception):  # noqa: N818  an outcome, not an error
-    """The check does not apply here. The argument is the reason."""
+    """Outcome of a check that does not apply. The argument is the reason."""
 
 
 class Unproven(Exception):  # noqa: N818  an outcome, not an error
-    """The device could not be tested. The argument is the reason."""
+    """Outcome of an untestable device. The argument is the reason."""
 
 
 class Wrong(Exception):  # noqa: N818  an outcome, not an error
-    """A kernel returned a wrong result. The argument is the error message."""
+    """Outcome of a wrong result. The argument is the error message."""
 
 
 class CheckContext(NamedTuple):
@@ -210,7 +210,7 @@ class Check(NamedTuple):
 
     name: str
     run: Callable[..., str | None]
-    """The function to run. A check of a program also gets its module."""
+    """The function to run. A check of a program also receives its module."""
 
     limit: float | None = None
     """The maximum error."""
@@ -265,13 +265,13 @@ def tolerance(
         terms: The number of products that are added in float32. The error grows with its square root.
         margin: A factor for algorithms that add in another order.
     """
-    rounding = 4 * EPSILON[dtype]  # of inputs and results
+    rounding = 4 * EPSILON[dtype]  # inputs and results are rounded
     adding = 4 * math.sqrt(terms) * EPSILON["float32"]
     return margin * (rounding + adding)
 
 
 def allow_tf32(torch: Any, allowed: bool) -> None:
-    """Let float32 products and convolutions use TensorFloat-32, or not."""
+    """Enable or disable TensorFloat-32 for products and convolutions."""
     products = torch.backends.cuda.matmul
     convolutions = torch.backends.cudnn
     try:

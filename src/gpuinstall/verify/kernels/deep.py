@@ -178,7 +178,7 @@ CHECKS = (
         tolerance("float32", SIDE),
         where="gpu cpu",
     ),
-    # The approximations are accurate to about seven digits for results up to one.
+    # The approximations of Bessel functions are accurate to about seven digits for results up to one.
     Check(
         "nvrtc",
         bessel,

@@ -1,6 +1,6 @@
 """Main program of a child process that imports torch and runs checks.
 
-It writes JSON lines to its original stdout, to which nothing else can write.
+The process writes JSON lines to its original stdout, to which no other code can write.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _message(error: Exception) -> str:
 
 
 class Options(NamedTuple):
-    """Options from the command line, a JSON object."""
+    """Options from the JSON object on the command line."""
 
     device: str
     """torch's name for the device, "all" (all GPUs at once), or "none"."""

@@ -1,6 +1,7 @@
-"""Checks of packages with GPU code by one small operation each.
+"""Checks of packages with GPU code, with one small operation per package.
 
-The result is compared with torch's or the CPU's. Other packages are only imported.
+Each result is compared with a result of torch or the CPU. Other packages are only
+imported.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def lock(
     Raises:
         GpuInstallError: A lock cannot be resolved.
     """
-    from gpuinstall.install.environment_lock import lock_file_lock
+    from gpuinstall.install.environment_lock import lock_files_mutex
     from gpuinstall.lock.write import write_locks
     from gpuinstall.machine.pythons import select_base
     from gpuinstall.project import Settings, open_project
@@ -208,7 +208,7 @@ def lock(
     )
     with (
         open_project(place, settings, reporter) as project,
-        lock_file_lock(project.paths, reporter),
+        lock_files_mutex(project.paths, reporter),
     ):
         request = read_request(project)
         requests = lock_requests(project, request, machine)

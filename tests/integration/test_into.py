@@ -12,7 +12,7 @@ import uv as uv_package
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.uv import uv as uv_program
-from gpuinstall.install.unpack import bundled_pip
+from gpuinstall.install.unpack import find_bundled_pip
 from tests.lab import windows
 from tests.lab.clone import ROOT
 from tests.lab.driver import NO_GPU, RTX_4090, FakeDriver, FakeGpu
@@ -277,7 +277,7 @@ def application(stand_in, play, tmp_path, request):
         environment = embedded_like(workshop)
     else:
         environment = plain_venv(workshop).rename(folder / "venv")
-    pip = bundled_pip(Path(sys.base_prefix, "bin", "python3"))
+    pip = find_bundled_pip(Path(sys.base_prefix, "bin", "python3"))
     assert pip
     target = ("--python", str(environment / "bin" / "python"))
     succeed([uv_program(), "pip", "install", "--no-index", *target, str(pip)])

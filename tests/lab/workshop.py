@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.process import Finished
-from gpuinstall.install.unpack import bundled_pip
+from gpuinstall.install.unpack import find_bundled_pip
 from tests.frozen import GPUINSTALL
 from tests.lab import answers
 from tests.lab.forked import gpuinstall
@@ -35,7 +35,7 @@ def _used_cache() -> Path:
     base = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
     for python in (sys.executable, base):
         _uv("python", "find", "--cache-dir", folder, python)
-    pip = bundled_pip(Path(sys.executable))
+    pip = find_bundled_pip(Path(sys.executable))
     if pip:
         with tempfile.TemporaryDirectory() as target:
             offline = ("--no-index", "--cache-dir", str(folder))

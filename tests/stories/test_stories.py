@@ -67,7 +67,7 @@ from filelock import FileLock
 
 from gpuinstall.base import process, uv
 from gpuinstall.base.versions import DriverVersion
-from gpuinstall.install.unpack import bundled_pip
+from gpuinstall.install.unpack import find_bundled_pip
 from tests.frozen import frozen_catalog
 from tests.lab.driver import (
     A100,
@@ -92,7 +92,7 @@ from tests.lab.workshop import Workshop
 # A Python without a bundled pip, such as Debian's, causes this warning.
 WITHOUT_PIP = (
     "warning: pip was not installed into the environment: "
-    if bundled_pip(Path(sys.executable)) is None
+    if find_bundled_pip(Path(sys.executable)) is None
     else "(?!)"
 )
 CP = "cp" + "".join(map(str, sys.version_info[:2]))

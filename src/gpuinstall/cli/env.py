@@ -34,7 +34,7 @@ def _list(_options: CommandOptions) -> Outcome:
         undoable_environments,
         unfinished_change,
     )
-    from gpuinstall.install.journal import journal_entry
+    from gpuinstall.install.journal import describe_journal
     from gpuinstall.install.state import inspect_environment
 
     # env remove also accepts an environment that was copied with the folder.
@@ -51,7 +51,7 @@ def _list(_options: CommandOptions) -> Outcome:
             **_environment(venv),
             "status": existing.verdict.get("status"),
             "bytes": tree_size(venv),
-            "rollback": journal_entry(paths.last_change),
+            "rollback": describe_journal(paths.last_change),
             "unfinished": paths.is_unfinished,
         }
         environments.append(environment)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuinstall.install.install import InstallResult
-    from gpuinstall.install.price import PricedLock
+    from gpuinstall.install.price import PlannedInstallation
     from gpuinstall.install.state import InstallOptions
     from gpuinstall.lock.file.lock import Lock
     from gpuinstall.lock.file.target import Target
@@ -190,10 +190,10 @@ def _install(
     reporter = project.reporter
     reporter.step("Machine", machine_line(project.machine))
     if options.dry_run:
-        priced = dry_run(project, selected)
+        planned = dry_run(project, selected)
         if selected.locked:
-            _warn_of_other_request(priced.fit.lock, project)
-        return _dry_run(priced)
+            _warn_of_other_request(planned.fit.lock, project)
+        return _dry_run(planned)
     try:
         result = install(project, selected)
     except UsageError as error:
@@ -227,9 +227,9 @@ def _install(
     )
 
 
-def _dry_run(priced: PricedLock) -> Outcome:
-    status = "already up to date" if priced.is_installed else "nothing was changed"
-    return Outcome(priced.to_dict(), [*priced.lines(), ("Dry run", status)])
+def _dry_run(planned: PlannedInstallation) -> Outcome:
+    status = "already up to date" if planned.is_installed else "nothing was changed"
+    return Outcome(planned.to_dict(), [*planned.lines(), ("Dry run", status)])
 
 
 def _installed_rows(result: InstallResult) -> Iterator[Row]:
@@ -238,7 +238,7 @@ def _installed_rows(result: InstallResult) -> Iterator[Row]:
 
     lock, venv = result.fit.lock, result.paths.venv
     # The verification in this run has already reported its verdict.
-    if result.is_proof_kept:
+    if result.is_verification_kept:
         yield "Verdict", "still valid: torch, the GPUs, and the driver have not changed"
     elif result.action is Action.NOTHING:
         yield "Verdict", str(result.verdict.get("status"))

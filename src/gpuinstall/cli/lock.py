@@ -13,7 +13,7 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import format_count
 from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, define_command
-from gpuinstall.install.environment_lock import lock_file_lock
+from gpuinstall.install.environment_lock import lock_files_mutex
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
@@ -85,7 +85,7 @@ def command(options: CommandOptions) -> Outcome:
     machine = options.other_machine()
     with options.open(only_looks=True) as project, ExitStack() as stack:
         if not options.dry_run:
-            stack.enter_context(lock_file_lock(project.paths, options.terminal))
+            stack.enter_context(lock_files_mutex(project.paths, options.terminal))
         request = read_request(project)
         requests = lock_requests(project, request, machine)
         return _write(options, requests, project)

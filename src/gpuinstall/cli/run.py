@@ -68,9 +68,9 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
             if options.any_lock:
                 if options.require_gpu:
                     _check_gpu(project.machine)
-                from gpuinstall.install.start import environment_to_start
+                from gpuinstall.install.start import select_environment
 
-                paths = environment_to_start(
+                paths = select_environment(
                     project, proof=options.proof, installing=options.install
                 )
             else:
@@ -133,10 +133,10 @@ def _recover(project: Project) -> None:
 
     If a change is still running, wait for it.
     """
-    from gpuinstall.install.moved import previous_path, relocate_environment
+    from gpuinstall.install.moved import find_previous_path, relocate_environment
 
     paths = project.paths
-    if paths.is_unfinished or previous_path(paths.venv):
+    if paths.is_unfinished or find_previous_path(paths.venv):
         from gpuinstall.install.environment_lock import (
             environment_lock,  # slow to import
         )

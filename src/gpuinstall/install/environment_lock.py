@@ -1,6 +1,6 @@
-"""Environment locks. Only one command at a time changes an environment.
+"""Lock an environment, so that only one command at a time changes it.
 
-After an interrupted change, the next command first completes it or rolls it back.
+The next command completes or rolls back an interrupted change.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def environment_lock(
         place: The environment, which may not exist yet.
         reporter: Reports waits and recovered changes.
         wait: The seconds to wait for another command.
-        takes_over: Whether to roll back a change that began on another host.
+        takes_over: Whether to roll back a change that another host started.
 
     Yields:
-        Whether another command held the lock, and whether a change was recovered. If so, the environment may have changed.
+        Whether another command held the lock, and whether a change was recovered. Both may have changed the environment.
 
     Raises:
         InstallationError: Another command held the lock for more than ``wait`` seconds, or the folder is not writable.
-        UsageError: Another user or host began a change.
+        UsageError: Another user or host started a change.
     """
     owner = place.work / _OWNER
     with folder_lock(place, reporter, wait) as has_waited:
@@ -85,10 +85,10 @@ def undo_change(
     Args:
         place: The environment.
         reporter: Reports waits and kept files.
-        takes_over: Whether to roll back a change that began on another host.
+        takes_over: Whether to roll back a change that another host started.
 
     Raises:
-        UsageError: This user has made no change.
+        UsageError: This user has not changed the environment.
         InstallationError: Another user owns the environment.
     """
     check_owner(place)
@@ -96,7 +96,7 @@ def undo_change(
         if not recovered:
             roll_back(place, reporter)
         if place.is_managed:
-            # The previous files may contain a different path.
+            # The restored files may contain the previous path of the environment.
             relocate_environment(place, None, reporter)
 
 
@@ -132,14 +132,14 @@ def folder_lock(
                     if not (is_kept or place.is_unfinished):
                         remove_file(ignored)
     finally:
-        # Keep folders with a journal.
+        # rmdir fails for a folder with a journal, which is kept.
         with suppress(OSError):
             for folder in (place.work, *created):
                 folder.rmdir()
 
 
 @contextmanager
-def lock_file_lock(place: EnvironmentPaths, reporter: Reporter) -> Iterator[None]:
+def lock_files_mutex(place: EnvironmentPaths, reporter: Reporter) -> Iterator[None]:
     """Lock the lock files next to an environment, if they are writable."""
     if not os.access(place.venv.parent, os.W_OK):
         yield
@@ -172,16 +172,16 @@ def _file_lock(
     deadline = time.monotonic() + wait
     has_waited = False
     with convert_write_errors(file.parent):
-        while not _acquire(lock, place):
+        while not _try_acquire(lock, place):
             if time.monotonic() >= deadline:
                 raise InstallationError(
                     "busy",
-                    f"{place.venv} is still in use by {_owner(place)}",
+                    f"{place.venv} is still in use by {_read_owner(place)}",
                     hint="Wait for it to end; then run this command again",
                 )
             if not has_waited:
                 reporter.wait(
-                    f"waiting up to {wait:.0f} s for {_owner(place)}, which is using {place.venv}"
+                    f"waiting up to {wait:.0f} s for {_read_owner(place)}, which is using {place.venv}"
                 )
             has_waited = True
             time.sleep(0.05)
@@ -198,7 +198,7 @@ def _file_lock(
                 lock.release()
 
 
-def _acquire(lock: BaseFileLock, place: EnvironmentPaths) -> bool:
+def _try_acquire(lock: BaseFileLock, place: EnvironmentPaths) -> bool:
     """Return whether the lock of an environment was acquired.
 
     Raises:
@@ -227,7 +227,7 @@ def _acquire(lock: BaseFileLock, place: EnvironmentPaths) -> bool:
     return False
 
 
-def _owner(place: EnvironmentPaths) -> str:
+def _read_owner(place: EnvironmentPaths) -> str:
     """Return the process that holds an environment's lock, if known."""
     with suppress(OSError, ValueError):
         text = read_document(place.work / _OWNER, place.work)

@@ -1,4 +1,4 @@
-"""Plan which files a change writes or removes, according to RECORDs."""
+"""Plan which files a change writes or removes, based on RECORD files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gpuinstall.install.journal import Journal, Owner
 
 
 class Change(Value):
-    """A change of files. Names are relative to the environment's root."""
+    """Changed files, with names relative to the root of the environment."""
 
     place: EnvironmentPaths
     added: Mapping[str, Path]
@@ -38,7 +38,7 @@ class Change(Value):
     removed: frozenset[str]
     """The files to remove without a replacement."""
     journal: Journal
-    """The record that is written before any file changes."""
+    """The journal, which is written before any file changes."""
 
     @property
     def names(self) -> set[str]:
@@ -61,16 +61,16 @@ def plan_change(
         added: The new files with their staged paths.
         after: The versions of the new packages by name.
         old_packages: The packages to remove or replace.
-        own: The files that only gpuinstall writes. They are removed unless a new file replaces them.
+        own: The files that only gpuinstall writes. Files that no new file replaces are removed.
 
     Raises:
-        UsageError: A file cannot be replaced, or is behind a link or a mount.
+        UsageError: A file cannot be replaced, or its path leads through a link or a mount.
     """
-    real_name = _real_names(place)
+    real_name = _create_link_resolver(place)
     added = {real_name(name): source for name, source in added.items()}
     # A RECORD can list files outside the environment.
-    recorded = set(map(real_name, recorded_names(old_packages, place.root)))
-    # A folder at the path of a recorded file is the user's.
+    recorded = set(map(real_name, find_recorded_files(old_packages, place.root)))
+    # A folder at the path of a recorded file belongs to the user.
     present = {
         name
         for name in {*added, *recorded, *own}
@@ -83,24 +83,26 @@ def plan_change(
     before = package_versions(old_packages)
     packages = sorted({*before, *after})
     journal = Journal(
-        Owner.this_run(),
-        added={name: size_and_time(source) for name, source in added.items()},
+        Owner.from_current_process(),
+        added={name: read_size_and_mtime(source) for name, source in added.items()},
         own=tuple(sorted({*own, *({NAME} if place.is_managed else ())})),
         packages={
             name: (before.get(name, ""), after.get(name, "")) for name in packages
         },
-        modified=tuple(sorted(_modified(place, added, old_packages, present - {*own}))),
+        modified=tuple(
+            sorted(_find_modified_files(place, added, old_packages, present - {*own}))
+        ),
     )
     return Change(place, added, removed, journal)
 
 
-def _modified(
+def _find_modified_files(
     place: EnvironmentPaths,
     added: Mapping[str, Path],
     old_packages: Collection[InstalledPackage],
     present: Iterable[str],
 ) -> set[str]:
-    """Return the files whose content matches no RECORD.
+    """Return the files whose content differs from every RECORD entry.
 
     Args:
         place: The environment.
@@ -110,7 +112,7 @@ def _modified(
     """
     names = {name for name in present if not _is_empty(place.root / name)}
     modified = names - intact_files(old_packages, place.root, names)
-    # Replacing a file by an identical one loses nothing.
+    # Replacing a file with an identical file loses no data.
     same = {
         name
         for name in modified & added.keys()
@@ -129,13 +131,13 @@ def _is_empty(path: Path) -> bool:
     return stat.S_ISREG(status.st_mode) and not status.st_size
 
 
-def size_and_time(path: Path) -> tuple[int, ...]:
+def read_size_and_mtime(path: Path) -> tuple[int, ...]:
     """Return the size and modification time that identify a new file."""
     status = path.lstat()
     return (status.st_size, status.st_mtime_ns)
 
 
-def staged_files(
+def find_staged_files(
     packages: Iterable[InstalledPackage], folder: Path, place: EnvironmentPaths
 ) -> dict[str, Path]:
     """Return the files of staged packages by their path in an environment.
@@ -154,10 +156,10 @@ def staged_files(
     return files
 
 
-def _real_names(place: EnvironmentPaths) -> Callable[[str], str]:
+def _create_link_resolver(place: EnvironmentPaths) -> Callable[[str], str]:
     """Return a function that resolves links to folders, such as lib64.
 
-    A link that leads out of the environment is not resolved.
+    Links that lead out of the environment are not resolved.
     """
     real_root = place.root.resolve()
 
@@ -203,7 +205,7 @@ def _is_inside(name: str) -> bool:
     return not (name.startswith(("../", "/")) or name == "..")
 
 
-def recorded_names(packages: Iterable[InstalledPackage], root: Path) -> set[str]:
+def find_recorded_files(packages: Iterable[InstalledPackage], root: Path) -> set[str]:
     """Return the files of packages in an environment, relative to its root.
 
     For a package without a RECORD, return its metadata files.
@@ -231,7 +233,7 @@ def check_paths(
         removed: The files to remove without a replacement.
 
     Raises:
-        UsageError: A link or a mount leads outside, a file would replace a folder or the reverse, or a file is immutable.
+        UsageError: A path leads out of the environment, a new file conflicts with a folder, or a file is immutable.
     """
     check_inside(place, {*added, *present})
     changed = {place.root / name for name in {*added, *present}}
@@ -244,7 +246,7 @@ def check_paths(
             )
     seen = set[str]()
     for name in added:
-        blocking = _blocking_path(place.root, name, removed, seen)
+        blocking = _find_blocking_path(place.root, name, removed, seen)
         if blocking:
             aside = quote_word(f"{blocking}.old")
             kind = "folder" if is_folder(blocking) else "file"
@@ -255,7 +257,7 @@ def check_paths(
             )
 
 
-def _blocking_path(
+def _find_blocking_path(
     root: Path, name: str, removed: Collection[str], seen: set[str]
 ) -> Path | None:
     """Return a folder or file that conflicts with the path of a new file.
@@ -264,7 +266,7 @@ def _blocking_path(
         root: The environment.
         name: The new file.
         removed: The files to remove before it is written.
-        seen: The folders that were already checked. New ones are added.
+        seen: The folders that were already checked. The function adds the folders it checks.
     """
     path = root / name
     if is_folder(path):
@@ -310,7 +312,7 @@ def check_inside(place: EnvironmentPaths, names: Iterable[str]) -> None:
     """Check that no file is behind a mount or a link out of the environment.
 
     Raises:
-        UsageError: A file is behind a mount or such a link.
+        UsageError: A file is behind a mount or a link out of the environment.
     """
     mounts = find_mounts(place.root)
     real_root = place.root.resolve()

@@ -16,8 +16,8 @@ from gpuinstall.install.state import (
     Action,
     InstallOptions,
     InstallState,
-    check_fits,
     check_folder,
+    check_lock_files,
     inspect_environment,
     is_created_from,
 )
@@ -34,7 +34,7 @@ from gpuinstall.wheels.learned.store import known_catalog
 def lock_state(project: Project, options: InstallOptions) -> Iterator[InstallState]:
     """Read the state, and lock the environment if a change is necessary.
 
-    Read the state again after a wait. A small kernel verifies the driver.
+    After a wait for another command, the state is read again. A small kernel verifies the driver.
 
     Args:
         project: The project.
@@ -58,7 +58,7 @@ def lock_state(project: Project, options: InstallOptions) -> Iterator[InstallSta
         if not state.existing.made_here:
             reason = unmanaged_reason(place.venv)
             project.reporter.warn(f"{place.venv} {reason}; rebuilding it")
-        if state.action is not Action.NOTHING and not state.existing.is_proven:
+        if state.action is not Action.NOTHING and not state.existing.is_verified:
             state = run_state_preflight(state, project)
         yield state
 
@@ -83,7 +83,9 @@ def run_state_preflight(state: InstallState, project: Project) -> InstallState:
     if proof.outcomes:
         project.reporter.step("Preflight", proof.summary, proof.seconds)
     machine = request.machine.add_problems(proof.problems)
-    return check_fits(replace(state, lock_request=replace(request, machine=machine)))
+    return check_lock_files(
+        replace(state, lock_request=replace(request, machine=machine))
+    )
 
 
 def read_state(
@@ -93,16 +95,16 @@ def read_state(
     again: bool = False,
     check_ownership: bool = True,
 ) -> InstallState:
-    """Read the state of an environment, and the request.
+    """Read the state of an environment and the request.
 
     Args:
         project: The project.
         options: The options of the installation.
-        again: Whether this command already read and reported it.
+        again: Whether this command already read and reported the state.
         check_ownership: Whether to refuse an unmanaged environment without ``--replace``.
 
     Raises:
-        UsageError: A file or an unmanaged environment is at the path.
+        UsageError: The environment's path is a file or an unmanaged environment.
         LockError: A lock file cannot be read.
     """
     if options.python:
@@ -111,7 +113,7 @@ def read_state(
         return read_unmanaged(options.python, options, project)
     if check_ownership:
         check_folder(project.paths.venv)
-    # The attempt with the failed build already reported everything.
+    # A previous attempt already reported the state.
     quiet = again or options.catalog is not None
     request = read_request(project, quiet=quiet)
     request = environment_request(project, request, quiet=quiet)
@@ -145,4 +147,4 @@ def read_state(
         names_folder=bool(project.named_folders),
         targets=() if options.locked else tuple(map(str, project_targets(project))),
     )
-    return check_fits(state)
+    return check_lock_files(state)

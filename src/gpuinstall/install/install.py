@@ -42,20 +42,24 @@ from gpuinstall.environments.records import check_finished, remember_environment
 from gpuinstall.install.file_change import (
     Change,
     check_paths,
+    find_recorded_files,
+    find_staged_files,
     plan_change,
-    recorded_names,
-    staged_files,
 )
 from gpuinstall.install.inspection import lock_state, read_state, run_state_preflight
-from gpuinstall.install.journal import journal_entry
-from gpuinstall.install.price import PricedLock, Unpacked, price_lock
+from gpuinstall.install.journal import describe_journal
+from gpuinstall.install.price import (
+    PlannedInstallation,
+    UnpackedPackages,
+    plan_installation,
+)
 from gpuinstall.install.proof import (
     KernelFailedError,
-    Proof,
+    VerificationResult,
     check_links,
     exclude_failing_builds,
     run_kernels,
-    update_proof,
+    update_verification,
 )
 from gpuinstall.install.selection import Selection, select_lock
 from gpuinstall.install.state import (
@@ -84,11 +88,11 @@ if TYPE_CHECKING:
     from gpuinstall.project import Project
     from gpuinstall.verify.verdict import Verdict
 
-BEGINNINGS = 3
-"""The number of attempts if another tool keeps changing the environment."""
+CHANGE_ATTEMPTS = 3
+"""The maximum number of attempts if other tools change the environment."""
 
 FALLBACK = "GPUINSTALL_FALLBACK"
-"""The variable that disables (``0``) another build after a failed kernel."""
+"""The environment variable that disables other builds if set to ``0``."""
 
 
 class InstallResult(Value, kw_only=True):
@@ -107,7 +111,7 @@ class InstallResult(Value, kw_only=True):
     seconds: float = 0.0
     verdict: dict[str, Any] = field(default_factory=dict)
     """The Verdict document, empty if no kernel ran."""
-    is_proof_kept: bool = False
+    is_verification_kept: bool = False
     """Whether torch is unchanged and its verification is still valid."""
     is_lock_new: bool = False
     """Whether the lock file was written."""
@@ -116,7 +120,7 @@ class InstallResult(Value, kw_only=True):
     guard: Path | None = None
     """The constraints for pip in an unmanaged environment."""
     uv_guard: Path | None = None
-    """uv's settings with the same constraints, in an application's folder."""
+    """The uv settings with the same constraints in an application's folder."""
 
     @property
     def venv(self) -> Path:
@@ -129,7 +133,7 @@ class InstallResult(Value, kw_only=True):
         return self.paths.python
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document of ``install --json``."""
+        """Return the JSON document of ``install --json``."""
         choice, lock = self.fit.choice, self.fit.lock
         changes = [change._asdict() for change in self.changes]
         status = self.action.value
@@ -144,7 +148,7 @@ class InstallResult(Value, kw_only=True):
                 "backend": choice.build.backend.tag,
                 "status": status,
             },
-            "rollback": journal_entry(self.rollback),
+            "rollback": describe_journal(self.rollback),
             "verdict": self.verdict or None,
             "bytes": self.bytes,
             "seconds": round(self.seconds, 3),
@@ -161,15 +165,15 @@ class InstallResult(Value, kw_only=True):
         return document
 
 
-class ChangedMeanwhileError(Exception):
+class ConcurrentChangeError(Exception):
     """Another tool changed the environment during the download."""
 
 
 def install(project: Project, options: InstallOptions) -> InstallResult:
     """Install a request or a lock file, and verify the environment.
 
-    If anything fails, the environment is unchanged. If a kernel fails, try the next build
-    that differs in the property that failed.
+    If any step fails, the environment is unchanged. If a kernel fails, the next build that
+    differs in the failed property is installed.
 
     Args:
         project: The project.
@@ -186,30 +190,30 @@ def install(project: Project, options: InstallOptions) -> InstallResult:
         try:
             with lock_state(project, options) as state:
                 selection = _select(state, project)
-                priced = price_lock(selection, project)
-                _announce(priced, project.reporter)
-                unpacked = _fetch(priced, project)
+                planned = plan_installation(selection, project)
+                _announce(planned, project.reporter)
+                unpacked = _fetch(planned, project)
                 ahead = _verify_before_change(unpacked, project)
                 is_lock_new = _is_lock_new(unpacked)
                 with _apply_change(unpacked, project) as place:
                     proof = _verify(unpacked, place, ahead, project)
-                result = _result(unpacked, proof, project)
+                result = _create_result(unpacked, proof, project)
             return replace(result, is_lock_new=is_lock_new, seconds=monotonic() - start)
         except KernelFailedError as error:  # noqa: PERF203  a build takes minutes
             failed = error
-            options = _next_build(failed, state, project.reporter)
+            options = _select_next_build(failed, state, project.reporter)
         except (MachineError, NoBuildError):
             if failed:
                 raise failed from None
             raise
-        except ChangedMeanwhileError:
+        except ConcurrentChangeError:
             interferences += 1
-            if interferences == BEGINNINGS:
+            if interferences == CHANGE_ATTEMPTS:
                 raise _interference_error() from None
             project.discard_contents()
 
 
-def dry_run(project: Project, options: InstallOptions) -> PricedLock:
+def dry_run(project: Project, options: InstallOptions) -> PlannedInstallation:
     """Return the changes that an installation would make.
 
     Args:
@@ -222,18 +226,18 @@ def dry_run(project: Project, options: InstallOptions) -> PricedLock:
     venv = project.paths.venv
     check_finished(environment_folder(options.python) if options.python else venv)
     state = read_state(project, options)
-    priced = price_lock(select_lock(state, project), project)
-    _report_kept(priced, project.reporter)
-    return priced
+    planned = plan_installation(select_lock(state, project), project)
+    _report_kept(planned, project.reporter)
+    return planned
 
 
 def _select(state: InstallState, project: Project) -> Selection:
     """Select a lock file. If the preflight finds a problem, select again."""
     selection = select_lock(state, project)
     existing = state.existing
-    if selection.is_installed or not existing.is_proven:
+    if selection.is_installed or not existing.is_verified:
         return selection
-    # Otherwise, the verified torch is kept.
+    # A torch that the change keeps is already verified.
     if "torch" in package_change(existing, selection.fit).comes:
         checked = run_state_preflight(state, project)
         if checked.lock_request.machine != state.lock_request.machine:
@@ -241,38 +245,38 @@ def _select(state: InstallState, project: Project) -> Selection:
     return selection
 
 
-def _announce(priced: PricedLock, reporter: Reporter) -> None:
+def _announce(planned: PlannedInstallation, reporter: Reporter) -> None:
     """Report a change and its size before the download.
 
     Raises:
         InstallationError: A file system has too little space.
     """
-    for label, text in priced.lines():
+    for label, text in planned.lines():
         reporter.step(label, text)
-    priced.bill.check(reporter)
-    _report_kept(priced, reporter)
-    place = priced.existing.paths
+    planned.sizes.check(reporter)
+    _report_kept(planned, reporter)
+    place = planned.existing.paths
     reason = None if place.is_managed else guard_obstacle(place)
     if reason:
         reporter.warn(f"plain pip may replace torch in {place.venv}: {reason}")
 
 
-def _report_kept(priced: PricedLock, reporter: Reporter) -> None:
-    """Report kept packages in no lock file, and broken requirements."""
-    existing = priced.existing
+def _report_kept(planned: PlannedInstallation, reporter: Reporter) -> None:
+    """Report kept packages that no lock file lists, and unmet requirements."""
+    existing = planned.existing
     kept: Collection[InstalledPackage] = existing.packages
     if existing.paths.is_managed:
-        names = existing.added - priced.fit.lock.names - priced.change.goes
+        names = existing.added - planned.fit.lock.names - planned.change.goes
         # A rebuild reports these packages with the changes.
-        is_changed = priced.action is Action.BUILD and not priced.change.is_rebuild
+        is_changed = planned.action is Action.BUILD and not planned.change.is_rebuild
         if not (names and is_changed):
             return
         versions = [
             f"{name} {existing.versions[name]}".strip() for name in sorted(names)
         ]
         reporter.step("Kept", f"{join_names(versions)} (not in the lock file)")
-        kept = existing.packages_named(names)
-    changes = {change.package: change.new for change in priced.changes}
+        kept = existing.find_packages(names)
+    changes = {change.package: change.new for change in planned.changes}
     unchanged = [package for package in kept if package.name not in changes]
     coming = {name: version for name, version in changes.items() if version}
     for package, requirement, version in unmet_requirements(unchanged, coming):
@@ -287,115 +291,119 @@ def _report_kept(priced: PricedLock, reporter: Reporter) -> None:
         reporter.warn(text)
 
 
-def _fetch(priced: PricedLock, project: Project) -> Unpacked:
+def _fetch(planned: PlannedInstallation, project: Project) -> UnpackedPackages:
     """Check that the environment can be changed, and unpack the new packages.
 
     Paths of replaced files are checked before the download. The files of new wheels are
-    known only after it.
+    known only after the download.
 
     Raises:
         UsageError: The environment or one of its files cannot be replaced.
         InstallationError: A package cannot be installed.
     """
-    if priced.action is not Action.BUILD:
-        return Unpacked(priced)
+    if planned.action is not Action.BUILD:
+        return UnpackedPackages(planned)
     from gpuinstall.install.unpack import unpack_packages  # slow to import
 
-    place = priced.existing.paths
-    if priced.change.is_rebuild:
+    place = planned.existing.paths
+    if planned.change.is_rebuild:
         check_movable(place, project.settings.typed_in)
-        check_previous(place, discards=priced.state.options.discard_previous)
+        check_previous(place, discards=planned.state.options.discard_previous)
     else:
-        present = recorded_names(priced.old_packages, place.root)
+        present = find_recorded_files(planned.old_packages, place.root)
         check_paths(place, present, present, present)
-    return unpack_packages(priced, project)
+    return unpack_packages(planned, project)
 
 
-def _verify_before_change(unpacked: Unpacked, project: Project) -> Verdict | None:
+def _verify_before_change(
+    unpacked: UnpackedPackages, project: Project
+) -> Verdict | None:
     """Run the kernels of a new torch before the environment changes.
 
     Raises:
         KernelFailedError: A kernel failed.
     """
-    priced = unpacked.priced
-    change = priced.change
+    planned = unpacked.planned
+    change = planned.change
     if change.is_rebuild or "torch" not in change.comes or not unpacked.python:
         return None
     from gpuinstall.verify.files import program_packages  # slow to import
 
-    programs = program_packages(priced.existing.paths.packages_folders).values()
+    programs = program_packages(planned.existing.paths.packages_folders).values()
     # Python would still find a removed package. In this case, the kernels run after the change.
     if any(program.name in change.goes for program in programs):
         return None
-    return run_kernels(priced.fit, unpacked.python, priced.state.here, project)
+    return run_kernels(planned.fit, unpacked.python, planned.state.here, project)
 
 
-def _is_lock_new(unpacked: Unpacked) -> bool:
+def _is_lock_new(unpacked: UnpackedPackages) -> bool:
     """Return whether the change writes a new lock file into the folder."""
-    priced = unpacked.priced
-    place, lock = priced.existing.paths, priced.fit.lock
-    if priced.action is Action.NOTHING or not place.is_managed:
+    planned = unpacked.planned
+    place, lock = planned.existing.paths, planned.fit.lock
+    if planned.action is Action.NOTHING or not place.is_managed:
         return False
     return not has_text(place.folder / lock.name, lock.text)
 
 
 @contextmanager
-def _apply_change(unpacked: Unpacked, project: Project) -> Iterator[EnvironmentPaths]:
+def _apply_change(
+    unpacked: UnpackedPackages, project: Project
+) -> Iterator[EnvironmentPaths]:
     """Change an environment. Commit after the block, or roll back if it fails.
 
     Yields:
         The environment to verify.
 
     Raises:
-        ChangedMeanwhileError: Another tool changed the environment.
+        ConcurrentChangeError: Another tool changed the environment.
     """
-    priced, reporter = unpacked.priced, project.reporter
-    existing = priced.existing
+    planned, reporter = unpacked.planned, project.reporter
+    existing = planned.existing
     place = existing.paths
-    if priced.action is not Action.BUILD:
+    if planned.action is not Action.BUILD:
         yield place
         # The lock file may be missing from the folder even if nothing changed.
         publish_lock(place)
-    elif priced.change.is_rebuild:
+    elif planned.change.is_rebuild:
         yield EnvironmentPaths(place.staging)
         replace_environment(place, place.staging, reporter)
     else:
         if read_packages(place.packages_folders) != existing.packages:
-            raise ChangedMeanwhileError
+            raise ConcurrentChangeError
         with apply_change(_plan_file_change(unpacked), reporter):
             yield place
 
 
-def _plan_file_change(unpacked: Unpacked) -> Change:
-    """Return the change of the environment's files."""
-    priced = unpacked.priced
-    existing = priced.existing
+def _plan_file_change(unpacked: UnpackedPackages) -> Change:
+    """Plan the change of the environment's files."""
+    planned = unpacked.planned
+    existing = planned.existing
     place = existing.paths
     folder = place.staging
     prefix = relative_prefix(place.venv, place.root)
     own = {}
-    for name in (priced.fit.lock.name, *GUARD_FILES):
+    for name in (planned.fit.lock.name, *GUARD_FILES):
         if exists(folder / name):
             own[prefix + name] = folder / name
     replaced = {existing.lock.name} if existing.lock else set()
     return plan_change(
         place,
-        added={**staged_files(unpacked.packages, folder, place), **own},
+        added={**find_staged_files(unpacked.packages, folder, place), **own},
         after=package_versions(unpacked.packages),
-        old_packages=priced.old_packages,
+        old_packages=planned.old_packages,
         own=replaced.union(own),
     )
 
 
 def _verify(
-    unpacked: Unpacked,
+    unpacked: UnpackedPackages,
     place: EnvironmentPaths,
     ahead: Verdict | None,
     project: Project,
-) -> Proof:
+) -> VerificationResult:
     """Verify an environment, and write the marker and stamp of a managed one.
 
-    Neither is valid until the change is committed.
+    The marker and the stamp are invalid until the change is committed.
 
     Args:
         unpacked: The new packages.
@@ -403,15 +411,15 @@ def _verify(
         ahead: The verdict on the staged packages, if any.
         project: The project.
     """
-    priced = unpacked.priced
-    fit, here = priced.fit, priced.state.here
-    if priced.action is Action.NOTHING:
-        return Proof()
-    # Only packages with native code have dependencies to check.
+    planned = unpacked.planned
+    fit, here = planned.fit, planned.state.here
+    if planned.action is Action.NOTHING:
+        return VerificationResult()
+    # Only packages with native code have library dependencies.
     if place.is_managed and any(package.is_native for package in unpacked.packages):
         check_links(fit, packages_folders(place.venv)[0], project.reporter)
-    earlier = priced.existing.stamp
-    proof = update_proof(fit, place, here, project, earlier=earlier, ahead=ahead)
+    earlier = planned.existing.stamp
+    proof = update_verification(fit, place, here, project, earlier=earlier, ahead=ahead)
     if not place.is_managed:
         return proof
     lock = fit.lock
@@ -441,12 +449,14 @@ def _verify(
     return proof
 
 
-def _result(unpacked: Unpacked, proof: Proof, project: Project) -> InstallResult:
-    """Return the result, and update uv's settings of an application."""
-    priced = unpacked.priced
-    existing = priced.existing
+def _create_result(
+    unpacked: UnpackedPackages, proof: VerificationResult, project: Project
+) -> InstallResult:
+    """Update the uv settings of an application, and return the result."""
+    planned = unpacked.planned
+    existing = planned.existing
     place = existing.paths
-    is_built = priced.action is Action.BUILD
+    is_built = planned.action is Action.BUILD
     guard = uv_guard = None
     if not place.is_managed:
         uv_guard = update_uv_guard(place.venv)
@@ -454,20 +464,20 @@ def _result(unpacked: Unpacked, proof: Proof, project: Project) -> InstallResult
             guard = place.venv / CONSTRAINTS
     return InstallResult(
         paths=place,
-        fit=priced.fit,
-        action=priced.action,
-        changes=priced.changes if is_built else (),
+        fit=planned.fit,
+        action=planned.action,
+        changes=planned.changes if is_built else (),
         bytes=project.session.client.received if is_built else 0,
         rollback=place.last_change if is_built and exists(place.last_change) else None,
         verdict=proof.verdict or existing.verdict,
-        is_proof_kept=proof.is_kept,
-        misfits=priced.state.misfits,
+        is_verification_kept=proof.is_kept,
+        misfits=planned.state.misfits,
         guard=guard,
         uv_guard=uv_guard,
     )
 
 
-def _next_build(
+def _select_next_build(
     failed: KernelFailedError, state: InstallState, reporter: Reporter
 ) -> InstallOptions:
     """Return options for a build that differs in the property that failed.

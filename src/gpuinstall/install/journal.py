@@ -1,4 +1,4 @@
-"""The journal of a change, which is written before a file changes.
+"""Journal of a change, written before any file changes.
 
 The journal of a managed environment is next to it (``.venv.gpuinstall``). In an unmanaged
 environment, it is in the packages folder (``.gpuinstall``)::
@@ -10,7 +10,7 @@ environment, it is in the packages folder (``.gpuinstall``)::
     last           the last change, which ``env rollback`` undoes
 
 A journal contains ``journal.json`` and ``previous_files``, with links to the removed and replaced
-files. While an environment is being replaced, ``environment`` is the previous one.
+files. While an environment is being replaced, ``environment`` is its previous version.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class Owner(Value):
     """The start time of the process in the system's unit; empty if unknown."""
 
     @classmethod
-    def this_run(cls) -> Owner:
-        """Return this process."""
+    def from_current_process(cls) -> Owner:
+        """Return the owner for the current process."""
         process = os.getpid()
-        return cls(platform.node(), _boot_id(), process, _start_time(process))
+        return cls(platform.node(), _read_boot_id(), process, _read_start_time(process))
 
     def is_on_other_host(self) -> bool:
         """Return whether the process is on another host or container."""
@@ -60,12 +60,12 @@ class Owner(Value):
 
     def is_running(self) -> bool:
         """Return whether the process is still running on this host."""
-        start = _start_time(self.process)
-        return bool(start) and self.boot == _boot_id() and self.start == start
+        start = _read_start_time(self.process)
+        return bool(start) and self.boot == _read_boot_id() and self.start == start
 
-    def read_restart(self) -> int:
-        """Return the time of a restart since then in nanoseconds, or 0."""
-        if not self.boot or self.boot == _boot_id():
+    def read_restart_time(self) -> int:
+        """Return the time of a later restart in nanoseconds, or 0."""
+        if not self.boot or self.boot == _read_boot_id():
             return 0
         return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
@@ -73,13 +73,13 @@ class Owner(Value):
         return f"process {self.process} on {self.host}"
 
 
-def _boot_id() -> str:
+def _read_boot_id() -> str:
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     return ""
 
 
-def _start_time(process: int) -> str:
+def _read_start_time(process: int) -> str:
     with suppress(OSError, IndexError):
         # The program's name, in parentheses, may contain any character.
         text = Path(f"/proc/{process}/stat").read_text("utf-8", "replace")
@@ -107,14 +107,14 @@ class Journal(Value):
     """Whether the change is complete and verified."""
 
 
-def folder_identity(folder: Path) -> str:
+def read_folder_identity(folder: Path) -> str:
     """Return an identifier that changes if an environment is recreated."""
     _, changed_ns, inode = file_stamp(str(folder / "pyvenv.cfg"))
     return f"{folder.stat().st_ino} {inode} {changed_ns}"
 
 
-def journal_entry(folder: Path | None) -> dict[str, Any] | None:
-    """Return a journal for JSON output, with its size in bytes."""
+def describe_journal(folder: Path | None) -> dict[str, Any] | None:
+    """Return the JSON entry for a journal, with its size in bytes."""
     if folder is None or not exists(folder):
         return None
     return {"path": str(folder), "bytes": tree_size(folder)}
@@ -153,7 +153,7 @@ def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> No
 
 
 def read_journal(folder: Path, place: EnvironmentPaths) -> Journal | None:
-    """Return a journal if this user wrote it, even if it was moved.
+    """Read a journal that this user wrote, even if it was moved.
 
     Args:
         folder: The folder of the journal.
@@ -191,7 +191,7 @@ def sync_folder(folder: Path) -> None:
 def sync_file_system(folder: Path) -> None:
     """Flush all data of a file system to disk.
 
-    This takes some tenths of a second for 17,000 files.
+    Flushing 17,000 files takes a few tenths of a second.
     """
     import ctypes
 

@@ -22,10 +22,10 @@ from gpuinstall.environments.records import (
     was_created_here,
 )
 from gpuinstall.install.journal import adopt_journal
-from gpuinstall.install.state import stamp_file, valid_stamp
+from gpuinstall.install.state import read_valid_stamp, stamp_file
 
 
-def previous_path(venv: Path) -> Path | None:
+def find_previous_path(venv: Path) -> Path | None:
     """Return the previous path of an environment that was moved."""
     marker = read_marker(venv)
     if marker is None or was_created_here(venv):
@@ -49,7 +49,7 @@ def relocate_environment(
         InstallationError: A file cannot be written.
     """
     venv = paths.venv
-    before = previous_path(venv)
+    before = find_previous_path(venv)
     marker = read_marker(venv)
     if marker is None or before is None:
         return
@@ -67,7 +67,7 @@ def relocate_environment(
     }
     own = replace(marker, id=str(uuid.uuid4()), scripts=scripts)
     if here:
-        stamp = valid_stamp(venv, marker, here)
+        stamp = read_valid_stamp(venv, marker, here)
         if stamp:
             stamp.write(stamp_file(own.id, here))
     adopt_journal(paths)

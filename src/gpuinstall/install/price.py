@@ -1,4 +1,4 @@
-"""Compute the changes and sizes of a lock file before the download."""
+"""Compute the changes and sizes of an installation before the download."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Measured for torch 2.14 with CUDA 12.6: 6.8 GB from 2.9 GB of wheels.
 """
 
 
-class Bill(Value):
+class SizeEstimate(Value):
     """Upper bounds for the download and disk space of an installation.
 
     All sizes are in bytes. uv does not report which files are in its cache.
@@ -69,31 +69,31 @@ class Bill(Value):
     missing: Mapping[LockedFile, int]
     """Sizes of files to download, unless uv's cache has them; 0 if unknown."""
     folders: Mapping[Path, int]
-    """Space required in each folder. Each is on a separate file system."""
+    """The required space by folder, each on a separate file system."""
     copied: int = 0
-    """The part of this space that is required for copies of cached files."""
+    """The part of the required space for copies of cached files."""
     cache: Path | None = None
     """uv's cache, which may contain some of the files; None if it is empty."""
 
     @property
-    def fetch(self) -> int:
+    def download_size(self) -> int:
         """The bytes to download."""
         return sum(self.missing.values())
 
     def check(self, reporter: Reporter) -> None:
         """Check the free space of every file system.
 
-        A shortage that files in uv's cache may cover is a warning.
+        If files in uv's cache may make up for missing space, only a warning is reported.
 
         Raises:
             InstallationError: A file system has too little space.
         """
         for folder, size in self.folders.items():
-            free = _free_space(folder)
+            free = _measure_free_space(folder)
             if size <= free:
                 continue
             place, space = display_path(folder), f"{format_size(free)} free"
-            if self._least(size) <= free:
+            if self._minimum_size(size) <= free:
                 reporter.warn(
                     f"{place} may lack space: up to {format_size(size)} required, {space}; uv's cache may have some of the files"
                 )
@@ -106,8 +106,8 @@ class Bill(Value):
                 "Move uv's cache to another disk with UV_CACHE_DIR",
             )
 
-    def _least(self, size: int) -> int:
-        """Return the minimum space, if all cached files can be used."""
+    def _minimum_size(self, size: int) -> int:
+        """Return the required space if all cached files can be used."""
         if not self.cache:
             return size
         # The unpacked files of a wheel are at least as large as the wheel.
@@ -117,15 +117,19 @@ class Bill(Value):
     def __str__(self) -> str:
         most = "up to " if self.cache else ""
         texts = [
-            f"{most}{format_size(self.fetch)}" if self.fetch else "nothing to download"
+            f"{most}{format_size(self.download_size)}"
+            if self.download_size
+            else "nothing to download"
         ]
         for folder, size in self.folders.items():
             space = f"{most}{format_size(size)} in {display_path(folder)}"
-            texts.append(f"unpacked {space} ({format_size(_free_space(folder))} free)")
+            texts.append(
+                f"unpacked {space} ({format_size(_measure_free_space(folder))} free)"
+            )
         return ", ".join(texts)
 
 
-class PricedLock(Value):
+class PlannedInstallation(Value):
     """A lock file to install, with its changes and sizes."""
 
     state: InstallState
@@ -140,14 +144,14 @@ class PricedLock(Value):
     """The packages to install and remove."""
     changes: tuple[VersionChange, ...] = ()
     """The same packages with their versions, for output."""
-    bill: Bill = Bill({}, {})
+    sizes: SizeEstimate = SizeEstimate({}, {})
     """The sizes of the downloads and the required space."""
     heads: Mapping[LockedFile, Head] = {}
     """The HTTP headers of files for which the index has no hash."""
     requested: frozenset[str] = frozenset()
     """The packages requested by the user and the folder's own files."""
     introduced: frozenset[str] = frozenset()
-    """The source builds that only an existing lock file introduces."""
+    """The packages to build from source that only the lock file introduces."""
     remarks: tuple[str, ...] = ()
     """The reasons why packages are not at their latest version."""
 
@@ -159,15 +163,15 @@ class PricedLock(Value):
     @property
     def old_packages(self) -> list[InstalledPackage]:
         """The packages that are removed or replaced."""
-        return self.existing.packages_named(self.change.comes | self.change.goes)
+        return self.existing.find_packages(self.change.comes | self.change.goes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document of a dry run."""
-        folders = self.bill.folders.items()
+        folders = self.sizes.folders.items()
         return {
             "plan": self.fit.plan.to_dict(),
             "lock": {"changes": [change._asdict() for change in self.changes]},
-            "bytes": self.bill.fetch,
+            "bytes": self.sizes.download_size,
             "space": [{"path": str(folder), "bytes": size} for folder, size in folders],
         }
 
@@ -183,7 +187,7 @@ class PricedLock(Value):
         for line in self._change_lines():
             yield label, line
             label = ""
-        yield "Download", str(self.bill)
+        yield "Download", str(self.sizes)
 
     def _change_lines(self) -> list[str]:
         if not self.change.is_new:
@@ -199,10 +203,10 @@ class PricedLock(Value):
         ]
 
 
-class Unpacked(Value):
+class UnpackedPackages(Value):
     """New packages in a staging folder with the layout of an environment."""
 
-    priced: PricedLock
+    planned: PlannedInstallation
     """The change. Missing hashes were added to its lock file."""
     python: Path | None = None
     """An interpreter that finds the new packages before installed ones."""
@@ -210,7 +214,7 @@ class Unpacked(Value):
     """The new packages."""
 
 
-def price_lock(selection: Selection, project: Project) -> PricedLock:
+def plan_installation(selection: Selection, project: Project) -> PlannedInstallation:
     """Return the changes and sizes of a lock file.
 
     Args:
@@ -218,15 +222,15 @@ def price_lock(selection: Selection, project: Project) -> PricedLock:
         project: The project.
 
     Raises:
-        LockError: A URL is on a host that is not a source.
+        LockError: A URL's host is not one of the package sources.
         InstallationError: A package cannot be built, or uv's cache is not trusted.
     """
     state, fit = selection.state, selection.fit
     existing = state.existing
     if selection.is_installed:
-        return PricedLock(state, fit, state.action, is_installed=True)
+        return PlannedInstallation(state, fit, state.action, is_installed=True)
     change = package_change(existing, fit)
-    action = state.action_for(fit)
+    action = state.find_action(fit)
     if not existing.paths.is_managed:
         is_unchanged = state.is_guarded and not change.comes
         action = Action.VERIFY if is_unchanged else Action.BUILD
@@ -235,10 +239,10 @@ def price_lock(selection: Selection, project: Project) -> PricedLock:
     heads: Mapping[LockedFile, Head] = {}
     requested = introduced = frozenset[str]()
     if selection.resolution:
-        listed = _reported_sizes(selection.resolution)
+        listed = _collect_reported_sizes(selection.resolution)
         heads = selection.resolution.hashes.missing
     else:
-        requested = requested_names(fit.lock, project)
+        requested = find_requested_names(fit.lock, project)
         introduced = _check_sources(fit, files, change.comes, requested, project)
     present = existing.versions
     if not change.is_rebuild:
@@ -246,13 +250,13 @@ def price_lock(selection: Selection, project: Project) -> PricedLock:
         concerned = change.goes | fit.lock.names
         present = {name: present[name] for name in present if name in concerned}
     new = [file for file in files if file.package in change.comes]
-    return PricedLock(
+    return PlannedInstallation(
         state,
         fit,
         action,
         change=change,
         changes=compare_versions(present, fit.lock.all_versions),
-        bill=price_files(new, listed, existing.paths.root, project.session),
+        sizes=estimate_sizes(new, listed, existing.paths.root, project.session),
         heads=heads,
         requested=requested,
         introduced=introduced,
@@ -267,7 +271,7 @@ def _check_sources(
     requested: frozenset[str],
     project: Project,
 ) -> frozenset[str]:
-    """Check the builds and hosts of an existing lock file, and report them.
+    """Check and report the builds and hosts of an existing lock file.
 
     Args:
         fit: The lock file and its plan.
@@ -297,14 +301,14 @@ def _check_sources(
         session.reporter.warn(
             f"{lock.name} has packages from files on this machine: {packages}"
         )
-    # Local files need no host.
+    # Local files have no host to check.
     remote = [file for file in files if not local_file(file, session.sourcing.wheels)]
     if not session.environment.get("UV_OFFLINE"):
         check_hosts(lock, remote, session)
     return introduced
 
 
-def _reported_sizes(resolution: Resolution) -> dict[str, int]:
+def _collect_reported_sizes(resolution: Resolution) -> dict[str, int]:
     """Return file sizes reported by indexes and servers, by URL."""
     sizes = {
         file.url: head.size or 0 for file, head in resolution.hashes.missing.items()
@@ -356,7 +360,7 @@ def announce_builds(names: Collection[str], fit: Fit, project: Project) -> None:
     report_builds(builds, site, project.reporter)
 
 
-def requested_names(lock: Lock, project: Project) -> frozenset[str]:
+def find_requested_names(lock: Lock, project: Project) -> frozenset[str]:
     """Return the packages requested by the user and the folder's own files."""
     files = [*project.contents.declaration.files.values(), project.words]
     files += [*project.settings.files.values()]
@@ -372,16 +376,16 @@ def requested_names(lock: Lock, project: Project) -> frozenset[str]:
     return frozenset(requested)
 
 
-def price_files(
+def estimate_sizes(
     files: Collection[LockedFile],
     listed: Mapping[str, int],
     venv: Path,
     session: Session,
-) -> Bill:
+) -> SizeEstimate:
     """Return the download size and the required disk space.
 
-    uv unpacks every file into its cache. If the environment is on the same file system, it
-    consists of links to the cache. Otherwise, or if the user chose so, it consists of copies.
+    uv unpacks every file into its cache. If the environment is on the same file system, uv links
+    its files to the cache. On another file system, or with UV_LINK_MODE=copy, uv copies them.
 
     Args:
         files: The files to install.
@@ -399,8 +403,8 @@ def price_files(
     wheels = session.sourcing.wheels
     cache = session.uv_cache
     check_cache(cache, session.reporter)
-    # uv links files from its cache on the same file system, and copies them to another one.
-    is_near = _device_id(venv) == _device_id(cache)
+    # uv links cached files on the same file system, and copies them to another file system.
+    is_near = _read_device_id(venv) == _read_device_id(cache)
     is_linked = is_near and session.environment.get("UV_LINK_MODE") != "copy"
 
     def size(file: LockedFile) -> int:
@@ -427,7 +431,7 @@ def price_files(
             f"packages not in {wheels} are downloaded unless uv's cache has them: {names}; "
             f"`gpuinstall lock download {quote_word(wheels)}` downloads all locked files"
         )
-    return Bill(
+    return SizeEstimate(
         missing=missing,
         folders={folder: size for folder, size in folders.items() if size},
         copied=copied,
@@ -442,14 +446,14 @@ def _has_entries(folder: Path) -> bool:
         return False
 
 
-def _device_id(folder: Path) -> int:
-    return _nearest_existing(folder).stat().st_dev
+def _read_device_id(folder: Path) -> int:
+    return _find_existing_parent(folder).stat().st_dev
 
 
-def _free_space(folder: Path) -> int:
-    return shutil.disk_usage(_nearest_existing(folder)).free
+def _measure_free_space(folder: Path) -> int:
+    return shutil.disk_usage(_find_existing_parent(folder)).free
 
 
-def _nearest_existing(folder: Path) -> Path:
+def _find_existing_parent(folder: Path) -> Path:
     """Return a folder or its nearest existing parent."""
     return next(path for path in (folder, *folder.parents) if exists(path))

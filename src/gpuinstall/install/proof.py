@@ -57,9 +57,9 @@ def check_links(
     site: Path,
     reporter: Reporter,
 ) -> None:
-    """Check, without loading libraries, that their dependencies can be found.
+    """Check that library dependencies can be found, without loading libraries.
 
-    A missing dependency of a package that was not requested is only a warning.
+    A missing dependency of a package that was not requested only causes a warning.
 
     Args:
         fit: The lock file and the request.
@@ -98,7 +98,7 @@ def check_links(
         )
 
 
-class Proof(Value):
+class VerificationResult(Value):
     """Result of verifying an environment."""
 
     verdict: dict[str, Any] = field(default_factory=dict)
@@ -106,10 +106,10 @@ class Proof(Value):
     stamp: Stamp | None = None
     """The stamp of the environment, or None without a verification."""
     is_kept: bool = False
-    """Whether the earlier verification of torch remains valid."""
+    """Whether the previous verification of torch is still valid."""
 
 
-def update_proof(
+def update_verification(
     fit: Fit,
     place: EnvironmentPaths,
     here: Machine | None,
@@ -117,7 +117,7 @@ def update_proof(
     *,
     earlier: Stamp | None = None,
     ahead: Verdict | None = None,
-) -> Proof:
+) -> VerificationResult:
     """Verify all modules that an earlier verification does not cover.
 
     Args:
@@ -154,7 +154,9 @@ def update_proof(
     if verdict is None:
         verdict = run_kernels(fit, python, here, project).to_dict()
     driver = here.driver if here else None
-    return Proof(verdict, replace(stamp, verdict=verdict, driver=driver), is_kept)
+    return VerificationResult(
+        verdict, replace(stamp, verdict=verdict, driver=driver), is_kept
+    )
 
 
 def check_import(python: Path) -> None:
@@ -189,7 +191,7 @@ def run_kernels(
         python: The environment's interpreter.
         here: This machine, or None if the GPUs are on another machine.
         project: The project.
-        programs: The modules to check; None: all.
+        programs: The modules to check, or None for all modules.
 
     Raises:
         KernelFailedError: A kernel failed.
@@ -205,7 +207,7 @@ def run_kernels(
         verdict = verify_programs(programs, python, machine, origin, reporter)
     else:
         verdict = verify_environment(python, machine, origin, reporter=reporter)
-    verdict = _confirm_code(verdict, fit.choice.build)
+    verdict = _check_gpu_code(verdict, fit.choice.build)
     outcomes = [f"{device.label}: {device.outcome}" for device in verdict.devices]
     reporter.step("Verified", " · ".join(outcomes), monotonic() - start)
     if verdict.status == "failed":
@@ -213,9 +215,9 @@ def run_kernels(
     return verdict
 
 
-def _confirm_code(verdict: Verdict, build: Build) -> Verdict:
-    """Mark devices as failed if torch's GPU code differs from its wheel's."""
-    # The loaded torch overrides the inspection of its wheel.
+def _check_gpu_code(verdict: Verdict, build: Build) -> Verdict:
+    """Mark devices as failed if torch's GPU code differs from the wheel."""
+    # The architectures that torch reports take precedence over the inspected wheel.
     named = {*verdict.environment.architectures}
     differing = set[str]()
     if build.learned and named:
@@ -246,7 +248,7 @@ def exclude_failing_builds(
         verdict: Its verdict.
 
     Returns:
-        The remaining builds, or None if no other build would help.
+        The remaining builds, or None if all other builds would fail too.
     """
     faults = [fault for device in verdict.devices for fault in device.faults]
     differing = {load_failures()[fault.id].another for fault in faults if fault.id}

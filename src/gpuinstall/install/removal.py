@@ -26,7 +26,7 @@ from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.environment_lock import WAIT_S, environment_lock
 
 _SPACE = 1_000_000
-"""The free bytes that a removal needs for its folder and lock."""
+"""The free bytes that a removal requires for a folder and a lock."""
 
 
 def remove(
@@ -92,8 +92,8 @@ def find_prunable() -> dict[Path, int]:
     """Return the size of each folder that ``prune`` would remove."""
     return {
         folder: tree_size(folder)
-        for paths in _undoable_environments()
-        for folder in _rollback_data(paths)
+        for paths in _find_undoable_environments()
+        for folder in _find_rollback_data(paths)
     }
 
 
@@ -104,10 +104,10 @@ def prune(reporter: Reporter) -> dict[Path, int]:
         The size of each removed folder in bytes.
     """
     removed: dict[Path, int] = {}
-    for paths in _undoable_environments():
-        for folder in _rollback_data(paths):
+    for paths in _find_undoable_environments():
+        for folder in _find_rollback_data(paths):
             with (
-                _report_failure(folder, reporter),
+                _warn_on_failure(folder, reporter),
                 environment_lock(paths, reporter, 0),
             ):
                 removed[folder] = _discard(folder, paths, reporter)
@@ -120,7 +120,7 @@ def prune(reporter: Reporter) -> dict[Path, int]:
 
 
 @contextmanager
-def _report_failure(folder: Path, reporter: Reporter) -> Iterator[None]:
+def _warn_on_failure(folder: Path, reporter: Reporter) -> Iterator[None]:
     """Warn if a folder cannot be removed."""
     try:
         yield
@@ -128,15 +128,17 @@ def _report_failure(folder: Path, reporter: Reporter) -> Iterator[None]:
         reporter.warn(f"{folder} was not removed: {error}")
 
 
-def _undoable_environments() -> list[EnvironmentPaths]:
+def _find_undoable_environments() -> list[EnvironmentPaths]:
     """Return the environments that this user can roll back."""
     own = map(EnvironmentPaths, remembered_environments())
     return [
-        paths for paths in (*own, *undoable_environments()) if _rollback_data(paths)
+        paths
+        for paths in (*own, *undoable_environments())
+        if _find_rollback_data(paths)
     ]
 
 
-def _rollback_data(paths: EnvironmentPaths) -> list[Path]:
+def _find_rollback_data(paths: EnvironmentPaths) -> list[Path]:
     """Return the journal and the previous environments of an environment."""
     folders = [paths.last_change]
     if paths.is_managed:
@@ -175,5 +177,5 @@ def find_removable(paths: EnvironmentPaths) -> dict[Path, int]:
             f"{venv} was not created by gpuinstall; not removing it",
             hint="gpuinstall env list   # lists managed environments",
         )
-    folders = [venv, *_rollback_data(paths)]
+    folders = [venv, *_find_rollback_data(paths)]
     return {folder: tree_size(folder) for folder in folders if is_folder(folder)}

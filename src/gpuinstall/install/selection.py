@@ -1,4 +1,4 @@
-"""Selection of an existing lock file, or the resolution of a new one."""
+"""Select an existing lock file, or resolve a new one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Selection(Value):
     """The lock file to install."""
 
     state: InstallState
-    """The state for which it was selected."""
+    """The state for which the lock file was selected."""
     fit: Fit
     """The lock file and its plan. The installation adds missing hashes."""
     resolution: Resolution | None = None
@@ -68,7 +68,7 @@ def select_lock(state: InstallState, project: Project) -> Selection:
         return _select_unmanaged(state, project)
     resolution = _resolve(state, project)
     selection = _create_selection(resolution, state, project)
-    remark = _better_build_message(resolution, state)
+    remark = _format_better_build(resolution, state)
     if state.options.upgrade:
         request = state.lock_request
         newer = newer_torch(
@@ -78,7 +78,7 @@ def select_lock(state: InstallState, project: Project) -> Selection:
     return replace(selection, remarks=(*selection.remarks, *filter(None, [remark])))
 
 
-def _better_build_message(resolution: Resolution, state: InstallState) -> str:
+def _format_better_build(resolution: Resolution, state: InstallState) -> str:
     """Return a message about a better build that only an upgrade selects."""
     kept = resolution.choice.build
     best = state.lock_request.outcome.choice
@@ -104,7 +104,7 @@ def _report_misfits(state: InstallState, reporter: Reporter) -> None:
         if misfit.reason.code == OTHER_REQUEST and misfit.candidate.is_from_gpuinstall
     }
     marker = state.existing.marker
-    # If the request changed, the list of changes explains it.
+    # If the request changed, the list of changes explains the new lock file.
     if own and marker and own.sha256 in changed:
         locked = Request(backend=marker.backend, python=marker.python)
         request = state.lock_request
@@ -156,7 +156,7 @@ def _resolve(state: InstallState, project: Project) -> Resolution:
 def _create_selection(
     resolution: Resolution, state: InstallState, project: Project
 ) -> Selection:
-    """Return the lock file of a resolution. Hashes may be missing."""
+    """Return the lock file of a resolution, which may lack hashes."""
     from gpuinstall.lock.write import build_locks  # slow to import
 
     session = project.session
@@ -175,9 +175,9 @@ def _create_selection(
 def _select_unmanaged(state: InstallState, project: Project) -> Selection:
     """Resolve, and prefer the versions in an unmanaged environment."""
     existing = state.existing
-    label = _default_index_label(existing)
+    label = _find_default_index_label(existing)
     resolution = _resolve_with_installed(state, project, label)
-    # The resolved versions of the same builds have labels.
+    # The resolved versions of the same builds have local version labels.
     named = {one["name"]: one.get("version") for one in resolution.packages}
     versions = {
         name: f"{there}+{label}"
@@ -188,7 +188,7 @@ def _select_unmanaged(state: InstallState, project: Project) -> Selection:
     return _create_selection(resolution, replace(state, existing=labeled), project)
 
 
-def _default_index_label(existing: ExistingEnvironment) -> str:
+def _find_default_index_label(existing: ExistingEnvironment) -> str:
     """Return the local version label that the default index's torch omits."""
     prefix = existing.paths.venv
     is_condas = any(prefix.glob("conda-meta/pytorch-*.json"))
@@ -214,23 +214,25 @@ def _resolve_with_installed(
 
     request = state.lock_request
     existing = state.existing
-    # The versions of PyTorch's family depend on torch's.
+    # The versions of other packages in PyTorch's family depend on torch.
     outside = existing.versions.keys() - project.catalog.family
     near = {name: existing.versions[name] for name in sorted(outside)}
     resolve = partial(resolve_locks, session=project.session, installed=near)
     typed = project.settings
-    builds = [*_installed_builds(existing, request.request, label)]
+    builds = [*_find_installed_builds(existing, request.request, label)]
     if not (typed.files or typed.request.requirements or typed.request.backend):
-        builds.insert(0, _verified_builds(existing, label))
+        builds.insert(0, _find_verified_builds(existing, label))
     for build in filter(None, builds):
         constraints = (*request.request.constraints, *build)
-        # The installed label may not name a backend. An invalid request is rejected below.
+        # The label of the installed torch may be no backend. An invalid request is rejected below.
         with suppress(MachineError, NoBuildError, UsageError):
             return resolve([request.asking(constraints=constraints)])[0]
     return resolve([request])[0]
 
 
-def _verified_builds(existing: ExistingEnvironment, label: str) -> list[Constraint]:
+def _find_verified_builds(
+    existing: ExistingEnvironment, label: str
+) -> list[Constraint]:
     """Return constraints for the builds in the guard of an environment."""
     there = f"torch=={existing.versions.get('torch')}"
     constraints = []
@@ -245,10 +247,10 @@ def _verified_builds(existing: ExistingEnvironment, label: str) -> list[Constrai
     return constraints
 
 
-def _installed_builds(
+def _find_installed_builds(
     existing: ExistingEnvironment, request: Request, of_default: str
 ) -> Iterator[list[Constraint]]:
-    """Yield constraints for the installed torch, narrowest first.
+    """Yield constraints for the installed torch, strictest first.
 
     Args:
         existing: The environment.

@@ -1,4 +1,4 @@
-"""The environment that ``run --any`` selects, ``.venv-<target>``."""
+"""Select the environment for ``run --any``, ``.venv-<target>``."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gpuinstall.environments.records import check_start
 from gpuinstall.install.environment_lock import environment_lock
 from gpuinstall.install.inspection import read_state, run_state_preflight
 from gpuinstall.install.install import install
-from gpuinstall.install.proof import update_proof
+from gpuinstall.install.proof import update_verification
 from gpuinstall.install.state import (
     Action,
     ExistingEnvironment,
     InstallOptions,
     InstallState,
-    check_fits,
+    check_lock_files,
+    format_misfits,
     inspect_environment,
-    misfit_lines,
     stamp_file,
 )
 from gpuinstall.lock.file.fit import Fit
@@ -32,10 +32,10 @@ from gpuinstall.project import Project
 from gpuinstall.sources.configuration import read_policy
 
 ALLOW_CPU = "GPUINSTALL_ALLOW_CPU"
-"""The variable that allows ``run --any`` to select a CPU lock file."""
+"""The environment variable that allows CPU lock files for ``run --any``."""
 
 
-def environment_to_start(
+def select_environment(
     project: Project,
     *,
     proof: bool = True,
@@ -43,7 +43,7 @@ def environment_to_start(
 ) -> EnvironmentPaths:
     """Select and verify an environment, as ``sync`` does.
 
-    The verification is stored in the user's cache.
+    The verification result is stored in the user's cache.
 
     Args:
         project: The project.
@@ -58,9 +58,9 @@ def environment_to_start(
     """
     reporter = project.reporter
     locked = InstallOptions(locked=True, attempts=1)
-    # Never start ``.venv`` itself.
+    # ``run --any`` never starts ``.venv``.
     state = read_state(project, locked, check_ownership=False)
-    paths = _environment_paths(_compatible_lock(state), project)
+    paths = _environment_paths(_find_compatible_lock(state), project)
     if paths.is_unfinished:
         # After an interrupted change, the marker and the environment's lock file are invalid.
         with environment_lock(paths, reporter):
@@ -86,7 +86,7 @@ def environment_to_start(
     else:
         existing.check_unchanged()
     if action is Action.VERIFY:
-        proven = update_proof(fit, existing.paths, machine, project)
+        proven = update_verification(fit, existing.paths, machine, project)
         verdict = proven.verdict
         if existing.marker and proven.stamp and proven.stamp.is_passed:
             proven.stamp.write(stamp_file(existing.marker.id, machine))
@@ -153,16 +153,16 @@ def _choose_lock(
         project: The project.
         proof: Whether kernels must have run on this machine.
     """
-    fit = _compatible_lock(state)
+    fit = _find_compatible_lock(state)
     paths = _environment_paths(fit, project)
     existing = inspect_environment(paths, state.lock_request.machine)
     marker = existing.marker
-    # This includes environments of other users.
+    # Another user may have created the environment.
     is_made_of_lock = marker and marker.lock_sha256 == fit.lock.sha256
     action = Action.NOTHING
     if not is_made_of_lock or not existing.has_python:
         action = Action.BUILD
-    elif proof and not existing.is_proven:
+    elif proof and not existing.is_verified:
         action = Action.VERIFY
     return fit, existing, action
 
@@ -173,14 +173,14 @@ def _environment_paths(fit: Fit, project: Project) -> EnvironmentPaths:
     return EnvironmentPaths.at(place, is_named=False)
 
 
-def _compatible_lock(state: InstallState) -> Fit:
-    """Return the compatible lock file. A CPU lock file must be allowed."""
+def _find_compatible_lock(state: InstallState) -> Fit:
+    """Return the compatible lock file, or fail if there is none."""
     fit = state.fit
     request = state.lock_request
     allow_cpu = os.environ.get(ALLOW_CPU, "0") not in {"", "0"}
     if allow_cpu and fit is None:
         for_cpu = replace(state, lock_request=request.asking(backend="cpu"))
-        fit = check_fits(for_cpu).fit
+        fit = check_lock_files(for_cpu).fit
     if fit and (fit.plan.status != "cpu" or allow_cpu):
         return fit
     if request.machine.gpus or isinstance(request.outcome, Rejected):
@@ -188,7 +188,7 @@ def _compatible_lock(state: InstallState) -> Fit:
     raise MachineError(
         "no-gpu",
         "there is no GPU in this machine or container",
-        evidence=misfit_lines(state.misfits) or None,
+        evidence=format_misfits(state.misfits) or None,
         hint="docker run --gpus all …   # gives a container its GPUs\n"
         f"export {ALLOW_CPU}=1   # for the CPU",
     )

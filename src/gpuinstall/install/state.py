@@ -44,7 +44,7 @@ from gpuinstall.environments.ownership import is_environment, user_paths
 from gpuinstall.environments.packages import InstalledPackage, file_size, read_packages
 from gpuinstall.environments.records import was_created_here
 from gpuinstall.environments.stamp import Stamp, file_stamp, read_stamp
-from gpuinstall.install.file_change import find_shared_files, recorded_names
+from gpuinstall.install.file_change import find_recorded_files, find_shared_files
 from gpuinstall.lock.file.fit import (
     Fit,
     best_fit,
@@ -122,13 +122,13 @@ class ExistingEnvironment(Value):
     versions: Mapping[str, str] = {}
     """The versions of packages that the interpreter finds, by name."""
     packages: tuple[InstalledPackage, ...] = ()
-    """The packages in its ``site-packages`` folders."""
+    """The packages in the ``site-packages`` folders."""
     has_python: bool = False
     """Whether the interpreter is the requested one."""
     locks: tuple[Lock, ...] = ()
     """The lock files in the project folder."""
     made_here: bool = True
-    """Whether this user created it. Otherwise, the marker is not trusted."""
+    """Whether this user created the environment and can trust its marker."""
     stamp: Stamp | None = None
     """The last verification on this machine, if it is still valid."""
     damaged: Mapping[str, str] = {}
@@ -142,18 +142,18 @@ class ExistingEnvironment(Value):
     changed_projects: frozenset[str] = frozenset()
     """Misplaced projects, and projects whose build files changed."""
 
-    def packages_named(self, names: Collection[str]) -> list[InstalledPackage]:
+    def find_packages(self, names: Collection[str]) -> list[InstalledPackage]:
         """Return the installed packages with these names."""
         return [package for package in self.packages if package.name in names]
 
     @property
-    def is_proven(self) -> bool:
+    def is_verified(self) -> bool:
         """Whether every device passed verification with the current files."""
         return self.stamp is not None and self.stamp.is_passed
 
     @property
     def verdict(self) -> dict[str, Any]:
-        """The Verdict document of the last verification, or an empty one."""
+        """The Verdict document of the last verification, or an empty dict."""
         if self.stamp:
             return self.stamp.verdict
         return self.marker.verdict if self.marker else {}
@@ -185,7 +185,7 @@ class ExistingEnvironment(Value):
         return next(texts, "")
 
     def check_unchanged(self) -> None:
-        """Check that the packages of torch's build are as verified.
+        """Check that the packages of torch's build are unchanged.
 
         Raises:
             LockError: A package changed.
@@ -268,7 +268,7 @@ def inspect_environment(
     lock = read_own_lock(venv)
     damaged, truncated = _find_damaged(packages, marker.packages if lock else ())
     misplaced = lock.misplaced_projects(paths.folder, packages) if lock else set()
-    changed = misplaced | _outdated_projects(paths, lock) if lock else set()
+    changed = misplaced | _find_outdated_projects(paths, lock) if lock else set()
     return ExistingEnvironment(
         paths,
         is_empty=False,
@@ -283,13 +283,13 @@ def inspect_environment(
         packages=packages,
         has_python=exists(paths.python),
         made_here=was_created_here(venv),
-        stamp=valid_stamp(venv, marker, here),
+        stamp=read_valid_stamp(venv, marker, here),
     )
 
 
-def _outdated_projects(paths: EnvironmentPaths, lock: Lock) -> set[str]:
+def _find_outdated_projects(paths: EnvironmentPaths, lock: Lock) -> set[str]:
     """Return projects whose build files are newer than their installation."""
-    # The lock file is written last in each change.
+    # Each change writes the lock file last.
     _, built_ns, _ = file_stamp(str(paths.venv / lock.name))
     newer = set()
     for name, (folder, _) in lock.projects_in(paths.folder).items():
@@ -333,7 +333,7 @@ def _find_damaged(
 def _is_behind_link(loss: Damage) -> bool:
     """Return whether missing files are behind a link or mount.
 
-    The user created it, so it is kept.
+    The user created the link or mount, so it is kept.
     """
     site = loss.package.record.parent
     mounts = find_mounts(site)
@@ -346,11 +346,11 @@ def _is_behind_link(loss: Damage) -> bool:
 
 def is_created_from(paths: EnvironmentPaths, base: Path) -> bool:
     """Return whether an environment was created from an interpreter."""
-    # On Windows, the environment contains a copy. Its version is compared elsewhere.
+    # On Windows, the environment contains a copy of the interpreter.
     return os.name == "nt" or paths.python.samefile(base)
 
 
-def valid_stamp(
+def read_valid_stamp(
     venv: Path,
     marker: Marker,
     machine: Machine | None,
@@ -380,7 +380,7 @@ def record_failure(venv: Path, machine: Machine, verdict: dict[str, Any]) -> Non
 
 
 def stamp_file(identity: str, machine: Machine) -> Path:
-    """Return the path of an environment's stamp on a machine with any driver.
+    """Return the path of an environment's stamp, which ignores the driver.
 
     Args:
         identity: The ID of the environment's marker.
@@ -438,7 +438,7 @@ def check_previous(paths: EnvironmentPaths, *, discards: bool) -> None:
         discards: Whether the older of two previous environments may be removed.
 
     Raises:
-        UsageError: Two previous environments exist already, or another file is there.
+        UsageError: Two previous environments exist already, or another file is at one of their paths.
     """
     if not exists(paths.venv):
         return
@@ -475,7 +475,7 @@ def check_movable(paths: EnvironmentPaths, typed_in: Path | None = None) -> None
     paths.check_working_folder(typed_in, "replaced")
     is_fixed = os.path.ismount(venv)
     if os.name == "posix" and exists(venv) and not is_fixed:
-        # Renaming to a folder with files always fails. The error differs if no rename is possible.
+        # Renaming onto a nonempty folder always fails. The error shows whether a rename is possible.
         taken = paths.staging
         (taken / "taken").mkdir(parents=True)
         try:
@@ -536,8 +536,8 @@ def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
     # pip is installed but is in no lock file.
     goes = (own & existing.versions.keys()) - new.names - {"pip"}
     # Reinstall a package that shares files with a removed one, to write those files again.
-    old_packages = existing.packages_named(goes)
-    files = recorded_names(old_packages, existing.paths.root)
+    old_packages = existing.find_packages(goes)
+    files = find_recorded_files(old_packages, existing.paths.root)
     comes |= find_shared_files(existing.paths, old_packages, files).keys() & new.names
     return PackageChange(comes, frozenset(goes), refreshed=existing.truncated & comes)
 
@@ -558,7 +558,7 @@ def _unchanged_packages(existing: ExistingEnvironment, new: Lock) -> Iterator[st
             if lock.hashes_of(name) & new.hashes_of(name):
                 yield name
         elif new.hashes_of(name) and not load_catalog().is_tied(name):
-            # Another tool installed the package. Packages of torch's build are verified only as locked.
+            # Another tool installed the package, so packages of torch's build are reinstalled.
             yield name
 
 
@@ -571,7 +571,7 @@ class InstallState(Value):
     """This machine, or None if kernels cannot run on it."""
     options: InstallOptions
     gate: LockGate | None = None
-    """The gate for the lock files of the folder."""
+    """The check that decides whether the folder's lock files are trusted."""
     names_folder: bool = False
     """Whether the user requests a folder, whose code is reinstalled."""
     targets: tuple[str, ...] = ()
@@ -584,9 +584,9 @@ class InstallState(Value):
     @property
     def action(self) -> Action:
         """The action to take if no resolution is necessary."""
-        return self.action_for(self.fit)
+        return self.find_action(self.fit)
 
-    def action_for(self, fit: Fit | None) -> Action:
+    def find_action(self, fit: Fit | None) -> Action:
         """Return the action for a lock file, or for a new one (None)."""
         intact = self.existing.intact_lock
         if fit is None or intact is None or intact.sha256 != fit.lock.sha256:
@@ -594,7 +594,7 @@ class InstallState(Value):
         existing = self.existing
         if self.names_folder or existing.changed_projects or existing.lacks_pip:
             return Action.BUILD
-        # No kernel can run without the GPUs.
+        # Kernels can run only on a machine with the GPUs.
         stamp = self.existing.stamp
         if self.here is None or (stamp and stamp.covers(fit.gpus)):
             return Action.NOTHING
@@ -625,13 +625,17 @@ class InstallState(Value):
         if isinstance(plan, Rejected):
             error = plan.error(self.lock_request.machine)
         if options.locked and not self.misfits:
-            raise self._missing_lock()
+            raise self._create_missing_lock_error()
         if error and not isinstance(error, NoBuildError):
             raise error
         if options.locked or (error and self.targets):
-            raise self._no_compatible_lock() if self.misfits else self._missing_lock()
+            raise (
+                self._create_incompatible_lock_error()
+                if self.misfits
+                else self._create_missing_lock_error()
+            )
 
-    def _missing_lock(self) -> LockError:
+    def _create_missing_lock_error(self) -> LockError:
         target = self.options.target
         name = f"pylock.{target}.toml" if target else "lock file"
         folder = self.existing.paths.folder
@@ -642,10 +646,12 @@ class InstallState(Value):
             hint = f"mkdir -p {quote_word(folder)} && cp pylock.*.toml {quote_word(folder)}   # {beside}"
         return LockError("lock-missing", message, hint=hint)
 
-    def _no_compatible_lock(self) -> LockError:
+    def _create_incompatible_lock_error(self) -> LockError:
         """Return an error with hints if no lock file is compatible."""
         codes = {misfit.reason.code for misfit in self.misfits}
-        hint = "\n".join(dict.fromkeys((*self._driver_hints(), self._target_command())))
+        hint = "\n".join(
+            dict.fromkeys((*self._driver_hints(), self._format_target_command()))
+        )
         if "folder-not-trusted" in codes:
             hint = TRUST
         elif "lock-traversal" in codes:
@@ -653,12 +659,12 @@ class InstallState(Value):
         return LockError(
             "lock-does-not-fit",
             "no lock file in this folder fits this machine",
-            evidence=misfit_lines(self.misfits),
+            evidence=format_misfits(self.misfits),
             hint=hint,
             data={"chosen": None, "rejected": misfit_rows(self.misfits)},
         )
 
-    def _target_command(self) -> str:
+    def _format_target_command(self) -> str:
         """Return the command that adds this machine to the lock files."""
         here = self.existing.paths.folder
         targets = [*(self.targets or map(str, named_targets(here)))]
@@ -695,8 +701,8 @@ class InstallState(Value):
                     yield f"{fix.splitlines()[0]}   # for {lock.name}"
 
 
-def check_fits(state: InstallState) -> InstallState:
-    """Return the state with each lock file accepted or rejected.
+def check_lock_files(state: InstallState) -> InstallState:
+    """Check each lock file, and return the state with the results.
 
     The environment's own copy replaces a missing lock file. A lock file for a different
     request is compatible only with ``locked``.
@@ -717,11 +723,11 @@ def check_fits(state: InstallState) -> InstallState:
         catalog=request.catalog,
         exact=not options.locked,
     )
-    # This user installed the environment's own copy.
+    # The environment's own copy is trusted because this user installed it.
     judged = [judge(lock, gate=None if lock is own else state.gate) for lock in locks]
     return replace(state, judged=tuple(judged))
 
 
-def misfit_lines(misfits: Iterable[Rejection[Lock]]) -> str:
+def format_misfits(misfits: Iterable[Rejection[Lock]]) -> str:
     """Return a line with the reason for each rejected lock file."""
     return "\n".join(f"{one.candidate.name}: {one.reason.message}" for one in misfits)

@@ -52,13 +52,13 @@ from gpuinstall.install.file_change import (
     Change,
     is_same_file,
     plan_change,
-    size_and_time,
+    read_size_and_mtime,
 )
 from gpuinstall.install.journal import (
     Journal,
     Owner,
-    folder_identity,
     previous_files,
+    read_folder_identity,
     read_journal,
     replaced_environment,
     sync_file_system,
@@ -111,7 +111,7 @@ def _convert_file_errors(place: EnvironmentPaths) -> Iterator[None]:
 
 
 def _write_journal(change: Change) -> None:
-    """Write the journal that is used to recover the change if it is killed."""
+    """Write the journal, from which a killed change is recovered."""
     place = change.place
     journal = change.journal
     with convert_write_errors(place.work):
@@ -145,7 +145,7 @@ def _apply(change: Change) -> list[str]:
     saved = []
     for name in [
         *sorted(change.removed - records),
-        *sorted(change.added, key=_sort_records_last),
+        *sorted(change.added, key=_record_sort_key),
         *sorted(records),
     ]:
         if _link_if_saved(place, name):
@@ -169,7 +169,7 @@ def _link_if_saved(place: EnvironmentPaths, name: str) -> bool:
     copy = previous_files(place.current_change) / name
     if not os.path.lexists(path) or is_folder(path):
         return False
-    if os.path.lexists(copy) and size_and_time(copy) == size_and_time(path):
+    if os.path.lexists(copy) and read_size_and_mtime(copy) == read_size_and_mtime(path):
         return False
     remove_file(copy)
     _link(path, copy)
@@ -181,7 +181,7 @@ def _is_record(name: str) -> bool:
     return ".dist-info/" in name or ".egg-info" in name
 
 
-def _sort_records_last(name: str) -> tuple[bool, bool, str]:
+def _record_sort_key(name: str) -> tuple[bool, bool, str]:
     return (_is_record(name), name.endswith("/RECORD"), name)
 
 
@@ -294,7 +294,7 @@ def _publish_change(
 
 
 def _keep_journal(place: EnvironmentPaths) -> None:
-    """Replace the journal of the last change by the current one's."""
+    """Replace the journal of the last change with the current journal."""
     if os.path.lexists(place.last_change):
         _keep_previous(place)
         _discard(place.last_change, place)
@@ -309,7 +309,7 @@ def _keep_previous(place: EnvironmentPaths) -> Path | None:
         return None
     latest, older = place.previous
     if os.path.lexists(latest):
-        # The user confirmed the removal of the third one.
+        # The user confirmed the removal of the older environment.
         discard_environment(older, place.work)
         latest.rename(older)
     with suppress(OSError):
@@ -400,7 +400,7 @@ def _was_recreated(place: EnvironmentPaths) -> bool:
     return had_marker and not os.path.lexists(place.root / NAME)
 
 
-def _packages_changed_since(
+def _find_modified_packages(
     place: EnvironmentPaths, journal: Journal, folder: Path
 ) -> list[str]:
     """Return packages of a change that another tool has since modified.
@@ -424,7 +424,7 @@ def _packages_changed_since(
     return changed
 
 
-def _package_files(
+def _find_package_files(
     names: Iterable[str], packages: Iterable[InstalledPackage], root: Path
 ) -> set[str]:
     """Return the files of packages with these names, relative to ``root``."""
@@ -450,10 +450,10 @@ def _is_new_file(path: Path, name: str, journal: Journal) -> bool:
     if expected is None:
         return False
     status = path.lstat()
-    if size_and_time(path) == expected:
+    if read_size_and_mtime(path) == expected:
         return True
     is_incomplete = (
-        not status.st_size or status.st_ctime_ns < journal.owner.read_restart()
+        not status.st_size or status.st_ctime_ns < journal.owner.read_restart_time()
     )
     return stat.S_ISREG(status.st_mode) and is_incomplete
 
@@ -469,19 +469,21 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
         journal: The current change.
         reporter: Reports unchanged files and packages.
     """
-    changed = _packages_changed_since(place, journal, place.current_change)
+    changed = _find_modified_packages(place, journal, place.current_change)
     copies = previous_files(place.current_change)
     previous = {copy.relative_to(copies).as_posix() for copy in iter_files(copies)}
     folders = [
         copies / relative_prefix(one, place.root) for one in place.packages_folders
     ]
-    kept = _package_files(changed, read_packages(folders), copies)
-    kept |= _package_files(changed, read_packages(place.packages_folders), place.root)
+    kept = _find_package_files(changed, read_packages(folders), copies)
+    kept |= _find_package_files(
+        changed, read_packages(place.packages_folders), place.root
+    )
     new = {*journal.added, *journal.own} - previous
     records = set(filter(_is_record, new))
     names = [
         *sorted(new - records),
-        *sorted(previous, key=_sort_records_last),
+        *sorted(previous, key=_record_sort_key),
         *sorted(records),
     ]
     written = []
@@ -515,15 +517,15 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
             "Kept", f"{join_names(written)} in {place.venv} (written since)"
         )
     if previous.intersection(written):
-        # The previous content may also be the user's.
+        # The previous files may also contain the user's changes.
         _keep_journal(place)
     else:
         _discard(place.current_change, place)
 
 
-_OURS = r"staging-[0-9a-f]{8}|\.discarded-[0-9a-f]{8}"
-_PART = r"\..{1,40}\.[0-9a-f]{8}"
-"""The name of gpuinstall's temporary files."""
+_TEMPORARY_FOLDER = r"staging-[0-9a-f]{8}|\.discarded-[0-9a-f]{8}"
+_TEMPORARY_FILE = r"\..{1,40}\.[0-9a-f]{8}"
+"""The pattern for names of gpuinstall's temporary files."""
 
 
 def remove_leftovers(place: EnvironmentPaths) -> None:
@@ -531,9 +533,9 @@ def remove_leftovers(place: EnvironmentPaths) -> None:
     remove_path(place.scratch)
     if is_folder(place.work):
         for path in list(place.work.iterdir()):
-            if is_folder(path) and re.fullmatch(_OURS, path.name):
+            if is_folder(path) and re.fullmatch(_TEMPORARY_FOLDER, path.name):
                 remove_path(path)
-            elif re.fullmatch(_PART, path.name):
+            elif re.fullmatch(_TEMPORARY_FILE, path.name):
                 remove_file(path)
 
 
@@ -547,7 +549,7 @@ def _finish_rebuild(
     """
     replaced = replaced_environment(place.current_change)
     is_exchanged = (
-        is_folder(place.root) and folder_identity(place.root) == journal.identity
+        is_folder(place.root) and read_folder_identity(place.root) == journal.identity
     )
     if is_exchanged and is_folder(replaced) and any(replaced.iterdir()):
         _publish_or_warn(place, reporter)
@@ -606,8 +608,10 @@ def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) 
         ignored = new / ".gitignore"
         if has_text(ignored, _GITIGNORE):
             remove_file(ignored)
-        identity = folder_identity(new)
-        journal = Journal(Owner.this_run(), is_rebuild=True, identity=identity)
+        identity = read_folder_identity(new)
+        journal = Journal(
+            Owner.from_current_process(), is_rebuild=True, identity=identity
+        )
         remove_path(place.scratch)
         place.scratch.mkdir(parents=True)
         write_journal(journal, place, place.scratch)
@@ -625,7 +629,7 @@ def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) 
 
 
 def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
-    """Undo the last change. A second rollback redoes it.
+    """Undo the last change. A second rollback redoes the change.
 
     Args:
         place: The environment, which this command has locked.
@@ -666,7 +670,7 @@ def _is_same_environment(place: EnvironmentPaths, journal: Journal) -> bool:
     if marker:
         return recorded_path(marker.id) is not None
     if journal.is_rebuild:
-        return folder_identity(place.root) == journal.identity
+        return read_folder_identity(place.root) == journal.identity
     # An unmanaged environment has no marker.
     return not os.path.lexists(previous_files(place.last_change) / NAME)
 
@@ -683,7 +687,7 @@ def _reverse_change(
         journal: The last change.
         reporter: Reports kept packages.
     """
-    changed = _packages_changed_since(place, journal, place.last_change)
+    changed = _find_modified_packages(place, journal, place.last_change)
     if changed:
         reporter.warn(
             f"not rolled back in {place.venv}, because another tool has changed them since: {join_names(changed)}"
@@ -700,7 +704,7 @@ def _reverse_change(
     ]
     restored = read_packages(folders)
     excluded = {name for name in journal.own if _is_edited_guard(place.root / name)}
-    excluded |= _package_files(changed, restored, staging)
+    excluded |= _find_package_files(changed, restored, staging)
     present = read_packages(place.packages_folders)
     names = journal.packages.keys() - set(changed)
     return plan_change(

@@ -26,7 +26,7 @@ from gpuinstall.project.request import declared_request
 from gpuinstall.verify.interpreter import run_script
 from gpuinstall.verify.kernels.context import MARK
 
-_LOOK = """
+_INSPECT_SCRIPT = """
 import json, os, sys, sysconfig
 here = os.path.dirname(sys.executable)
 managed = os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED"))
@@ -42,10 +42,10 @@ answer = {
     "paths": {name: sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts", "data")},
 }
 """
-_LOOK += f"print({MARK!r} + json.dumps(answer))"
+_INSPECT_SCRIPT += f"print({MARK!r} + json.dumps(answer))"
 
 
-class _Answer(Value):
+class _InterpreterDetails(Value):
     """Environment details reported by an interpreter."""
 
     version: str
@@ -65,8 +65,8 @@ def inspect_unmanaged(python: Path) -> EnvironmentPaths:
     Raises:
         UsageError: The file is not an interpreter, is the system's Python, or is in a managed environment.
     """
-    argv = (python, "-I", "-c", _LOOK)
-    answer = run_script(_Answer, argv)
+    argv = (python, "-I", "-c", _INSPECT_SCRIPT)
+    answer = run_script(_InterpreterDetails, argv)
     if read_marker(answer.prefix):
         raise UsageError(
             "ours",
@@ -125,7 +125,7 @@ def read_unmanaged(
     request = select_extras(
         project, project.machine, declared_request(project), project.catalog
     )
-    # Packages built for the installed torch change with it.
+    # The compiled companions of torch must match its version.
     companions = {"torchvision", "torchaudio"} & existing.versions.keys()
     unnamed = sorted(companions - requirement_names(request.requirements))
     request = replace(

@@ -39,8 +39,8 @@ from gpuinstall.environments.packages import (
     required_names,
 )
 from gpuinstall.install.price import (
-    PricedLock,
-    Unpacked,
+    PlannedInstallation,
+    UnpackedPackages,
     announce_builds,
     find_builds,
 )
@@ -62,30 +62,30 @@ from gpuinstall.sources.configuration import PIP_NAME, pip_words
 from gpuinstall.sources.session import Session
 
 
-def unpack_packages(priced: PricedLock, project: Project) -> Unpacked:
+def unpack_packages(planned: PlannedInstallation, project: Project) -> UnpackedPackages:
     """Unpack new packages, and write the guard and lock file.
 
     Args:
-        priced: The lock file and the change.
+        planned: The lock file and the change.
         project: The project.
 
     Raises:
         InstallationError: A package cannot be installed, is damaged, or contains a forbidden file.
     """
-    existing = priced.existing
+    existing = planned.existing
     place = existing.paths
     session = project.session
-    fit = priced.fit
+    fit = planned.fit
     staging = place.staging
     remove_path(staging)
     staging.mkdir(parents=True)
     python: Path | None = interpreter(staging)
-    if priced.change.is_rebuild:
-        _create(fit, staging, project)
+    if planned.change.is_rebuild:
+        _create_environment(fit, staging, project)
         relocate_activation(staging, place.venv)
-    elif place.is_managed and (priced.change.comes or existing.lacks_pip):
+    elif place.is_managed and (planned.change.comes or existing.lacks_pip):
         _create_overlay_environment(place, staging, session)
-    keeps_guard = not priced.change.is_rebuild and _is_guard_kept(
+    keeps_guard = not planned.change.is_rebuild and _is_guard_kept(
         existing, fit, project
     )
     packages: tuple[InstalledPackage, ...] = ()
@@ -94,24 +94,24 @@ def unpack_packages(priced: PricedLock, project: Project) -> Unpacked:
         pool.submit(import_module, "gpuinstall.verify.files")
         if not keeps_guard:
             absent = pool.submit(missing_members, fit, project.catalog, session)
-        if priced.change.comes:
-            fit = _unpack_all(priced, project)
-            packages = _check_files(priced, project)
-        if existing.lacks_pip and not priced.change.is_rebuild:
+        if planned.change.comes:
+            fit = _unpack_all(planned, project)
+            packages = _check_files(planned, project)
+        if existing.lacks_pip and not planned.change.is_rebuild:
             _install_pip(place.python, staging, session)
             staged = read_packages(packages_folders(staging))
             packages += tuple(package for package in staged if package.name == "pip")
         if not keeps_guard:
-            _write_guard(fit, absent.result(), priced.change.comes, existing, project)
+            _write_guard(fit, absent.result(), planned.change.comes, existing, project)
     if place.is_managed:
         write_atomically(staging / fit.lock.name, fit.lock.text)
-    elif "torch" in priced.change.comes:
+    elif "torch" in planned.change.comes:
         try:
             _create_overlay_environment(place, staging, session)
         except InstallationError:
             # A portable Python may be unable to create a virtual environment.
             python = None
-    return Unpacked(replace(priced, fit=fit), python, packages)
+    return UnpackedPackages(replace(planned, fit=fit), python, packages)
 
 
 def _create_overlay_environment(
@@ -125,7 +125,7 @@ def _create_overlay_environment(
         session: The clients of this command.
     """
     if place.is_managed and place.python.parent.name == "bin":
-        # uv needs 0.1 s for this. On Windows, python.exe is uv's launcher.
+        # Copying is faster than uv venv (0.1 s). On Windows, python.exe is uv's launcher.
         for path in (place.python, place.venv / "pyvenv.cfg", place.venv / "lib64"):
             copy = staging / relative_prefix(path, place.venv)
             copy.parent.mkdir(exist_ok=True)
@@ -146,7 +146,7 @@ def _create_overlay_environment(
     )
 
 
-def _create(
+def _create_environment(
     fit: Fit,
     venv: Path,
     project: Project,
@@ -159,7 +159,7 @@ def _create(
         project: The project, whose settings may select the interpreter.
     """
     session = project.session
-    base = project.settings.base_python or _base_python(fit.choice.python, session)
+    base = project.settings.base_python or _find_base_python(fit.choice.python, session)
     run_uv(uv.create_command(base, venv), session)
     _install_pip(base, venv, session)
 
@@ -173,7 +173,7 @@ def _install_pip(base: Path, venv: Path, session: Session) -> None:
         session: The clients of this command.
     """
     try:
-        carried = bundled_pip(base)
+        carried = find_bundled_pip(base)
         source = ["--only-binary", "pip", "pip"]
         if carried:
             source = ["--no-index", str(carried)]
@@ -185,7 +185,7 @@ def _install_pip(base: Path, venv: Path, session: Session) -> None:
 
 
 def _is_guard_kept(existing: ExistingEnvironment, fit: Fit, project: Project) -> bool:
-    """Return whether an existing guard is the user's or matches a lock file.
+    """Return whether a guard was edited by the user or matches a lock file.
 
     Args:
         existing: The environment.
@@ -221,7 +221,7 @@ def _write_guard(
     place = existing.paths
     versions = fit.lock.versions_of(project.catalog.family)
     # The installed version of a kept package may lack its build label.
-    staying = existing.packages_named(versions.keys() - comes)
+    staying = existing.find_packages(versions.keys() - comes)
     versions |= {package.name: package.version for package in staying}
     absent = []
     for member in members:
@@ -239,14 +239,16 @@ def _write_guard(
     )
 
 
-def _check_files(priced: PricedLock, project: Project) -> tuple[InstalledPackage, ...]:
+def _check_files(
+    planned: PlannedInstallation, project: Project
+) -> tuple[InstalledPackage, ...]:
     """Check and return the new packages.
 
     Raises:
         InstallationError: A package is damaged or contains a forbidden file.
     """
-    place = priced.existing.paths
-    names = priced.change.comes
+    place = planned.existing.paths
+    names = planned.change.comes
     staging = place.staging
     packages = read_packages(packages_folders(staging))
     for loss in find_damage(packages, with_edits=False):
@@ -276,16 +278,16 @@ def _check_files(priced: PricedLock, project: Project) -> tuple[InstalledPackage
             "the last package in the lock file wins, as with pip"
         )
     # uv installs in parallel. Reinstall packages with shared files in order.
-    for locked in priced.fit.lock.pylock.packages:
+    for locked in planned.fit.lock.pylock.packages:
         if place.is_managed and locked.name in overlapping & names:
             # With --reinstall, uv would download it again.
             command = uv.pip_command("uninstall", interpreter(staging), locked.name)
             run_uv(command, project.session)
-            _unpack_into_staging({locked.name}, priced, project)
+            _unpack_into_staging({locked.name}, planned, project)
     return new
 
 
-def _unpack_all(priced: PricedLock, project: Project) -> Fit:
+def _unpack_all(planned: PlannedInstallation, project: Project) -> Fit:
     """Unpack all packages.
 
     Packages to build that only the lock file introduces are unpacked separately, because
@@ -294,30 +296,30 @@ def _unpack_all(priced: PricedLock, project: Project) -> Fit:
     Returns:
         The lock file with the missing hashes, and its plan.
     """
-    existing = priced.existing
-    introduced = set(priced.introduced.intersection(priced.change.comes))
-    names = set(priced.change.comes) - introduced
+    existing = planned.existing
+    introduced = set(planned.introduced.intersection(planned.change.comes))
+    names = set(planned.change.comes) - introduced
     while True:
         if names:
-            lock = _unpack_into_staging(names, priced, project)
-            priced = replace(priced, fit=replace(priced.fit, lock=lock))
+            lock = _unpack_into_staging(names, planned, project)
+            planned = replace(planned, fit=replace(planned.fit, lock=lock))
         introduced -= names
         if not introduced:
-            return priced.fit
+            return planned.fit
         # The metadata of requested packages may require more of these packages.
         unpacked = read_packages(packages_folders(existing.paths.staging))
         installed = {one.name: one for one in (*existing.packages, *unpacked)}
-        names = required_names(priced.requested, installed) & introduced
+        names = required_names(planned.requested, installed) & introduced
         if not names:
             break
-        announce_builds(names, priced.fit, project)
-    lock = _unpack_into_staging(introduced, priced, project, is_introduced=True)
-    return replace(priced.fit, lock=lock)
+        announce_builds(names, planned.fit, project)
+    lock = _unpack_into_staging(introduced, planned, project, is_introduced=True)
+    return replace(planned.fit, lock=lock)
 
 
 def _unpack_into_staging(
     names: Collection[str],
-    priced: PricedLock,
+    planned: PlannedInstallation,
     project: Project,
     *,
     is_introduced: bool = False,
@@ -326,17 +328,19 @@ def _unpack_into_staging(
 
     Args:
         names: The packages.
-        priced: The lock file and the change.
+        planned: The lock file and the change.
         project: The project.
         is_introduced: Whether only the lock file introduces these packages.
     """
     session = project.session
-    place = priced.existing.paths
-    fit = priced.fit
+    place = planned.existing.paths
+    fit = planned.fit
     builds, site = find_builds(fit, names, project)
     # Isolated builds must use the same torch as the environment.
     constraints = session.scratch / "build-constraints.txt"
-    write_atomically(constraints, f"{_torch_requirement(fit.lock)}\n", is_cached=True)
+    write_atomically(
+        constraints, f"{_format_torch_requirement(fit.lock)}\n", is_cached=True
+    )
     index = build_index(fit.choice, session)
     settings = session.scratch / "uv.toml"
     served = index if is_served(index) else None
@@ -367,17 +371,17 @@ def _unpack_into_staging(
             passed=project.sources.policy.pass_build_variables,
         ),
         built=[build.package for build in builds],
-        missing=priced.bill.missing,
-        heads=priced.heads,
+        missing=planned.sizes.missing,
+        heads=planned.heads,
         wheels=wheels,
     )
     words = ["--no-deps", "--requirements", str(private_lock)]
     words += ["--config-file", str(settings)]
     if wheels:
-        # No lock file contains build requirements.
+        # Lock files do not contain build requirements.
         words += ["--find-links", str(wheels)]
     # uv's cache may contain the same damaged files.
-    refreshed = [*fit.lock.incomplete, *(priced.change.refreshed & set(names))]
+    refreshed = [*fit.lock.incomplete, *(planned.change.refreshed & set(names))]
     for package in fit.lock.pylock.packages:
         source = package.directory
         if source and real_path(folder / source.path) in project.named_folders:
@@ -387,7 +391,7 @@ def _unpack_into_staging(
         words += ["--refresh-package", name]
     python = interpreter(place.staging)
     if not place.is_managed:
-        # Scripts start the interpreter next to their final path.
+        # The scripts must start the interpreter of the final environment.
         python = place.python
         words += ["--prefix", str(place.staging)]
     variables = {
@@ -398,7 +402,7 @@ def _unpack_into_staging(
     return transfer.run(command, variables, session)
 
 
-def _torch_requirement(lock: Lock) -> str:
+def _format_torch_requirement(lock: Lock) -> str:
     """Return the requirement of a lock file's torch, by URL if it is local."""
     for file in lock.files:
         if file.package == "torch" and local_path(file.url):
@@ -406,15 +410,15 @@ def _torch_requirement(lock: Lock) -> str:
     return f"torch=={lock.versions['torch']}"
 
 
-def bundled_pip(base: Path) -> Path | None:
-    """Return the pip wheel bundled with an interpreter. Debian's has none."""
+def find_bundled_pip(base: Path) -> Path | None:
+    """Return the pip wheel bundled with an interpreter, if it has one."""
     root = base.resolve().parent
     posix_wheels = root.parent.glob("lib/python3*/ensurepip/_bundled/pip-*.whl")
     windows_wheels = root.glob("Lib/ensurepip/_bundled/pip-*.whl")
     return min((*posix_wheels, *windows_wheels), default=None)
 
 
-def _base_python(version: str, session: Session) -> Path:
+def _find_base_python(version: str, session: Session) -> Path:
     """Find an interpreter for Python ``X.Y``, or download one with uv."""
     python = find_python(version)
     if python is None:

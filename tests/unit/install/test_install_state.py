@@ -16,7 +16,7 @@ from gpuinstall.install.state import (
     ExistingEnvironment,
     InstallOptions,
     InstallState,
-    check_fits,
+    check_lock_files,
 )
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.request.lock_request import LockRequest
@@ -59,7 +59,7 @@ def state(
     here=MACHINE,
 ):
     requested = LockRequest(machine, request, CATALOG)
-    return check_fits(InstallState(existing, requested, here, options))
+    return check_lock_files(InstallState(existing, requested, here, options))
 
 
 LOCKED = InstallOptions(locked=True)
@@ -153,7 +153,10 @@ def outcome(there):
 def test_unchanged_new_lock_requires_no_action():
     upgraded = state(ALONE, UPGRADE)
     fit = state(PROVEN).fit
-    assert (upgraded.action, upgraded.action_for(fit)) == (Action.BUILD, Action.NOTHING)
+    assert (upgraded.action, upgraded.find_action(fit)) == (
+        Action.BUILD,
+        Action.NOTHING,
+    )
 
 
 @pytest.mark.parametrize(

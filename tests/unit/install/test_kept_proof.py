@@ -12,7 +12,7 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.environments.packages import read_packages
-from gpuinstall.install.state import stamp_file, valid_stamp
+from gpuinstall.install.state import read_valid_stamp, stamp_file
 from gpuinstall.verify.files import create_stamp
 from gpuinstall.verify.verdict import with_programs
 from tests.lab.environments import put_package
@@ -68,7 +68,7 @@ def proven(venv):
 
 
 def is_proven(venv, machine=MACHINE):
-    return valid_stamp(venv, MARKER, machine) is not None
+    return read_valid_stamp(venv, MARKER, machine) is not None
 
 
 def test_verification_is_valid_only_on_its_machine(venv):

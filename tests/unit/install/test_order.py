@@ -14,7 +14,7 @@ from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.install import transaction
 from gpuinstall.install.environment_lock import environment_lock
-from gpuinstall.install.file_change import plan_change, staged_files
+from gpuinstall.install.file_change import find_staged_files, plan_change
 from gpuinstall.install.journal import Owner
 from gpuinstall.install.transaction import apply_change
 from gpuinstall.lock.file.lock import parse
@@ -103,7 +103,7 @@ def change(place):
     arriving = read_packages([staging / SITE])
     planned = plan_change(
         place,
-        added={**staged_files(arriving, staging, place), LOCK: staging / LOCK},
+        added={**find_staged_files(arriving, staging, place), LOCK: staging / LOCK},
         after={"small": "2"},
         old_packages=[
             one for one in read_packages(place.packages_folders) if one.name == "small"

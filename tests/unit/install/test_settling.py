@@ -10,7 +10,7 @@ import pytest
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.install import install
 from gpuinstall.install.install import (
-    ChangedMeanwhileError,
+    ConcurrentChangeError,
     InstallResult,
 )
 from gpuinstall.install.state import Action, InstallOptions
@@ -26,7 +26,7 @@ def settled(monkeypatch):
     result = InstallResult(paths=place, fit=place, action=Action.BUILD)
     for step in (
         "_select",
-        "price_lock",
+        "plan_installation",
         "_announce",
         "_fetch",
         "_verify_before_change",
@@ -34,11 +34,11 @@ def settled(monkeypatch):
         monkeypatch.setattr(install, step, Mock())
     for step in ("_is_lock_new", "_verify"):
         monkeypatch.setattr(install, step, Mock(return_value=False))
-    monkeypatch.setattr(install, "_result", lambda *_: result)
+    monkeypatch.setattr(install, "_create_result", lambda *_: result)
     monkeypatch.setattr(install, "lock_state", contextmanager(lambda *_: (yield)))
 
     def settle(changes):
-        left = [ChangedMeanwhileError] * changes
+        left = [ConcurrentChangeError] * changes
 
         @contextmanager
         def applied(*_):

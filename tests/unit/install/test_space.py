@@ -6,7 +6,7 @@ import pytest
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.request import Sourcing
-from gpuinstall.install.price import UNPACKED, price_files
+from gpuinstall.install.price import UNPACKED, estimate_sizes
 from gpuinstall.lock.file.lock import LockedFile
 from tests.lab.listener import Listener
 
@@ -34,7 +34,7 @@ def priced(tmp_path, cache):
             environment=environment,
         )
         listed = {file.url: size for file, size in sizes.items()}
-        bill = price_files(tuple(sizes), listed, tmp_path / ".venv", session)
+        bill = estimate_sizes(tuple(sizes), listed, tmp_path / ".venv", session)
         return bill, listener.warnings
 
     return price
@@ -45,7 +45,7 @@ BOTH = {TORCH: 1000, NUMPY: 100}
 
 def test_required_space_includes_all_new_packages(priced, tmp_path, cache):
     price, _ = priced(BOTH)
-    assert price.fetch == 1100
+    assert price.download_size == 1100
     assert price.folders == {cache: int(UNPACKED * 1100)}, "the environment has links"
     price, _ = priced(BOTH, UV_LINK_MODE="copy")
     both = 2 * int(UNPACKED * 1100)
@@ -66,7 +66,7 @@ def test_local_files_and_removals_need_no_download(priced, tmp_path):
     local = LockedFile("torch", (tmp_path / "torch-1-py3-none-any.whl").as_uri(), "1")
     for sizes in ({local: 1000}, {}):
         price, _ = priced(sizes)
-        assert (price.fetch, str(price)) == (0, "nothing to download")
+        assert (price.download_size, str(price)) == (0, "nothing to download")
 
 
 @pytest.fixture

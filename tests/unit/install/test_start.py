@@ -10,7 +10,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.environments.records import remember_environment
 from gpuinstall.install.journal import Journal, Owner, previous_files, write_journal
-from gpuinstall.install.start import environment_to_start
+from gpuinstall.install.start import select_environment
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.project import Settings, open_project
 from tests.unit.export.locks import cuda_lock, lock, wheel
@@ -25,7 +25,7 @@ def refusal(folder, cards, driver):
         open_project(folder, settings) as project,
         pytest.raises(GpuInstallError) as refused,
     ):
-        environment_to_start(project, proof=False)
+        select_environment(project, proof=False)
     return refused.value
 
 
@@ -54,7 +54,7 @@ def test_interrupted_change_is_rolled_back_before_selection(tmp_path, monkeypatc
     # The command was killed after writing the new marker and lock, before verification.
     place = EnvironmentPaths(venv)
     shutil.copytree(venv, previous_files(place.current_change))
-    dead = replace(Owner.this_run(), process=1, start="never")
+    dead = replace(Owner.from_current_process(), process=1, start="never")
     journal = Journal(dead, own=(NAME, new.name))
     write_journal(journal, place, place.current_change)
     for folder in (tmp_path, venv):

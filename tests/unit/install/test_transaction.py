@@ -23,7 +23,7 @@ from gpuinstall.environments.records import remember_environment, was_created_he
 from gpuinstall.install import journal as journals
 from gpuinstall.install import transaction
 from gpuinstall.install.environment_lock import environment_lock, undo_change
-from gpuinstall.install.file_change import plan_change, staged_files
+from gpuinstall.install.file_change import find_staged_files, plan_change
 from gpuinstall.install.journal import Owner, read_journal
 from gpuinstall.install.moved import relocate_environment
 from gpuinstall.install.transaction import apply_change, replace_environment
@@ -91,7 +91,7 @@ def planned(place, comes=("alpha-2", ALPHA_2), goes=("alpha",)):
         arriving = read_packages([staging / SITE])
     return plan_change(
         place,
-        added=staged_files(arriving, staging, place),
+        added=find_staged_files(arriving, staging, place),
         after={package.name: package.version for package in arriving},
         old_packages=[
             one for one in read_packages(place.packages_folders) if one.name in goes
@@ -121,7 +121,7 @@ def begun_by(place, **facts):
     """Assign the current change to another process."""
     journal = read_journal(place.current_change, place)
     assert journal
-    owner = replace(Owner.this_run(), **facts)
+    owner = replace(Owner.from_current_process(), **facts)
     journals.write_journal(replace(journal, owner=owner), place, place.current_change)
 
 
@@ -733,7 +733,7 @@ def test_incomplete_files_are_restored_after_a_power_failure(place, monkeypatch,
         (place.root / name).write_text(text)
     # The host restarted after these files were written.
     restart = time.time_ns() + 10**9
-    monkeypatch.setattr(Owner, "read_restart", lambda _owner: restart)
+    monkeypatch.setattr(Owner, "read_restart_time", lambda _owner: restart)
     heal_now(place)
     assert tree(place) == before
 
@@ -774,7 +774,7 @@ def test_change_of_another_host_requires_takeover(place, monkeypatch):
 def test_change_of_a_running_command_is_kept(place):
     begun(place)
     parent = os.getppid()
-    begun_by(place, process=parent, start=journals._start_time(parent))
+    begun_by(place, process=parent, start=journals._read_start_time(parent))
     before = tree(place)
     with pytest.raises(InstallationError, match="is still in use by process"):
         heal_now(place)

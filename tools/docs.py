@@ -96,12 +96,12 @@ DEVICES = {
 KNOWN_FAILURES = """\
 # Known failures
 
-Look up an error message. `gpuinstall explain "the message"` finds its failure, also in a log file, and prints the cause and
-all steps of the fix for your system. `gpuinstall explain F01` prints a failure by its number. `gpuinstall doctor` and
-`gpuinstall verify` find these failures on a machine.
+Look up an error message. `gpuinstall explain "the message"` finds the failure that causes the message, and prints the
+cause and all steps of the fix for your system. `gpuinstall explain F01` prints a failure by its number.
+`gpuinstall doctor` and `gpuinstall verify` find these failures on a machine.
 
-The table has an example message, the failure, and the first step of its fix on Ubuntu (or on Windows, if it only occurs
-there). The site of `make site` has a page for each failure. This page is generated from
+Each row has an example message, the failure, and the first step of the fix on Ubuntu (on Windows, if the failure only
+occurs there). The site that `make site` builds has a page for each failure. This page is generated from
 `src/gpuinstall/catalog/failures/data`.
 """
 _SENTENCE = re.compile(r"(?![A-Z][a-z]+-[A-Z])[A-Z][\w'-]*[ ,:]")

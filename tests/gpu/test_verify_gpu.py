@@ -68,7 +68,7 @@ def test_cudnn_computes_all_convolutions(verdict):
     assert without == []
 
 
-def test_all_supported_measurements_are_taken(machine, python):
+def test_verify_bench_reports_every_gpu_measurement(machine, python):
     for device in measure(python, machine, Origin(), Reporter()):
         passed = {check.name for check in device.checks if check.status == "passed"}
         assert {

@@ -50,7 +50,7 @@ def write(folder: Path, files: dict[str, str], address: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_url_in_a_file_is_reported_with_quiet(here, stranger, form):
+def test_source_url_is_reported_despite_quiet_option(here, stranger, form):
     write(here.folder, FORMS[form], stranger.wheel)
 
     done = here.run("lock", "-q", "--upgrade", "--target", "cpu")
@@ -60,7 +60,7 @@ def test_url_in_a_file_is_reported_with_quiet(here, stranger, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_url_in_a_file_requires_trust(here, stranger, form):
+def test_source_url_in_project_file_requires_trust(here, stranger, form):
     write(here.folder, FORMS[form], stranger.wheel)
     wary = here.having(GPUINSTALL_TRUST_FOLDER="0")
 
@@ -92,7 +92,7 @@ BY_AN_INDEX = (
 
 
 @pytest.mark.parametrize("address", ["{url}/empty", "http://127.0.0.1:9"])
-def test_package_missing_from_its_source_fails_lock(here, stranger, address):
+def test_lock_fails_if_configured_index_lacks_package(here, stranger, address):
     files = {"pyproject.toml": PROJECT + BY_AN_INDEX}
     write(here.folder, files, address.format(url=stranger.url))
 

@@ -26,7 +26,7 @@ def strangers_environment(here) -> Path:
 @pytest.mark.parametrize(
     "words", ["doctor", "doctor --json", "export needs", "env list"]
 )
-def test_untrusted_marker_does_not_start_programs(here, words):
+def test_untrusted_environment_marker_does_not_run_programs(here, words):
     executed = strangers_environment(here)
 
     here.run(*words.split())
@@ -35,7 +35,7 @@ def test_untrusted_marker_does_not_start_programs(here, words):
 
 
 @pytest.mark.parametrize("words", ["verify", "run true", "run --any true"])
-def test_foreign_environment_is_reported_or_rejected(here, words):
+def test_unmanaged_environment_runs_only_with_trust(here, words):
     executed = strangers_environment(here)
 
     refused = here.having(GPUINSTALL_TRUST_FOLDER="0").run(*words.split())
@@ -71,7 +71,7 @@ WRONG_TYPES = {
 
 
 @pytest.mark.parametrize("form", WRONG_TYPES)
-def test_wrong_value_types_are_reported(here, form):
+def test_wrong_pyproject_value_types_cause_no_traceback(here, form):
     (here.folder / "pyproject.toml").write_text(WRONG_TYPES[form], "utf-8")
 
     for words in ("plan", "lock --target cpu --offline", "doctor"):

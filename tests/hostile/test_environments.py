@@ -100,7 +100,7 @@ def victim(here, tmp_path):
     return replace(mine, caches=tmp_path / "the victims")
 
 
-def test_foreign_verified_environment_is_rebuilt(victim, tmp_path):
+def test_environment_from_another_machine_is_rebuilt(victim, tmp_path):
     for words in (("probe",), ("plan",), ("install", "--dry-run"), ("env", "list")):
         victim.document(*words)
     refused = victim.refusal("env", "rollback", exit_code=2)
@@ -113,7 +113,7 @@ def test_foreign_verified_environment_is_rebuilt(victim, tmp_path):
 
 
 @pytest.mark.heavy
-def test_foreign_environment_is_reported_if_started(victim, tmp_path):
+def test_starting_unmanaged_environment_is_reported(victim, tmp_path):
     read = victim.run("doctor")
     assert "was not started" in read.out
     assert not (tmp_path / "executed").exists()
@@ -140,7 +140,7 @@ STARTS = {
 
 
 @pytest.mark.parametrize("name", mostly_heavy(STARTS, {"deep"}))
-def test_output_of_foreign_environments_is_checked(name, tmp_path, play):
+def test_output_of_unmanaged_environments_is_validated(name, tmp_path, play):
     play(NO_GPU)
     variables = Workshop(tmp_path, tmp_path / "caches", {"UV_OFFLINE": "1"}).environment
     process.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "app"])

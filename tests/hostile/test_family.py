@@ -162,7 +162,7 @@ def test_packages_get_pytorch_dependencies_from_torch_index(attack, workshop, na
 
 
 @pytest.mark.heavy
-def test_failing_torch_index_has_no_fallback(attack, workshop):
+def test_failing_torch_index_does_not_use_default_index(attack, workshop):
     attack.plant(["torchdata"])
     attack.demand(["torchdata"])
     attack.list_own(["torchdata"])

@@ -132,7 +132,9 @@ def check(attempt: Try, files: Files, option: str = "") -> None:
 
 
 @pytest.mark.parametrize("address", FORMS["addresses"])
-def test_urls_are_reported_in_any_spelling(attempt: Try, address: str) -> None:
+def test_requirement_urls_are_reported_in_any_spelling(
+    attempt: Try, address: str
+) -> None:
     check(attempt, {"requirements.txt": f"torch\nfilelock @ {address}\n"})
 
 
@@ -187,7 +189,9 @@ PLACES: dict[str, tuple[str, Files]] = {
 
 
 @pytest.mark.parametrize("form", PLACES)
-def test_sources_are_reported_in_every_file(attempt: Try, form: str) -> None:
+def test_project_sources_are_reported_in_every_file_format(
+    attempt: Try, form: str
+) -> None:
     option, files = PLACES[form]
     check(attempt, files, option)
 
@@ -415,7 +419,7 @@ OPAQUE = {
 
 
 @pytest.mark.parametrize("form", OPAQUE)
-def test_archive_is_reported_as_a_source(attempt: Try, form: str) -> None:
+def test_local_source_archive_requires_trust(attempt: Try, form: str) -> None:
     files = {
         "requirements.txt": "torch\nlib @ ./lib-1.zip#subdirectory=a\n./lib-1.zip\n",
         "lib-1.zip": packed("lib-1.zip", OPAQUE[form]),

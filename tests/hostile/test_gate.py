@@ -58,7 +58,7 @@ def lock_with(entry: str, name: str = "x"):
 
 @pytest.mark.parametrize("trust", ["on", "off"])
 @pytest.mark.parametrize("name", CASES)
-def test_sources_of_a_lock_are_checked(project, name, trust):
+def test_untrusted_sources_in_a_lock_are_rejected(project, name, trust):
     case = CASES[name]
     sources = Sources(policy=Policy(trusts_folder=trust == "on"))
     reasons = LockGate(sources, project).rejections(lock_with(case["entry"]))
@@ -103,7 +103,7 @@ def test_repository_with_local_path_is_described():
 
 
 @pytest.mark.parametrize("place", ["", "wheels"])
-def test_locked_torch_wheels_require_find_links(project, place):
+def test_local_torch_wheels_in_lock_require_find_links(project, place):
     entry = 'wheels = [{{path = "wheels/x-1-py3-none-any.whl", {hash}}}]'
     lock = lock_with(entry.replace("/x-", "/torch-"), "torch")
     found = [("--find-links", str(project / place))] if place else []
@@ -142,7 +142,7 @@ def test_url_parameters_without_tokens_are_accepted(end):
     assert sanitize(url) == url
 
 
-def test_long_lines_are_shortened():
+def test_long_terminal_lines_are_shortened():
     assert len(sanitize("x" * 2_000_000)) < 10_000
 
 

@@ -63,7 +63,7 @@ CASES = [f"{words}: {name}" for words in READERS for name in ENTRIES]
 QUICK = {f"{words}: folder outside" for words in READERS if "dry" not in words}
 
 
-def test_command_table_lists_every_command():
+def test_hostile_lock_test_covers_every_command():
     listed = {words.partition(" ")[0] for words in READERS}
     assert listed | OTHERS == {*COMMANDS}
 

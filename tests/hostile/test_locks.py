@@ -204,7 +204,7 @@ def test_sync_rejects_tampered_locks_with_valid_digest(here, play, name):
 
 
 @pytest.mark.heavy
-def test_sync_checks_the_source_of_cached_files(here, play):
+def test_sync_rejects_untrusted_source_of_cached_files(here, play):
     play(A100)
     here.document("sync", "--target", "cu126")
     path, original = here.folder / LOCK, tomli.loads(here.lock(LOCK))

@@ -80,7 +80,7 @@ def evil(stand_in):
 @pytest.mark.parametrize(
     "spelling", mostly_heavy(SPELLINGS, {"with a login", "of a folder with dots"})
 )
-def test_source_of_torch_is_reported_with_quiet(here, evil, spelling):
+def test_torch_source_is_reported_despite_quiet_option(here, evil, spelling):
     file = evil.choose(here, "pyproject.toml", spelling)
     done = here.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}")
     said = done.err.splitlines()
@@ -93,7 +93,7 @@ def test_source_of_torch_is_reported_with_quiet(here, evil, spelling):
 
 
 @pytest.mark.heavy
-def test_lock_does_not_confirm_project_settings(here, evil):
+def test_sync_reports_project_sources_after_lock(here, evil):
     file = evil.choose(here, "uv.toml")
     assert here.run("lock", "-q", "--target", "cpu", f"torch=={TORCH}").status == 0
     synced = here.run("sync", "-q", "--target", "cpu")

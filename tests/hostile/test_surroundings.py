@@ -186,7 +186,7 @@ def test_secrets_are_never_printed_or_written(here, stand_in, tmp_path):
         ("project", "100k"),
     ],
 )
-def test_full_disk_ends_the_run_cleanly(here, tmp_path, place, size):
+def test_install_on_full_disk_leaves_no_files(here, tmp_path, place, size):
     with small_disk(tmp_path / place, size):
         (here.folder / "kept").write_text("mine", "utf-8")
         error = here.refusal("install", exit_code=4)
@@ -234,7 +234,7 @@ def test_environment_can_be_removed_on_full_disk(tmp_path, monkeypatch):
 
 
 @pytest.mark.root
-def test_permissions_are_checked_before_downloads(here, stand_in):
+def test_write_permissions_are_checked_before_downloads(here, stand_in):
     records = here.caches / "state" / "gpuinstall"
     places = {"the project": here.folder, "the records": records}
     assert here.run("install", "torch==2.13.0").status == 0

@@ -38,12 +38,12 @@ def test_api_rejects_invalid_argument_types(message):
 
 
 @pytest.mark.parametrize("call", [lock, install])
-def test_python_path_must_exist(call, tmp_path):
+def test_missing_python_interpreter_path_is_rejected(call, tmp_path):
     with pytest.raises(UsageError, match=r"^no such interpreter: \./none/python$"):
         call(tmp_path, Request(python="./none/python"))
 
 
-def test_requested_extra_limits_selected_packages(tmp_path, monkeypatch):
+def test_plan_uses_requirements_of_the_requested_extra(tmp_path, monkeypatch):
     text = '[project.optional-dependencies]\nold = ["torch==2.7.1"]\n'
     (tmp_path / "pyproject.toml").write_text(text, "utf-8")
     monkeypatch.chdir(tmp_path)

@@ -42,7 +42,7 @@ def settings(home, text):
     (home / ".config" / "pip" / "pip.conf").write_text(text)
 
 
-def test_only_old_tool_folders_are_removed(tmp_path, monkeypatch):
+def test_only_outdated_tool_environments_are_removed(tmp_path, monkeypatch):
     old, newer, newest = (f"0.{number}.0-0123456789ab" for number in (1, 2, 3))
     others = ["2026-notes", "0.1.0-notes"]
     for second, name in enumerate((old, newer, *others)):
@@ -104,7 +104,7 @@ def test_pip_settings_are_passed_to_uv(late_home):
         ),
     ],
 )
-def test_timeouts_follow_pip_and_uv_settings(
+def test_bootstrap_timeouts_follow_pip_and_uv_settings(
     config, variables, expected, late_home, monkeypatch
 ):
     settings(late_home, f"[global]\n{config}\n")
@@ -133,7 +133,7 @@ def test_failed_github_request_is_not_retried(monkeypatch):
         assert len(host.log) == 1
 
 
-def test_uv_variables_take_precedence(monkeypatch):
+def test_uv_index_variable_precedes_pip_index_variable(monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "https://pip.example/")
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://uv.example/")
 
@@ -163,7 +163,7 @@ def test_bootstrap_hint_depends_on_the_error():
     ]
 
 
-def test_variables_that_change_pins_are_removed(
+def test_bootstrap_ignores_variables_that_change_pinned_versions(
     monkeypatch,
 ):
     bending = {"PIP_CONSTRAINT", "UV_EXCLUDE_NEWER", "UV_OVERRIDE", "PYTHONPATH"}
@@ -229,7 +229,9 @@ musllinux_1_1_i686 musllinux_1_1_x86_64 win32 win_amd64 win_arm64
         ("win32 AMD64 -", "x86_64-pc-windows-msvc", "win_amd64"),
     ],
 )
-def test_archive_and_wheel_match_the_machine(machine, archive, wheel, monkeypatch):
+def test_bootstrap_selects_uv_archive_for_the_platform(
+    machine, archive, wheel, monkeypatch
+):
     system, processor, libc = machine.split()
     monkeypatch.setattr("sys.platform", system)
     monkeypatch.setattr("platform.machine", lambda: processor)
@@ -253,7 +255,7 @@ def uv_wheel(program=b"uv"):
 @pytest.mark.parametrize(
     ("program", "seen"), [(b"uv", "uv"), (b"another", "is not the pinned wheel")]
 )
-def test_index_must_serve_the_pinned_wheel(program, seen, tmp_path, monkeypatch):
+def test_uv_wheel_with_wrong_hash_is_rejected(program, seen, tmp_path, monkeypatch):
     name = "uv-1.0-py3-none-manylinux_2_17_x86_64.whl"
     monkeypatch.setattr(bootstrap, "archive_target", lambda: "x86_64-unknown-linux-gnu")
     page = f'<a href="../files/{name}#sha256=0">{name}</a>'.encode()
@@ -288,7 +290,7 @@ def test_uv_is_retried_with_system_certificates(tmp_path, monkeypatch):
     assert os.environ["UV_SYSTEM_CERTS"] == "1"
 
 
-def test_failure_is_the_last_json_event(capsys):
+def test_bootstrap_failure_is_printed_as_json_event(capsys):
     failure = bootstrap.BootstrapError(4, "no uv", [], ["do this"])
     assert bootstrap.report_failure(failure, ["--json-events"]) == 4
 
@@ -364,7 +366,7 @@ def test_world_writable_folders_warn_or_are_rejected(
     reason="only root can change a folder's owner",
 )
 @pytest.mark.parametrize("name", [*WAY, PROGRAM])
-def test_tool_of_another_user_is_rejected(tmp_path, monkeypatch, name):
+def test_tool_environment_of_another_user_is_rejected(tmp_path, monkeypatch, name):
     python = program_below(tmp_path / "data", monkeypatch)
     os.chown(tmp_path / name, 12345, -1)
 
@@ -376,7 +378,7 @@ def refused(folder):
     return f"another user can change {folder} and the programs in it"
 
 
-def test_tool_in_a_world_writable_folder_is_rejected(tmp_path, monkeypatch):
+def test_tool_environment_in_world_writable_folder_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(bootstrap, "is_careful", lambda: True)
     sources = bootstrap.read_sources()
     python = program_below(tmp_path, monkeypatch, bootstrap.tool_name(sources))
@@ -390,7 +392,7 @@ def test_tool_in_a_world_writable_folder_is_rejected(tmp_path, monkeypatch):
     os.name != "posix" or os.getuid() != 0,
     reason="only root can start it as another user",
 )
-def test_tool_of_root_starts_for_another_user():
+def test_tool_environment_of_root_starts_for_other_users():
     home = Path(tempfile.mkdtemp(dir="/var/tmp"))
     code = (
         "import bootstrap; print(bootstrap.tool_environment(bootstrap.read_sources()))"
@@ -416,7 +418,7 @@ def test_tool_of_root_starts_for_another_user():
     assert started.stdout == f"{tool}\n", started.stderr
 
 
-def test_links_to_the_tool_are_checked(tmp_path, monkeypatch):
+def test_symlinks_to_tool_environment_are_checked(tmp_path, monkeypatch):
     monkeypatch.setattr(bootstrap, "is_careful", lambda: True)
     open_folder = tmp_path / "open"
     (tmp_path / "own").mkdir()
@@ -452,7 +454,7 @@ def test_permissive_umask_creates_private_folders(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("left", [None, ""])
-def test_tool_without_a_module_is_recreated(tmp_path, monkeypatch, left):
+def test_tool_environment_with_missing_module_is_recreated(tmp_path, monkeypatch, left):
     sources = bootstrap.read_sources()
     python = program_below(tmp_path, monkeypatch, bootstrap.tool_name(sources))
     folder = "Lib" if os.name == "nt" else "lib/python3.12"
@@ -563,7 +565,7 @@ def test_pinned_wheel_next_to_bootstrap_is_used(program, seen, tmp_path, monkeyp
     assert result.endswith(seen)
 
 
-def test_hints_without_pip_match_the_machine(tmp_path, monkeypatch):
+def test_missing_pip_hint_uses_available_package_manager(tmp_path, monkeypatch):
     dnf = tmp_path / "dnf"
     dnf.write_text("#!/bin/sh\n")
     dnf.chmod(0o755)

@@ -25,7 +25,7 @@ def rows():
     return list(_ROW.finditer(page.partition("## What is deleted")[2]))
 
 
-def test_every_deleting_module_is_documented():
+def test_every_module_that_deletes_files_is_documented():
     assert {row["module"] for row in rows()} == deleting_modules()
 
 

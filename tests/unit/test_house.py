@@ -142,7 +142,7 @@ def test_requirements_and_markers_are_parsed_by_one_module():
     assert parsing == {"requirement.py"}
 
 
-def test_path_queries_do_not_raise():
+def test_source_uses_no_path_queries_that_raise():
     # Before Python 3.14, they raise PermissionError if a parent cannot be searched. os.path's functions return False.
     raising = {"exists", "is_dir", "is_file", "is_symlink"}
     found = [
@@ -187,7 +187,7 @@ def test_inspection_version_matches_inspection_code():
     )
 
 
-def test_names_in_tuple_assignments_are_defined():
+def test_tuple_assignments_define_public_names():
     assert public_names(ast.parse("A, (B, c.d, e[F]) = G")) == {"A", "B"}
 
 

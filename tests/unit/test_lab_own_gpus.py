@@ -53,18 +53,18 @@ except OSError as error:
         ("ctypes.CDLL('libother.so.1')", "libother.so.1: cannot open shared object"),
     ],
 )
-def test_lab_hides_real_gpus(hidden, call, said):
+def test_simulated_machine_hides_real_gpus(hidden, call, said):
     hidden.pop("LD_LIBRARY_PATH", None)
     assert told(ERROR.format(call), hidden).startswith(said)
 
 
-def test_fake_driver_is_loaded(hidden, libraries):
+def test_fake_cuda_driver_is_loaded_from_library_path(hidden, libraries):
     played = {**hidden, "LD_LIBRARY_PATH": str(libraries / "cuda")}
     program = "import ctypes; print(ctypes.CDLL('libcuda.so.1')._name)"
     assert told(program, played) == "libcuda.so.1"
 
 
-def test_folder_listing_omits_gpu_nodes(hidden, tmp_path):
+def test_directory_listing_omits_gpu_device_files(hidden, tmp_path):
     names = ["nvidia", "nvidia-cudnn", "nvidia-uvm-tools", "nvidia0", "nvidiactl"]
     for name in names:
         (tmp_path / name).touch()

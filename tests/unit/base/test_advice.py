@@ -25,7 +25,7 @@ Run it again with --backend cpu --torch-index https://index.example/whl: uses an
 Run it again without --python 3.8"""
 
 
-def test_hints_repeat_the_whole_command():
+def test_hint_repeats_the_whole_command_without_password():
     login = "https://me:secret@index.example"
     run = ("gpuinstall", "run", "--backend=cu130", "--backend", "xpu", login)
     again = "gpuinstall run https://****@index.example --backend cpu"
@@ -54,13 +54,13 @@ def test_hints_set_variables_in_the_shell_syntax(shell, line):
     assert convert_for_shell("export A='b c'   # why", shell) == line
 
 
-def test_lists_are_truncated_after_six_names():
+def test_list_of_eight_names_is_shortened_to_six():
     assert join_names(["numpy", "pandas"]) == "numpy, pandas"
     assert join_names(list("abcdefg")) == "a, b, c, d, e, f, g"
     assert join_names(list("abcdefgh")) == "a, b, c, d, e, f and 2 more"
 
 
-def test_hints_of_failures_are_prose_or_commands():
+def test_every_failure_fix_is_prose_or_valid_command():
     lines = [str(step) for step in catalogue_steps()]
     assert len(lines) > 400
     for line in lines:
@@ -68,7 +68,7 @@ def test_hints_of_failures_are_prose_or_commands():
         assert judged(re.sub(r"\{\w+\}", "x", command)) is None, line
 
 
-def test_catalog_sentences_contain_no_commands():
+def test_fix_sentences_contain_no_commands():
     lines = [step.command.removeprefix("sudo ") for step in catalogue_steps()]
     programs = {line.split()[0] for line in lines if not line[0].isupper()}
     names = "|".join(map(re.escape, programs))
@@ -89,7 +89,7 @@ def catalogue_steps():
     return steps
 
 
-def test_hints_in_source_are_prose_or_commands():
+def test_every_source_hint_is_prose_or_valid_command():
     hints = []
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -29,7 +29,7 @@ from tests.lab.listener import Listener
 from tests.lab.nobody import NOBODY, open_folder, said_to_nobody
 
 
-def test_file_is_replaced_in_new_folders(tmp_path):
+def test_atomic_write_creates_missing_folders(tmp_path):
     path = tmp_path / "new" / "file"
     write_atomically(path, "old")
     write_atomically(path, "new\n")

@@ -120,7 +120,7 @@ def test_signal_ignored_by_nohup_is_ignored():
     assert done.out == "True\n"
 
 
-def test_result_after_timeout_is_closed():
+def test_result_returned_after_timeout_is_closed():
     release, closed = threading.Event(), threading.Event()
 
     def call():

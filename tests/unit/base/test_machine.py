@@ -51,11 +51,11 @@ FULL: dict[str, Any] = {
 }
 
 
-def test_full_document_survives_a_round_trip():
+def test_full_machine_document_survives_a_round_trip():
     assert Machine.from_dict(FULL).to_dict() == FULL
 
 
-def test_document_of_another_vendor_survives_a_round_trip():
+def test_amd_machine_document_survives_a_round_trip():
     gpu = {
         **FULL["gpus"][0],
         "compute_capability": None,
@@ -88,7 +88,7 @@ def test_missing_python_list_differs_from_empty_list():
     assert (read().pythons, read(pythons=[]).pythons) == (None, ())
 
 
-def test_problems_block_by_default():
+def test_machine_problems_block_by_default():
     passing = {"code": "b", "blocking": False}
     machine = read(problems=[{"code": "a"}, passing, {"code": "c", "gpus": [0]}])
     assert [problem.code for problem in machine.blocking] == ["a"]
@@ -101,7 +101,7 @@ def test_driver_facts_are_optional():
     assert read(driver={"version": str(version)}).driver == Driver(version=version)
 
 
-def test_unknown_capability_is_kept():
+def test_unknown_compute_capability_is_read_as_none():
     gpus = read(gpus=[{"compute_capability": None}, CARD]).gpus
     assert [gpu.compute_capability for gpu in gpus] == [None, ComputeCapability(8, 0)]
 

@@ -30,7 +30,7 @@ def record(folder, node, machine, document=PASSED, command="sync"):
     write_record(folder, node, command, machine, document)
 
 
-def test_report_lists_largest_groups_and_missing_nodes(tmp_path):
+def test_node_report_lists_groups_and_missing_nodes(tmp_path):
     record(tmp_path, "n3", H100)
     record(tmp_path, "n1", V100)
     record(tmp_path, "n2", H100)
@@ -47,7 +47,7 @@ def test_report_lists_largest_groups_and_missing_nodes(tmp_path):
     assert document["nodes"] == ["n1", "n2", "n3"]
 
 
-def test_report_shows_first_failure_of_a_node(tmp_path):
+def test_node_report_shows_first_failure_of_each_node(tmp_path):
     record(tmp_path, "n1", H100, REFUSED)
     record(tmp_path, "n1", H100, {"exit_code": 5, "errors": []}, "verify")
     record(tmp_path, "n2", None, {"exit_code": 4}, "verify")
@@ -59,7 +59,7 @@ def test_report_shows_first_failure_of_a_node(tmp_path):
     ]
 
 
-def test_node_names_are_listed():
+def test_node_names_are_parsed_from_list():
     names = node_names("login,n9.site\nn09 rack-7.node-3\n")
     assert names == ["login", "n9.site", "n09", "rack-7.node-3"]
 
@@ -78,7 +78,7 @@ def test_node_name_is_read_from_its_variable(monkeypatch):
         this_node()
 
 
-def test_links_and_pipes_are_not_read(tmp_path):
+def test_links_and_pipes_as_node_records_are_rejected(tmp_path):
     (tmp_path / "secret").write_text("{}", "utf-8")
     folder = tmp_path / "records"
     folder.mkdir()

@@ -24,21 +24,21 @@ SPECIFIERS = {
 }
 
 
-def test_constraints_become_specifiers():
+def test_poetry_constraints_are_converted_to_specifiers():
     assert {text: poetry_specifier(text) for text in SPECIFIERS} == SPECIFIERS
 
 
 @pytest.mark.parametrize("text", ["1.0 || 1.5", "^", "1.x", "<1 || >2"])
-def test_constraint_without_specifier_is_rejected(text):
+def test_poetry_constraint_without_equivalent_specifier_is_rejected(text):
     with pytest.raises(ValueError, match=r"version|specifier"):
         poetry_specifier(text)
 
 
-def test_local_label_of_poetry_range_is_separate():
+def test_local_label_is_read_from_poetry_range():
     assert [poetry_label("^2.3.1+cu121"), poetry_label("^2.3.1")] == ["cu121", None]
 
 
-def test_platform_and_python_become_markers():
+def test_poetry_platform_and_python_become_markers():
     assert poetry_platform("win32 || darwin") == (
         "sys_platform == 'win32' or sys_platform == 'darwin'"
     )

@@ -10,7 +10,7 @@ from tests.lab.pace import within
 from tests.lab.processes import has_ended
 
 
-def test_output_lines_are_reported_and_kept():
+def test_subprocess_error_lines_are_reported_and_kept():
     heard: list[str] = []
     code = "import sys; print('quiet'); sys.stderr.write('one\\ntwo\\n'); sys.exit(3)"
     done = process.run([sys.executable, "-c", code], each_error_line=heard.append)
@@ -51,7 +51,7 @@ HOLDER = "import os, sys, time\nif os.fork() == 0:\n    os.setsid()\n    time.sl
     [("time.sleep(40)", None, ""), ("print('done')", 0, "done\n")],
 )
 @pytest.mark.parametrize("heard", [True, False])
-def test_child_that_keeps_output_open_is_ignored(then, status, out, *, heard):
+def test_background_child_holding_output_does_not_block(then, status, out, *, heard):
     begun = time.monotonic()
     done = process.run(
         [sys.executable, "-c", HOLDER + then],

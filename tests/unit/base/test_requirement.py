@@ -118,7 +118,7 @@ def test_malformed_requirements_are_rejected(why):
         ("lib @ file:///srv/lib", None),
     ],
 )
-def test_paths_can_be_file_urls(text, path):
+def test_relative_file_urls_are_parsed_as_paths(text, path):
     assert parse_requirement(text).path == path
 
 

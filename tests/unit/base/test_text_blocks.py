@@ -16,7 +16,7 @@ TEXTS = st.lists(
 
 
 @given(TEXTS, LINES)
-def test_removed_block_restores_the_text(text, lines):
+def test_removing_added_block_restores_the_text(text, lines):
     assert remove_block(add_block(text, lines)) == text
 
 

@@ -58,7 +58,7 @@ def test_commands_contain_full_paths_and_no_credentials():
 @pytest.mark.skipif(
     sys.platform == "win32", reason="on Windows, uv determines the result"
 )
-def test_cache_folder_matches_uv(tmp_path):
+def test_computed_cache_directory_matches_uv(tmp_path):
     table = [
         {},
         {"UV_CACHE_DIR": str(tmp_path / "a")},

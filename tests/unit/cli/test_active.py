@@ -25,7 +25,7 @@ def advice(command, venv):
     return err.getvalue().partition("to use the active one: ")[2].strip()
 
 
-def test_hint_contains_the_active_environment(active, tmp_path):
+def test_install_hint_suggests_the_active_environment(active, tmp_path):
     venv = tmp_path / ".venv"
 
     assert advice("install", venv) == f"gpuinstall install --venv {active}"
@@ -34,7 +34,7 @@ def test_hint_contains_the_active_environment(active, tmp_path):
     assert advice("verify", venv) == f"gpuinstall verify --venv {active}"
 
 
-def test_active_environment_prints_no_hint(active, monkeypatch):
+def test_no_hint_is_printed_for_active_environment(active, monkeypatch):
     assert advice("install", active) == ""
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
     assert advice("install", Path(".venv")) == ""

@@ -24,7 +24,7 @@ def _without_the_variable(monkeypatch):
     monkeypatch.delenv("UV_SYSTEM_CERTS")
 
 
-def test_unknown_certificate_issuer_is_retried_once():
+def test_unknown_certificate_issuer_retries_with_system_certificates():
     err = StringIO()
     work = Mock(side_effect=[UNKNOWN, Outcome({}, [])])
     assert _with_certificates(work, Terminal(err=err)).data == {}

@@ -41,7 +41,7 @@ def test_os_error_is_reported_without_traceback(
     assert f"error: {message}" in capsys.readouterr().err
 
 
-def test_hint_omits_json_option(monkeypatch):
+def test_suggested_command_omits_json_option(monkeypatch):
     monkeypatch.setattr("sys.argv", ["gpuinstall", "env", "--json", "remove"])
     error = UsageError("not-confirmed", "", hint="Run it again with --yes")
     assert finding_with_hints(error).fix == "gpuinstall env remove --yes"
@@ -81,7 +81,7 @@ def test_unexecutable_program_is_reported_with_reason(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links require a privilege on Windows")
-def test_hint_contains_the_target_of_a_link(tmp_path):
+def test_permission_hint_refers_to_the_symlink_target(tmp_path):
     (tmp_path / "root").mkdir()
     python = tmp_path / "python"
     python.symlink_to(tmp_path / "root" / "pyenv" / "python")

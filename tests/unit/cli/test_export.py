@@ -36,7 +36,7 @@ def export(folder, capsys):  # noqa: ARG001  in which it runs
         ("dockerfile", "# syntax=docker"),
     ],
 )
-def test_export_prints_the_format(form, start, export):
+def test_export_prints_requested_format_to_stdout(form, start, export):
     plain = export(form).out
     assert plain.startswith(start)
     data = json.loads(export(f"{form} --json").out)["data"]
@@ -49,7 +49,7 @@ def test_export_writes_the_output_file(folder, export):
     assert (folder / "locked.txt").read_text("utf-8") == data["text"]
 
 
-def test_several_locks_require_a_choice(folder, export):
+def test_export_with_several_locks_requires_lock_option(folder, export):
     (folder / "pylock.cpu.toml").write_text(cpu_lock().text, "utf-8")
     assert "pylock.cpu.toml, pylock.cu126.toml" in export("requirements", 2).err
     chosen = export("requirements --lock pylock.cpu.toml").out

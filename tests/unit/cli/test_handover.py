@@ -28,7 +28,7 @@ def test_bootstrap_passes_command_to_gpuinstall(line):
         "--nope",
     ],
 )
-def test_bootstrap_passes_other_arguments_to_install(line):
+def test_bootstrap_without_command_name_runs_install(line):
     assert bootstrap_command(line.split()) == ["install", *line.split()]
 
 

@@ -51,7 +51,7 @@ def hook(home, capsys):  # noqa: ARG001  its settings
         ("uv/uv.toml", b'constraint-dependencies = ["six<2"]\n'),
     ],
 )
-def test_removed_hook_restores_the_file(home, hook, name, text):
+def test_removing_hook_restores_the_configuration_file(home, hook, name, text):
     file, tool = home / name, name.partition("/")[0]
     file.write_bytes(text)
     file.chmod(0o600)
@@ -73,7 +73,7 @@ def test_removed_hook_restores_the_file(home, hook, name, text):
         "[[index]]\nurl = 'https://a.example'\n[pip]  # mine\nfind-links = []",
     ],
 )
-def test_mirror_precedes_find_links_of_uv_toml(text):
+def test_hook_mirror_precedes_existing_find_links(text):
     before = tomli.loads(text)
     hooked = _insert_values(text, "pip.find-links", ["https://mirror.example"])
     assert remove_block(hooked) == text
@@ -105,7 +105,7 @@ def test_malformed_pip_configuration_is_reported(home, hook, text):
 
 
 @pytest.mark.parametrize("section", ["global", "install"])
-def test_constraint_in_another_file_is_kept(home, hook, section, monkeypatch):
+def test_hook_keeps_existing_pip_constraint_file(home, hook, section, monkeypatch):
     monkeypatch.setenv("VIRTUAL_ENV", str(home))
     text = f"[{section}]\nconstraint = /srv/mine.txt\n"
     (home / "pip.conf").write_text(text, "utf-8")
@@ -143,7 +143,7 @@ def without_comments(file):
         ("pip/pip.conf", without_comments, "pip config --user unset install.constr"),
     ],
 )
-def test_changed_hook_is_not_replaced(home, hook, name, change, hint):
+def test_edited_hook_lines_are_not_replaced(home, hook, name, change, hint):
     file, tool = home / name, name.partition("/")[0]
     hook(tool)
     change(file)

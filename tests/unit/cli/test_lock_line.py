@@ -34,7 +34,7 @@ def test_upgrade_package_with_version_suggests_a_requirement(
     assert way in capsys.readouterr().err
 
 
-def test_subcommand_is_not_a_package():
+def test_lock_subcommand_must_precede_options():
     hints = ["gpuinstall lock check --help"]
     hints.append("gpuinstall lock -- check   # a package of that name")
     for line in ("--offline check --json", "--upgrade check"):
@@ -46,7 +46,7 @@ def test_subcommand_is_not_a_package():
         assert context.params["requirements"][-1] == "check"
 
 
-def test_subcommands_have_only_their_options():
+def test_lock_subcommands_have_only_their_options():
     shared = {"as_json", "as_events", "quiet", "verbose", "help"}
     own = {
         name: {each.name for each in one.params} - shared for name, one in NAMES.items()

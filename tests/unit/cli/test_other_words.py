@@ -25,7 +25,7 @@ def test_unknown_option_has_a_hint(line, advice, capsys):
         ("-q uninstall --help", "remove"),
     ],
 )
-def test_add_and_uninstall_are_commands(line, usage, capsys):
+def test_add_and_uninstall_are_command_aliases(line, usage, capsys):
     assert run_command_line(line.split()) == 0
     assert capsys.readouterr().out.startswith(f"Usage: gpuinstall {usage} ")
 

@@ -37,7 +37,7 @@ def test_progress_bar_fits_the_terminal_and_disappears(columns, monkeypatch):
     assert lines[-1] == "Fetched     3 files"
 
 
-def test_log_receives_progress_lines(monkeypatch):
+def test_output_without_terminal_contains_progress_lines(monkeypatch):
     monkeypatch.setattr(terminal, "LINE_EVERY_S", 0.0)
     out = StringIO()
     with Terminal(err=out).progress("Download", WHEELS) as advance:

@@ -3,7 +3,7 @@
 from gpuinstall.cli import main
 
 
-def test_path_hint_is_not_in_machine_output(monkeypatch, capsys):
+def test_path_hint_is_omitted_with_json_or_quiet(monkeypatch, capsys):
     monkeypatch.setenv("PATH", "/nowhere")
 
     for option in ("--json", "--json-events", "--quiet", "-q"):

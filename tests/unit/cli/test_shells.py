@@ -32,7 +32,7 @@ def test_powershell_is_detected_by_its_variable():
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "zsh"])
-def test_path_command_finds_the_program(shell, tmp_path):
+def test_printed_path_command_makes_program_available(shell, tmp_path):
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"no {shell} on this machine")

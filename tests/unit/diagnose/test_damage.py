@@ -50,7 +50,7 @@ def test_missing_file_is_reported_with_a_reinstall_command(site):
     )
 
 
-def test_truncated_file_is_found(site):
+def test_truncated_package_file_is_reported(site):
     (site.folder / "triton" / "__init__.py").write_bytes(b"x")
     assert [finding.message.split()[0] for finding in site.findings()] == ["triton"]
 
@@ -82,7 +82,7 @@ def test_fix_for_truncated_package_cleans_cache_first(site):
     assert str(triton.fixes[0]) == "uv cache clean triton"
 
 
-def test_edited_file_is_not_blocking(site):
+def test_edited_package_file_is_not_blocking(site):
     (site.folder / "triton" / "__init__.py").write_text("y = 2  # mine")
     (finding,) = site.findings()
     assert (finding.code, finding.blocking) == ("files-edited", False)

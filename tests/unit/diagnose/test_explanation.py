@@ -69,13 +69,13 @@ def read(*cards, torch=None, environ=None, venv=Path("absent"), **facts):
         (f"docker run x\n{TOO_OLD}", read("A100", torch="2.13.0+cu130"), ["F02"], []),
     ],
 )
-def test_explanation_depends_on_the_machine(text, reading, causes, refuted):
+def test_reported_causes_depend_on_gpu_and_torch(text, reading, causes, refuted):
     explanation = explain_text(text, reading)
     assert [cause.id for cause in explanation.causes] == causes
     assert [one.id for one in explanation.refuted] == refuted
 
 
-def test_facts_mention_torch_and_the_gpu():
+def test_refuted_cause_mentions_torch_and_the_gpu():
     reading = read("RTX 5090", torch="2.13.0+cu130")
     expected = (
         "the installed torch 2.13.0+cu130 has code for this RTX 5090: "
@@ -84,7 +84,7 @@ def test_facts_mention_torch_and_the_gpu():
     assert {one.fact for one in explain_text(NO_KERNEL, reading).refuted} == {expected}
 
 
-def test_predicates_in_the_table_exist():
+def test_failure_table_predicates_match_defined_functions():
     names = {failure.here for failure in load_failures().values()} - {None}
     assert names == PREDICATES.keys()
 
@@ -143,7 +143,7 @@ def test_gpu_is_idle_if_torch_uses_none():
         ("C:\\envs\\it\\lib\\site-packages\\", "C:\\envs\\it\\python.exe"),
     ],
 )
-def test_fix_names_environment_and_gpu(place, python):
+def test_fix_contains_environment_path_and_gpu_architecture(place, python):
     text = f'  File "{place}sageattention/core.py", line 640\n{NO_KERNEL}'
     words = {"python": "here", "into": " --venv here"}
 

@@ -47,11 +47,11 @@ def test_blocking_and_machine_findings_are_listed_first():
     )
 
 
-def test_finding_is_reported_once():
+def test_duplicate_findings_are_reported_once():
     assert by_urgency([NOTE, replace(NOTE), PROJECT]) == (NOTE, PROJECT)
 
 
-def test_document_has_the_reason_or_the_evidence():
+def test_finding_without_reason_uses_evidence_as_reason():
     findings = (replace(NOTE, why="a job"), replace(NOTE, evidence="SLURM_JOB_ID"))
     document = Examination(
         Machine("linux", "x86_64"), Preflight(), doctor_evidence(), findings
@@ -104,7 +104,7 @@ LOST = Finding("gpu-lost", "GPU 0 is lost")
         (machine("H100").add_problems([LOST]), TORCH, None),
     ],
 )
-def test_request_rejected_by_install_is_reported(on, request_, refusal):
+def test_doctor_reports_request_that_install_rejects(on, request_, refusal):
     found = [*refused_request(on, request_, frozen_catalog())]
 
     assert [(one.where, one.code) for one in found] == ([refusal] if refusal else [])

@@ -43,7 +43,7 @@ def test_requirements_for_other_platforms_are_ignored(site):
     ]
 
 
-def test_only_companion_mismatches_are_blocking(site):
+def test_only_torch_companion_mismatches_are_blocking(site):
     site.add("torch", "2.14.1")
     site.add("torchaudio", "2.10.0", "torch==2.10.0")
     site.add("app", "1.0", "torch<2.14", "absent")

@@ -104,7 +104,7 @@ def test_quoted_shell_words_expand_to_original_text(name):
             assert (word, said) == (word, f"[{text}]")
 
 
-def test_printed_words_have_no_control_characters():
+def test_quoted_shell_words_contain_no_control_characters():
     shells: list[ShellName] = ["sh", "powershell"]
     words = [quote_word(text, shell) for text in NAMES for shell in shells]
     marks = {mark for word in words for mark in word}

@@ -64,7 +64,7 @@ CUT = "is damaged: 1 of 5 files is missing or truncated: tool/core.so"
 CASES = {b"CODE": EDITED, b"my code": EDITED, b"": CUT, b"co": CUT}
 
 
-def test_damaged_cache_is_found_and_repaired_everywhere(projects):
+def test_damaged_cache_file_is_repaired_in_all_environments(projects):
     first = projects.environment("first")
     for number, (content, message) in enumerate(CASES.items()):
         assert damage(first) == []

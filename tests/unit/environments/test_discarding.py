@@ -41,7 +41,7 @@ def files(folder):
     return {path.relative_to(folder).as_posix() for path in found}
 
 
-def test_files_of_installers_are_not_listed(paths):
+def test_files_written_by_installers_are_not_user_files(paths):
     assert remove(paths) == []
     assert {path.name for path in paths.folder.iterdir()} == {paths.work.name}
     assert [*paths.work.iterdir()] == []
@@ -133,7 +133,7 @@ def test_modified_file_of_a_package_is_listed(paths, installed, edit):
     assert user_files(paths.venv) == [path]
 
 
-def test_linked_checkout_is_not_removed(paths, installed, tmp_path):
+def test_symlinked_package_checkout_is_not_removed(paths, installed, tmp_path):
     checkout = installed.rename(tmp_path / "checkout")
     edit_in_place(checkout / "page")
     before = files(checkout)

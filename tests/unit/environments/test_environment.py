@@ -14,7 +14,7 @@ from gpuinstall.environments.environment import (
 from tests.unit.install.environments import MARKER, make_environment, write_files
 
 
-def test_marker_round_trips_and_malformed_marker_is_ignored(tmp_path):
+def test_malformed_environment_marker_is_ignored(tmp_path):
     assert read_marker(tmp_path) is None
     MARKER.write(tmp_path)
     assert read_marker(tmp_path) == MARKER
@@ -103,13 +103,13 @@ CASES = {
 """Marker fields, the current machine, and the expected origin."""
 
 
-def test_fingerprint_covers_chip_and_driver_of_every_vendor():
+def test_machine_fingerprint_depends_on_chip_and_driver():
     chip = replace(RADEON, gpus=(Gpu(0, vendor="amd", architecture="gfx1100"),))
     driver = replace(RADEON, makers={"amd": {"kernel": "6.12.1", "driver": "6.16"}})
     assert len({*map(fingerprint, (RADEON, chip, driver))}) == 3
 
 
-def test_marker_determines_the_original_devices(tmp_path):
+def test_environment_marker_determines_its_original_devices(tmp_path):
     assert read_origin(tmp_path, TWO) == Origin()
     wrong = {}
     for name, ((backend, is_for_cpu, machine, devices), here, origin) in CASES.items():

@@ -14,7 +14,7 @@ VERSIONS = {"torch": "2.14.1+cu126", "triton": "3.8.0"}
 WHEEL = "https://index.example/whl/cu126/torchvision-0.29.2%2Bcu126-cp311-cp311-manylinux_2_28_x86_64.whl"
 
 
-def test_family_members_are_constrained_to_the_build():
+def test_torch_family_is_constrained_to_installed_build():
     beside = (
         FamilyMember("torchvision", address=WHEEL, sha256="ab" * 32),
         FamilyMember("torchaudio", version="2.11.0"),
@@ -55,7 +55,7 @@ def test_pip_section_lists_constraints_and_links():
     ]
 
 
-def test_staged_guard_contains_the_final_path(tmp_path):
+def test_staged_pip_configuration_contains_the_final_path(tmp_path):
     final = tmp_path / "a b" / ".venv"
     lines = ["torch==2.14.1+cu126"]
     write_guard(tmp_path, final, "pylock.cu126.toml", lines, ("/srv/mine.txt",))
@@ -73,7 +73,7 @@ def test_staged_guard_contains_the_final_path(tmp_path):
 @pytest.mark.parametrize(
     ("address", "mode"), [("me:token@index.example", 0o600), ("index.example", 0o644)]
 )
-def test_guard_with_a_login_is_private(tmp_path, address, mode):
+def test_pip_configuration_with_credentials_is_private(tmp_path, address, mode):
     usual = os.umask(0o022)
     try:
         address = f"https://{address}/constraints.txt"

@@ -89,7 +89,7 @@ def test_unrecorded_files_belong_to_the_user(venv):
     assert set(user_paths(venv)) == expected
 
 
-def test_record_cannot_claim_user_files(venv):
+def test_falsified_record_does_not_claim_user_files(venv):
     write_files(venv, "thesis.txt", "train.py")
     rows = "../../../thesis.txt,sha256=x,9999\n../../../thesis.txt,,\n../../../../env/train.py,,\n"
     record = next(site(venv).glob("other-*.dist-info/RECORD"))
@@ -102,7 +102,7 @@ def test_files_outside_an_environment_belong_to_the_user(tmp_path):
     assert user_paths(tmp_path) == ("bin", "thesis")
 
 
-def test_edited_guard_files_belong_to_the_user(tmp_path):
+def test_edited_pip_configuration_belongs_to_the_user(tmp_path):
     venv = make_environment(tmp_path / ".venv", "ours")
     # This file resembles gpuinstall's own.
     (venv / "pip.conf").write_text("[install]\nconstraint = file:///srv/team.txt\n")
@@ -160,7 +160,7 @@ TAKEN = (
 )
 
 
-def test_files_at_forbidden_paths_are_rejected(tmp_path):
+def test_package_files_at_forbidden_paths_are_rejected(tmp_path):
     wrong = {}
     expected = {**REFUSED, **dict.fromkeys(TAKEN)}
     for number, (path, message) in enumerate(expected.items()):

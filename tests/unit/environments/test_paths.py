@@ -15,7 +15,7 @@ def test_environment_path_follows_a_link(tmp_path):
     assert EnvironmentPaths.at(tmp_path / ".venv").venv == tmp_path / "real"
 
 
-def test_venv_file_names_the_environment(tmp_path):
+def test_venv_file_redirects_to_another_environment(tmp_path):
     (tmp_path / ".venv").write_text("../envs/one\n")
     paths = EnvironmentPaths.at(tmp_path / ".venv")
     assert paths.venv == tmp_path.parent / "envs" / "one"

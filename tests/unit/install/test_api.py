@@ -6,7 +6,7 @@ from gpuinstall import api
 from gpuinstall.install import install
 
 
-def test_unmanaged_environment_uses_adjacent_directory(monkeypatch):
+def test_install_into_uses_parent_folder_of_environment(monkeypatch):
     """``verify`` also searches for libraries there."""
     folders = []
     monkeypatch.setattr(

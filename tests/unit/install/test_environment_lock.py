@@ -17,7 +17,7 @@ def place(tmp_path):
     return EnvironmentPaths.at(tmp_path / "a" / ".venv")
 
 
-def test_command_removes_its_lock_and_folder(place, tmp_path):
+def test_environment_lock_removes_its_file_and_folder(place, tmp_path):
     with environment_lock(place, Reporter(), wait=0):
         assert (place.work / "lock").exists()
     assert list(tmp_path.iterdir()) == []
@@ -42,7 +42,7 @@ def test_git_ignores_the_working_folder(place, run, left):
     assert {entry.name for entry in place.work.glob("*")} == stays
 
 
-def test_leftovers_are_removed_and_other_files_kept(place):
+def test_staging_leftovers_are_removed_and_user_files_kept(place):
     others = {
         ".my.notes",
         ".mine.0123abcd",
@@ -59,7 +59,7 @@ def test_leftovers_are_removed_and_other_files_kept(place):
 
 
 @pytest.mark.parametrize("name", ["lock", ".gitignore", "owner"])
-def test_folder_with_a_reserved_name_is_kept(place, name):
+def test_user_folder_with_reserved_name_is_kept(place, name):
     write_files(place.work, f"{name}/mine")
     with suppress(InstallationError), environment_lock(place, Reporter(), wait=0):
         pass
@@ -112,7 +112,7 @@ def test_unwritable_folder_fails_without_a_wait(tmp_path, folder):
     assert listener.waits == []
 
 
-def test_linked_lock_leaves_its_target_unchanged(place, tmp_path):
+def test_symlinked_lock_file_leaves_target_unchanged(place, tmp_path):
     mine = tmp_path / "mine"
     mine.write_text("mine")
     lock = place.work / "lock"
@@ -132,7 +132,7 @@ def test_linked_lock_leaves_its_target_unchanged(place, tmp_path):
     assert mine.read_text() == "mine"
 
 
-def test_folder_removed_by_another_command_is_recreated(place, monkeypatch):
+def test_working_folder_removed_by_another_command_is_recreated(place, monkeypatch):
     real = Path.mkdir
     failures = [FileExistsError(17, "File exists")]
 

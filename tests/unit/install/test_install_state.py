@@ -150,7 +150,7 @@ def outcome(there):
     return "a new one"
 
 
-def test_unchanged_new_lock_requires_no_action():
+def test_upgrade_with_unchanged_lock_requires_no_action():
     upgraded = state(ALONE, UPGRADE)
     fit = state(PROVEN).fit
     assert (upgraded.action, upgraded.find_action(fit)) == (
@@ -167,7 +167,7 @@ def test_unchanged_new_lock_requires_no_action():
         environment(CUDA),
     ],
 )
-def test_incompatible_lock_is_reported_from_any_folder(existing):
+def test_incompatible_lock_is_reported_with_or_without_environment(existing):
     assert [misfit.candidate for misfit in state(existing).misfits] == [CUDA]
 
 

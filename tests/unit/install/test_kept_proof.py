@@ -168,7 +168,7 @@ def test_library_path_variable_invalidates_verification(venv, monkeypatch, name)
     assert not is_proven(venv)
 
 
-def test_other_files_do_not_affect_the_verification(venv):
+def test_edits_without_reinstallation_keep_the_verification(venv):
     proven(venv)
 
     appended(f"{SITE}/einops-1.0.dist-info/RECORD")(venv)
@@ -262,7 +262,7 @@ def test_group_writable_files_keep_the_verification(venv):
 
 
 @pytest.mark.parametrize("linked", ["lib", SITE])
-def test_verification_covers_packages_on_another_disk(venv, linked):
+def test_changed_package_behind_symlink_invalidates_verification(venv, linked):
     elsewhere = venv.with_name("elsewhere")
     (venv / linked).rename(elsewhere)
     (venv / linked).symlink_to(elsewhere)

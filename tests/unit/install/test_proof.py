@@ -39,7 +39,7 @@ def majors(builds):
     return {build.toolkit[0] for build in builds if build.toolkit}
 
 
-def test_missing_kernel_excludes_builds_with_the_same_code():
+def test_missing_kernel_excludes_builds_with_same_gpu_code():
     builds = left("F37")
     assert CU130.code not in {build.code for build in builds}
     assert majors(builds) >= {12, 13}
@@ -92,7 +92,7 @@ def test_missing_library_is_reported_with_its_package(tmp_path):
     assert len(linked(tmp_path, "faster-whisper")) == 1
 
 
-def test_library_must_have_the_same_major_version(
+def test_linked_library_requires_the_same_major_version(
     tmp_path,
 ):
     place(

@@ -54,7 +54,7 @@ def settled(monkeypatch):
     return settle
 
 
-def test_reported_duration_includes_all_attempts(settled):
+def test_reported_install_duration_includes_all_attempts(settled):
     assert settled(2) == (4.0, 2)
 
 

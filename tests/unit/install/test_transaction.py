@@ -202,7 +202,7 @@ def test_last_change_can_be_undone_and_redone(place, monkeypatch, has_links):
     assert all((place.root / f"new-{number}").exists() for number in range(3))
 
 
-def test_file_and_folder_replace_each_other(place, site):
+def test_package_change_replaces_file_with_folder(place, site):
     write(site / "alpha/more/__pycache__/x.cpython-312.pyc", "compiled")
     assert change(place).notices == []
     assert (site / "alpha/more").read_text() == "m"
@@ -211,7 +211,7 @@ def test_file_and_folder_replace_each_other(place, site):
     assert (site / "alpha/data").read_text() == "d"
 
 
-def test_folder_with_own_files_blocks_a_new_file(place, site):
+def test_user_folder_blocks_a_new_package_file(place, site):
     write(site / "alpha/more/mine.txt", "mine")
     before = tree(place)
     error = refusal(planned, place)
@@ -220,14 +220,14 @@ def test_folder_with_own_files_blocks_a_new_file(place, site):
     assert tree(place) == before
 
 
-def test_file_blocks_the_folder_of_a_new_file(place):
+def test_user_file_blocks_a_new_package_folder(place):
     write(place.root / "share", "mine")
     error = refusal(planned, place)
     assert f"{place.root / 'share'} is a file" in error.message
 
 
 @pytest.mark.parametrize("name", ["alpha/old.py", "alpha"])
-def test_immutable_path_is_found_before_a_change(place, site, name):
+def test_immutable_file_is_reported_before_any_change(place, site, name):
     file = site / name
     if not shutil.which("chattr") or not process.run(["chattr", "+i", file]).ok:
         pytest.skip("this file system or user cannot make files immutable")
@@ -359,7 +359,7 @@ def test_named_pipe_replacing_a_file_is_reported(place, site):
     assert notice.startswith(f"Replaced 1 modified file: {SITE}/alpha/new/x.py")
 
 
-def test_file_saved_during_a_change_is_restored(place, site, monkeypatch):
+def test_file_saved_during_change_is_restored_by_rollback(place, site, monkeypatch):
     apply = transaction._apply
 
     def save_and_apply(change):
@@ -404,7 +404,7 @@ def test_environment_rebuild_without_lock_warns(place, monkeypatch):
     assert not place.current_change.exists()
 
 
-def test_file_of_a_large_package_is_kept(place, site):
+def test_file_shared_with_a_large_package_is_kept(place, site):
     put(place.root, "gamma-1", {"gamma/a.py": "g", "../../../bin/alpha": "1"})
     rows = "".join(f"gamma/{number:060}.py,,\n" for number in range(5000))
     with (site / "gamma-1.dist-info/RECORD").open("a") as opened:
@@ -414,13 +414,13 @@ def test_file_of_a_large_package_is_kept(place, site):
     assert (place.root / "bin/alpha").read_text() == "1"
 
 
-def test_empty_folder_of_the_user_is_replaced(place, site):
+def test_empty_user_folder_is_replaced_by_package_file(place, site):
     (site / "alpha/new/x.py/y/z").mkdir(parents=True)
     change(place)
     assert (site / "alpha/new/x.py").read_text() == "x"
 
 
-def test_folder_at_a_removed_path_is_kept(place, site):
+def test_user_folder_replacing_package_file_is_kept(place, site):
     (site / "alpha/old.py").unlink()
     write(site / "alpha/old.py/mine.txt", "mine")
     change(place, None)
@@ -433,7 +433,7 @@ def test_moved_previous_environment_is_reported(place):
     assert f"Moved {latest} to {older}" in rebuilt(place).notices
 
 
-def test_unmodified_files_are_not_reported(place):
+def test_unmodified_package_files_are_not_reported_as_edited(place):
     assert change(place).notices == []
     assert back(place).notices == []
 
@@ -472,7 +472,7 @@ def test_files_in_symlinked_directories_are_not_changed(place, tmp_path, link, c
     assert before == {path: path.read_bytes() for path in before}
 
 
-def test_link_of_the_user_is_replaced_and_restored(place, site, tmp_path):
+def test_user_symlink_is_restored_by_rollback(place, site, tmp_path):
     (tmp_path / "mine.py").write_text("mine")
     path = site / "alpha" / "old.py"
     path.unlink()
@@ -591,7 +591,7 @@ def test_killed_change_is_rolled_back_after_a_move(place):
     assert tree(place) == before
 
 
-def test_rollback_after_move_keeps_current_marker(place):
+def test_rollback_after_move_keeps_current_environment_marker(place):
     mark(place, "first")
     change(place)
     mark(place, "second")
@@ -756,7 +756,7 @@ def test_named_pipe_replacing_a_file_is_kept(place):
     assert pipe.is_fifo()
 
 
-def test_change_of_another_host_requires_takeover(place, monkeypatch):
+def test_change_by_another_host_requires_replace_option(place, monkeypatch):
     before = tree(place)
     begun(place)
     changed = tree(place)
@@ -771,7 +771,7 @@ def test_change_of_another_host_requires_takeover(place, monkeypatch):
     assert tree(place) == before
 
 
-def test_change_of_a_running_command_is_kept(place):
+def test_running_command_change_is_not_rolled_back(place):
     begun(place)
     parent = os.getppid()
     begun_by(place, process=parent, start=journals._read_start_time(parent))

@@ -172,7 +172,7 @@ def test_redirects_keep_logins_only_for_tls(tmp_path, monkeypatch, first, then, 
     assert adapter.logins == ["Basic bWU6c2VjcmV0", adapter.logins[0] if kept else None]
 
 
-def test_redirects_without_a_url_fail(tmp_path):
+def test_redirect_to_an_invalid_url_fails(tmp_path):
     with Client(cache=tmp_path) as client:
         client._opened().mount("http://", Redirecting("/\x9b"))
         with pytest.raises(UnreachableError) as failed:
@@ -247,7 +247,7 @@ def test_unresponsive_host_times_out_once_across_threads(tmp_path):
         assert time.perf_counter() - started < 2 * slowness()
 
 
-def test_only_given_certificates_are_trusted(certificate, tmp_path):
+def test_only_configured_certificates_are_trusted(certificate, tmp_path):
     host = Host(
         "tls",
         lambda _path, _headers: Answer(200, b"safe", "text/html"),
@@ -306,7 +306,7 @@ def test_damaged_cache_is_replaced(host, tmp_path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="requires named pipes")
 @pytest.mark.parametrize("kind", ["pipe", "link without end", "too deep"])
-def test_special_files_in_the_cache_are_ignored(tmp_path, kind):
+def test_unreadable_cache_entries_are_ignored(tmp_path, kind):
     cache = AnswerCache(tmp_path, FileHash)
     cache.put("https://index.example/", FileHash("0" * 64, None))
     [answer] = tmp_path.iterdir()

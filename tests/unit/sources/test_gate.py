@@ -84,7 +84,7 @@ LOGINS = {
 
 
 @pytest.mark.parametrize("text", LOGINS)
-def test_login_is_removed_from_a_read_url(tmp_path, text):
+def test_credentials_are_removed_from_requirement_urls(tmp_path, text):
     plain, login = LOGINS[text]
 
     listed = RequirementsFile.of((*required(text), *constrained(text)))
@@ -206,7 +206,7 @@ def test_build_environment_keeps_compilers_and_drops_tokens():
     assert uv.BuildVariables().given(kept | tokens) == kept
 
 
-def test_path_outside_the_folder_is_reported(tmp_path):
+def test_path_outside_the_project_is_reported(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
     (tmp_path / "outside").mkdir()

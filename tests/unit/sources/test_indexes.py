@@ -19,7 +19,7 @@ def written(settings):
     return [(setting.row.key, setting.value) for setting in settings]
 
 
-def test_pip_file_has_indexes_and_certificates():
+def test_indexes_and_certificates_are_read_from_pip_conf():
     text = """
 [global]
 index-url = https://index.example/simple
@@ -49,6 +49,6 @@ def test_pip_section_install_precedes_global():
 
 
 @given(st.text())
-def test_any_pip_file_is_parsed_or_rejected(text):
+def test_arbitrary_pip_configuration_is_parsed_or_rejected(text):
     with suppress(ValueError):
         assert isinstance(parse_pip_file(text, PIP_FILE, FOLDER), list)

@@ -126,7 +126,7 @@ def environ(tmp_path):
 WITHOUT_EXAMPLE = {Effect.HARMLESS, Effect.REQUEST, Effect.UNRELATED}
 
 
-def test_every_setting_has_an_example():
+def test_every_source_setting_has_a_test_example():
     rules = {
         place
         for place, rule in load_rules().items()
@@ -207,7 +207,7 @@ def test_every_variable_is_used_or_reported(tmp_path, environ):
     assert wrong == {}
 
 
-def test_unknown_setting_is_rejected_without_trust(tmp_path, environ):
+def test_unknown_uv_setting_is_rejected_without_trust(tmp_path, environ):
     (tmp_path / "uv.toml").write_text('zzz = "1"\n', "utf-8")
     with pytest.raises(UsageError, match=r"uv\.toml: zzz cannot be applied"):
         read_sources(None, {**environ, TRUST_FOLDER: "0"}, tmp_path)
@@ -251,7 +251,7 @@ def is_kept(rule, folder, environ):
     return bool(effect is not Effect.REFUSED and DOES[effect](sources))
 
 
-def test_pytorch_index_is_known_in_every_spelling(tmp_path):
+def test_pytorch_index_url_is_recognized_in_every_spelling(tmp_path):
     obeyed = []
     for address in (
         "https://download.pytorch.org/whl/cu118",
@@ -340,7 +340,7 @@ UNKNOWN = {
 }
 
 
-def test_other_tool_index_requires_uv_index(tmp_path):
+def test_index_of_another_tool_suggests_uv_index_variable(tmp_path):
     wrong = []
     for name, texts in UNKNOWN.items():
         for number, text in enumerate(texts):
@@ -393,7 +393,7 @@ def test_default_and_pytorch_indexes_are_accepted(tmp_path):
     assert wrong == []
 
 
-def test_paths_are_relative_to_their_pyproject(tmp_path, monkeypatch):
+def test_source_paths_are_relative_to_their_pyproject(tmp_path, monkeypatch):
     folder = tmp_path / "sub"
     folder.mkdir()
     monkeypatch.chdir(tmp_path)
@@ -483,7 +483,7 @@ def test_lock_records_project_configuration(tmp_path, environ, monkeypatch):
     }
 
 
-def test_every_form_of_pip_section_is_read(tmp_path):
+def test_every_yaml_form_of_pip_section_is_read(tmp_path):
     option = f"--extra-index-url {INDEX}"
     read = {}
     for text in (

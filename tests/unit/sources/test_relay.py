@@ -76,7 +76,7 @@ def serving(body):
 
 @pytest.mark.parametrize("body", [SMALL, LARGE, b""])
 @pytest.mark.parametrize("size_known", [True, False])
-def test_relayed_file_is_counted_and_hashed(passed, body, *, size_known):
+def test_relayed_download_is_counted_and_hashed(passed, body, *, size_known):
     way = passed(serving(body))
     assert way.fetch(len(body) if size_known else None) == body
     assert way.hashes == {f"{way.host.url}/{NAME}": hashlib.sha256(body).hexdigest()}
@@ -84,7 +84,7 @@ def test_relayed_file_is_counted_and_hashed(passed, body, *, size_known):
     assert way.relay.failure is None
 
 
-def test_file_with_known_hash_is_not_hashed(passed):
+def test_relayed_download_with_known_hash_is_not_hashed(passed):
     way = passed(serving(LARGE))
     assert way.fetch(len(LARGE), hashed=True) == LARGE
     assert way.hashes == {}

@@ -30,7 +30,7 @@ def read(tmp_path):
     return read
 
 
-def test_options_of_pip_are_read_in_every_spelling(read, tmp_path):
+def test_requirements_file_options_are_read_in_every_spelling(read, tmp_path):
     index = "https://index.example/"
     expected = {
         "--index-url https://index.example/": ((), [("--index-url", index, "")]),
@@ -66,7 +66,7 @@ def test_options_of_pip_are_read_in_every_spelling(read, tmp_path):
     assert found == expected
 
 
-def test_comment_does_not_hide_next_line(read):
+def test_comment_ending_with_backslash_keeps_next_line(read):
     for comment in ("# C:\\", "  # C:\\", "numpy # C:\\", "numpy\t# C:"):
         settings = read(f"{comment}\n-i https://index.example/\n").settings
         assert [one.row.key for one in settings] == ["--index-url"], comment
@@ -75,7 +75,7 @@ def test_comment_does_not_hide_next_line(read):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
-def test_file_of_windows_editor_is_read(encoding, tmp_path):
+def test_requirements_file_with_byte_order_mark_is_read(encoding, tmp_path):
     mark = "\ufeff" if encoding == "utf-16-be" else ""
     (tmp_path / "in.txt").write_text(f"{mark}torch\n", encoding)
 
@@ -108,7 +108,7 @@ def test_unsupported_file_is_rejected_with_a_hint(tmp_path, monkeypatch):
     assert advice == ADVICE
 
 
-def test_group_has_names_of_pip_and_uv(tmp_path):
+def test_dependency_group_is_parsed_from_pyproject_path(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[dependency-groups]\ndev = ["numpy"]\n')
     assert group_path("dev") == "pyproject.toml:dev"
     assert split_part("../a/pyproject.toml:dev") == (
@@ -219,7 +219,7 @@ def test_malformed_line_has_file_and_number(read):
     assert raised.value.hint == "Write numpy==2 instead of numpy=2"
 
 
-def test_paths_may_contain_blanks_and_quotes(read):
+def test_requirement_paths_may_contain_blanks_and_quotes(read):
     lines = [
         '-e "./my lib"',
         "-e './an x lib' -C a=b",

@@ -62,7 +62,7 @@ def title(paragraph):
 
 
 @pytest.mark.parametrize("text", CONFIGURATIONS.split("\n\n"), ids=title)
-def test_configuration_precedence_depends_on_location(environ, tmp_path, text):
+def test_index_configuration_precedence_depends_on_location(environ, tmp_path, text):
     _, *steps, (_, expected) = steps_of(text.replace("<here>", str(tmp_path)))
     for line, below in steps:
         name, is_variable, value = line.partition("=")
@@ -78,7 +78,7 @@ def test_official_index_is_the_default(read):
     assert read() == Sources(torch_index=OFFICIAL)
 
 
-def test_requested_index_replaces_the_official_one(environ, tmp_path):
+def test_requested_index_replaces_the_official_torch_index(environ, tmp_path):
     sources = read_sources("https://index.example/whl/", environ, tmp_path)
     assert (sources.torch_index, sources.is_torch_index_requested) == (
         "https://index.example/whl",
@@ -258,7 +258,7 @@ ADDRESSES = (
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_sources_of_the_folder_have_their_file(environ, tmp_path, table):
+def test_project_sources_are_reported_with_their_file(environ, tmp_path, table):
     wrong = []
     for number, (key, address) in enumerate(product(CHOICES, ADDRESSES)):
         folder = tmp_path / str(number)

@@ -37,13 +37,15 @@ def found(tmp_path, monkeypatch, name, text):
         ("a.py", "# colour  prose: CSS\n", []),
     ],
 )
-def test_phrases_are_found_in_prose_only(tmp_path, monkeypatch, name, text, expected):
+def test_banned_phrases_are_found_only_in_prose(
+    tmp_path, monkeypatch, name, text, expected
+):
     rows = found(tmp_path, monkeypatch, name, text)
 
     assert [row for row in rows if "D" not in row[1][:1]] == expected
 
 
-def test_docstring_summary_is_one_short_line(tmp_path, monkeypatch):
+def test_long_or_split_docstring_summary_is_reported(tmp_path, monkeypatch):
     text = (
         f'"""Return\nit."""\nX = 1\n"""{"x " * 37}."""\ndef f():\n    """Return it"""\n'
     )

@@ -24,7 +24,7 @@ def targets(machine=MACHINE, kind="cuda", gpus=None):
     return device_targets(machine, kind=kind, gpus=gpus, environ={})
 
 
-def test_each_child_sees_one_gpu_by_uuid():
+def test_each_check_process_sees_one_gpu_by_uuid():
     found = targets()
     visible = [target.environment["CUDA_VISIBLE_DEVICES"] for target in found]
     assert [target.index for target in found] == [0, 1]
@@ -48,7 +48,7 @@ def test_mig_device_has_name_of_gpu_and_profile():
     ]
 
 
-def test_only_whole_testable_gpus_are_combined():
+def test_only_whole_gpus_are_tested_together():
     every = all_gpus_target(targets())
     assert every is not None
     assert (every.device, every.visible) == ("all", ("GPU-aaa", "GPU-bbb"))
@@ -94,7 +94,7 @@ def test_machine_without_gpus_has_no_usable_gpu():
         ("M3 Max", "cpu", "mps", {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}, set()),
     ],
 )
-def test_variables_of_vendor_show_only_one_gpu(
+def test_vendor_variables_make_only_one_gpu_visible(
     name, kind, device, environment, misleading
 ):
     (target,) = targets(machine_from_options((name,), "580"), kind=kind)

@@ -70,11 +70,11 @@ CAUSES = {
 }
 
 
-def test_failure_is_classified_by_text_or_place():
+def test_check_failure_is_classified_by_check_and_message():
     assert {check: failed(*check).id for check in CAUSES} == CAUSES
 
 
-def test_failure_is_classified_by_gpu_or_driver():
+def test_check_failure_classification_depends_on_gpu_and_driver():
     engine = (
         "RuntimeError: GET was unable to find an engine to execute this computation"
     )
@@ -95,13 +95,13 @@ def test_missing_torch_is_reported():
     assert check.fixes == ("gpuinstall install",)
 
 
-def test_diagnosed_cause_has_fix_commands():
+def test_wrong_torch_build_suggests_gpuinstall_install():
     (check,) = wrong_build(CARD, proof(torch=None, version="2.14.1+cpu")).checks
     assert check.id == "F33"
     assert str(check.fixes[0]).startswith("gpuinstall install")
 
 
-def test_successful_retry_takes_precedence_over_general_cause():
+def test_variable_that_breaks_import_precedes_general_cause():
     check = failed(
         "import",
         "ImportError: undefined symbol: __nvJitLinkComplete_12_4",
@@ -138,13 +138,13 @@ CAUSES_OF_PROGRAMS = {
 }
 
 
-def test_package_is_reported_if_only_its_check_fails():
+def test_package_check_failure_has_expected_cause():
     assert {
         (program, text): failed(f"{program}-x", text, program=program).id
         for program, text in CAUSES_OF_PROGRAMS
     } == CAUSES_OF_PROGRAMS
 
 
-def test_fix_mentions_the_extension():
+def test_fix_reinstalls_torch_and_the_crashing_extension():
     check = failed("torch-scatter-import", "killed by SIGSEGV", program="torch_scatter")
     assert str(check.fixes[0]).startswith("gpuinstall install torch torch-scatter ")

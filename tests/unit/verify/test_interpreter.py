@@ -101,7 +101,7 @@ def test_too_old_interpreter_is_reported():
 
 
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
-def test_kernels_start_on_old_and_new_interpreters(version):
+def test_kernel_checks_start_on_old_and_new_pythons(version):
     argv = KernelRun(interpreter(version), ("-I",), "quick").argv(CPU_TARGET)
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert '"message": "ModuleNotFoundError: No module named \'torch\'"' in done.stdout

@@ -11,7 +11,7 @@ from tests.lab.environments import small_torch
     ("plays", "status"),
     [({}, "passed"), ({"failed": {"matmul-float32": "off by 3"}}, "failed")],
 )
-def test_kernels_run_on_gpu_instead_of_cpu(plays, status, tmp_path, play_kernels):
+def test_mac_checks_run_on_gpu_instead_of_cpu(plays, status, tmp_path, play_kernels):
     small_torch(tmp_path / "env", "cpu")
     play_kernels({"*": plays})
     python = tmp_path / "env" / "bin" / "python"

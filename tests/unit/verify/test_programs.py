@@ -10,13 +10,13 @@ def programs_in(*folders):
     return tuple(program_packages(folders))
 
 
-def test_environment_without_companions_has_no_programs(tmp_path):
+def test_torch_and_numpy_require_no_package_checks(tmp_path):
     small_package(tmp_path, "torch", files=("torch/_C.so",))
     small_package(tmp_path, "numpy", files=("numpy/_core.so",))
     assert programs_in(tmp_path, tmp_path / "absent") == ()
 
 
-def test_family_and_programs_are_found_by_records(tmp_path):
+def test_packages_to_check_are_found_by_metadata(tmp_path):
     # onnxruntime itself has no code for GPUs.
     for name in ("torchtune", "flash-attn", "vllm", "onnxruntime"):
         small_package(tmp_path, name)
@@ -57,7 +57,7 @@ def test_package_is_imported_by_recorded_module(tmp_path):
     assert programs_in(tmp_path) == ("triton",)
 
 
-def test_program_is_only_imported_on_other_devices():
+def test_package_is_only_imported_on_unsupported_devices():
     names = {
         ("torchvision", "cpu"): "torchvision-nms",
         ("flash_attn", "cuda"): "flash-attn-attention",

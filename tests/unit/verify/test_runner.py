@@ -66,7 +66,7 @@ def given(monkeypatch, processors):
     )
 
 
-def test_busy_gpu_is_retried_alone(starts, monkeypatch):
+def test_check_of_a_busy_gpu_is_retried_alone(starts, monkeypatch):
     given(monkeypatch, 8)
     assert proven() == ["device", "torchvision", "vllm"]
     assert Counter(starts) == {"torchvision": 1, "vllm": 2}

@@ -36,7 +36,7 @@ def test_failed_takes_precedence_over_unproven_and_passed():
     ] == ["unproven", "passed", "unproven", "failed"]
 
 
-def test_document_matches_contract():
+def test_verdict_document_has_expected_fields():
     tested = VerifiedEnvironment("3.12.1", "2.14.1+cu126", "cu126", ("sm_80", "sm_90"))
     assert Verdict(tested, (Device(0, "NVIDIA A100", (FAILED,)),)).to_dict() == {
         "schema": "gpuinstall.verdict/1",

@@ -27,13 +27,13 @@ from gpuinstall.catalog.listing import read_listing, update_builds
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
 from gpuinstall.wheels.learned.reader import Reader
-from gpuinstall.wheels.learned.store import learned_store
+from gpuinstall.wheels.learned.store import open_row_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from gpuinstall.catalog import Catalog
-    from gpuinstall.wheels.learned.row import LearnedRow
+    from gpuinstall.wheels.learned.row import WheelRow
 
 DATA = (
     Path(__file__).parent.parent
@@ -66,10 +66,10 @@ def main(words: Sequence[str]) -> None:
     release = f"torch=={versions[0]}" if versions else "torch"
     catalog = load_catalog()
     sources = read_sources(None, os.environ, Path.cwd())
-    rows: list[LearnedRow] = []
+    rows: list[WheelRow] = []
     with open_session(sources, Reporter()) as session:
         sources = replace(sources, default_index=session.default_index)
-        reader = Reader(sources, session.client, learned_store(), Reporter())
+        reader = Reader(sources, session.client, open_row_cache(), Reporter())
         for os_name, arch in PLATFORMS:
             rows += learn(release, os_name, arch, catalog, reader)
     new = additions(rows, catalog)
@@ -84,7 +84,7 @@ def learn(
     arch: str,
     catalog: Catalog,
     reader: Reader,
-) -> list[LearnedRow]:
+) -> list[WheelRow]:
     """Inspect the builds of one platform that the catalog lacks."""
     requirement = parse_requirement(release)
     verified = [build for build in catalog.builds if build.absent != "unverified"]
@@ -105,17 +105,17 @@ def learn(
         default=None,
     )
     to_read = [build for build in builds if build.torch == newest and build.unread]
-    return map_concurrently(reader.torch, to_read, AT_ONCE)
+    return map_concurrently(reader.read_torch_row, to_read, AT_ONCE)
 
 
-def additions(rows: Iterable[LearnedRow], catalog: Catalog) -> Additions:
+def additions(rows: Iterable[WheelRow], catalog: Catalog) -> Additions:
     """Return missing rows of releases and builds, with their evidence."""
     known = set()
     for build in catalog.builds:
         if build.absent != "unverified":
             known.add((build.name, build.platform))
-    releases: dict[str, list[LearnedRow]] = defaultdict(list)
-    builds: dict[tuple[str, str], list[LearnedRow]] = defaultdict(list)
+    releases: dict[str, list[WheelRow]] = defaultdict(list)
+    builds: dict[tuple[str, str], list[WheelRow]] = defaultdict(list)
     days = set()
     for row in rows:
         build = row.build()
@@ -141,7 +141,7 @@ def additions(rows: Iterable[LearnedRow], catalog: Catalog) -> Additions:
     )
 
 
-def _release(torch: str, rows: list[LearnedRow]) -> str:
+def _release(torch: str, rows: list[WheelRow]) -> str:
     """Return the row of a release; its date and torchvision need review."""
     pythons: set[str] = set()
     tritons: list[str] = []
@@ -171,7 +171,7 @@ def _in_order(python: str) -> tuple[int, str]:
     return int(minor), python
 
 
-def _pins(row: LearnedRow, name: str) -> list[str]:
+def _pins(row: WheelRow, name: str) -> list[str]:
     """Return the versions of a package that a wheel requires."""
     versions = []
     for text in row.requires:
@@ -184,7 +184,7 @@ def _pins(row: LearnedRow, name: str) -> list[str]:
 def _build(
     torch: str,
     tag: str,
-    rows: list[LearnedRow],
+    rows: list[WheelRow],
 ) -> str:
     facts = {
         "torch": torch,
@@ -207,7 +207,7 @@ def _table_row(entries: Iterable[str]) -> str:
     return f"    {{ {', '.join(entries)} }},\n"
 
 
-def _platform(row: LearnedRow) -> str:
+def _platform(row: WheelRow) -> str:
     return row.platform.replace("-", "_")
 
 

@@ -35,7 +35,7 @@ from gpuinstall.wheels.torch_abi import (
     Exports,
     hash_name,
     load_exports,
-    torch_names,
+    select_torch_names,
 )
 from gpuinstall.wheels.wheel_reader import WheelReader
 
@@ -143,7 +143,7 @@ def read(
             )
         if elf is None:
             raise SystemExit(f"{library} of {wheel.filename} cannot be read")
-        names |= torch_names(elf.defined())
+        names |= select_torch_names(elf.defined_symbols())
     cost = f"{reader.bytes_read >> 20} MB"
     sys.stdout.write(
         f"{wheel.filename}: {len(names)} names of {', '.join(libraries)}, {cost}\n"

@@ -5,8 +5,12 @@ import time
 
 import pytest
 
-from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
-from gpuinstall.wheels.needs import Tables, read_needs
+from gpuinstall.wheels.linking import (
+    find_link_faults,
+    find_system_libraries,
+    read_libraries,
+)
+from gpuinstall.wheels.needs import TableCache, read_needs
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.environments import packages
 from tests.lab.native import GONE, native_library
@@ -57,7 +61,7 @@ def put(site, library):
 
 def on_disk(site):
     """Return the linking problems of the installed package."""
-    found = link_faults(read_libraries(site), system_libraries())
+    found = find_link_faults(read_libraries(site), find_system_libraries())
     return [
         (fault.reason.code, fault.name)
         for fault in found
@@ -68,7 +72,7 @@ def on_disk(site):
 def before(library):
     """Return the package's requirements, read from its wheel."""
     wheel = WheelReader(Bytes(archive({"example/_C.so": library.read_bytes()})))
-    return read_needs(Tables(wheel), wheel.members).torch
+    return read_needs(TableCache(wheel), wheel.members).torch
 
 
 LIES: dict[str, tuple[dict[str, object], str]] = {

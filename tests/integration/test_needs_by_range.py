@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gpuinstall.wheels.needs import Tables, built_cuda_majors, read_needs
+from gpuinstall.wheels.needs import TableCache, built_cuda_majors, read_needs
 from tests.integration.test_wheels_by_range import (
     index,  # noqa: F401  the fixture
 )
@@ -64,7 +64,7 @@ def test_wheel_requirements_are_read_by_range(
     started = time.monotonic()
     opened = index.wheel(wheel.package, wheel.version, wheel.platform)
     needs = read_needs(
-        Tables(opened),
+        TableCache(opened),
         [name for name in opened.members if re.search(r"\.so(\.|$)", name)],
     )
     torch = needs.torch

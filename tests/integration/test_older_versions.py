@@ -15,7 +15,7 @@ from gpuinstall.lock.uv.project import resolve_project
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
-from gpuinstall.wheels.learned.reader import reader_for
+from gpuinstall.wheels.learned.reader import make_reader
 from tests.lab.cases import mostly_heavy
 from tests.lab.index import StandInIndex
 from tests.lab.native import native_library
@@ -183,7 +183,7 @@ def test_wheel_inspection_stops_at_lock_download_limit(
     answer = resolve("costly", session)
 
     assert answer.versions["costly"] == "3"
-    assert reader_for(session).bytes_read < 32 << 20
+    assert make_reader(session).bytes_read < 32 << 20
     assert warnings_of(answer, "costly 3 was not inspected")
 
 

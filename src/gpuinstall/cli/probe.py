@@ -48,11 +48,11 @@ def refusals(machine: Machine) -> tuple[Finding, ...]:
         machine's problems already explain the failure.
     """
     from gpuinstall.plan import Plan, choose
-    from gpuinstall.wheels.learned.store import known_catalog
+    from gpuinstall.wheels.learned.store import load_extended_catalog
 
     if machine.refusing or not machine.gpus:
         return ()
-    plan = choose(machine, Request(), known_catalog())
+    plan = choose(machine, Request(), load_extended_catalog())
     if isinstance(plan, Plan) or plan.error_class is not MachineError:
         return ()
     error = plan.error(machine)

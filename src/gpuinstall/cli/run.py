@@ -172,7 +172,7 @@ def _check_environment(
     """
     from gpuinstall.install.state import check_libcuda, inspect_environment
     from gpuinstall.lock.file.fit import Fit, fit
-    from gpuinstall.wheels.learned.store import known_catalog
+    from gpuinstall.wheels.learned.store import load_extended_catalog
 
     venv, machine = project.paths.venv, project.machine
     if options.require_gpu:
@@ -186,7 +186,7 @@ def _check_environment(
     # Without a GPU, every build runs on the CPU. Warn unless --require-gpu is given.
     if existing.lock and machine.gpus:
         request = Request(backend=marker.backend, python=marker.python)
-        verdict = fit(existing.lock, machine, request, known_catalog())
+        verdict = fit(existing.lock, machine, request, load_extended_catalog())
         if not isinstance(verdict, Fit):
             raise LockError(
                 "lock-does-not-fit",

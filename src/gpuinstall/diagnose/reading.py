@@ -21,7 +21,7 @@ from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.machine.vendors import create_rules, find_vendor
 from gpuinstall.wheels.gpu_code import read_flags
-from gpuinstall.wheels.learned.store import known_catalog
+from gpuinstall.wheels.learned.store import load_extended_catalog
 from gpuinstall.wheels.torch_wheel import LISTING_LIBRARIES, parse_version
 
 _MIB = 1 << 20
@@ -48,7 +48,7 @@ class LocalReading(Value):
     libraries: Mapping[str, str | None] = {}
     """Paths of libraries that an error message mentions; None if not found."""
 
-    catalog: Catalog = field(default_factory=known_catalog)
+    catalog: Catalog = field(default_factory=load_extended_catalog)
 
     @property
     def by_name(self) -> Mapping[str, InstalledPackage]:

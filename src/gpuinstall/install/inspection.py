@@ -27,7 +27,7 @@ from gpuinstall.lock.request.lock_sources import add_locked_builds
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import environment_request, project_targets
-from gpuinstall.wheels.learned.store import known_catalog
+from gpuinstall.wheels.learned.store import load_extended_catalog
 
 
 @contextmanager
@@ -136,7 +136,7 @@ def read_state(
     catalog = options.catalog
     if catalog is None:
         # A locked build may be from any index.
-        known = known_catalog() if options.locked else project.catalog
+        known = load_extended_catalog() if options.locked else project.catalog
         catalog = add_locked_builds(known, folder, lambda: project.session)
     state = InstallState(
         existing,

@@ -69,7 +69,11 @@ def check_links(
     Raises:
         InstallationError: A library of a requested package cannot be loaded.
     """
-    from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
+    from gpuinstall.wheels.linking import (
+        find_link_faults,
+        find_system_libraries,
+        read_libraries,
+    )
     from gpuinstall.wheels.members import load_members
 
     requested = requirement_names(fit.choice.requirements)
@@ -78,14 +82,16 @@ def check_links(
     names |= {Path(library.path).name for library in libraries}
     configured = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
     folders = list(map(Path, configured))
-    for fault in link_faults(libraries, system_libraries()):
+    for fault in find_link_faults(libraries, find_system_libraries()):
         library = fault.candidate
         # The library exists in a folder that the package or this machine searches.
         is_present = fault.reason.code == "missing-library" and (
             fault.name in names
             or any(isfile(folder / fault.name) for folder in folders)
         )
-        if is_present or load_members().is_spare(library.package, library.path):
+        if is_present or load_members().is_optional_variant(
+            library.package, library.path
+        ):
             continue
         if library.package not in requested:
             reporter.warn(fault.reason.message)

@@ -208,10 +208,10 @@ class Project(Value):
     @cached_property
     def catalog(self) -> Catalog:
         """The catalog, including builds found on the torch index."""
-        from gpuinstall.wheels.learned.store import known_catalog
+        from gpuinstall.wheels.learned.store import load_extended_catalog
 
         base = self.sources.torch_index
-        return replace(known_catalog(base), torch_index=base)
+        return replace(load_extended_catalog(base), torch_index=base)
 
     @property
     def machine(self) -> Machine:

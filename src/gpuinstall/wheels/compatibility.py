@@ -1,8 +1,8 @@
-"""Compatibility of a wheel with builds of torch and with GPUs. Pure.
+"""Compatibility of a wheel with builds of torch and with GPUs, without I/O.
 
 The rules compute one ``Compatibility`` from a wheel's row, the builds, and the GPUs, for
-programs and extensions alike. Every rule returns its reason as a value. The message of a
-reason follows the name of the package: ``vllm 0.33.0`` *has no code for V100*. If only a
+programs and extensions alike. Every rule returns its reason as a value. Messages append
+the reason to the package's name, as in ``vllm 0.33.0 has no code for V100``. If only a
 part of the GPU code was read, missing code results in a warning, not in a rejection.
 """
 
@@ -21,15 +21,15 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, ComputeCapability
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.machine.protocol import Code, Rules, Toolkit
-from gpuinstall.wheels.learned.row import Depth, LearnedRow
+from gpuinstall.wheels.learned.row import Depth, WheelRow
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
     TorchNeeds,
-    declared_cuda,
+    find_declared_cuda,
     is_from_package,
     is_separate_library,
     load_libraries,
-    name_for_cuda,
+    rename_for_cuda,
 )
 
 ServedGpus = tuple[tuple[Rules, Gpu], ...]
@@ -48,11 +48,15 @@ NVIDIA, CUDA Toolkit, release notes of 11.0, 12.0, and 13.0: removed architectur
 _NUMBER = re.compile(r"\d+")
 
 _CHIP_IN_NAME = re.compile(r"-sm(\d{2,3})(?=-|$)", re.ASCII)
-"""As in ``symmetrix-xl-cuda12-sm70``, which is loaded only on such chips."""
+"""The chip in a name such as ``symmetrix-xl-cuda12-sm70``.
+
+Such a package is loaded only on this chip.
+"""
 
 _OTHER_CXX_ABI = {("2.6", "cu126")}
-"""Builds with the C++11 ABI, unlike other builds of the release. Unverified.
+"""Builds with the C++11 ABI, unlike other builds of the same torch release.
 
+This was not verified with the wheels. Source:
 https://github.com/pytorch/pytorch/releases/tag/v2.6.0
 """
 
@@ -60,7 +64,7 @@ https://github.com/pytorch/pytorch/releases/tag/v2.6.0
 class BuildVerdict(NamedTuple):
     """Compatibility of a wheel with one build of torch."""
 
-    row: LearnedRow
+    row: WheelRow
     """The facts read from the wheel."""
     rejection: Reason | None = None
     """The reason why the wheel does not run, if any."""
@@ -75,23 +79,23 @@ class Compatibility(Value):
     verdicts: Mapping[str, BuildVerdict]
     """The verdict for each build, best first."""
     allowed: frozenset[str]
-    """The builds that the wheel's METADATA allows."""
+    """The torch builds that satisfy the requirements in METADATA."""
     unusable: Reason | None = None
-    """The reason why it runs with no build: driver, GPU, or platform."""
+    """The reason why no build runs the wheel: driver, GPU, or platform."""
     adds: tuple[str, ...] = ()
-    """The packages that it needs but that METADATA does not require."""
+    """The packages that the wheel needs but that METADATA does not require."""
     why_adds: Reason | None = None
     is_settled: bool = True
     """Whether reading more of the wheel cannot change the result."""
 
     @property
-    def row(self) -> LearnedRow:
+    def row(self) -> WheelRow:
         """The row of the best build."""
         return next(iter(self.verdicts.values())).row
 
     @property
-    def running(self) -> frozenset[str]:
-        """The builds that nothing rejects."""
+    def compatible_builds(self) -> frozenset[str]:
+        """The builds that no rule rejects."""
         verdicts = self.verdicts.items()
         return frozenset(build for build, one in verdicts if one.rejection is None)
 
@@ -100,18 +104,18 @@ class Compatibility(Value):
         return self.verdicts[build].rejection
 
     def runs_with(self, builds: Iterable[str]) -> bool:
-        """Return whether the wheel runs with a build that it allows."""
-        usable = self.allowed & self.running
+        """Return whether the wheel runs with any of these builds."""
+        usable = self.allowed & self.compatible_builds
         return not usable.isdisjoint(builds)
 
     def reason(self, torch: str) -> Reason | None:
         """Return the first reason why the wheel does not run.
 
-        The build of ``torch`` is checked before the others. If the wheel runs with none
-        of the builds that its METADATA allows, those are checked first.
+        The build of ``torch`` is checked before the other builds. If the wheel runs with
+        none of the builds that its METADATA allows, the allowed builds are checked first.
         """
         builds = [torch, *self.verdicts]
-        if self.allowed and self.running.isdisjoint(self.allowed):
+        if self.allowed and self.compatible_builds.isdisjoint(self.allowed):
             builds = [*filter(self.allowed.__contains__, self.verdicts), *builds]
         known = filter(self.verdicts.__contains__, builds)
         return next(filter(None, map(self.rejects, known)), None)
@@ -123,7 +127,7 @@ def allow_own_cuda(found: Compatibility, opened: Sequence[str]) -> Compatibility
     for build, one in found.verdicts.items():
         warning = one.warning
         # Linked libraries are already checked against the environment.
-        if one.rejection and not opened and not _shared_majors(one.row):
+        if one.rejection and not opened and not _find_shared_cuda_majors(one.row):
             message = f"uses its own CUDA next to torch's: {format_toolkits(one.row)}"
             warning = warning or Reason("own-cuda", message)
         verdicts[build] = BuildVerdict(one.row, None, warning)
@@ -140,7 +144,7 @@ class GpuVerdict(NamedTuple):
     """Whether reading more of the wheel cannot change the result."""
 
 
-def gpu_verdict(row: LearnedRow, gpus: ServedGpus) -> GpuVerdict:
+def assess_gpus(row: WheelRow, gpus: ServedGpus) -> GpuVerdict:
     """Return whether a wheel runs on the GPUs with any build of torch."""
     for rule in _CERTAIN:
         why = rule(row, gpus)
@@ -148,17 +152,17 @@ def gpu_verdict(row: LearnedRow, gpus: ServedGpus) -> GpuVerdict:
             return GpuVerdict(why)
     if row.depth < Depth.PART:
         return GpuVerdict(is_settled=False)
-    why, is_certain = unsupported_gpus(row, gpus)
+    why, is_certain = find_unsupported_gpus(row, gpus)
     if is_certain:
         return GpuVerdict(why)
     is_settled = row.depth == Depth.WHOLE
     if why is None:
-        uses_no_torch = has_own_runtime(row) or not row.links_count
+        uses_no_torch = has_own_runtime(row) or not row.may_use_gpu
         is_known = row.torch.is_known or uses_no_torch
         # The first part of a library may contain none of its GPU code.
         is_known &= bool(row.codes) or row.is_whole
         is_settled |= is_known
-    why = why or _not_intended(row, gpus)
+    why = why or _check_stated_chips(row, gpus)
     is_limited = row.depth == Depth.WHOLE and not row.is_whole
     if why is None and is_limited and not row.codes:
         message = "was inspected only in part, so its GPU code is unknown"
@@ -166,7 +170,7 @@ def gpu_verdict(row: LearnedRow, gpus: ServedGpus) -> GpuVerdict:
     return GpuVerdict(None, why, is_settled)
 
 
-def _not_intended(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
+def _check_stated_chips(row: WheelRow, gpus: ServedGpus) -> Reason | None:
     """Return a reason if the package's name or description excludes a GPU."""
     named = _CHIP_IN_NAME.search(row.package)
     for _, gpu in gpus:
@@ -185,28 +189,29 @@ def _not_intended(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
     return None
 
 
-def _is_fast_path(row: LearnedRow) -> bool:
+def _is_fast_path(row: WheelRow) -> bool:
     """Return whether the GPU code is only an optional fast path.
 
-    All of it is for single chips, and another package has the general code, as in
-    cuequivariance-ops-torch-cu13 0.13.0.
+    All of the code is for single chips, and another package has the general code. An
+    example is cuequivariance-ops-torch-cu13 0.13.0.
     """
     is_for_single = all(name.endswith("a") for name in row.architectures)
     return is_for_single and any(map(is_from_package, row.needs))
 
 
-def for_windows_only(row: LearnedRow, gpus: ServedGpus) -> Reason | None:  # noqa: ARG001  as all rules
-    """Reject a wheel for any platform that has only Windows libraries."""
+def reject_windows_only(row: WheelRow, gpus: ServedGpus) -> Reason | None:  # noqa: ARG001  as all rules
+    """Reject a platform-independent wheel that has only Windows libraries."""
     if row.system != "windows" or row.platform.startswith("windows"):
         return None
     message = f"has libraries only for Windows, although {row.file} is for any platform"
     return Reason("other-platform", message)
 
 
-def too_new_for_driver(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
+def reject_old_driver(row: WheelRow, gpus: ServedGpus) -> Reason | None:
     """Reject a wheel if the driver is too old for its CUDA.
 
-    If the wheel has libraries for several CUDA majors, the driver must support one.
+    If the wheel has libraries for several CUDA major versions, the driver must support
+    at least one of them.
     """
     toolkits: list[Toolkit] = [(major, 0) for major in row.cudas] or [row.toolkit]
     for rules, _ in gpus:
@@ -224,7 +229,7 @@ def too_new_for_driver(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
     return None
 
 
-def too_new_for_chip(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
+def reject_unsupported_chip(row: WheelRow, gpus: ServedGpus) -> Reason | None:
     """Reject a wheel if the compilers of its CUDA do not support a GPU."""
     if row.toolkit is None:
         return None
@@ -241,7 +246,7 @@ def too_new_for_chip(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
     return None
 
 
-def too_new_for_family(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
+def reject_dropped_chip(row: WheelRow, gpus: ServedGpus) -> Reason | None:
     """Reject a version of a package family that no longer supports a GPU."""
     lowest = load_members().lowest_chip(row.package, Version(row.version))
     if lowest is None:
@@ -255,11 +260,18 @@ def too_new_for_family(row: LearnedRow, gpus: ServedGpus) -> Reason | None:
     return None
 
 
-_CERTAIN = (for_windows_only, too_new_for_driver, too_new_for_chip, too_new_for_family)
+_CERTAIN = (
+    reject_windows_only,
+    reject_old_driver,
+    reject_unsupported_chip,
+    reject_dropped_chip,
+)
 """Rules that use the name, label, or METADATA, without reading libraries."""
 
 
-def unsupported_gpus(row: LearnedRow, gpus: ServedGpus) -> tuple[Reason | None, bool]:
+def find_unsupported_gpus(
+    row: WheelRow, gpus: ServedGpus
+) -> tuple[Reason | None, bool]:
     """Return a reason if at least half of the libraries lack code for a GPU.
 
     Returns:
@@ -269,7 +281,7 @@ def unsupported_gpus(row: LearnedRow, gpus: ServedGpus) -> tuple[Reason | None, 
     by_most: dict[str, str] = {}
     by_half: dict[str, str] = {}
     for rules, gpu in gpus:
-        answers = _unsupported_libraries(row, rules, gpu).values()
+        answers = _find_unsupported_libraries(row, rules, gpu).values()
         lacking = [*filter(None, answers)]
         has_code = len(answers) - len(lacking)
         if len(lacking) > has_code:
@@ -291,8 +303,8 @@ def unsupported_gpus(row: LearnedRow, gpus: ServedGpus) -> tuple[Reason | None, 
     return Reason("no-code", f"may have no code for {names}: {compiled}"), False
 
 
-def _unsupported_libraries(
-    row: LearnedRow,
+def _find_unsupported_libraries(
+    row: WheelRow,
     rules: Rules,
     gpu: Gpu,
 ) -> dict[str, str]:
@@ -317,12 +329,12 @@ def _unsupported_libraries(
     return texts
 
 
-def missing_compiled_code(older: Compatibility, newer: Compatibility) -> Reason | None:
+def find_missing_code(older: Compatibility, newer: Compatibility) -> Reason | None:
     """Return why an older release cannot replace a newer one.
 
-    A release without libraries does not replace one with libraries: it omits the
-    compiled code, or the user must build it. Two files of one version may replace each
-    other.
+    A release without libraries does not replace a release with libraries, because it
+    omits the compiled code or must be built from source. Files of the same version may
+    replace each other.
     """
     row = older.row
     if row.depth < Depth.TABLES or row.system is not None:
@@ -340,33 +352,34 @@ def _is_native(wheel: Wheel) -> bool:
     return all(tag.platform != "any" for tag in wheel.tags)
 
 
-def required_cuda(row: LearnedRow) -> int | None:
+def find_required_cuda(row: WheelRow) -> int | None:
     """Return the CUDA major that a wheel requires of its process.
 
-    It is determined by the shared runtime of its code, or by its name and label if its
-    code has none.
+    The shared CUDA runtime of the code determines the version. If the code has none, the
+    name and the local version label determine it.
 
     Returns:
-        None if the wheel has its own runtime, needs no CUDA, or supports several majors.
+        The CUDA major. None if the wheel has its own runtime, needs no CUDA, or supports
+        several majors.
     """
-    majors = _shared_majors(row)
+    majors = _find_shared_cuda_majors(row)
     if len(majors) > 1 or len(row.cudas) > 1:
         return None
     major = next(iter(majors), None)
     if not major and not has_own_runtime(row):
         # The local version label is only in the file name.
         label = row.file.partition("+")[2].partition("-")[0]
-        major = declared_cuda(row.package, Version(row.version), label)
+        major = find_declared_cuda(row.package, Version(row.version), label)
     torch_cuda = Backend.parse(row.backend).version or ""
-    is_for_each = load_members().has_runtimes_apart(row.package)
+    is_for_each = load_members().has_library_per_cuda(row.package)
     return None if is_for_each and torch_cuda.startswith(f"{major}.") else major
 
 
-def has_own_runtime(row: LearnedRow) -> bool:
+def has_own_runtime(row: WheelRow) -> bool:
     """Return whether a wheel bundles or statically links its own CUDA runtime.
 
-    The runtime must have been found, and the wheel must not use torch. If a library was
-    not read completely, METADATA determines whether the wheel uses torch.
+    A wheel that uses torch has no runtime of its own. If a library was not read
+    completely, METADATA determines whether the wheel uses torch.
     """
     uses_torch = row.torch.kind != "none"
     if row.torch.kind == "unknown":
@@ -374,13 +387,13 @@ def has_own_runtime(row: LearnedRow) -> bool:
     return row.has_runtime and not uses_torch
 
 
-def may_have_own_runtime(row: LearnedRow) -> bool:
+def may_have_own_runtime(row: WheelRow) -> bool:
     """Return whether unread parts of a wheel may contain a CUDA runtime."""
-    is_named = required_cuda(row) and not _shared_majors(row)
+    is_named = find_required_cuda(row) and not _find_shared_cuda_majors(row)
     return bool(is_named) and row.torch.kind in {"none", "unknown"}
 
 
-def _shared_majors(row: LearnedRow) -> set[int]:
+def _find_shared_cuda_majors(row: WheelRow) -> set[int]:
     """Return the CUDA majors of the shared runtimes that the code uses."""
     shared = load_libraries()
     windows = [name for name in row.opens if name.endswith(".dll")]
@@ -389,14 +402,14 @@ def _shared_majors(row: LearnedRow) -> set[int]:
     return linked or shared.cuda_majors([*windows, *runtimes])
 
 
-def needs_older_cuda(row: LearnedRow, build: Build) -> bool:
+def needs_older_cuda(row: WheelRow, build: Build) -> bool:
     """Return whether a wheel is built with an older CUDA than torch."""
-    cuda = required_cuda(row)
+    cuda = find_required_cuda(row)
     return bool(cuda and build.toolkit and cuda < build.toolkit[0])
 
 
-def build_rejection(
-    row: LearnedRow,
+def reject_build(
+    row: WheelRow,
     unusable: Reason | None,
     build: Build,
     versions: Mapping[str, str],
@@ -410,93 +423,93 @@ def build_rejection(
         versions: The resolved packages of the environment, if known.
     """
     begin = f"is incompatible with torch {build.name}"
-    cuda, torch_cuda = required_cuda(row), build.toolkit and build.toolkit[0]
+    cuda, torch_cuda = find_required_cuda(row), build.toolkit and build.toolkit[0]
     if cuda and torch_cuda and cuda != torch_cuda:
         # A program that requires a package for each CUDA loads the one for torch's CUDA.
-        if name_for_cuda(row.package, torch_cuda) in versions:
+        if rename_for_cuda(row.package, torch_cuda) in versions:
             return None
         is_apart = _has_runtime_package(row, versions)
-        is_apart &= not _share_files(cuda, torch_cuda, versions)
+        is_apart &= not _has_file_conflict(cuda, torch_cuda, versions)
         if not is_apart:
             return unusable or Reason("other-cuda", f"{begin}: {format_toolkits(row)}")
     if unusable:
         return unusable
-    if loads_with(row.torch, build) is False:
+    if can_load_with(row.torch, build) is False:
         works = f"its code is compatible with {row.torch.torches}"
         return Reason("other-torch", f"{begin}: {works}")
     return None
 
 
-def loads_with(torch: TorchNeeds, build: Build) -> bool | None:
-    """Return whether a build of torch has a wheel's symbols, if known."""
+def can_load_with(torch: TorchNeeds, build: Build) -> bool | None:
+    """Return whether a torch build exports a wheel's symbols, if known."""
     is_other_abi = (build.minor, build.backend.tag) in _OTHER_CXX_ABI
     if torch.kind == "ordinary" and is_other_abi:
         return False if torch.is_older_abi else None
     return torch.verdict(build.minor)
 
 
-def _has_runtime_package(row: LearnedRow, versions: Mapping[str, str]) -> bool:
+def _has_runtime_package(row: WheelRow, versions: Mapping[str, str]) -> bool:
     """Return whether another package has the runtime of a wheel's CUDA."""
     members = load_members()
     if row.package in members.must_open:
-        return not missing_packages(row, versions)
-    # torch loads its own CUDA libraries first.
+        return not find_missing_packages(row, versions)
+    # torch loads its own CUDA libraries before any other package.
     if row.torch.is_linked:
         return False
     runtimes = filter(members.runtime.fullmatch, versions)
     majors = {Version(versions[name]).major for name in runtimes}
-    return required_cuda(row) in majors
+    return find_required_cuda(row) in majors
 
 
-def _share_files(cuda: int, other: int, versions: Mapping[str, str]) -> bool:
+def _has_file_conflict(cuda: int, other: int, versions: Mapping[str, str]) -> bool:
     """Return whether packages of two CUDA majors share files."""
     endings = (f"-cu{cuda}", f"-cu{other}")
     both = {name: versions[name] for name in versions if name.endswith(endings)}
-    return any(load_members().clashes(both))
+    return any(load_members().find_conflicts(both))
 
 
-def missing_packages(row: LearnedRow, versions: Mapping[str, str]) -> list[str]:
-    """Return missing packages whose libraries a wheel must open by name."""
+def find_missing_packages(row: WheelRow, versions: Mapping[str, str]) -> list[str]:
+    """Return missing packages with libraries that a wheel opens by name."""
     must_open = load_members().must_open.get(row.package)
     if must_open is None or row.toolkit is None:
         return []
-    packages = _library_packages(filter(must_open.fullmatch, row.opens), row)
+    packages = _map_library_packages(filter(must_open.fullmatch, row.opens), row)
     # Remove duplicates but keep the order.
     missing = dict.fromkeys(packages.values())
     return [package for package in missing if package not in versions]
 
 
-def missing_libraries(row: LearnedRow, versions: Mapping[str, str]) -> list[str]:
+def find_missing_libraries(row: WheelRow, versions: Mapping[str, str]) -> list[str]:
     """Return the linked libraries that no package of an environment provides.
 
-    If no package has a CUDA runtime, torch may bundle the libraries, and the result is
-    empty.
+    If no package has a CUDA runtime, the result is empty, because torch may bundle the
+    libraries.
     """
     if not any(map(load_members().runtime.fullmatch, versions)):
         return []
     return [
         f"{name} ({package})"
-        for name, package in _library_packages(row.needs, row).items()
+        for name, package in _map_library_packages(row.needs, row).items()
         if package not in versions
     ]
 
 
-def undeclared_packages(row: LearnedRow, linked: Iterable[str]) -> tuple[str, ...]:
+def find_undeclared_packages(row: WheelRow, linked: Iterable[str]) -> tuple[str, ...]:
     """Return the linked packages that METADATA does not require.
 
     Args:
         row: The row of the wheel.
         linked: The packages that other wheels or versions both require and link to.
     """
-    names = {name_for_cuda(one, 0) for one in linked}
-    apart = _library_packages(filter(is_separate_library, row.needs), row).values()
-    packages = {one for one in apart if name_for_cuda(one, 0) in names}
+    names = {rename_for_cuda(one, 0) for one in linked}
+    apart = _map_library_packages(filter(is_separate_library, row.needs), row).values()
+    packages = {one for one in apart if rename_for_cuda(one, 0) in names}
     if packages:
         packages -= requirement_names(row.requirements())
     return tuple(sorted(packages))
 
 
-def _library_packages(libraries: Iterable[str], row: LearnedRow) -> dict[str, str]:
+def _map_library_packages(libraries: Iterable[str], row: WheelRow) -> dict[str, str]:
     """Map libraries to their packages for a wheel's CUDA."""
     cuda = row.toolkit[0] if row.toolkit else None
     packages = {}
@@ -508,7 +521,7 @@ def _library_packages(libraries: Iterable[str], row: LearnedRow) -> dict[str, st
     return packages
 
 
-def format_toolkits(row: LearnedRow, *toolkits: Toolkit) -> str:
+def format_toolkits(row: WheelRow, *toolkits: Toolkit) -> str:
     """Return a clause with the CUDA that a wheel was built with.
 
     Args:
@@ -523,11 +536,11 @@ def format_toolkits(row: LearnedRow, *toolkits: Toolkit) -> str:
 
 
 def _as_build(
-    row: LearnedRow,
+    row: WheelRow,
     architectures: tuple[str, ...] = (),
     toolkit: Toolkit = None,
 ) -> Build:
-    """Wrap the code of a library as a build, for a vendor's rules."""
+    """Represent a library as a build, so that a vendor's rules apply to it."""
     os, _, arch = row.platform.partition("-")
     return Build(
         torch=Version("0"),

@@ -1,10 +1,11 @@
-"""GPU code of a library: fatbin containers, PTX as text, and torch's own list.
+"""Read a library's GPU code: fatbin containers, PTX text, and torch's list.
 
 A container is a header of 16 bytes (magic, version 1, header size, length of the rest)
-and entries, each with its kind at 0 (1 PTX, 2 machine code, 8 relocatable code), header
-size at 4, length at 8, ISA version of PTX at 24 (minor) and 26, architecture at 28, and
-flags at 40. Verified with wheels for CUDA 11 to 13 on Linux and Windows. Architectures
-have their usual names: ``sm_90a`` machine code, ``compute_90`` PTX, ``gfx942`` AMD.
+and entries. Each entry has its kind at offset 0 (1 PTX, 2 machine code, 8 relocatable
+code), header size at 4, length at 8, ISA version of PTX at 24 (minor) and 26,
+architecture at 28, and flags at 40. The layout was verified with wheels for CUDA 11 to 13
+on Linux and Windows. Architectures have their usual names: ``sm_90a`` for machine code,
+``compute_90`` for PTX, and ``gfx942`` for AMD.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _ENTRY = struct.Struct("<H2xIQ10xHI8xQ")
 _COMPUTE = 1
 _KINDS = {_COMPUTE: "compute", 2: "sm"}
 _OTHER_KINDS = {4, 8, 16, 32, 64}
-"""Kinds that no driver runs. 8 is code for nvJitLink (fairseq2n 0.8.1)."""
+"""Entries that no driver runs. 8 is input of nvJitLink (fairseq2n 0.8.1)."""
 _SUFFIXES = {0x200000: "f", 0x100000: "a"}
 _LONGEST_HEADER = 4096
 _ENOUGH = 3
@@ -36,18 +37,18 @@ _PTX = re.compile(
 )
 """The start of PTX text, as in hessboost-runtime-cuda 0.4.3.
 
-Compilers write a comment before it. PTX without one may only test the driver
-(nvfuser 0.2.35).
+Compilers emit a comment before the version. PTX without this comment may only test the
+driver (nvfuser 0.2.35).
 """
 _LONGEST_BEGINNING = 64
 
 _TOKEN = rb"(?:(?:sm|compute)_(?:[2-9]\d|[1-3]\d\d)[af]?|gfx[1-9][0-9a-f]{2,3})"
 _FLAGS = re.compile(rb"%b(?: %b){0,99}\0" % (_TOKEN, _TOKEN))
-"""A list of at most 100 names. Without this limit, the search is quadratic."""
+"""Up to 100 architecture names. Without a limit, the search is quadratic."""
 _SIGNS = (b"sm_", b"gfx", b"compute_")
 _SEPARATORS = b" ,;:/|="
 _LONGEST = 4096
-"""In bytes; a list of fifty architectures is shorter."""
+"""The maximum length of a list in bytes. Fifty architectures need less."""
 
 
 class FatbinCode(NamedTuple):
@@ -55,23 +56,23 @@ class FatbinCode(NamedTuple):
 
     architectures: tuple[str, ...] = ()
     isa: int | None = None
-    """The most frequent major ISA version of the PTX; None without PTX."""
+    """The most frequent major ISA version of the PTX, or None without PTX."""
     is_whole: bool = True
-    """Whether all code was read. If not, more architectures may exist."""
+    """Whether all code was read. The rest may be for more architectures."""
 
 
 class Fatbins:
     """Incremental reader of the GPU code in one library.
 
     Some kernels are compiled for more or fewer architectures than the rest (cuDNN, vllm,
-    torch). The result is the first set that ``_ENOUGH`` containers share, or the most
-    frequent set if there is none. A set of one architecture does not count as shared,
-    because some libraries have one container for each architecture, in order (cuTENSOR).
+    torch). The result is the first set of architectures that ``_ENOUGH`` containers share,
+    or the most frequent set if no set is shared. A single architecture does not count as
+    shared, because some libraries have one container for each architecture (cuTENSOR).
     """
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._found = _Tally()
-        self._texts = _Tally()
+        self._found = _ContainerCounts()
+        self._texts = _ContainerCounts()
         self._containers = read_containers(_count_ptx(pieces, self._texts))
 
     def read_part(self) -> FatbinCode:
@@ -84,15 +85,15 @@ class Fatbins:
         return self.read_all()
 
     def read_all(self) -> FatbinCode:
-        """Read everything; omit architectures that only a few kernels have."""
+        """Read all code; omit architectures that only a few kernels have."""
         for code in self._containers:
             self._found.add(code)
         found = self._found if self._found.counts else self._texts
         return found.code(is_whole=True)
 
 
-class _Tally:
-    """Number of containers by architectures."""
+class _ContainerCounts:
+    """Number of containers for each set of architectures."""
 
     def __init__(self) -> None:
         self.counts = Counter[tuple[str, ...]]()
@@ -117,11 +118,11 @@ class _Tally:
         isa = max(
             self._versions, key=lambda one: (self._versions[one], one), default=None
         )
-        names = names or sort_architectures(_frequent_architectures(self.counts))
+        names = names or sort_architectures(_find_frequent_architectures(self.counts))
         return FatbinCode(names, isa=isa, is_whole=is_whole)
 
 
-def _count_ptx(pieces: Iterable[bytes], texts: _Tally) -> Iterator[bytes]:
+def _count_ptx(pieces: Iterable[bytes], texts: _ContainerCounts) -> Iterator[bytes]:
     """Yield the pieces and count the PTX texts in them."""
     end = b""
     for piece in pieces:
@@ -136,7 +137,7 @@ def _count_ptx(pieces: Iterable[bytes], texts: _Tally) -> Iterator[bytes]:
         yield piece
 
 
-def _frequent_architectures(counts: Counter[tuple[str, ...]]) -> set[str]:
+def _find_frequent_architectures(counts: Counter[tuple[str, ...]]) -> set[str]:
     """Return the architectures that most of a library is compiled for.
 
     Containers for a single architecture are additional code and are not part of the
@@ -168,7 +169,7 @@ def _frequent_architectures(counts: Counter[tuple[str, ...]]) -> set[str]:
 def read_containers(pieces: Iterable[bytes]) -> Iterator[FatbinCode]:
     """Yield the code of each valid container of a library.
 
-    Only headers are read, and invalid containers are ignored.
+    Only the headers are parsed, and invalid containers are ignored.
     """
     data = _Stream(pieces)
     while data.find(_MAGIC):
@@ -211,12 +212,12 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
 def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
     """Return the architectures of ``torch.cuda.get_arch_list()``, if found.
 
-    They are a NUL-terminated string of names separated by spaces. Any byte may precede it
-    (torch 2.8.0 and 2.9.1). A single name counts only if there is no list, no other
-    single name, and no list with other separators that ends with it.
+    The list is a NUL-terminated string of names separated by spaces. Any byte may precede
+    the string (torch 2.8.0 and 2.9.1). A single name counts only if there is no list, no
+    other single name, and no list with other separators that ends with this name.
     """
     single_names = set()
-    for text in _windows(pieces):
+    for text in _overlap_pieces(pieces):
         for match in _FLAGS.finditer(text):
             flags = match[0].removesuffix(b"\0")
             names = flags.decode().split(" ")
@@ -224,7 +225,7 @@ def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
                 return sort_architectures(names)
             start = match.start()
             before = text[start - 1 : start]
-            # A separator before the name shows that it ends another list. It is rejected below.
+            # After a separator, the name is the end of another list, which is rejected below.
             if before in _SEPARATORS:
                 flags = before + flags
             single_names.add(flags.decode())
@@ -236,7 +237,7 @@ def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
     return (name,)
 
 
-def _windows(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def _overlap_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield each piece with the end of the previous one."""
     end = b""
     for piece in pieces:
@@ -258,7 +259,7 @@ def _order_key(name: str) -> tuple[bool, int, str]:
 
 
 class _Stream:
-    """Byte stream that buffers one piece and the rest of the previous one."""
+    """Byte stream that buffers a piece and the rest of the previous piece."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
@@ -266,13 +267,13 @@ class _Stream:
         self._position = 0
 
     def find(self, sign: bytes) -> bool:
-        """Move past the next ``sign``; return whether one was found."""
+        """Advance past the next ``sign``, and return whether it was found."""
         while True:
             start = self._data.find(sign, self._position)
             if start >= 0:
                 self._position = start + len(sign)
                 return True
-            # The data read so far may end within the signature.
+            # The signature may start in the data read so far.
             nearly_all = len(self._data) - len(sign) + 1
             self._position = max(self._position, nearly_all)
             if not self._read_more():
@@ -288,7 +289,7 @@ class _Stream:
         return self._data[start : self._position]
 
     def skip(self, count: int) -> bool:
-        """Skip ``count`` bytes; return whether that many remained."""
+        """Skip ``count`` bytes, and return whether that many remained."""
         while self._rest < count:
             count -= self._rest
             self._position = len(self._data)

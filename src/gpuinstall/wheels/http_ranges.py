@@ -1,4 +1,4 @@
-"""Parts of a file on a web server, read by range requests."""
+"""Read parts of a file on a web server by HTTP range requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 class HttpRanges:
     """File at a URL. The constructor requests its size.
 
-    It follows one redirect, without credentials, to the same host or one of ``hosts``.
+    One redirect is followed, without credentials, to the same host or one of ``hosts``.
     ``timeouts`` limits the total time of all reads.
 
     Raises:
@@ -54,15 +54,15 @@ class HttpRanges:
         self._timeouts = timeouts
         self._deadline = monotonic() + timeouts.wheel
         with closing(self._open(0, 1)) as response:
-            self.size, self._etag = _version(response)
-            _keep_open(response)
+            self.size, self._etag = _file_version(response)
+            _keep_connection(response)
 
     def stream(self, start: int, end: int) -> Pieces:
-        """Yield the bytes of a part; closing ends the transfer."""
+        """Yield the bytes of a part. ``close`` ends the transfer."""
         if start == end:
             return
         with closing(self._open(start, end)) as response:
-            if _version(response) != (self.size, self._etag):
+            if _file_version(response) != (self.size, self._etag):
                 message = f"the file on {_host(self._url)} changed while it was read"
                 raise WheelError("wrong-range", message)
             pace = Pace(self._timeouts)
@@ -74,23 +74,23 @@ class HttpRanges:
                 start += len(piece)
                 yield piece
             if start == end:
-                _keep_open(response)
+                _keep_connection(response)
 
     def _open(self, start: int, end: int) -> Response:
-        """Request a part, following a redirect."""
+        """Request a part, and follow a redirect."""
         response = self._send(start, end)
         while response.status_code in _REDIRECTS:
             response.close()
-            self._follow(response.headers.get("Location", ""))
+            self._follow_redirect(response.headers.get("Location", ""))
             response = self._send(start, end)
-        error = _rejection(response, _host(self._url), start, end)
+        error = _response_error(response, _host(self._url), start, end)
         if error:
             response.close()
             raise error
         return response
 
     def _send(self, start: int, end: int) -> Response:
-        # The range of a compressed response would not be a range of the file.
+        # A range of a compressed response would not be a range of the file.
         headers = {
             "Range": f"bytes={start}-{end - 1}",
             "Accept-Encoding": "identity",
@@ -101,12 +101,12 @@ class HttpRanges:
                 left, lambda: self._ask(self._url, headers, login=self._login)
             )
         except TimeoutError:
-            raise _too_slow() from None
+            raise _timeout_error() from None
         # requests parses redirect URLs even if it does not follow them.
         except (OSError, ValueError) as error:
-            raise self._interrupted() from error
+            raise self._transfer_error() from error
 
-    def _follow(self, location: str) -> None:
+    def _follow_redirect(self, location: str) -> None:
         """Follow a redirect; raise WheelError if it is not allowed."""
         try:
             here = urlsplit(self._url)
@@ -138,23 +138,23 @@ class HttpRanges:
             try:
                 part: bytes = response.raw.read1(most - len(data))
             except (HTTPError, OSError) as error:
-                raise self._interrupted() from error
+                raise self._transfer_error() from error
             if not part:
                 break
             data += part
             pace.count(len(part))
             if pace.lags():
-                raise _too_slow()
+                raise _timeout_error()
         return bytes(data)
 
     def _time_left(self) -> float:
         """Return the remaining seconds; raise WheelError if there are none."""
         left = self._deadline - monotonic()
         if left <= 0:
-            raise _too_slow()
+            raise _timeout_error()
         return left
 
-    def _interrupted(self) -> WheelError:
+    def _transfer_error(self) -> WheelError:
         return WheelError(
             "transfer",
             f"the download of a wheel from {_host(self._url)} was interrupted",
@@ -162,13 +162,13 @@ class HttpRanges:
         )
 
 
-def _rejection(
+def _response_error(
     response: Response,
     host: str,
     start: int,
     end: int,
 ) -> WheelError | None:
-    """Return why a response is not the requested part; None if it is.
+    """Return the error of a response without the requested part, if any.
 
     Args:
         response: The response.
@@ -192,13 +192,13 @@ def _rejection(
     return WheelError("wrong-range", f"{host} sent a different range than requested")
 
 
-def _version(response: Response) -> tuple[int, str | None]:
-    """Return the size and ETag of the file, to detect a change."""
+def _file_version(response: Response) -> tuple[int, str | None]:
+    """Return the size and ETag of the file, which detect a change."""
     size = response.headers["Content-Range"].rpartition("/")[2]
     return int(size), response.headers.get("ETag")
 
 
-def _keep_open(response: Response) -> None:
+def _keep_connection(response: Response) -> None:
     """Keep the connection for reuse if the response has a known length."""
     if "Content-Length" in response.headers:
         response.raw.drain_conn()
@@ -208,7 +208,7 @@ def _host(url: str) -> str:
     return urlsplit(url).hostname or "the server"
 
 
-def _too_slow() -> WheelError:
+def _timeout_error() -> WheelError:
     return WheelError(
         "too-slow",
         "reading a part of a wheel took too long",

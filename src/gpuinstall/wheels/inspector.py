@@ -1,6 +1,6 @@
-"""Inspection of wheels: read each one until it is certain whether it runs.
+"""Inspect wheels: read each one until it is certain whether it runs.
 
-The resolver calls it as follows, and each result is a value::
+The resolver uses an ``Inspector`` as follows::
 
     if is_required_by_torch(wheel, requirements_of_torch):
         return None                                 # compatible, and never read
@@ -11,9 +11,9 @@ The resolver calls it as follows, and each result is a value::
     found.adds                                      # packages to require as well
 
 ``readings(build)`` is ``Reader.readings``: it yields METADATA, the tables of the
-libraries, and GPU code. ``deepest_for`` sets the depth: only requested packages and
-those in ``members.toml`` are read beyond METADATA. An older release is a candidate only
-if ``missing_compiled_code`` returns None. If a version has several files, the first for
+libraries, and GPU code. ``max_depth`` sets the depth: only requested packages and
+packages in ``members.toml`` are read beyond METADATA. An older release is a candidate only
+if ``find_missing_code`` returns None. If a version has several files, the first for
 which ``runs_with`` is true is selected.
 """
 
@@ -32,26 +32,26 @@ from gpuinstall.wheels.compatibility import (
     Compatibility,
     ServedGpus,
     allow_own_cuda,
-    build_rejection,
-    gpu_verdict,
+    assess_gpus,
+    find_missing_packages,
+    find_undeclared_packages,
     may_have_own_runtime,
-    missing_packages,
     needs_older_cuda,
-    undeclared_packages,
+    reject_build,
 )
-from gpuinstall.wheels.learned.row import Depth, LearnedRow
+from gpuinstall.wheels.learned.row import Depth, WheelRow
 from gpuinstall.wheels.members import load_members
 
 
 class Context(NamedTuple):
-    """Environment of an inspected wheel."""
+    """Environment for which a wheel is inspected."""
 
     versions: Mapping[str, str] = {}
     """The resolved packages of the environment, if known."""
     builds: Collection[str] = ()
-    """The relevant builds, or empty for every build.
+    """The relevant builds of torch. Empty: every build.
 
-    A wheel that is incompatible with all of them is not read further.
+    A wheel that is incompatible with all relevant builds is not read further.
     """
     linked: Collection[str] = ()
     """The packages whose libraries other wheels of the environment link to."""
@@ -61,6 +61,7 @@ def is_required_by_torch(wheel: Wheel, required: Iterable[Requirement]) -> bool:
     """Return whether torch requires this version of a package.
 
     Such a package needs no inspection, because the rules for builds of torch cover it.
+
     Args:
         wheel: A wheel of the package.
         required: The requirements of torch's METADATA.
@@ -71,14 +72,14 @@ def is_required_by_torch(wheel: Wheel, required: Iterable[Requirement]) -> bool:
 
 
 def max_depth(package: str, *, is_requested: bool) -> Depth:
-    """Return the depth to which a package may be read."""
+    """Return the maximum depth to which wheels of a package may be read."""
     members = load_members()
-    is_core = members.names(package) or package in members.stated
+    is_core = members.has_library(package) or package in members.stated
     return Depth.WHOLE if is_requested or is_core else Depth.METADATA
 
 
 class Inspector(Value):
-    """Inspection of wheels for the builds and GPUs of one resolution."""
+    """Inspects wheels for the builds and GPUs of one resolution."""
 
     builds: Mapping[str, Build]
     """The builds that can be selected, best first."""
@@ -89,7 +90,7 @@ class Inspector(Value):
     def inspect(
         self,
         wheel: Wheel,
-        readings: Callable[[Build], Generator[LearnedRow, None, None]],
+        readings: Callable[[Build], Generator[WheelRow, None, None]],
         context: Context,
         deepest: Depth = Depth.WHOLE,
     ) -> Compatibility:
@@ -97,15 +98,15 @@ class Inspector(Value):
 
         Args:
             wheel: The wheel.
-            readings: Yields the rows of the wheel for a build, each deeper than the
-                previous one.
+            readings: Yields the rows of the wheel for a build. Each row is deeper than
+                the previous row.
             context: The environment and the relevant builds.
-            deepest: How much of the wheel may be read.
+            deepest: The maximum depth to read.
 
         Raises:
             InstallationError: The wheel cannot be read.
         """
-        is_per_cuda = load_members().has_runtimes_apart(wheel.package)
+        is_per_cuda = load_members().has_library_per_cuda(wheel.package)
         keys = {
             version: build.backend.tag if is_per_cuda else ""
             for version, build in self.builds.items()
@@ -124,7 +125,7 @@ class Inspector(Value):
                 is_rejected = row.depth >= Depth.TABLES
                 is_rejected &= not found.runs_with(context.builds or self.builds)
                 is_rejected &= not may_have_own_runtime(row)
-                # A CUDA version in a name is not conclusive: the wheel may bundle its runtime.
+                # A wheel with a CUDA version in its name may bundle its own runtime.
                 is_open = row.depth < Depth.TABLES and may_have_own_runtime(row)
                 is_open &= any(map(found.rejects, self.builds))
                 is_deep = row.depth >= deepest and not is_open
@@ -135,36 +136,34 @@ class Inspector(Value):
     def assess(
         self,
         wheel: Wheel,
-        rows: Mapping[str, LearnedRow],
+        rows: Mapping[str, WheelRow],
         context: Context,
     ) -> Compatibility:
         """Return the compatibility of a wheel from its row for each build."""
         versions = context.versions
-        of_gpus = {build: gpu_verdict(row, self.gpus) for build, row in rows.items()}
+        of_gpus = {build: assess_gpus(row, self.gpus) for build, row in rows.items()}
         verdicts = {}
         for build, one in of_gpus.items():
-            why = build_rejection(
-                rows[build], one.rejection, self.builds[build], versions
-            )
+            why = reject_build(rows[build], one.rejection, self.builds[build], versions)
             verdicts[build] = BuildVerdict(rows[build], why, one.warning)
         [(best, row), *_] = rows.items()
         required = [*filter(self.counts, row.requirements())]
         found = Compatibility(
             wheel,
             verdicts,
-            self.allowed(required),
+            self.allowed_builds(required),
             unusable=of_gpus[best].rejection,
             is_settled=all(one.is_settled for one in of_gpus.values()),
         )
-        opened = missing_packages(row, versions)
-        if not found.unusable and not found.running:
+        opened = find_missing_packages(row, versions)
+        if not found.unusable and not found.compatible_builds:
             is_alone = not row.torch.is_linked and "torch" not in requirement_names(
                 required
             )
             is_older = needs_older_cuda(row, self.builds[best])
             if opened or (is_alone and is_older):
                 return allow_own_cuda(found, opened)
-        undeclared = undeclared_packages(row, context.linked)
+        undeclared = find_undeclared_packages(row, context.linked)
         if not undeclared:
             return found
         why = Reason(
@@ -172,7 +171,7 @@ class Inspector(Value):
         )
         return replace(found, adds=undeclared, why_adds=why)
 
-    def allowed(self, requirements: Iterable[Requirement]) -> frozenset[str]:
+    def allowed_builds(self, requirements: Iterable[Requirement]) -> frozenset[str]:
         """Return the builds of torch that METADATA requirements allow."""
         of_torch = [one for one in requirements if one.name == "torch"]
         return frozenset(

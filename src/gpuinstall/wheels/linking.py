@@ -1,8 +1,8 @@
-"""Check, without loading them, that an environment's libraries can be loaded.
+"""Check without loading whether an environment's libraries can be loaded.
 
-A library is searched for in the paths of its user, then among the libraries that torch
-preloads (``torch/lib`` and ``nvidia/*/lib``), then on the system. If a library links to
-torch, its symbols are compared with torch's.
+A library is searched for in the RPATH and RUNPATH of the library that needs it, then among
+the libraries that torch preloads (``torch/lib`` and ``nvidia/*/lib``), then on the system.
+If a library links to torch, its undefined symbols are compared with the exports of torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpuinstall.base.values import Value
 from gpuinstall.wheels.elf import Elf, read_elf
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import is_linked_to_torch, load_libraries
-from gpuinstall.wheels.torch_abi import torch_names
+from gpuinstall.wheels.torch_abi import select_torch_names
 
 _NATIVE = re.compile(r".+\.so(\.[\w.]+)?")
 _VERSIONED = re.compile(r"\.so\.\d")
@@ -30,7 +30,7 @@ _ORIGIN = re.compile(r"\$ORIGIN|\$\{ORIGIN\}")
 _OF_PYTHON = re.compile(r"libpython3[\w.]*\.so[\w.]*")
 _FOLDERS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CACHE = Path("/etc/ld.so.cache")
-# The file names in the cache's paths. The table before the paths is binary.
+# The file names in the paths of the cache. A binary table precedes the paths.
 _CACHED = re.compile(rb"/([!-.0-~]+)\0")
 
 
@@ -38,15 +38,15 @@ class InstalledLibrary(NamedTuple):
     """A library of an environment."""
 
     path: str
-    """Its path relative to site-packages."""
+    """The path relative to site-packages."""
     package: str
     elf: Elf
     opened: tuple[str, ...] = ()
-    """The required libraries that it opens by name."""
+    """The required libraries that the library opens by name."""
 
     @property
     def folder(self) -> str:
-        """Its folder."""
+        """The folder of the library, relative to site-packages."""
         return posixpath.dirname(self.path)
 
     @property
@@ -72,7 +72,7 @@ class LinkEnvironment(Value):
 
     @cached_property
     def places(self) -> set[str]:
-        """The paths of the libraries, and the names of preloaded ones."""
+        """The paths of all libraries, and the names of preloaded libraries."""
         places = set[str]()
         for library in self.libraries:
             places.add(library.path)
@@ -107,7 +107,7 @@ class LinkEnvironment(Value):
         names = set()
         for library in self.libraries:
             if library.path.startswith("torch/lib/"):
-                names |= library.elf.defined()
+                names |= library.elf.defined_symbols()
         return names
 
     def provides(self, name: str, library: InstalledLibrary) -> bool:
@@ -121,11 +121,11 @@ class LinkEnvironment(Value):
         return False
 
 
-def link_faults(
+def find_link_faults(
     libraries: Sequence[InstalledLibrary],
     system: Collection[str],
 ) -> list[LinkFault]:
-    """Return the reasons why libraries cannot be loaded, in their order.
+    """Return the reasons why libraries cannot be loaded, in library order.
 
     Args:
         libraries: The native libraries of the environment.
@@ -138,12 +138,12 @@ def link_faults(
             for name in rule(library, environment):
                 said = sentence.format(name)
                 reason = Reason(code, f"{library.path} of {library.package} {said}")
-                provider = _provider(name, library, environment)
+                provider = _find_provider(name, library, environment)
                 faults.append(LinkFault(library, reason, name, provider))
     return faults
 
 
-def _provider(
+def _find_provider(
     name: str,
     library: InstalledLibrary,
     environment: LinkEnvironment,
@@ -156,13 +156,13 @@ def _provider(
     return row.package_for(cuda) if row else None
 
 
-def _missing_libraries(
+def _find_missing_libraries(
     library: InstalledLibrary,
     environment: LinkEnvironment,
 ) -> Iterator[str]:
     """Yield the libraries that the loader does not find."""
     shared = load_libraries()
-    for name in _required_names(library, environment):
+    for name in _find_required_libraries(library, environment):
         if environment.provides(name, library):
             continue
         if _OF_PYTHON.fullmatch(name):
@@ -172,13 +172,13 @@ def _missing_libraries(
         yield name
 
 
-def _required_names(
+def _find_required_libraries(
     library: InstalledLibrary,
     environment: LinkEnvironment,
 ) -> tuple[str, ...]:
     """Return the libraries that must exist for a library to load."""
     own = posixpath.basename(library.path)
-    # Wheels contain unused libraries: torch 2.15.0 has libgfortran but not the libquadmath that it needs.
+    # Wheels contain unused libraries: torch 2.15.0 bundles libgfortran without its dependency libquadmath.
     if own not in environment.requested_names and _VERSIONED.search(own):
         return library.opened
     # A plugin is loaded on demand.
@@ -187,7 +187,7 @@ def _required_names(
     return (*library.elf.needs, *library.opened)
 
 
-def _other_cuda(
+def _find_other_cuda(
     library: InstalledLibrary,
     environment: LinkEnvironment,
 ) -> Iterator[str]:
@@ -199,18 +199,18 @@ def _other_cuda(
         yield f"{major}, and torch with {torch_cuda}"
 
 
-def _missing_symbols(
+def _find_missing_symbols(
     library: InstalledLibrary,
     environment: LinkEnvironment,
 ) -> Iterator[str]:
-    """Yield the first symbol that torch lacks."""
+    """Yield the first required symbol that torch does not export."""
     if library.package == "torch" or not is_linked_to_torch(library.elf):
         return
-    missing = torch_names(library.elf.undefined())
+    missing = select_torch_names(library.elf.undefined_symbols())
     missing -= environment.torch_names
     for other in environment.libraries:
         if missing and other.package == library.package:
-            missing -= other.elf.defined()
+            missing -= other.elf.defined_symbols()
     if missing:
         yield min(missing).decode()
 
@@ -219,10 +219,14 @@ _RULES = (
     (
         "missing-library",
         "needs {}, which is neither in the environment nor on the system",
-        _missing_libraries,
+        _find_missing_libraries,
     ),
-    ("other-cuda", "is built with CUDA {}", _other_cuda),
-    ("missing-symbol", "uses {}, which this torch does not have", _missing_symbols),
+    ("other-cuda", "is built with CUDA {}", _find_other_cuda),
+    (
+        "missing-symbol",
+        "uses {}, which this torch does not have",
+        _find_missing_symbols,
+    ),
 )
 """The code, message, and function of each rule."""
 
@@ -230,7 +234,7 @@ _RULES = (
 def read_libraries(site: Path) -> list[InstalledLibrary]:
     """Return the readable native libraries in site-packages."""
     libraries = []
-    for path, package in sorted(_native_files(site)):
+    for path, package in sorted(_find_native_files(site)):
         with (
             suppress(OSError, ValueError),
             (site / path).open("rb") as file,
@@ -239,21 +243,21 @@ def read_libraries(site: Path) -> list[InstalledLibrary]:
             elf = read_elf(data, whole=True)
             if elf is None:
                 continue
-            opened = _opened_by_name(data, path, package)
+            opened = _find_opened_libraries(data, path, package)
             others = sorted(opened.difference(elf.needs))
             library = InstalledLibrary(path, package, elf, tuple(others))
             libraries.append(library)
     return libraries
 
 
-def _native_files(site: Path) -> Iterator[tuple[str, str]]:
-    """Yield the native files in RECORD, each with its package."""
+def _find_native_files(site: Path) -> Iterator[tuple[str, str]]:
+    """Yield the native files in RECORD with their package names."""
     for record in site.glob("*.dist-info/RECORD"):
         name = record.parent.name.partition("-")[0]
         package = name.replace("_", "-").lower()
         with suppress(OSError):
             for line in record.read_text("utf-8", "replace").splitlines():
-                # Check this first: torch's RECORD has 12,000 lines.
+                # This fast check is first, because torch's RECORD has 12,000 lines.
                 if ".so" not in line:
                     continue
                 path = line.partition(",")[0]
@@ -262,7 +266,7 @@ def _native_files(site: Path) -> Iterator[tuple[str, str]]:
                     yield path, package
 
 
-def _opened_by_name(
+def _find_opened_libraries(
     data: mmap.mmap,
     path: str,
     package: str,
@@ -272,19 +276,19 @@ def _opened_by_name(
     Args:
         data: The bytes of the file.
         path: Its path relative to site-packages.
-        package: The package that recorded it.
+        package: The package whose RECORD lists the file.
     """
     members = load_members()
     must_open = members.must_open.get(package)
-    # A library named in a string may never be opened. Only members.toml is certain.
-    if must_open is None or not members.answering(package, [path]):
+    # A string does not prove that a library is opened. Only members.toml is certain.
+    if must_open is None or not members.match_libraries(package, [path]):
         return set()
-    opened = load_libraries().opened_by(data)
+    opened = load_libraries().find_opened(data)
     return set(filter(must_open.fullmatch, opened))
 
 
-def system_libraries() -> set[str]:
-    """Return the libraries in the loader's cache and in system folders."""
+def find_system_libraries() -> set[str]:
+    """Return the libraries in ``ld.so.cache`` and in system folders."""
     names = set()
     with suppress(OSError):
         for name in _CACHED.findall(_CACHE.read_bytes()):

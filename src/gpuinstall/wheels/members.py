@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 _Pattern = re.Pattern[str]
 
 
-def _pattern(text: str) -> _Pattern:
+def _compile_ascii(text: str) -> _Pattern:
     return re.compile(text, re.ASCII)
 
 
-def _any_case(text: str) -> _Pattern:
+def _compile_ignoring_case(text: str) -> _Pattern:
     return re.compile(text, re.IGNORECASE)
 
 
-def _sonames(names: str) -> _Pattern:
+def _compile_sonames(names: str) -> _Pattern:
     return re.compile(rf"({names})\.so\.\d+")
 
 
-_Whole = Annotated[_Pattern, _pattern]
+_Whole = Annotated[_Pattern, _compile_ascii]
 _Specifiers = Annotated[SpecifierSet, partial(SpecifierSet, prereleases=True)]
 
 
@@ -46,7 +46,7 @@ class Member(NamedTuple):
 class OptionalPart(NamedTuple):
     """Optional library of packages."""
 
-    part: Annotated[_Pattern, _any_case]
+    part: Annotated[_Pattern, _compile_ignoring_case]
 
 
 class Statement(NamedTuple):
@@ -54,8 +54,8 @@ class Statement(NamedTuple):
 
     since: Mapping[str, int]
     """The CUDA major by the first version with it, newest version first."""
-    libraries: Annotated[_Pattern, _sonames] | None = None
-    """The required libraries that it opens by name."""
+    libraries: Annotated[_Pattern, _compile_sonames] | None = None
+    """The required libraries that the package opens by name."""
 
 
 class Family(NamedTuple):
@@ -77,7 +77,10 @@ class Clash(NamedTuple):
 
 
 class Members(Value):
-    """Shipped table. Patterns match whole names, except in ``optional``."""
+    """The table in ``members.toml``.
+
+    Patterns match whole names, except in ``optional``.
+    """
 
     members: tuple[Member, ...]
     optional: tuple[OptionalPart, ...]
@@ -86,7 +89,7 @@ class Members(Value):
     with_torch: _Whole
     """The packages that belong to a build of torch."""
     compiled_with: _Whole
-    """The requirements that indicate a package with GPU code."""
+    """The requirements that indicate GPU code in the requiring package."""
     works_on_cpu: _Whole
     """The packages that run on the CPU if their GPU library does not load."""
     for_cpu_alone: _Whole
@@ -102,8 +105,8 @@ class Members(Value):
         rows = self.stated.items()
         return {package: row.libraries for package, row in rows if row.libraries}
 
-    def clashes(self, versions: Mapping[str, str]) -> Iterator[str]:
-        """Yield the conflicts of packages that METADATA does not declare."""
+    def find_conflicts(self, versions: Mapping[str, str]) -> Iterator[str]:
+        """Yield conflicts between packages that METADATA does not declare."""
         for pair in self.pairs:
             for name, version in versions.items():
                 match = pair.package.fullmatch(name)
@@ -116,7 +119,7 @@ class Members(Value):
                     yield f"{pairing} conflict: {pair.why}"
 
     def stated_cuda(self, package: str, version: Version) -> int | None:
-        """Return the CUDA major that a vendor states, if any."""
+        """Return the CUDA major that the vendor documents, if any."""
         row = self.stated.get(package)
         for first, cuda in row.since.items() if row else ():
             if version >= Version(first):
@@ -130,35 +133,38 @@ class Members(Value):
                 return row.lowest
         return None
 
-    def names(self, package: str) -> bool:
-        """Return whether the table has a deciding library for a package."""
+    def has_library(self, package: str) -> bool:
+        """Return whether the table lists a library for a package."""
         return bool(self._libraries_of(package))
 
-    def has_runtimes_apart(self, package: str) -> bool:
+    def has_library_per_cuda(self, package: str) -> bool:
         """Return whether a package has one library for each CUDA version."""
         libraries = self._libraries_of(package)
         return any("cuda" in library.groupindex for library in libraries)
 
-    def is_spare(self, package: str, library: str) -> bool:
+    def is_optional_variant(self, package: str, library: str) -> bool:
         """Return whether a library is optional or for a different CUDA."""
-        return self.has_runtimes_apart(package) or self.is_optional(package, library)
+        return self.has_library_per_cuda(package) or self.is_optional(package, library)
 
     def is_optional(self, package: str, library: str) -> bool:
         """Return whether a library is an optional part of a package.
 
-        A package that is itself named like an optional part has none.
+        If the package's own name matches an optional part, it has no optional parts.
         """
         return self._is_part(library) and not self._is_part(package.replace("-", "_"))
 
     def _is_part(self, name: str) -> bool:
         return any(row.part.search(name) for row in self.optional)
 
-    def answering(
+    def match_libraries(
         self,
         package: str,
         names: Collection[str],
     ) -> list[re.Match[str]]:
-        """Return matches of deciding libraries: one, or one for each CUDA."""
+        """Return the matches of the libraries that determine compatibility.
+
+        The result has one library, or one for each CUDA version.
+        """
         matches = []
         for library in self._libraries_of(package):
             for name in names:
@@ -173,7 +179,7 @@ class Members(Value):
 
 @cache
 def load_members() -> Members:
-    """Load the table as shipped."""
+    """Load ``members.toml``."""
     import tomli
 
     text = Path(__file__).with_name("members.toml").read_text("utf-8")

@@ -21,8 +21,8 @@ from gpuinstall.wheels.torch_abi import (
     FIRST_STABLE,
     Exports,
     load_exports,
-    ordinary_names,
-    torch_names,
+    select_ordinary_names,
+    select_torch_names,
 )
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ _OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so")
 _OLDER_STRING = re.compile(rb"Ss(?![a-z])")
 """Pre-C++11 std::string in a mangled name (Itanium C++ ABI, 5.1.10)."""
 _OF_WINDOWS = re.compile(r"(?:cudart|cublas|cublasLt|nvrtc)64_(1\d)")
-"""As in cudart64_110, cudart64_12, and nvrtc64_130_0 in Windows wheels."""
+"""Names in Windows wheels: cudart64_110, cudart64_12, and nvrtc64_130_0."""
 _RUNTIME_OF_WINDOWS = re.compile(rb"(?:cudart|cublas|cublasLt)64_\d{2,3}\.dll")
-"""The names in the import table (before the GPU code) or in strings."""
+"""Names in the import table, which precedes the GPU code, or in strings."""
 
 
 class SharedLibrary(NamedTuple):
@@ -73,7 +73,7 @@ class SharedLibrary(NamedTuple):
     cuda: int | None = None
     """The CUDA major minus the library's major; None if unrelated."""
     plain_from: int = 1000
-    """The first CUDA major that the package's name omits."""
+    """The first CUDA major whose package has no suffix, such as ``-cu12``."""
 
     def package_for(self, cuda: int | None) -> str | None:
         """Return the library's package for a CUDA major, if known."""
@@ -87,7 +87,7 @@ class SharedLibrary(NamedTuple):
 
 
 class SharedLibraries(NamedTuple):
-    """The shipped table. Patterns match whole names of libraries."""
+    """The table in ``libraries.toml``. Patterns match whole library names."""
 
     rows: Mapping[str, SharedLibrary]
     of_the_driver: re.Pattern[str]
@@ -98,7 +98,7 @@ class SharedLibraries(NamedTuple):
     def row(self, library: str) -> SharedLibrary | None:
         """Return the row of a library such as ``libcudart.so.12``.
 
-        A copy that auditwheel bundled has a hash in its name and the same row.
+        A copy bundled by auditwheel has a hash in its name, which is ignored.
         """
         stem = _HASHED.sub("", library).partition(".so")[0]
         if stem in self.rows:
@@ -120,7 +120,7 @@ class SharedLibraries(NamedTuple):
         windows = _OF_WINDOWS.match(library)
         if windows:
             return int(windows[1])
-        # CUDA 10 and 11 both have a library with this name.
+        # CUDA 10 and CUDA 11 both contain a library with this name.
         if library == "libcufft.so.10":
             return None
         row = self.row(library)
@@ -130,11 +130,11 @@ class SharedLibraries(NamedTuple):
         return None
 
     def cuda_majors(self, libraries: Iterable[str]) -> set[int]:
-        """Return the CUDA majors of libraries."""
+        """Return the CUDA majors in the names of libraries."""
         majors = map(self.cuda, libraries)
         return {major for major in majors if major is not None}
 
-    def opened_by(self, data: bytes | mmap) -> set[str]:
+    def find_opened(self, data: bytes | mmap) -> set[str]:
         """Return the libraries that the strings of a file mention."""
         names = self.opened.findall(data)
         names += _RUNTIME_OF_WINDOWS.findall(data)
@@ -143,7 +143,7 @@ class SharedLibraries(NamedTuple):
 
 @cache
 def load_libraries() -> SharedLibraries:
-    """Load the table as shipped."""
+    """Load ``libraries.toml``."""
     import tomli
 
     text = Path(__file__).with_name("libraries.toml").read_text("utf-8")
@@ -167,7 +167,10 @@ class TorchNeeds(Value):
     """Releases of torch that can load the code of a wheel."""
 
     kind: Annotated[TorchKind, one_of("stable", "ordinary", "none", "unknown")] = "none"
-    """torch's interface that the code uses; ``unknown`` if not all is read."""
+    """The interface of torch that the code uses.
+
+    ``unknown``: an unread library may use torch.
+    """
     oldest: str | None = None
     """The oldest known release that loads ``stable`` code."""
     fits: tuple[str, ...] = ()
@@ -220,18 +223,18 @@ class Needs(Value):
     libraries: tuple[str, ...] = ()
     """The linked libraries that neither the wheel nor every Linux contains."""
     opened: frozenset[str] = frozenset()
-    """The libraries that strings mention."""
+    """The libraries that strings in the code mention."""
     cudas: frozenset[int] = frozenset()
     """The CUDA majors of the linked libraries."""
     linked: str | None = None
     """The largest library that links to CUDA."""
     glibc: str | None = None
-    """The highest glibc version of its symbols."""
+    """The highest glibc version that the symbols require."""
     torch: TorchNeeds = TorchNeeds()
     has_runtime: bool = False
     """Whether the CUDA runtime is statically linked into a library."""
     paths: frozenset[str] = frozenset()
-    """The deciding libraries of the wheel."""
+    """The libraries that were read, including bundled ones that they load."""
 
     @property
     def is_for_gpus(self) -> bool:
@@ -244,13 +247,13 @@ def built_cuda_majors(
     opened: Collection[str],
     of_ptx: Collection[int],
 ) -> tuple[int, ...]:
-    """Return the CUDA majors that a wheel was built with; empty if unknown.
+    """Return the CUDA majors that a wheel was built with, if known.
 
     Args:
-        needs: The needs of its code. The linked libraries have priority.
-        opened: The libraries that its strings mention. They are used only for Windows,
-            where nothing else identifies the runtime.
-        of_ptx: The CUDA majors of its PTX.
+        needs: The needs of the code. The linked libraries have priority.
+        opened: The libraries that strings in the code mention. They are used only for
+            Windows wheels, where nothing else identifies the runtime.
+        of_ptx: The CUDA majors of the PTX.
     """
     windows = [library for library in opened if library.endswith(".dll")]
     majors = needs.cudas or load_libraries().cuda_majors(windows) or of_ptx
@@ -258,15 +261,15 @@ def built_cuda_majors(
 
 
 def isa_cuda_major(isa: int) -> int:
-    """Return the CUDA major whose compiler writes a major PTX ISA version.
+    """Return the CUDA major whose compiler emits a major PTX ISA version.
 
-    CUDA 11 writes ISA 7, 12 writes 8, and 13 writes 9. NVIDIA, PTX ISA, release notes,
-    table of versions (2026-11-20).
+    CUDA 11 emits ISA 7, CUDA 12 emits ISA 8, and CUDA 13 emits ISA 9. Source: NVIDIA, PTX
+    ISA, release notes, table of versions (2026-11-20).
     """
     return min(max(isa, 6) + 4, 13)
 
 
-def pinned_cuda(requirements: Iterable[Requirement], platform: str) -> int | None:
+def find_pinned_cuda(requirements: Iterable[Requirement], platform: str) -> int | None:
     """Return the only CUDA major of required NVIDIA packages, if any.
 
     Args:
@@ -283,20 +286,20 @@ def pinned_cuda(requirements: Iterable[Requirement], platform: str) -> int | Non
     return majors.pop() if len(majors) == 1 else None
 
 
-def name_cuda(package: str) -> int | None:
+def parse_name_cuda(package: str) -> int | None:
     """Return the CUDA major in a name such as ``cupy-cuda13x``, if any."""
     name = _NAME_CUDA.search(package)
     return int(name[1]) if name else None
 
 
-def label_cuda(label: str | None) -> int | None:
+def parse_label_cuda(label: str | None) -> int | None:
     """Return the CUDA major in a label such as ``cu128`` or ``pt29cu13``."""
     found = set(_LABEL_CUDA.findall(label or ""))
     return int(found.pop()) if len(found) == 1 else None
 
 
-def declared_cuda(package: str, version: Version, label: str | None) -> int | None:
-    """Return the CUDA major that a vendor, name, or label states, if any.
+def find_declared_cuda(package: str, version: Version, label: str | None) -> int | None:
+    """Return the CUDA major from the vendor, name, or version label, if any.
 
     Args:
         package: The normalized name.
@@ -305,20 +308,20 @@ def declared_cuda(package: str, version: Version, label: str | None) -> int | No
     """
     return (
         load_members().stated_cuda(package, version)
-        or name_cuda(package)
-        or label_cuda(label)
+        or parse_name_cuda(package)
+        or parse_label_cuda(label)
     )
 
 
-def name_for_cuda(package: str, major: int) -> str | None:
-    """Replace the CUDA major in a package's name; None if it has none."""
+def rename_for_cuda(package: str, major: int) -> str | None:
+    """Replace the CUDA major in a package's name, or return None."""
     name = _NAME_CUDA.search(package)
     if name is None:
         return None
     return f"{package[: name.start(1)]}{major}{package[name.end(1) :]}"
 
 
-class Tables:
+class TableCache:
     """Cached dynamic tables of the libraries in a wheel."""
 
     def __init__(self, wheel: WheelReader) -> None:
@@ -329,11 +332,11 @@ class Tables:
     def read(self, path: str, *, whole: bool) -> tuple[Elf | None, set[str]]:
         """Return a library's tables and the libraries in its strings.
 
-        Only its beginning is read. A small library is read whole if its beginning has no
-        tables.
+        Only the beginning of the library is read. A small library is read whole if its
+        beginning has no tables.
 
         Args:
-            path: Its path in the wheel.
+            path: The path of the library in the wheel.
             whole: Whether to read a large library whole, too.
         """
         member = self.wheel.members[path]
@@ -341,7 +344,7 @@ class Tables:
         data: bytes | mmap = b""
         elf, opened = self._read.get(path, (None, set()))
         if path not in self._read and size > _BEGINNING:
-            data = self.wheel.beginning(path, _BEGINNING)
+            data = self.wheel.read_beginning(path, _BEGINNING)
             elf = read_elf(data, whole=False)
         may_read = size <= _SMALL and member.file_size <= _SMALL_INFLATED
         may_read &= path not in self._read
@@ -350,23 +353,23 @@ class Tables:
         if elf is None and may_read:
             # If the disk is full, the library remains unread.
             with suppress(OSError):
-                data = self.wheel.whole(path)
+                data = self.wheel.read_whole(path)
                 elf = read_elf(data, whole=True)
                 self._large -= size
         if data:
-            opened = load_libraries().opened_by(data)
+            opened = load_libraries().find_opened(data)
         self._read[path] = elf, opened
         return elf, opened
 
 
 def read_needs(
-    tables: Tables,
+    tables: TableCache,
     libraries: Iterable[str],
     *,
     to_the_end: bool = False,
     is_all: bool = True,
 ) -> Needs:
-    """Return the needs of libraries and of bundled ones that they load.
+    """Return the needs of libraries and of the bundled libraries they load.
 
     Args:
         tables: The tables of the wheel.
@@ -409,12 +412,12 @@ def read_needs(
             own_names.update(need for need in elf.needs if need.startswith(own))
         if linked is None and shared.cuda_majors(elf.needs):
             linked = path
-    glibc = max((elf.glibc() for elf in read.values()), default=())
+    glibc = max((elf.required_glibc() for elf in read.values()), default=())
     # CUDA's own libraries never use torch.
     others = (path for path in elves if not shared.row(basename(path)))
     is_whole = is_all and all(path in read for path in others)
     return Needs(
-        libraries=external_libraries(needs - own_names, wheel),
+        libraries=find_external_libraries(needs - own_names, wheel),
         opened=frozenset(opened),
         cudas=frozenset(shared.cuda_majors(needs)),
         linked=linked,
@@ -428,20 +431,21 @@ def read_needs(
 def _has_runtime(elf: Elf) -> bool:
     """Return whether the CUDA runtime is statically linked.
 
-    The runtime uses two rare functions. In a sample of 1,297 libraries in 454 wheels, 184
-    of the 188 libraries with GPU code and without libcudart use both. Of the libraries
-    without GPU code, only libcudart and parts of CUDA programs do.
+    The runtime uses the two rare functions ``nftw`` and ``mkfifo``. In a sample of 1,297
+    libraries in 454 wheels, 184 of the 188 libraries with GPU code and without libcudart
+    use both. Among libraries without GPU code, only libcudart and parts of CUDA programs
+    use both.
     """
     return b"\0nftw\0" in elf.strings and b"\0mkfifo\0" in elf.strings
 
 
-def external_libraries(
+def find_external_libraries(
     libraries: Iterable[str],
     wheel: WheelReader,
 ) -> tuple[str, ...]:
     """Return the libraries that neither a wheel nor every Linux contains."""
     of_the_system = load_libraries().of_the_system
-    # A library is loaded by its SONAME: libcudart.so.11.8.89 as libcudart.so.11.0.
+    # The loader uses the SONAME: libcudart.so.11.8.89 is loaded as libcudart.so.11.0.
     own = {_stem_and_major(path) for path in wheel.members}
     own |= {(stem, "") for stem, _ in own}
     outside = []
@@ -470,11 +474,11 @@ def _torch_needs(
         is_whole: Whether all deciding libraries were read.
     """
     elves = libraries.values()
-    used = set[bytes]().union(*(elf.undefined() for elf in elves))
-    names = torch_names(used)
+    used = set[bytes]().union(*(elf.undefined_symbols() for elf in elves))
+    names = select_torch_names(used)
     if names:
-        names = names.difference(*(elf.defined() for elf in elves))
-    ordinary = ordinary_names(names)
+        names = names.difference(*(elf.defined_symbols() for elf in elves))
+    ordinary = select_ordinary_names(names)
     # The table of exports is for x86-64. Stable names are the same on every processor.
     if ordinary and any(elf.machine != X86_64 for elf in elves):
         return TorchNeeds("ordinary")
@@ -485,12 +489,12 @@ def _torch_needs(
         return TorchNeeds("unknown" if is_linked else "none")
     exports = load_exports()
     if not ordinary:
-        oldest = _oldest(exports, names)
+        oldest = _find_oldest_minor(exports, names)
         return TorchNeeds("stable", oldest=oldest, judged=exports.minors)
-    fits = _fitting(libraries, names, exports)
+    fits = _find_compatible_minors(libraries, names, exports)
     linked = [elf for elf in elves if is_linked_to_torch(elf)]
     if not fits and len(linked) > 1:
-        # Each library may be for a different torch.
+        # Each library may be built for a different torch release.
         return TorchNeeds("unknown")
     is_older_abi = any(map(_OLDER_STRING.search, ordinary))
     return TorchNeeds(
@@ -502,19 +506,19 @@ def _torch_needs(
     )
 
 
-def _fitting(
+def _find_compatible_minors(
     libraries: Mapping[str, Elf],
     names: set[bytes],
     exports: Exports,
 ) -> tuple[str, ...]:
     """Return the minor releases that export the symbols of every library.
 
-    Of libraries whose paths differ only in numbers, such as ``pg_2_12_0`` and
-    ``pg_2_13_0``, only the one for the installed torch is loaded.
+    If paths differ only in numbers, such as ``pg_2_12_0`` and ``pg_2_13_0``, only the
+    library for the installed torch is loaded.
     """
     by_stem = defaultdict[str, set[str]](set)
     for path, elf in libraries.items():
-        fitting = exports.fitting(names.intersection(elf.undefined()))
+        fitting = exports.compatible_minors(names.intersection(elf.undefined_symbols()))
         by_stem[_NUMBER.sub("", path)].update(fitting)
     common = set(exports.minors).intersection(*by_stem.values())
     return tuple(minor for minor in exports.minors if minor in common)
@@ -544,12 +548,12 @@ def is_linked_to_torch(elf: Elf) -> bool:
     return any(map(_OF_TORCH.match, elf.needs))
 
 
-def _oldest(exports: Exports, names: set[bytes]) -> str | None:
-    """Return the oldest minor release with all stable names, if any."""
+def _find_oldest_minor(exports: Exports, names: set[bytes]) -> str | None:
+    """Return the oldest minor release that exports all names, if any."""
     oldest = None
-    fitting = exports.fitting(names)
+    fitting = exports.compatible_minors(names)
     for minor in reversed(exports.minors):
-        # The interface only grows, so older releases lack the name, too.
+        # No release removes stable names, so older releases lack the name, too.
         if minor not in fitting or version_key(minor) < version_key(FIRST_STABLE):
             break
         oldest = minor

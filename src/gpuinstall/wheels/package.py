@@ -11,10 +11,10 @@ from gpuinstall.wheels.gpu_code import FatbinCode, Fatbins
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import (
     Needs,
-    Tables,
+    TableCache,
     TorchNeeds,
     built_cuda_majors,
-    external_libraries,
+    find_external_libraries,
     isa_cuda_major,
     load_libraries,
     read_needs,
@@ -46,19 +46,19 @@ class LibraryCode(NamedTuple):
     """GPU code of a library."""
 
     library: str
-    """Its path in the wheel."""
+    """The path of the library in the wheel."""
     architectures: tuple[str, ...]
 
 
 class WheelFacts(Value):
-    """GPU code and needs of a wheel, for the rules."""
+    """GPU code and needs of a wheel, as input of the compatibility rules."""
 
     codes: tuple[LibraryCode, ...] = ()
-    """The code by library, largest first; empty if unknown."""
+    """The GPU code of each library, largest first. Empty if unknown."""
     is_whole: bool = True
-    """Whether all deciding code was read."""
+    """Whether all GPU code that determines compatibility was read."""
     cudas: tuple[int, ...] = ()
-    """The CUDA majors that the code is built with; empty if unknown."""
+    """The CUDA majors that the code is built with. Empty if unknown."""
     has_runtime: bool = False
     """Whether the wheel bundles or statically links a CUDA runtime."""
     linked: str | None = None
@@ -66,9 +66,9 @@ class WheelFacts(Value):
     needs: tuple[str, ...] = ()
     """The linked libraries that the wheel does not contain."""
     opens: tuple[str, ...] = ()
-    """The libraries that only its strings mention."""
+    """The libraries in the strings of the code that are not linked."""
     glibc: str | None = None
-    """The minimum glibc, from its symbols or from the tags of torch."""
+    """The minimum glibc, from the symbols or from torch's wheel tags."""
     torch: TorchNeeds = TorchNeeds("unknown")
     """The releases of torch that can load the code."""
 
@@ -78,9 +78,9 @@ CODE_LIMIT = 64 << 20
 
 
 class PackageReader:
-    """Reader of one wheel: tables, then a part of its code, then all code.
+    """Reader of the library tables, then a part, then all GPU code of a wheel.
 
-    Each step continues where the previous one stopped.
+    Each step continues where the previous step stopped.
     """
 
     def __init__(
@@ -102,48 +102,48 @@ class PackageReader:
         self._wheel = wheel
         self._package = package
         self._may_have_code = may_have_code
-        self._tables = Tables(wheel)
+        self._tables = TableCache(wheel)
         self._has_runtime = any(map(_RUNTIME.search, wheel.members))
         self._code: dict[str, _LibraryReader] = {}
         members = load_members()
-        answering = members.answering(package, wheel.members)
-        self._is_per_cuda = members.has_runtimes_apart(package)
+        matches = members.match_libraries(package, wheel.members)
+        self._is_per_cuda = members.has_library_per_cuda(package)
         if self._is_per_cuda:
-            answering = _select_for_cuda(answering, cuda)
-        self._answering = [match[0] for match in answering]
-        self._deciding = self._answering
+            matches = _select_libraries_for_cuda(matches, cuda)
+        self._matched = [match[0] for match in matches]
+        self._deciding = self._matched
         if not self._is_per_cuda:
-            self._deciding = deciding_libraries(package, wheel.members)
+            self._deciding = find_deciding_libraries(package, wheel.members)
 
     def read_tables(self) -> WheelFacts:
-        """Return the needs of the largest libraries; raise WheelError."""
+        """Read the needs of the largest libraries; raise WheelError."""
         if self._is_per_cuda:
-            return self._facts(Needs())
-        names = self._answering or self._deciding
+            return self._collect_facts(Needs())
+        names = self._matched or self._deciding
         sizes = self._wheel.members
         largest = sorted(names, key=lambda name: sizes[name].file_size)[-_TRIED:]
         is_all = len(largest) == len(names)
-        return self._facts(read_needs(self._tables, largest, is_all=is_all))
+        return self._collect_facts(read_needs(self._tables, largest, is_all=is_all))
 
     def read_code(self, *, whole: bool) -> WheelFacts:
-        """Return the needs and GPU code; raise WheelError."""
+        """Read the needs and the GPU code of the wheel; raise WheelError."""
         needs = read_needs(self._tables, self._deciding, to_the_end=whole)
-        libraries = self._largest_first(self._libraries_with_code(needs, whole=whole))
+        libraries = self._sort_by_size(self._libraries_with_code(needs, whole=whole))
         sizes = [self._wheel.members[name].file_size for name in libraries]
         has_all = True
         if not whole and sum(sizes[_TRIED:]) > _LITTLE:
             has_all = len(libraries) <= _TRIED
             libraries = libraries[:_TRIED]
         if not self._code:
-            self._wheel.allow(CODE_LIMIT)
+            self._wheel.limit_reads(CODE_LIMIT)
         for name in libraries:
             # A library that was cached for its tables is not downloaded again.
-            if name not in self._code or (whole and self._wheel.keeps(name)):
+            if name not in self._code or (whole and self._wheel.is_cached(name)):
                 self._code[name] = _LibraryReader(self._wheel, name)
             self._code[name].read(whole=whole)
-        return self._facts(needs, libraries, has_all=has_all)
+        return self._collect_facts(needs, libraries, has_all=has_all)
 
-    def _largest_first(self, libraries: Iterable[str]) -> list[str]:
+    def _sort_by_size(self, libraries: Iterable[str]) -> list[str]:
         sizes = self._wheel.members
         return sorted(libraries, key=lambda name: (-sizes[name].file_size, name))
 
@@ -153,35 +153,35 @@ class PackageReader:
             return self._deciding
         if not (needs.is_for_gpus or self._has_runtime or self._may_have_code):
             return ()
-        if self._answering:
-            return self._answering[:1]
+        if self._matched:
+            return self._matched[:1]
         members = self._wheel.members
-        # Some packages have no library but files with GPU code (cpm-kernels 1.0.11).
+        # Some packages have files with GPU code but no library (cpm-kernels 1.0.11).
         own = {*self._deciding} or {
             name for name in members if name.endswith(_CODE_ALONE)
         }
-        # A library that auditwheel bundled may be the package's own.
+        # auditwheel may bundle a library that belongs to the package itself.
         shared = load_libraries()
         own.update(name for name in needs.paths if not shared.row(basename(name)))
         if whole:
-            # An optional part may show that a GPU is supported, but not that it is unsupported.
-            modules = {*map(_module, self._deciding)}
+            # An optional part can show that a GPU is supported, but not that it is unsupported.
+            modules = {*map(_module_name, self._deciding)}
             for name in filter(_LIBRARY.fullmatch, members):
-                if _BUNDLED not in name and _module(name) in modules:
+                if _BUNDLED not in name and _module_name(name) in modules:
                     own.add(name)
         return own
 
-    def _facts(
+    def _collect_facts(
         self, needs: Needs, libraries: Sequence[str] = (), *, has_all: bool = False
     ) -> WheelFacts:
-        """Return the facts about the wheel."""
+        """Combine the needs and the GPU code read so far."""
         wheel = self._wheel
         read = [self._code[name] for name in libraries]
         opens = needs.opened.union(*(one.opens for one in read))
-        # A library that auditwheel renamed still has its old name in its strings.
-        opened = external_libraries(opens, wheel)
+        # The strings of a library that auditwheel renamed still contain the old name.
+        opened = find_external_libraries(opens, wheel)
         opened = tuple(sorted({*opened}.difference(needs.libraries)))
-        # The CUDA of PTX is used only if all libraries were read.
+        # Use the CUDA version of PTX only if all libraries were read.
         of_ptx = {
             isa_cuda_major(one.code.isa) for one in read if has_all and one.code.isa
         }
@@ -217,16 +217,16 @@ class _LibraryReader:
         self._fatbins = Fatbins(self._collect_strings())
 
     def read(self, *, whole: bool) -> None:
-        """Continue to the end, or until most architectures are known."""
+        """Read to the end, or until most architectures are known."""
         code = self._fatbins.read_all() if whole else self._fatbins.read_part()
         self.code = code._replace(is_whole=code.is_whole and self._left == 0)
 
     def _collect_strings(self) -> Iterator[bytes]:
-        """Yield the bytes up to the limit, and collect the strings."""
+        """Yield the bytes up to the limit, and collect mentioned libraries."""
         try:
             for piece in self._pieces:
                 self._left -= len(piece)
-                self.opens.update(load_libraries().opened_by(piece))
+                self.opens.update(load_libraries().find_opened(piece))
                 yield piece
         except WheelError as error:
             # Use the part read so far, which is the same in every run.
@@ -242,14 +242,14 @@ def _folder_cuda_majors(names: Iterable[str]) -> tuple[int, ...]:
     return tuple(sorted(majors)) if len(majors) > 1 else ()
 
 
-def deciding_libraries(
+def find_deciding_libraries(
     package: str,
     names: Iterable[str],
 ) -> list[str]:
     """Return the libraries that determine whether a package runs.
 
-    These are the libraries of the module with the package's name. If there are none, they
-    are all libraries that are not bundled. Optional parts are excluded.
+    The result has the libraries of the module with the package's name. If there are none,
+    it has all libraries that are not bundled. Optional parts are excluded.
 
     Args:
         package: The normalized name.
@@ -264,30 +264,30 @@ def deciding_libraries(
         for name in libraries
         if _BUNDLED not in name and not shared.is_foreign(basename(name), package)
     ]
-    # Some packages contain only plugins, such as one for each FFmpeg.
+    # Some packages contain only plugins, such as one for each FFmpeg version.
     own = [name for name in own if not shared.plugins.search(name)] or own
     modules = {
         package.replace("-", "_"),
         _CUDA_IN_NAME.sub("", package).replace("-", "_"),
     }
-    namesakes = [name for name in own if _module(name).lower() in modules]
+    namesakes = [name for name in own if _module_name(name).lower() in modules]
     return namesakes or own or libraries
 
 
-def _module(library: str) -> str:
+def _module_name(library: str) -> str:
     """Return the top-level module of a library.
 
-    It is ``_C`` for ``_C.cpython-311-x86_64-linux-gnu.so``.
+    The module of ``_C.cpython-311-x86_64-linux-gnu.so`` is ``_C``.
     """
     first, _, _ = _DATA.sub("", library).partition("/")
     return first.partition(".")[0]
 
 
-def _select_for_cuda(
+def _select_libraries_for_cuda(
     libraries: Sequence[re.Match[str]],
     cuda: str | None,
 ) -> list[re.Match[str]]:
-    """Return the libraries for this CUDA, or for the nearest version."""
+    """Return the libraries for a CUDA version, or for the nearest version."""
     version = re.match(r"([0-9]{1,3})\.([0-9])", cuda or "")
     if version is None:
         return []

@@ -1,4 +1,4 @@
-"""Files that are read in parts, with limits."""
+"""Read parts of a file within limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_AT_ONCE = 8 << 20
 class WheelError(InstallationError):
     """A wheel that cannot be read.
 
-    Its code is one of these:
+    The error code is one of these:
 
     - ``wheel-malformed``: the file is not a valid wheel.
     - ``wheel-too-large``: a limit was reached.
@@ -43,7 +43,7 @@ class Ranges(Protocol):
         """The size in bytes."""
 
     def stream(self, start: int, end: int) -> Pieces:
-        """Yield the bytes of a part; closing ends the transfer."""
+        """Yield the bytes of a part. ``close`` ends the transfer."""
 
 
 class FileRanges:
@@ -51,12 +51,12 @@ class FileRanges:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with _as_wheel_error(path):
+        with _convert_os_errors(path):
             self.size = path.stat().st_size
 
     def stream(self, start: int, end: int) -> Pieces:
         """Yield the bytes from ``start`` to ``end``."""
-        with _as_wheel_error(self._path), self._path.open("rb") as file:
+        with _convert_os_errors(self._path), self._path.open("rb") as file:
             file.seek(start)
             while start < end:
                 piece = file.read(min(_PIECE, end - start))
@@ -67,7 +67,7 @@ class FileRanges:
 
 
 @contextmanager
-def _as_wheel_error(path: Path) -> Iterator[None]:
+def _convert_os_errors(path: Path) -> Iterator[None]:
     """Raise WheelError for an unreadable local file, such as a broken link."""
     try:
         yield
@@ -80,13 +80,13 @@ class Limits(Value):
     """Limits for reading one wheel."""
 
     bytes: int = 64 << 20
-    """Bytes to read for library tables. GPU code has its own limit."""
+    """The maximum bytes to read for tables. GPU code has a separate limit."""
     inflated: int = 3 << 30
-    """Bytes after decompression. Libraries inflate at most eightfold."""
+    """The maximum bytes after decompression."""
 
 
 class RangeFile:
-    """File object for ``zipfile`` that requests the end once, and then parts.
+    """File object for ``zipfile`` that requests the end first, and then parts.
 
     Raises:
         WheelError: A limit is reached, or the server sends wrong bytes.
@@ -103,7 +103,7 @@ class RangeFile:
         self._unread = b""
         self._tail_start = max(0, self.size - _TAIL)
         self.stop = self._tail_start
-        """The end of the part to read. Nothing after it is requested."""
+        """The end of the part to read. No later byte is requested."""
         self._tail = b"".join(self._request(self._tail_start, self.size))
 
     def seekable(self) -> bool:
@@ -137,7 +137,7 @@ class RangeFile:
         data = b""
         while size < 0 or len(data) < size:
             most = size - len(data) if size >= 0 else _MAX_AT_ONCE
-            piece = self._next(most)
+            piece = self._read_piece(most)
             if not piece:
                 break
             data += piece
@@ -145,7 +145,7 @@ class RangeFile:
         return data
 
     def close(self) -> None:
-        """End the current request. Another part can be read afterwards."""
+        """End the current request. Afterwards, another part can be read."""
         if self._pieces:
             self._pieces.close()
         self._pieces = None
@@ -154,10 +154,10 @@ class RangeFile:
     def count_inflated(self, count: int) -> None:
         """Count inflated bytes toward the limit."""
         self.bytes_inflated += count
-        self._check()
+        self._check_limits()
 
-    def _next(self, most: int) -> bytes:
-        """Return at most ``most`` bytes; none at the end of the part."""
+    def _read_piece(self, most: int) -> bytes:
+        """Return at most ``most`` bytes, or none at the end of the part."""
         if self._position >= self._tail_start:
             start = self._position - self._tail_start
             return self._tail[start : start + most]
@@ -172,11 +172,11 @@ class RangeFile:
 
     def _request(self, start: int, end: int) -> Pieces:
         """Yield exactly the bytes from ``start`` to ``end``."""
-        self._check()
+        self._check_limits()
         with closing(self._ranges.stream(start, end)) as pieces:
             for piece in pieces:
                 self.bytes_read += len(piece)
-                self._check()
+                self._check_limits()
                 start += len(piece)
                 if start > end:
                     break
@@ -186,7 +186,7 @@ class RangeFile:
                 "wrong-range", "the server sent more or fewer bytes than requested"
             )
 
-    def _check(self) -> None:
+    def _check_limits(self) -> None:
         limits = self.limits
         if self.bytes_read > limits.bytes or self.bytes_inflated > limits.inflated:
             message = "inspecting the wheel would exceed the limit for one wheel"

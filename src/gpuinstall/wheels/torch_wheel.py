@@ -21,10 +21,10 @@ _TOOLKITS = {"cuda": "cuda", "hip": "rocm"}
 
 
 class TorchCode(NamedTuple):
-    """Build of torch as described by its own files."""
+    """Build of torch as described by the files in its wheel."""
 
     version: str
-    """The full version; empty if unknown."""
+    """The full version, or an empty string if unknown."""
     toolkit: Backend | None
     """The minor release of the CUDA or ROCm toolkit, if any."""
     library: str | None = None
@@ -58,15 +58,15 @@ def parse_version(text: str) -> TorchCode:
     toolkit = None
     for name, kind in _TOOLKITS.items():
         # 7.2.53211-e1a6bc5663 is ROCm 7.2.
-        version = _value(text, name) or ""
+        version = _find_assignment(text, name) or ""
         release = ".".join(version.split(".")[:2])
         if release and toolkit is None:
             toolkit = Backend(kind, release)
-    return TorchCode(_value(text, "__version__") or "", toolkit)
+    return TorchCode(_find_assignment(text, "__version__") or "", toolkit)
 
 
-def _value(text: str, name: str) -> str | None:
-    """Return the string that a line of Python assigns to a name, if any."""
+def _find_assignment(text: str, name: str) -> str | None:
+    """Return the string that Python code assigns to a name, if any."""
     line = rf"^{name}(?:: [^=\n]+)? = '([\w.+-]{{1,100}})'"
     match = re.search(line, text, re.MULTILINE | re.ASCII)
     return match[1] if match else None

@@ -1,4 +1,4 @@
-"""Reading of single files from a wheel, whole or as streams."""
+"""Read single files from a wheel, whole or as streams."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HIGHEST_RATIO = 16
 
 
 def parse_metadata(text: str) -> Message:
-    """Parse METADATA without parsing its description, which saves time."""
+    """Parse the headers of METADATA, and skip its description to save time."""
     head, _, description = text.partition("\n\n")
     message = Parser().parsestr(head)
     message.set_payload(description)
@@ -41,12 +41,12 @@ def parse_metadata(text: str) -> Message:
 
 
 class WheelReader:
-    """A wheel whose directory has been read."""
+    """Reader of a wheel's files. The constructor reads the zip directory."""
 
     def __init__(self, ranges: Ranges, limits: Limits = Limits()) -> None:  # noqa: B008  frozen
         self._file = RangeFile(ranges, limits)
         self.size = self._file.size
-        with _malformed_if_unreadable("the wheel"):
+        with _convert_zip_errors("the wheel"):
             self._zip = ZipFile(self._file)
         members = sorted(self._zip.infolist(), key=attrgetter("header_offset"))
         self.members: Mapping[str, ZipInfo] = {
@@ -75,7 +75,7 @@ class WheelReader:
         """The number of bytes read from the file so far."""
         return self._file.bytes_read
 
-    def allow(self, count: int) -> None:
+    def limit_reads(self, count: int) -> None:
         """Limit further reads to ``count`` bytes."""
         limits = self._file.limits
         self._file.limits = replace(limits, bytes=self.bytes_read + count)
@@ -85,7 +85,7 @@ class WheelReader:
         return parse_metadata(self.metadata_text())
 
     def metadata_text(self) -> str:
-        """Return METADATA; raise WheelError if it is not unique."""
+        """Return METADATA as text; raise WheelError if it is not unique."""
         names = [name for name in self.members if _METADATA.fullmatch(name)]
         if len(names) != 1:
             raise WheelError(
@@ -104,22 +104,22 @@ class WheelReader:
             )
         return b"".join(self.stream(name))
 
-    def beginning(self, name: str, most: int) -> bytes:
-        """Return the inflated first ``most`` bytes of a file, unverified."""
+    def read_beginning(self, name: str, most: int) -> bytes:
+        """Decompress the first ``most`` bytes of a file without a checksum."""
         data = bytearray()
         member = self.members[name]
         end = member.header_offset + most
         stop = min(end, self._ends[name])
-        pieces = self._inflated(name, stop)
-        # The end of the compressed data is missing.
-        with _malformed_if_unreadable(name), suppress(EOFError), closing(pieces):
+        pieces = self._inflate(name, stop)
+        # zipfile raises EOFError, because the rest of the compressed data is missing.
+        with _convert_zip_errors(name), suppress(EOFError), closing(pieces):
             for piece in pieces:
                 data += piece
                 if len(data) > most * _HIGHEST_RATIO:
                     break
         return bytes(data)
 
-    def whole(self, name: str) -> bytes | mmap:
+    def read_whole(self, name: str) -> bytes | mmap:
         """Return a whole file, and cache it in memory or on disk.
 
         Raises:
@@ -135,23 +135,23 @@ class WheelReader:
                 self._kept[name] = mmap(file.fileno(), 0, access=ACCESS_READ)
         return self._kept[name]
 
-    def keeps(self, name: str) -> bool:
+    def is_cached(self, name: str) -> bool:
         """Return whether a file was read whole and is cached."""
         return name in self._kept
 
     def stream(self, name: str) -> Pieces:
-        """Yield the bytes of a file; finally verify size and checksum."""
+        """Yield the bytes of a file, and verify its size and checksum."""
         if name in self._kept:
             data = self._kept[name]
             for start in range(0, len(data), _PIECE):
                 yield data[start : start + _PIECE]
             return
-        pieces = self._inflated(name, self._ends[name])
-        with _malformed_if_unreadable(name), closing(pieces):
+        pieces = self._inflate(name, self._ends[name])
+        with _convert_zip_errors(name), closing(pieces):
             yield from pieces
 
-    def _inflated(self, name: str, stop: int) -> Pieces:
-        """Yield the bytes of a file; raise EOFError at ``stop``."""
+    def _inflate(self, name: str, stop: int) -> Pieces:
+        """Decompress a file; raise EOFError at ``stop``."""
         member = self.members[name]
         if member.compress_type not in {ZIP_STORED, ZIP_DEFLATED}:
             raise BadZipFile("unsupported compression")
@@ -168,7 +168,7 @@ class WheelReader:
 
 
 @contextmanager
-def _malformed_if_unreadable(name: str) -> Iterator[None]:
+def _convert_zip_errors(name: str) -> Iterator[None]:
     """Convert the errors of ``zipfile`` to WheelError."""
     try:
         yield

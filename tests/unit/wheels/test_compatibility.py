@@ -13,13 +13,13 @@ from gpuinstall.machine.vendors import create_rules
 from gpuinstall.wheels.compatibility import (
     BuildVerdict,
     Compatibility,
-    build_rejection,
-    gpu_verdict,
-    loads_with,
-    missing_compiled_code,
-    missing_libraries,
-    required_cuda,
-    undeclared_packages,
+    assess_gpus,
+    can_load_with,
+    find_missing_code,
+    find_missing_libraries,
+    find_required_cuda,
+    find_undeclared_packages,
+    reject_build,
 )
 from gpuinstall.wheels.inspector import (
     Context,
@@ -27,11 +27,11 @@ from gpuinstall.wheels.inspector import (
     is_required_by_torch,
     max_depth,
 )
-from gpuinstall.wheels.learned.row import Depth, LearnedRow, requirements_of_metadata
+from gpuinstall.wheels.learned.row import Depth, WheelRow, requirements_of_metadata
 from gpuinstall.wheels.needs import (
     TorchNeeds,
-    label_cuda,
-    pinned_cuda,
+    find_pinned_cuda,
+    parse_label_cuda,
 )
 from gpuinstall.wheels.package import LibraryCode
 from tests.unit.lock.wheels_here import listed
@@ -39,7 +39,7 @@ from tests.unit.lock.wheels_here import listed
 MINORS = ("2.8", "2.9", "2.14")
 WHEEL = listed("some-1.0-cp312-cp312-manylinux_2_28_x86_64.whl")
 PURE = listed("some-1.0-py3-none-any.whl")
-READING = LearnedRow(
+READING = WheelRow(
     package="some",
     version="1.0",
     backend="cu126",
@@ -108,7 +108,7 @@ def test_inspected_wheel_is_compatible_or_rejected(case):
     if "depth" in fields:
         fields["depth"] = Depth[fields["depth"]]
     row = reading(**fields)
-    answer = gpu_verdict(row, gpus(gpu, driver=driver or "570.86.15"))
+    answer = assess_gpus(row, gpus(gpu, driver=driver or "570.86.15"))
 
     found = answer.rejection.message if answer.rejection else ""
     if answer.warning:
@@ -130,9 +130,9 @@ def test_missing_library_is_reported_with_its_package(needs, unbrought):
     row = reading(cuda="13.0", needs=needs)
     versions = {"nvidia-cuda-runtime": "13.0.96", "nvidia-cublas": "13.1.0.3"}
 
-    assert missing_libraries(row, versions) == unbrought
+    assert find_missing_libraries(row, versions) == unbrought
     # torch bundles them, unless it declares them.
-    assert missing_libraries(row, {"torch": "2.9.0"}) == []
+    assert find_missing_libraries(row, {"torch": "2.9.0"}) == []
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_missing_library_is_reported_with_its_package(needs, unbrought):
 def test_inspection_continues_until_gpu_verdict_is_settled(fields, is_settled):
     row = reading(**{"depth": Depth.PART, **fields})
 
-    assert gpu_verdict(row, gpus("V100")).is_settled is is_settled
+    assert assess_gpus(row, gpus("V100")).is_settled is is_settled
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_release_without_libraries_does_not_replace_compiled_release(
     )
     newer = compatibility(WHEEL, system="any")
 
-    found = missing_compiled_code(older, newer)
+    found = find_missing_code(older, newer)
     assert (found and found.code) == code
 
 
@@ -242,14 +242,14 @@ def test_placeholder_release_does_not_replace_compiled_release(
     older = compatibility(WHEEL if is_native else PURE, requires=requires)
     newer = compatibility(PURE)
 
-    found = missing_compiled_code(older, newer)
+    found = find_missing_code(older, newer)
     assert (found and found.code) == code
 
 
 def test_uninspected_older_release_does_not_imply_missing_code():
     older = compatibility(PURE, depth=Depth.METADATA)
 
-    assert missing_compiled_code(older, compatibility(WHEEL, system="any")) is None
+    assert find_missing_code(older, compatibility(WHEEL, system="any")) is None
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ OF_PROCESS = [
 
 @pytest.mark.parametrize(("fields", "cuda"), OF_PROCESS)
 def test_wheel_facts_determine_its_required_cuda(fields, cuda):
-    assert required_cuda(reading(**fields)) == cuda
+    assert find_required_cuda(reading(**fields)) == cuda
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_wheel_facts_determine_its_required_cuda(fields, cuda):
     ],
 )
 def test_cuda_is_read_from_a_label(label, cuda):
-    assert label_cuda(label) == cuda
+    assert parse_label_cuda(label) == cuda
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ def test_cuda_is_read_from_a_label(label, cuda):
 )
 def test_cuda_is_read_from_metadata(requires, cuda):
     requirements = requirements_of_metadata(requires)
-    assert pinned_cuda(requirements, "linux-x86_64") == cuda
+    assert find_pinned_cuda(requirements, "linux-x86_64") == cuda
 
 
 @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ def test_older_extension_is_incompatible_with_newer_abi(build, is_older_abi, loa
     minors = ("2.5", "2.6")
     needs = TorchNeeds("ordinary", None, minors, minors, is_older_abi)
 
-    assert loads_with(needs, build_named(build)) is loads
+    assert can_load_with(needs, build_named(build)) is loads
 
 
 @pytest.mark.parametrize(
@@ -419,7 +419,7 @@ def test_cuda12_package_is_accepted_next_to_cuda13_package(others, why):
     build = build_named("2.14.1+cu130")
     row = reading(package="some-libs-cu12", cuda="12.0")
 
-    found = build_rejection(row, None, build, others)
+    found = reject_build(row, None, build, others)
     assert (found and found.message) == why
 
 
@@ -430,11 +430,11 @@ def test_undeclared_packages_have_a_stable_order():
     linked = ("tensorrt-cu13-libs", "cutensor-cu12", "cutensornet-cu12", "cudss-cu12")
     row = reading(cuda="12.0", needs=NEEDS)
 
-    assert undeclared_packages(row, linked) == (
+    assert find_undeclared_packages(row, linked) == (
         "cutensor-cu12",
         "cutensornet-cu12",
         "tensorrt-cu12-libs",
     )
     required = replace(row, requires=("cutensor-cu12>=2",))
-    assert undeclared_packages(required, linked[:2]) == ("tensorrt-cu12-libs",)
-    assert undeclared_packages(row, ()) == ()
+    assert find_undeclared_packages(required, linked[:2]) == ("tensorrt-cu12-libs",)
+    assert find_undeclared_packages(row, ()) == ()

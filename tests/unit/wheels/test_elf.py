@@ -63,9 +63,15 @@ def test_library_tables_match_readelf(library):
     )
     assert elf.paths == ("$ORIGIN/../some.libs", "$ORIGIN")
     assert elf.soname == "_C.so"
-    assert {name.decode() for name in elf.undefined()} == {*UNDEFINED, "newest_of_libm"}
-    assert {name.decode() for name in elf.defined()} >= {*DEFINES, "call_them_all"}
-    assert elf.glibc() == (2, 99)
+    assert {name.decode() for name in elf.undefined_symbols()} == {
+        *UNDEFINED,
+        "newest_of_libm",
+    }
+    assert {name.decode() for name in elf.defined_symbols()} >= {
+        *DEFINES,
+        "call_them_all",
+    }
+    assert elf.required_glibc() == (2, 99)
 
 
 def test_library_is_parsed_from_its_beginning(library):
@@ -74,9 +80,12 @@ def test_library_is_parsed_from_its_beginning(library):
     elf = read_elf(data[: len(data) * 3 // 5], whole=False)
 
     assert elf is not None
-    assert {name.decode() for name in elf.undefined()} == {*UNDEFINED, "newest_of_libm"}
+    assert {name.decode() for name in elf.undefined_symbols()} == {
+        *UNDEFINED,
+        "newest_of_libm",
+    }
     assert set(elf.needs) == {"libcudart.so.12", "libtorch_cpu.so", "libm.so.6"}
-    assert elf.glibc() == (2, 99)
+    assert elf.required_glibc() == (2, 99)
 
 
 def test_library_truncated_within_symbol_names_is_rejected(library):
@@ -96,7 +105,9 @@ def test_truncated_library_returns_none_or_same_symbols(library):
     ]
 
     assert {
-        frozenset(name.decode() for name in elf.undefined()) for elf in answers if elf
+        frozenset(name.decode() for name in elf.undefined_symbols())
+        for elf in answers
+        if elf
     } == {frozenset(right)}
 
 
@@ -106,7 +117,7 @@ def test_symbol_names_at_end_of_file_are_read():
     elf = read_elf(made(30, strings=strings), whole=True)
 
     assert elf is not None
-    assert elf.undefined() == {b"name"}
+    assert elf.undefined_symbols() == {b"name"}
 
 
 HOSTILE = {
@@ -132,7 +143,7 @@ def test_malicious_library_is_rejected_quickly(name):
     assert read_elf(HOSTILE[name], whole=True) is None
     # Section headers are outside the beginning.
     beginning = read_elf(HOSTILE[name], whole=False)
-    assert beginning is None or beginning.undefined() == {b"name"}
+    assert beginning is None or beginning.undefined_symbols() == {b"name"}
 
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

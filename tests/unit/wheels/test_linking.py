@@ -3,7 +3,11 @@
 import pytest
 
 from gpuinstall.wheels import linking
-from gpuinstall.wheels.linking import link_faults, read_libraries, system_libraries
+from gpuinstall.wheels.linking import (
+    find_link_faults,
+    find_system_libraries,
+    read_libraries,
+)
 from tests.lab.native import native_library
 from tests.unit.wheels.test_needs import UNTIL_2_8
 
@@ -39,7 +43,7 @@ def site(tmp_path):
 
 
 def faults(site):
-    found = link_faults(read_libraries(site), {"libc.so.6", "libm.so.6"})
+    found = find_link_faults(read_libraries(site), {"libc.so.6", "libm.so.6"})
     return [(fault.reason.code, fault.name, fault.provider) for fault in found]
 
 
@@ -50,7 +54,7 @@ def test_loader_cache_with_binary_data_is_read(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(linking, "_CACHE", cache)
 
-    assert {"libz.so.1", "liba.so"} <= system_libraries()
+    assert {"libz.so.1", "liba.so"} <= find_system_libraries()
 
 
 def test_complete_libraries_have_no_missing_dependencies(site):
@@ -161,7 +165,7 @@ def test_library_linked_to_two_cudas_is_reported(site):
 def test_symbol_missing_in_torch_is_reported(site):
     place(site, "some", "some/_C.so", needs=TORCH, undefined=[EXPORTED, UNTIL_2_8])
 
-    found = link_faults(read_libraries(site), {"libc.so.6"})
+    found = find_link_faults(read_libraries(site), {"libc.so.6"})
 
     assert [fault.reason.message for fault in found] == [
         f"some/_C.so of some uses {UNTIL_2_8}, which this torch does not have",

@@ -10,16 +10,16 @@ from tools.torch_exports import extended, packed
 
 from gpuinstall.wheels.needs import (
     Needs,
-    Tables,
+    TableCache,
     TorchNeeds,
     built_cuda_majors,
     load_libraries,
-    name_cuda,
-    name_for_cuda,
+    parse_name_cuda,
     read_needs,
+    rename_for_cuda,
 )
 from gpuinstall.wheels.ranges import Limits
-from gpuinstall.wheels.torch_abi import Exports, load_exports, ordinary_names
+from gpuinstall.wheels.torch_abi import Exports, load_exports, select_ordinary_names
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.compiler import skip_without_gnu_layout
 from tests.lab.native import GONE, native_library
@@ -45,7 +45,9 @@ def needs(*files, more=None):
 
 
 def read_all(wheel):
-    return read_needs(Tables(wheel), [name for name in wheel.members if ".so" in name])
+    return read_needs(
+        TableCache(wheel), [name for name in wheel.members if ".so" in name]
+    )
 
 
 def torch_needs(folder, *libraries):
@@ -193,7 +195,7 @@ def test_indirectly_linked_libraries_determine_cuda(tmp_path):
     other = native_library(tmp_path / "other.so", needs=["libcudart.so.13"])
     files = {f"some/{path.name}": path.read_bytes() for path in (module, own, other)}
 
-    found = read_needs(Tables(WheelReader(Bytes(archive(files)))), ["some/_C.so"])
+    found = read_needs(TableCache(WheelReader(Bytes(archive(files)))), ["some/_C.so"])
 
     assert found.cudas == {12}
     assert found.paths == {"some/_C.so", "some/libown.so"}
@@ -244,7 +246,8 @@ def test_library_without_early_symbols_is_read_completely(tmp_path):
     assert read_all(large).torch.kind == "unknown"
     assert large.bytes_read < 400_000
     assert (
-        read_needs(Tables(large), large.members, to_the_end=True).torch.kind == "stable"
+        read_needs(TableCache(large), large.members, to_the_end=True).torch.kind
+        == "stable"
     )
     before = large.bytes_read
     assert b"".join(large.stream("some/_C.so")).startswith(data)
@@ -266,8 +269,8 @@ def test_torch_requirement_is_unknown_with_unread_library(tmp_path):
     }
     wheel = WheelReader(Bytes(archive(files)))
 
-    part = read_needs(Tables(wheel), wheel.members).torch
-    whole = read_needs(Tables(wheel), wheel.members, to_the_end=True).torch
+    part = read_needs(TableCache(wheel), wheel.members).torch
+    whole = read_needs(TableCache(wheel), wheel.members, to_the_end=True).torch
 
     minors = ("2.9", "2.10", "2.12")
     assert [*map(part.verdict, minors)] == [False, None, None]
@@ -341,7 +344,7 @@ def test_package_of_a_library_depends_on_cuda(library, cuda, package):
     ],
 )
 def test_package_name_determines_its_cuda_variant(package, cuda, other):
-    assert (name_cuda(package), name_for_cuda(package, 12)) == (cuda, other)
+    assert (parse_name_cuda(package), rename_for_cuda(package, 12)) == (cuda, other)
 
 
 def test_symbol_export_table_survives_a_round_trip():
@@ -353,8 +356,8 @@ def test_symbol_export_table_survives_a_round_trip():
     names = (b"_ZN2at1aEv", b"_ZN2at1bEv", b"_ZN2at1cEv", b"_ZN2at4cuda1dEv")
     # The device library, with b and possibly d, was not read in 2.1.
     fitting = [["2.1", "2.2"], ["2.1", "2.2"], [], ["2.1"]]
-    assert [table.fitting([name]) for name in names] == fitting
-    assert table.fitting(names) == []
+    assert [table.compatible_minors([name]) for name in names] == fitting
+    assert table.compatible_minors(names) == []
 
 
 def test_torch_cpp_symbols_are_recognized():
@@ -362,4 +365,4 @@ def test_torch_cpp_symbols_are_recognized():
     others = b"_ZN4attn3runERN2at6TensorE _ZSt4moveIRN2at6TensorEE at _ZN5torch6stable6TensorC1Ev"
 
     names = (torchs + b" " + others).split()
-    assert ordinary_names(names) == {*torchs.split()}
+    assert select_ordinary_names(names) == {*torchs.split()}

@@ -10,7 +10,7 @@ import tomli
 import gpuinstall.wheels
 from gpuinstall.wheels.gpu_code import Fatbins, read_containers
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.package import PackageReader, deciding_libraries
+from gpuinstall.wheels.package import PackageReader, find_deciding_libraries
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.compiler import skip_without_gnu_layout
 from tests.lab.native import native_library
@@ -266,7 +266,7 @@ def test_all_small_libraries_without_code_are_read():
 def test_plugins_determine_compatibility_without_other_libraries(names, deciding):
     package = names.partition("/")[0]
 
-    assert deciding_libraries(package, names.split()) == deciding
+    assert find_deciding_libraries(package, names.split()) == deciding
 
 
 def test_linked_library_is_read_with_its_module(tmp_path):
@@ -340,10 +340,12 @@ def test_ptx_text_in_a_library_is_read(size):
     ],
 )
 def test_conflicting_package_variants_are_reported(versions, why):
-    clashes = [*load_members().clashes(dict(map(str.split, versions.split(", "))))]
+    find_conflicts = [
+        *load_members().find_conflicts(dict(map(str.split, versions.split(", "))))
+    ]
 
-    assert len(clashes) == bool(why)
-    assert why in "".join(clashes)
+    assert len(find_conflicts) == bool(why)
+    assert why in "".join(find_conflicts)
 
 
 @pytest.mark.parametrize(
@@ -409,7 +411,7 @@ def test_cuda_is_unknown_if_ptx_library_is_unread(monkeypatch):
     ],
 )
 def test_own_libraries_determine_package_compatibility(package, names, deciding):
-    found = deciding_libraries(package, names.split())
+    found = find_deciding_libraries(package, names.split())
 
     assert found == (deciding or names.split())
 
@@ -515,7 +517,7 @@ def test_every_package_row_has_evidence():
 
 
 def test_flash_attention_is_optional_only_in_vllm():
-    is_spare = load_members().is_spare
+    is_optional_variant = load_members().is_optional_variant
 
-    assert is_spare("vllm", "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so")
-    assert not is_spare("flash-attn-3", "flash_attn_3/_C.so")
+    assert is_optional_variant("vllm", "vllm/vllm_flash_attn/_vllm_fa3_C.abi3.so")
+    assert not is_optional_variant("flash-attn-3", "flash_attn_3/_C.so")

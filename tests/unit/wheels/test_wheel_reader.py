@@ -202,7 +202,7 @@ def test_large_file_is_cached_on_disk(
     monkeypatch.setattr("gpuinstall.wheels.wheel_reader._MAX_KEPT", 5)
     wheel = WheelReader(Bytes(archive({"a.so": b"small", "b.so": b"larger" * 20_000})))
 
-    whole = [wheel.whole(name)[:] for name in ("a.so", "b.so")]
+    whole = [wheel.read_whole(name)[:] for name in ("a.so", "b.so")]
     read = wheel.bytes_read
     again = [b"".join(wheel.stream(name)) for name in ("a.so", "b.so")]
 

@@ -106,13 +106,13 @@ def add_locked_builds(
                 unknown.append(build)
     if not unknown:
         return catalog
-    from gpuinstall.wheels.learned.reader import reader_for  # slow to load
+    from gpuinstall.wheels.learned.reader import make_reader  # slow to load
 
-    reader = reader_for(opened())
+    reader = make_reader(opened())
     new = []
     for build in unknown:
         with suppress(InstallationError):
-            new.append(reader.torch(build).build())
+            new.append(reader.read_torch_row(build).build())
     return replace(catalog, builds=(*catalog.builds, *new))
 
 

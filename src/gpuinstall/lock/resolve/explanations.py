@@ -26,8 +26,8 @@ from gpuinstall.lock.resolve.resolver import Resolved, Resolver
 from gpuinstall.lock.resolve.resolver_input import public
 from gpuinstall.lock.uv.project import OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
-from gpuinstall.wheels.compatibility import missing_libraries
-from gpuinstall.wheels.learned.row import Depth, LearnedRow
+from gpuinstall.wheels.compatibility import find_missing_libraries
+from gpuinstall.wheels.learned.row import Depth, WheelRow
 from gpuinstall.wheels.members import load_members
 from gpuinstall.wheels.needs import is_from_package
 
@@ -377,11 +377,11 @@ class ResolutionExplanation:
 
     def warnings(self) -> list[Reason]:
         """Return exclusions by facts, and packages that may not run."""
-        clashes = load_members().clashes(self._versions)
+        find_conflicts = load_members().find_conflicts(self._versions)
         reasons = [
             *self._older_for_facts(),
             *self._missing_extras(),
-            *(Reason("packages-clash", message) for message in clashes),
+            *(Reason("packages-clash", message) for message in find_conflicts),
             *self._doubtful_packages(),
         ]
         return list(dict.fromkeys(reasons))
@@ -449,12 +449,12 @@ class ResolutionExplanation:
                 )
                 yield Reason("opens-libraries", message)
 
-    def _is_unread(self, row: LearnedRow) -> bool:
+    def _is_unread(self, row: WheelRow) -> bool:
         """Return whether the read limit prevented inspecting a wheel."""
         deepest = self._resolver.inspector.max_depth(row.package)
         return row.depth is Depth.METADATA and deepest > Depth.METADATA
 
-    def _lacks_library(self, row: LearnedRow) -> str:
+    def _lacks_library(self, row: WheelRow) -> str:
         """Return the linked libraries that no package of the lock provides."""
         lacking = set(filter(is_from_package, row.needs))
         if lacking:
@@ -465,17 +465,17 @@ class ResolutionExplanation:
             ]
             try:
                 found = map_concurrently(
-                    self._index.reader.names, others, WHEELS_AT_ONCE
+                    self._index.reader.file_names, others, WHEELS_AT_ONCE
                 )
                 lacking.difference_update(*found)
             except InstallationError:
                 lacking.clear()
-        names = sorted(lacking) + missing_libraries(row, self._versions)
+        names = sorted(lacking) + find_missing_libraries(row, self._versions)
         if not names:
             return ""
         return f"may not run: it is linked to {join_names(names)}, which no package in this lock provides"
 
-    def _too_new_for_system(self, row: LearnedRow) -> str:
+    def _too_new_for_system(self, row: WheelRow) -> str:
         """Return a message if the code needs a newer glibc than the target."""
         system = self._resolver_input.lock_request.machine.glibc
         files = [(one.package, one.filename) for one in self._resolution.wheels]

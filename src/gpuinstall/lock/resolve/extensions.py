@@ -46,11 +46,11 @@ from gpuinstall.lock.uv.builds import (
     needs_older_torch,
 )
 from gpuinstall.sources.session import Session
-from gpuinstall.wheels.compatibility import BuildVerdict, loads_with
+from gpuinstall.wheels.compatibility import BuildVerdict, can_load_with
 from gpuinstall.wheels.inspector import Context, Inspector
-from gpuinstall.wheels.learned.row import Depth, LearnedRow
+from gpuinstall.wheels.learned.row import Depth, WheelRow
 
-Read = Callable[[Wheel, Build, Depth], Generator[LearnedRow, None, None]]
+Read = Callable[[Wheel, Build, Depth], Generator[WheelRow, None, None]]
 """Yields rows of a wheel from a minimum depth; raises InstallationError."""
 Pair = tuple[ExtensionFile, Build]
 """A file and a build of torch that may load it."""
@@ -76,7 +76,7 @@ class ExtensionFit(NamedTuple):
 
     file: ExtensionFile
     build: Build
-    row: LearnedRow
+    row: WheelRow
 
     @property
     def wheel(self) -> Wheel:
@@ -307,7 +307,7 @@ class ExtensionChooser:
         is_named = (
             file.torch or pins or self._paired_versions(file.wheel.package, build.torch)
         )
-        if loads_with(row.torch, build) is None and not is_named:
+        if can_load_with(row.torch, build) is None and not is_named:
             return f"it has no known code for {torch}"
         return None
 

@@ -25,8 +25,8 @@ from gpuinstall.lock.uv.builds import SDIST, source_builds
 from gpuinstall.plan.companions import Companions
 from gpuinstall.wheels.compatibility import (
     Compatibility,
-    gpu_verdict,
-    loads_with,
+    assess_gpus,
+    can_load_with,
     needs_older_cuda,
 )
 from gpuinstall.wheels.inspector import (
@@ -35,9 +35,9 @@ from gpuinstall.wheels.inspector import (
     is_required_by_torch,
     max_depth,
 )
-from gpuinstall.wheels.learned.row import Depth, LearnedRow
+from gpuinstall.wheels.learned.row import Depth, WheelRow
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.needs import is_separate_library, name_cuda
+from gpuinstall.wheels.needs import is_separate_library, parse_name_cuda
 
 WHEELS_AT_ONCE = 32
 """Maximum number of wheels inspected concurrently."""
@@ -50,7 +50,7 @@ def wheel_fact(found: Compatibility, torch: str) -> Fact | None:
         found: The compatibility of the wheel.
         torch: The selected build of torch, for the reason to report.
     """
-    running = found.running
+    running = found.compatible_builds
     runs_everywhere = len(running) == len(found.verdicts)
     is_declared = runs_everywhere or (found.allowed and found.allowed <= running)
     if is_declared and not found.adds:
@@ -134,10 +134,12 @@ class ResolutionInspector:
             if wheel not in self.inspected and not is_required_by_torch(wheel, required)
         ]
         # Inspect the wheels of one resolution concurrently, in any order.
-        is_spent = self.index.reader.is_spent
+        is_limit_reached = self.index.reader.is_limit_reached
 
         def inspect_one(wheel: Wheel) -> Compatibility | None:
-            deepest = Depth.METADATA if is_spent else self.max_depth(wheel.package)
+            deepest = (
+                Depth.METADATA if is_limit_reached else self.max_depth(wheel.package)
+            )
             return self._inspect(wheel, resolution, known, deepest)
 
         found = map_concurrently(inspect_one, new, WHEELS_AT_ONCE)
@@ -204,7 +206,7 @@ class ResolutionInspector:
                 continue
             added = map(Requirement.of, found.adds)
             for requirement in (*found.row.requirements(), *added):
-                if name_cuda(requirement.name) and self.resolver_input.counts(
+                if parse_name_cuda(requirement.name) and self.resolver_input.counts(
                     requirement
                 ):
                     linked.add(requirement.name)
@@ -225,11 +227,11 @@ class ResolutionInspector:
         """Yield facts about source builds whose names exclude the GPUs."""
         build = self.index.builds()[resolution.torch]
         for package in sdists(resolution):
-            cuda = name_cuda(package)
+            cuda = parse_name_cuda(package)
             if cuda is None or self.is_optional(package):
                 continue
             version = resolution.versions[package]
-            row = LearnedRow(
+            row = WheelRow(
                 package=package,
                 version=version,
                 backend=build.backend.tag,
@@ -241,7 +243,7 @@ class ResolutionInspector:
                 learned="",
                 cuda=f"{cuda}.0",
             )
-            why = gpu_verdict(row, self.resolver_input.gpus).rejection
+            why = assess_gpus(row, self.resolver_input.gpus).rejection
             if why:
                 message = f"{package} {version} {why.message}"
                 yield Fact(package, version, message, frozenset())
@@ -338,7 +340,7 @@ class ResolutionInspector:
         """Return whether a wheel is rejected only for its older CUDA."""
         build = self.index.builds()[resolution.torch]
         row = found.verdicts[resolution.torch].row
-        loads = loads_with(row.torch, build) is not False
+        loads = can_load_with(row.torch, build) is not False
         return loads and needs_older_cuda(row, build)
 
 

@@ -25,8 +25,8 @@ from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.plan.alternatives import unselectable_backends
 from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import UnreachableError, network_hint
-from gpuinstall.wheels.learned.reader import reader_for
-from gpuinstall.wheels.learned.row import LearnedRow
+from gpuinstall.wheels.learned.reader import make_reader
+from gpuinstall.wheels.learned.row import WheelRow
 
 MAX_TURNS = 3
 """Maximum number of new torch releases to read, one per iteration."""
@@ -185,16 +185,16 @@ def inspected_catalog(
         sources=sources,
         client=client,
     )
-    reader = reader_for(session, reporter)
+    reader = make_reader(session, reporter)
     unread = [build for build in live.builds if build.unread]
-    live = _add_inspected_builds(live, unread, reader.remembered)
+    live = _add_inspected_builds(live, unread, reader.find_cached_row)
     for _ in range(MAX_TURNS):
         to_read = _builds_to_read(choose(machine, request.request, live))
         if not to_read:
             break
         names = ", ".join(build.name for build in to_read)
         reporter.wait(f"inspecting {names} (not in the catalog)")
-        live = _add_inspected_builds(live, to_read, reader.torch)
+        live = _add_inspected_builds(live, to_read, reader.read_torch_row)
     return live
 
 
@@ -213,7 +213,7 @@ def _builds_to_read(plan: Plan | Rejected) -> list[Build]:
 def _add_inspected_builds(
     catalog: Catalog,
     builds: Sequence[Build],
-    ask: Callable[[Build], LearnedRow | None],
+    ask: Callable[[Build], WheelRow | None],
 ) -> Catalog:
     """Replace builds with facts from their wheels, or mark them unreadable.
 

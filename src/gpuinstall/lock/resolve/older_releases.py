@@ -14,7 +14,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.catalog import Wheel
 from gpuinstall.lock.resolve.inspect import ResolutionInspector, wheel_fact
 from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
-from gpuinstall.wheels.compatibility import Compatibility, missing_compiled_code
+from gpuinstall.wheels.compatibility import Compatibility, find_missing_code
 from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.members import load_members
 
@@ -151,7 +151,7 @@ class OlderReleases:
     def _try(self, place: int) -> Trial | None:
         """Inspect a release; return None if the read budget is exhausted."""
         if place not in self.trials:
-            if self.inspector.index.reader.is_spent:
+            if self.inspector.index.reader.is_limit_reached:
                 return None
             trial = self._inspect(self.wheels[place])
             self.trials[place] = trial
@@ -176,7 +176,7 @@ class OlderReleases:
             )
         if deepest is Depth.METADATA:
             return Trial(wheel, fact, runs=True)
-        why = missing_compiled_code(found, self.rejected)
+        why = find_missing_code(found, self.rejected)
         if why:
             fact = _skipped_fact(wheel, f"it {why.message}", code=why.code)
             return Trial(wheel, fact, runs=False, cause=why.code)

@@ -49,7 +49,7 @@ from gpuinstall.lock.resolve.resolver_input import ResolverInput
 from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.lock.uv.project import ResolverProject, Unread, resolve_project
 from gpuinstall.sources.session import Session
-from gpuinstall.wheels.learned.reader import reader_for
+from gpuinstall.wheels.learned.reader import make_reader
 from gpuinstall.wheels.learned.row import requirements_of_metadata
 
 _WheelPages = dict[str, tuple[Wheel, ...]]
@@ -73,7 +73,7 @@ class PackageIndex:
         """The tags of the builds, the best first."""
         self.has_own_source = any(build.source is not DEFAULT_INDEX for build in builds)
         """Whether torch has a source other than the default index."""
-        self.reader = reader_for(session)
+        self.reader = make_reader(session)
         self._releases: dict[str, Mapping[Version, Wheel]] = {}
         self._pages: dict[str, tuple[Wheel, ...]] = {}
         """The pages read so far, by package."""

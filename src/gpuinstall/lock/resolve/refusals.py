@@ -14,7 +14,7 @@ from gpuinstall.lock.resolve.resolver import Refused, Resolver
 from gpuinstall.lock.resolve.run_uv import run_uv_alone
 from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.plan import Rejected
-from gpuinstall.wheels.needs import name_for_cuda
+from gpuinstall.wheels.needs import rename_for_cuda
 
 
 def refusal_conflict(refused: Refused, resolver: Resolver) -> Conflict:
@@ -71,7 +71,7 @@ def _is_about_newest(fact: Fact, resolver: Resolver) -> bool:
 def _other_name(package: str, resolver: Resolver) -> str:
     """Return a hint if the package for torch's CUDA has another name."""
     toolkit = next(iter(resolver.index.builds().values())).toolkit
-    name = name_for_cuda(package, toolkit[0]) if toolkit else None
+    name = rename_for_cuda(package, toolkit[0]) if toolkit else None
     if toolkit is None or name in {None, package} or not name:
         return ""
     if not resolver.index.releases(name):

@@ -172,7 +172,7 @@ class Resolver:
         newest = [version for version in wheels if str(version) not in excluded]
         for version in newest[:RELEASES_READ]:
             required = self.index.metadata_requirements(wheels[version])
-            if self.inspector.inspector.allowed(required):
+            if self.inspector.inspector.allowed_builds(required):
                 return version
         return next(iter(newest), listed)
 

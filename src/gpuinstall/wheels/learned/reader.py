@@ -1,4 +1,4 @@
-"""Read wheels from an index or disk, each once, and cache their rows."""
+"""Read wheels from an index or disk once, and cache their rows."""
 
 from __future__ import annotations
 
@@ -25,12 +25,21 @@ from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.wheels.http_ranges import HttpRanges
 from gpuinstall.wheels.learned.row import (
     Depth,
-    LearnedRow,
+    WheelRow,
     requirements_of_metadata,
 )
-from gpuinstall.wheels.learned.store import LearnedStore, is_current, learned_store, now
+from gpuinstall.wheels.learned.store import (
+    RowCache,
+    current_time,
+    is_current,
+    open_row_cache,
+)
 from gpuinstall.wheels.members import load_members
-from gpuinstall.wheels.needs import declared_cuda, name_cuda, pinned_cuda
+from gpuinstall.wheels.needs import (
+    find_declared_cuda,
+    find_pinned_cuda,
+    parse_name_cuda,
+)
 from gpuinstall.wheels.package import LibraryCode, PackageReader
 from gpuinstall.wheels.ranges import FileRanges, Ranges, WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
@@ -48,7 +57,7 @@ if TYPE_CHECKING:
     from gpuinstall.wheels.torch_wheel import TorchCode
 
 OFFICIAL_FILES = "download-r2.pytorch.org"
-"""The host of the official index's files, to which the index redirects."""
+"""The file host to which the official index redirects."""
 LOCK_LIMIT = 400 << 20
 """The maximum bytes of wheels, cached or not, to read for one lock."""
 CODE_LIMIT_OF_LOCK = 128 << 20
@@ -58,16 +67,16 @@ _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
 _NAMED = re.compile(r"(^|-)(kernels?|cuda|gpu)(-|$)", re.ASCII)
 """Words in package names that indicate GPU code.
 
-Some packages have no other indication: deepspeed-kernels, qoco-cuda 0.2.2.
+Only the name indicates GPU code in deepspeed-kernels and qoco-cuda 0.2.2.
 """
 _LOWEST = re.compile(
     r"(?:compute capability|\bSM)[ *_]*(>=|≥)? ?(\d{1,2})\.?(\d)(\+| (?:\([^)\n]*\) )?(?:or|and) (?:newer|higher|later|above))?",
     re.IGNORECASE | re.ASCII,
 )
-"""Required chips, as in ``compute capability 8.0 or newer`` or ``SM75+``."""
+"""Chip requirements: ``compute capability 8.0 or newer``, ``SM75+``."""
 _LIBRARY_ENDING = re.compile(r"\.(pyd|dll|dylib|so)\b(?=[\w.]*$)", re.ASCII)
 OF_SERVER, OF_WHEEL = "of its server", "of the wheel"
-"""The origins of METADATA, in cache keys."""
+"""Suffixes of cache keys that distinguish the origins of METADATA."""
 ANY_BACKEND = "any"
 """The backend in the cache key of a row that is the same for every torch."""
 
@@ -79,14 +88,14 @@ class Reader(Value):
 
     sources: Sources
     client: Client
-    store: LearnedStore
+    store: RowCache
     reporter: Reporter
-    rows: dict[RowKey, LearnedRow | InstallationError] = field(default_factory=dict)
+    rows: dict[RowKey, WheelRow | InstallationError] = field(default_factory=dict)
     """Rows and errors of this run, by URL, backend, and depth."""
 
     @property
     def bytes_read(self) -> int:
-        """The bytes of wheels that this run reads, except torch.
+        """The number of bytes of wheels that this run reads, except torch.
 
         Wheels of torch are excluded, because previous runs may have cached any number.
         """
@@ -94,12 +103,12 @@ class Reader(Value):
 
     @property
     def code_bytes_read(self) -> int:
-        """The bytes of GPU code that this run reads, except torch's."""
+        """The bytes of GPU code that this run reads, except from torch."""
         return self.bytes_read - sum(self._bytes_by_wheel(Depth.TABLES).values())
 
     @property
-    def is_spent(self) -> bool:
-        """Whether a limit of the lock is reached, which ends reading."""
+    def is_limit_reached(self) -> bool:
+        """Whether a read limit of the lock is reached."""
         is_of_code = self.code_bytes_read > CODE_LIMIT_OF_LOCK
         return is_of_code or self.bytes_read > LOCK_LIMIT
 
@@ -114,15 +123,15 @@ class Reader(Value):
                 most[url, key] = max(most.get((url, key), 0), row.bytes)
         return most
 
-    def remembered(self, build: Build) -> LearnedRow | None:
+    def find_cached_row(self, build: Build) -> WheelRow | None:
         """Return the cached row of any wheel of the build, or None."""
         for wheel in build.unread:
-            row = self.store.known(wheel, build.backend.tag, Depth.PART)
+            row = self.store.get(wheel, build.backend.tag, Depth.PART)
             if row and is_current(row):
                 return row
         return None
 
-    def torch(self, build: Build) -> LearnedRow:
+    def read_torch_row(self, build: Build) -> WheelRow:
         """Read one of the ``unread`` wheels of a build.
 
         Raises:
@@ -130,18 +139,19 @@ class Reader(Value):
         """
         wheel = build.unread[0]
 
-        def read() -> LearnedRow:
+        def read() -> WheelRow:
             index = self.sources.default_index
             return _torch_row(wheel, self._open(wheel), build, index)
 
-        return self._known_or_read(wheel, read, build.backend.tag, Depth.PART)
+        return self._read_cached(wheel, read, build.backend.tag, Depth.PART)
 
     def readings(
         self, wheel: Wheel, build: Build, start: Depth = Depth.METADATA
-    ) -> Generator[LearnedRow, None, None]:
-        """Yield the rows of a wheel, each deeper than the previous one.
+    ) -> Generator[WheelRow, None, None]:
+        """Yield the rows of a wheel with increasing depth.
 
-        The wheel is opened once. Reading a row continues where the previous one stopped.
+        The wheel is opened once. Each row continues where the previous row stopped.
+
         Args:
             wheel: The wheel.
             build: The build of torch that the wheel runs with.
@@ -151,23 +161,23 @@ class Reader(Value):
             InstallationError: The wheel cannot be read or is malformed.
         """
         platform = f"{build.os}-{build.arch}"
-        depends_on_torch = load_members().has_runtimes_apart(wheel.package)
+        depends_on_torch = load_members().has_library_per_cuda(wheel.package)
         key = build.backend.tag if depends_on_torch else ANY_BACKEND
 
         @cache
-        def rows() -> Iterator[LearnedRow]:
+        def rows() -> Iterator[WheelRow]:
             return _read_rows(wheel, self._open(wheel), build.backend, platform)
 
-        def read() -> LearnedRow:
+        def read() -> WheelRow:
             return next(row for row in rows() if row.depth == depth)
 
         for depth in list(Depth)[start:]:
             if depth is Depth.METADATA:
-                metadata = parse_metadata(self._served_metadata(wheel) or "")
-                requires = _requires(metadata)
-                row = _row(wheel, build.backend, platform, requires=requires)
+                metadata = parse_metadata(self._fetch_metadata(wheel) or "")
+                requires = _read_requirements(metadata)
+                row = _make_row(wheel, build.backend, platform, requires=requires)
             else:
-                row = self._known_or_read(wheel, read, key, depth)
+                row = self._read_cached(wheel, read, key, depth)
             yield _add_build(wheel, row, build.backend.tag, platform, depth)
 
     def may_have_code(self, wheel: Wheel) -> bool:
@@ -175,14 +185,16 @@ class Reader(Value):
         return _may_have_code(wheel.package, self.metadata(wheel))
 
     def metadata(self, wheel: Wheel) -> Message:
-        """Return METADATA from the server, or from the wheel if necessary."""
-        text = self._cached_metadata(wheel, OF_WHEEL) or self._served_metadata(wheel)
+        """Return METADATA as served by the index, or from the wheel."""
+        text = self._read_cached_metadata(wheel, OF_WHEEL) or self._fetch_metadata(
+            wheel
+        )
         if text is None:
             text = self._open(wheel).metadata_text()
-            self._keep_metadata(wheel, OF_WHEEL, text)
+            self._cache_metadata(wheel, OF_WHEEL, text)
         return parse_metadata(text)
 
-    def names(self, wheel: Wheel) -> set[str]:
+    def file_names(self, wheel: Wheel) -> set[str]:
         """Return the names of the files in a wheel.
 
         Raises:
@@ -190,44 +202,44 @@ class Reader(Value):
         """
         return {basename(path) for path in self._open(wheel).members}
 
-    def _served_metadata(self, wheel: Wheel) -> str | None:
-        """Return METADATA from the server, or None if it does not serve it."""
+    def _fetch_metadata(self, wheel: Wheel) -> str | None:
+        """Return METADATA as served by the index, or None if it is missing."""
         if wheel.url.startswith("file:"):
             return self._open(wheel).metadata_text()
-        text = self._cached_metadata(wheel, OF_SERVER)
+        text = self._read_cached_metadata(wheel, OF_SERVER)
         if text is None:
             with suppress(InstallationError):
                 page = self.client.page(f"{wheel.url}.metadata")
                 if page:
                     text = page.text
-                    self._keep_metadata(wheel, OF_SERVER, text)
+                    self._cache_metadata(wheel, OF_SERVER, text)
         return text
 
-    def _cached_metadata(self, wheel: Wheel, origin: str) -> str | None:
+    def _read_cached_metadata(self, wheel: Wheel, origin: str) -> str | None:
         """Return the cached METADATA of a file, if its hash is known."""
         if wheel.sha256 is None:
             return None
         return self.client.cached_text(f"{wheel.url} {origin}", wheel.sha256)
 
-    def _keep_metadata(self, wheel: Wheel, origin: str, text: str) -> None:
+    def _cache_metadata(self, wheel: Wheel, origin: str, text: str) -> None:
         if wheel.sha256 and not wheel.url.startswith("file:"):
             self.client.keep_text(f"{wheel.url} {origin}", wheel.sha256, text)
 
-    def _known_or_read(
+    def _read_cached(
         self,
         wheel: Wheel,
-        read: Callable[[], LearnedRow],
+        read: Callable[[], WheelRow],
         key: str,
         depth: Depth,
-    ) -> LearnedRow:
+    ) -> WheelRow:
         """Return the cached row of a wheel, or read it once in a run."""
         place = (wheel.url, key, depth)
         if place not in self.rows:
             try:
-                row = self.store.known(wheel, key, depth)
+                row = self.store.get(wheel, key, depth)
                 if row is None or not is_current(row):
-                    row = self._timed(read)
-                    self.store.keep(row, wheel, key)
+                    row = self._read_and_report(read)
+                    self.store.put(row, wheel, key)
                 self.rows[place] = row
             except InstallationError as error:
                 self.rows[place] = error
@@ -236,18 +248,18 @@ class Reader(Value):
             raise answer
         return answer
 
-    def _timed(self, read: Callable[[], LearnedRow]) -> LearnedRow:
-        """Read a row and report its GPU code with the time."""
+    def _read_and_report(self, read: Callable[[], WheelRow]) -> WheelRow:
+        """Read a row, and report its GPU code and the elapsed time."""
         started = monotonic()
         row = read()
         if row.codes or row.package == "torch":
-            self.reporter.step("Learned", _learned_text(row), monotonic() - started)
+            self.reporter.step("Learned", _format_row(row), monotonic() - started)
         return row
 
     def _open(self, wheel: Wheel) -> WheelReader:
-        return WheelReader(self._ranges(wheel))
+        return WheelReader(self._open_ranges(wheel))
 
-    def _ranges(self, wheel: Wheel) -> Ranges:
+    def _open_ranges(self, wheel: Wheel) -> Ranges:
         """Return the bytes of a local or remote wheel."""
         if wheel.url.startswith("file:"):
             return FileRanges(Path(file_path(urlsplit(wheel.url).path)))
@@ -267,17 +279,17 @@ class Reader(Value):
         )
 
 
-def reader_for(session: Session, reporter: Reporter | None = None) -> Reader:
-    """Return a reader for a run. All readers of a run share their rows.
+def make_reader(session: Session, reporter: Reporter | None = None) -> Reader:
+    """Create a reader for a run. All readers of a run share their rows.
 
     Args:
         session: The run.
-        reporter: The reporter for learned rows, by default the run's.
+        reporter: The reporter for inspected wheels, by default the run's reporter.
     """
     return Reader(
         session.sources,
         session.client,
-        learned_store(),
+        open_row_cache(),
         reporter or session.reporter,
         session.rows,
     )
@@ -285,21 +297,21 @@ def reader_for(session: Session, reporter: Reporter | None = None) -> Reader:
 
 def _torch_row(
     wheel: Wheel, opened: WheelReader, build: Build, default_index: str | None
-) -> LearnedRow:
+) -> WheelRow:
     """Read the facts about a wheel of torch; raise WheelError."""
     code = read_torch(opened)
     toolkit = code.toolkit
     codes: tuple[LibraryCode, ...] = ()
     if code.library:
         codes = (LibraryCode(code.library, code.architectures),)
-    return _row(
+    return _make_row(
         wheel,
-        _backend(wheel, code),
+        _determine_backend(wheel, code),
         f"{build.os}-{build.arch}",
         opened,
         codes=codes,
         cuda=toolkit.version if toolkit and toolkit.kind == "cuda" else None,
-        requires=_requires(opened.metadata()),
+        requires=_read_requirements(opened.metadata()),
         pythons=build.pythons,
         glibc=build.glibc,
         source=build.listed_at,
@@ -311,13 +323,13 @@ def _torch_row(
 
 def _read_rows(
     wheel: Wheel, opened: WheelReader, backend: Backend, platform: str
-) -> Iterator[LearnedRow]:
-    """Yield the rows of a wheel from its tables on; raise WheelError."""
+) -> Iterator[WheelRow]:
+    """Yield the rows of a wheel from the tables on; raise WheelError."""
     metadata = opened.metadata()
-    version = _exact(metadata["Version"] or "")
-    has_own_version = version not in {"", _exact(wheel.version)}
-    # uv accepts a file with a label in its name and without one in METADATA.
-    if has_own_version and version != _exact(wheel.version.public):
+    version = _canonical_version(metadata["Version"] or "")
+    has_own_version = version not in {"", _canonical_version(wheel.version)}
+    # uv accepts a local label in the file name that METADATA lacks.
+    if has_own_version and version != _canonical_version(wheel.version.public):
         message = f"METADATA has version {version}, so pip would reject the file"
         raise WheelError("wheel-malformed", message)
     package = PackageReader(
@@ -332,25 +344,25 @@ def _read_rows(
             facts = package.read_tables()
         else:
             facts = package.read_code(whole=depth is Depth.WHOLE)
-        yield _row(
+        yield _make_row(
             wheel,
             backend,
             platform,
             opened,
             **asdict(facts),
-            requires=_requires(metadata),
+            requires=_read_requirements(metadata),
             metadata_version=version if has_own_version else None,
             cuda=f"{facts.cudas[0]}.0" if len(facts.cudas) == 1 else None,
-            lowest=_lowest_named(metadata),
+            lowest=_find_lowest_chip(metadata),
             system=_library_system(opened.members),
             depth=depth,
         )
 
 
 def _add_build(
-    wheel: Wheel, row: LearnedRow, backend: str, platform: str, depth: Depth
-) -> LearnedRow:
-    """Add the build and the declared CUDA to the row of a wheel."""
+    wheel: Wheel, row: WheelRow, backend: str, platform: str, depth: Depth
+) -> WheelRow:
+    """Add the build of torch and the declared CUDA to the row of a wheel."""
     cuda = row.cuda
     if not cuda and len(row.cudas) < 2:
         pins = row.requirements()
@@ -358,13 +370,13 @@ def _add_build(
             # The code may be for an older CUDA than the NCCL that the wheel requires.
             runtime = load_members().runtime
             pins = (one for one in pins if runtime.fullmatch(one.name))
-        declared = declared_cuda(wheel.package, wheel.version, wheel.version.local)
-        major = declared or pinned_cuda(pins, platform)
+        declared = find_declared_cuda(wheel.package, wheel.version, wheel.version.local)
+        major = declared or find_pinned_cuda(pins, platform)
         cuda = f"{major}.0" if major else None
     return replace(row, backend=backend, platform=platform, cuda=cuda)
 
 
-def _requires(metadata: Message) -> tuple[str, ...]:
+def _read_requirements(metadata: Message) -> tuple[str, ...]:
     requirements = metadata.get_all("Requires-Dist", ())
     return tuple(without_wildcard(str(one)) for one in requirements)
 
@@ -381,15 +393,15 @@ def _library_system(names: Iterable[str]) -> str | None:
     return "windows" if endings <= {".pyd", ".dll"} else "any"
 
 
-def _row(
+def _make_row(
     wheel: Wheel,
     backend: Backend,
     platform: str,
     opened: WheelReader | None = None,
     **facts: Any,
-) -> LearnedRow:
-    """Return the row of a wheel, which may not have been opened."""
-    return LearnedRow(
+) -> WheelRow:
+    """Create the row of a wheel. Without ``opened``, the sizes are 0."""
+    return WheelRow(
         package=wheel.package,
         version=wheel.version.public,
         backend=backend.tag,
@@ -399,12 +411,12 @@ def _row(
         sha256=wheel.sha256,
         size=opened.size if opened else 0,
         bytes=opened.bytes_read if opened else 0,
-        learned=now(),
+        learned=current_time(),
         **facts,
     )
 
 
-def _learned_text(row: LearnedRow) -> str:
+def _format_row(row: WheelRow) -> str:
     """Return a one-line description of the code in a wheel."""
     code = " ".join(row.architectures) or "GPU architectures not listed"
     name = f"{row.package} {row.version}"
@@ -419,7 +431,11 @@ def _learned_text(row: LearnedRow) -> str:
 def _may_have_code(package: str, metadata: Message) -> bool:
     """Return whether a name or METADATA indicates GPU code."""
     members = load_members()
-    if members.names(package) or name_cuda(package) or _NAMED.search(package):
+    if (
+        members.has_library(package)
+        or parse_name_cuda(package)
+        or _NAMED.search(package)
+    ):
         return True
     if package in members.stated:
         return False
@@ -427,34 +443,36 @@ def _may_have_code(package: str, metadata: Message) -> bool:
     texts += metadata.get_all("Classifier", ())
     if any(_FOR_GPUS.search(str(text)) for text in texts):
         return True
-    required = requirement_names(requirements_of_metadata(_requires(metadata)))
+    required = requirement_names(requirements_of_metadata(_read_requirements(metadata)))
     return any(map(members.compiled_with.fullmatch, required))
 
 
 def _is_described_with_cuda(metadata: Message) -> bool:
     """Return whether the description mentions CUDA, as in mitsuba 3.9.1."""
-    return bool(re.search(r"\bCUDA\b", _description(metadata)))
+    return bool(re.search(r"\bCUDA\b", _read_description(metadata)))
 
 
-def _lowest_named(metadata: Message) -> str | None:
+def _find_lowest_chip(metadata: Message) -> str | None:
     """Return the lowest compute capability in the description, if any."""
     lowest = [
         (int(major), int(minor))
-        for at_least, major, minor, newer in _LOWEST.findall(_description(metadata))
+        for at_least, major, minor, newer in _LOWEST.findall(
+            _read_description(metadata)
+        )
         if at_least or newer
     ]
     return "{}.{}".format(*min(lowest)) if lowest else None
 
 
-def _description(metadata: Message) -> str:
+def _read_description(metadata: Message) -> str:
     return f"{metadata.get('Description', '')}\n{metadata.get_payload()}"
 
 
-def _backend(wheel: Wheel, code: TorchCode) -> Backend:
-    """Return the backend of a torch wheel, from its name or its code.
+def _determine_backend(wheel: Wheel, code: TorchCode) -> Backend:
+    """Return the backend of a torch wheel from its file name or its code.
 
     Raises:
-        WheelError: The name and the code differ.
+        WheelError: The file name and the code specify different backends.
     """
     made_for = code.toolkit or CPU
     named = known_backend(wheel.version.local) or known_backend(wheel.backend)
@@ -475,5 +493,5 @@ def _backend(wheel: Wheel, code: TorchCode) -> Backend:
     return named
 
 
-def _exact(version: Version | str) -> str:
+def _canonical_version(version: Version | str) -> str:
     return canonicalize_version(version, strip_trailing_zero=False)

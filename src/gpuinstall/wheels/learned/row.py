@@ -1,4 +1,4 @@
-"""Cached facts about one wheel. Pure."""
+"""Cached facts about one wheel, without I/O."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ tests/unit/test_house.py checks it after every change to these rules and tables.
 
 
 class Depth(IntEnum):
-    """How much of a wheel is read."""
+    """The extent to which a wheel is read."""
 
     METADATA = 0
     """The name, and METADATA if the index serves it."""
     TABLES = 1
     """METADATA, and the tables of the largest libraries."""
     PART = 2
-    """All tables, and a part of the deciding GPU code."""
+    """All tables, and a part of the GPU code that determines compatibility."""
     WHOLE = 3
-    """All deciding GPU code, up to its limit."""
+    """All GPU code that determines compatibility, up to its limit."""
 
 
-class LearnedRow(WheelFacts, kw_only=True):
-    """Facts about a wheel of torch, or about another wheel for a torch."""
+class WheelRow(WheelFacts, kw_only=True):
+    """Facts about a wheel of torch, or about a wheel for a build of torch."""
 
     package: str
     version: str
@@ -54,36 +54,36 @@ class LearnedRow(WheelFacts, kw_only=True):
     file: str
     url: str
     size: int
-    """The size of the whole file."""
+    """The size of the whole file in bytes."""
     bytes: int
     """The number of bytes read."""
     learned: str
-    """The time of reading, in UTC."""
+    """The UTC time at which the wheel was read."""
     cuda: str | None = None
-    """The CUDA that it was built with, if known: ``12.0`` for any CUDA 12."""
+    """The CUDA version of the build, if known. ``12.0`` is any CUDA 12."""
     sha256: str | None = None
-    """The hash on its page, unverified because the whole file was not read."""
+    """The hash on the index page. It is unverified without the whole file."""
     requires: tuple[str, ...] = ()
     """The requirements in METADATA."""
 
-    # Only for torch.
+    # These fields are only for torch.
     pythons: tuple[str, ...] = ()
-    """The Pythons with a wheel."""
+    """The Python versions that have a wheel."""
     source: str = ""
-    """The URL or folder that lists the wheel; empty for the default index."""
+    """The URL or folder that lists the wheel. Empty: the default index."""
     index: str | None = None
     """The default index that lists the wheel, if it is not PyPI."""
     is_labeled: bool = False
     """Whether the version contains the backend."""
 
-    # Only for other packages.
+    # These fields are only for other packages.
     metadata_version: str | None = None
-    """The version in METADATA if only the file name has a label.
+    """The version in METADATA if only the file name has a local label.
 
-    It is 2.8.3 for 2.8.3+cu12torch2.9.
+    For example, METADATA has version 2.8.3, and the file name 2.8.3+cu12torch2.9.
     """
     lowest: str | None = None
-    """The lowest compute capability in its description, such as ``7.5``."""
+    """The lowest compute capability in the description, such as ``7.5``."""
     system: str | None = None
     """The system of the libraries, if any: ``windows`` or ``any``."""
 
@@ -93,7 +93,7 @@ class LearnedRow(WheelFacts, kw_only=True):
     """The ``READING`` of the rules that read the wheel."""
 
     @classmethod
-    def parse(cls, text: str) -> LearnedRow:
+    def parse(cls, text: str) -> WheelRow:
         """Parse JSON; raise ValueError if it is invalid or outdated."""
         row = read_object(cls, parse_json(text))
         if row.reading != READING:
@@ -108,14 +108,14 @@ class LearnedRow(WheelFacts, kw_only=True):
 
     @property
     def architectures(self) -> tuple[str, ...]:
-        """All architectures of its code."""
+        """All architectures of the GPU code."""
         names = set[str]()
         for code in self.codes:
             names.update(code.architectures)
         return sort_architectures(names)
 
     @property
-    def links_count(self) -> bool:
+    def may_use_gpu(self) -> bool:
         """Whether the wheel has GPU code, opens CUDA, or requires torch."""
         if self.codes or any(name.startswith("libcudart") for name in self.opens):
             return True
@@ -123,7 +123,7 @@ class LearnedRow(WheelFacts, kw_only=True):
 
     @property
     def witness(self) -> str | None:
-        """The library that shows the CUDA, or the first one with GPU code."""
+        """The library that links to CUDA, or the first with GPU code."""
         if self.linked:
             return self.linked
         return self.codes[0].library if self.codes else None
@@ -139,7 +139,7 @@ class LearnedRow(WheelFacts, kw_only=True):
 
     @property
     def base(self) -> str | None:
-        """The torch index or custom default index that lists it, if any."""
+        """The torch index or custom default index with the wheel, if any."""
         return self.index or self.source.removesuffix(f"/{self.backend}") or None
 
     @property
@@ -168,7 +168,7 @@ class LearnedRow(WheelFacts, kw_only=True):
 
 
 def _libraries(requirements: Iterable[Requirement]) -> Iterator[tuple[str, str]]:
-    """Yield the cuDNN version that torch pins."""
+    """Yield the name and version of the cuDNN that torch pins."""
     for one in requirements:
         if one.pinned and "cudnn" in one.name.split("-"):
             yield "cudnn", one.pinned

@@ -18,28 +18,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpuinstall.wheels.learned.row import LearnedRow
+    from gpuinstall.wheels.learned.row import WheelRow
 
 
-def learned_store() -> LearnedStore:
+def open_row_cache() -> RowCache:
     """Return the user's cache."""
-    return LearnedStore(own_cache_folder() / "learned")
+    return RowCache(own_cache_folder() / "learned")
 
 
-def known_catalog(
+def load_extended_catalog(
     torch_index: str | None = None,
-    store: LearnedStore | None = None,
+    store: RowCache | None = None,
 ) -> Catalog:
     """Return the shipped catalog with the builds of cached rows.
 
     Args:
-        torch_index: The torch index that must list the rows, or None for any index.
+        torch_index: The torch index that must list the wheels, or None for any index.
         store: The cache, by default the user's.
     """
     catalog = load_catalog()
-    # Rows of the official index have priority.
+    # Rows from the official index have priority.
     official = {None, catalog.torch_index}
-    learned = (store or learned_store()).builds()
+    learned = (store or open_row_cache()).torch_rows()
     rows = [
         row for row in learned if torch_index is None or row.base in {None, torch_index}
     ]
@@ -57,16 +57,16 @@ def _key(build: Build) -> tuple[object, ...]:
     return build.torch, build.backend, build.platform
 
 
-class LearnedStore(Value):
-    """Cache of rows by the URL of their files.
+class RowCache(Value):
+    """Cache of rows by the URLs of the wheels.
 
-    The key is not the hash, because any page can claim any hash. Builds of torch have
-    their own folder. An unreadable or read-only cache is ignored.
+    The hash is not the key, because any index page can claim any hash. Builds of torch
+    have a separate folder. An unreadable or read-only cache is ignored.
     """
 
     folder: Path
 
-    def builds(self) -> Iterator[LearnedRow]:
+    def torch_rows(self) -> Iterator[WheelRow]:
         """Yield the rows of all cached torch wheels."""
         with suppress(OSError):
             files = (self.folder / "builds").glob("*.json")
@@ -75,27 +75,27 @@ class LearnedStore(Value):
                 if row:
                     yield row
 
-    def known(
+    def get(
         self,
         wheel: Wheel,
         backend: str,
         depth: int,
-    ) -> LearnedRow | None:
+    ) -> WheelRow | None:
         """Return the cached row of a wheel.
 
         Args:
             wheel: The wheel.
             backend: The tag of torch's backend, or ``any``.
-            depth: The depth to which it was read.
+            depth: The depth to which the wheel was read.
         """
         row = self._read(self._file(wheel, backend, depth))
         if row and row.url == wheel.url and row.sha256 == wheel.sha256:
             return row
         return None
 
-    def keep(
+    def put(
         self,
-        row: LearnedRow,
+        row: WheelRow,
         wheel: Wheel,
         backend: str,
     ) -> None:
@@ -104,12 +104,12 @@ class LearnedStore(Value):
             file = self._file(wheel, backend, row.depth)
             write_atomically(file, row.render(), is_cached=True)
 
-    def _read(self, file: Path) -> LearnedRow | None:
+    def _read(self, file: Path) -> WheelRow | None:
         with suppress(OSError, ValueError, TypeError):
             text = read_document(file)
-            from gpuinstall.wheels.learned.row import LearnedRow
+            from gpuinstall.wheels.learned.row import WheelRow
 
-            return LearnedRow.parse(text)
+            return WheelRow.parse(text)
         return None
 
     def _file(
@@ -118,7 +118,7 @@ class LearnedStore(Value):
         backend: str,
         depth: int,
     ) -> Path:
-        """Return the file of a row. Its name is readable and unique."""
+        """Return the path of a row. The file name is readable and unique."""
         import hashlib
 
         digest = hashlib.sha256(wheel.url.encode()).hexdigest()
@@ -128,7 +128,7 @@ class LearnedStore(Value):
         return self.folder / folder / name
 
 
-def is_current(row: LearnedRow) -> bool:
+def is_current(row: WheelRow) -> bool:
     """Return whether a row has a hash or is at most a day old."""
     if row.sha256 is not None:
         return True
@@ -137,6 +137,6 @@ def is_current(row: LearnedRow) -> bool:
     return timedelta(0) <= age < timedelta(days=1)
 
 
-def now() -> str:
+def current_time() -> str:
     """Return the current time in the format of rows."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -23,8 +23,8 @@ from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
 from gpuinstall.sources.web import Client
-from gpuinstall.wheels.learned.reader import Reader, reader_for
-from gpuinstall.wheels.learned.store import LearnedStore
+from gpuinstall.wheels.learned.reader import Reader, make_reader
+from gpuinstall.wheels.learned.store import RowCache
 from tests.lab.extension_index import ExtensionIndex
 from tests.lab.native import GONE, native_library
 from tests.unit.wheels.made import fatbin
@@ -75,7 +75,7 @@ class Shop:
         """Select a file as the command does."""
         sources = read_sources(None, {}, self.folder)
         with Client(sources.certificates, logins={}) as client:
-            store = LearnedStore(self.folder / "learned")
+            store = RowCache(self.folder / "learned")
             reader = Reader(sources, client, store, Reporter())
             problem = lock_problem()
             chooser = ExtensionChooser(problem, reader.readings)
@@ -119,7 +119,7 @@ def test_extension_inspection_counts_bytes_read(shop, tmp_path):
             parse_requirement("flash-attn"),
         )
         assert found.fit
-        assert reader_for(session).bytes_read == found.fit.row.bytes > 0
+        assert make_reader(session).bytes_read == found.fit.row.bytes > 0
 
 
 ON_WINDOWS = "torch==2.9.* ; sys_platform == 'win32'"

@@ -18,7 +18,7 @@ from gpuinstall.lock.resolve.extensions import ExtensionChooser
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
-from gpuinstall.wheels.learned.row import LearnedRow
+from gpuinstall.wheels.learned.row import WheelRow
 from gpuinstall.wheels.needs import TorchNeeds
 from tests.lab.host import NOT_FOUND, Host
 
@@ -47,7 +47,7 @@ def chosen(torch, files, row=None):
 
 def empty_row(*requires, kind):
     """Return an inspected wheel without GPU code."""
-    return LearnedRow(
+    return WheelRow(
         package="painter",
         version="1",
         backend="cu130",

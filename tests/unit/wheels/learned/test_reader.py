@@ -16,7 +16,7 @@ from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.reader import Reader
 from gpuinstall.wheels.learned.row import Depth
-from gpuinstall.wheels.learned.store import LearnedStore
+from gpuinstall.wheels.learned.store import RowCache
 from gpuinstall.wheels.ranges import WheelError
 from tests.lab.host import Answer
 from tests.lab.index import Habits, StandInIndex
@@ -33,7 +33,7 @@ TAG = "cp312-cp312-manylinux_2_28_x86_64"
 def reader(tmp_path):
     sources = read_sources(None, {}, tmp_path)
     with Client(sources.certificates, logins={}) as client:
-        yield Reader(sources, client, LearnedStore(tmp_path / "learned"), Reporter())
+        yield Reader(sources, client, RowCache(tmp_path / "learned"), Reporter())
 
 
 def wheel(folder, package, version="1.0", **how):
@@ -51,7 +51,9 @@ def torch_wheel(folder, version, cuda, hip="None"):
 
 def read(reader, folder, *versions):
     """Read a torch wheel."""
-    return reader.torch(replace(CU130, unread=(torch_wheel(folder, *versions),)))
+    return reader.read_torch_row(
+        replace(CU130, unread=(torch_wheel(folder, *versions),))
+    )
 
 
 def read_row(reader, own):
@@ -96,7 +98,7 @@ def test_cache_distinguishes_sources_with_same_hash(reader, tmp_path):
         own = replace(own, sha256="a" * 64)
         # Read it as the next run would.
         again = replace(reader, rows={})
-        answers.append(again.torch(replace(CU130, unread=(own,))).cuda)
+        answers.append(again.read_torch_row(replace(CU130, unread=(own,))).cuda)
     assert answers == ["12.6", "13.0"]
 
 
@@ -108,7 +110,7 @@ def test_unreadable_local_file_is_reported(reader, tmp_path):
     for place in (path, tmp_path):
         unread = replace(own, url=place.as_uri())
         with pytest.raises(WheelError, match=r"cannot be read: (No such|Is a)"):
-            reader.torch(replace(CU130, unread=(unread,)))
+            reader.read_torch_row(replace(CU130, unread=(unread,)))
 
 
 def test_metadata_is_read_from_the_wheel(reader, tmp_path):

@@ -7,13 +7,18 @@ from packaging.utils import parse_wheel_filename
 
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import Wheel, load_catalog
-from gpuinstall.wheels.learned.row import READING, Depth, LearnedRow
-from gpuinstall.wheels.learned.store import LearnedStore, is_current, known_catalog, now
+from gpuinstall.wheels.learned.row import READING, Depth, WheelRow
+from gpuinstall.wheels.learned.store import (
+    RowCache,
+    current_time,
+    is_current,
+    load_extended_catalog,
+)
 from gpuinstall.wheels.needs import TorchNeeds
 from gpuinstall.wheels.package import LibraryCode
 
 NAME = "torch-2.16.0+cu140-cp312-cp312-manylinux_2_28_x86_64.whl"
-ROW = LearnedRow(
+ROW = WheelRow(
     package="torch",
     version="2.16.0",
     backend="cu140",
@@ -51,7 +56,7 @@ def test_cached_row_survives_a_round_trip():
     )
     stable = replace(ROW, torch=TorchNeeds("stable", oldest="2.9"))
     for row in (ROW, fits_none, stable):
-        assert LearnedRow.parse(row.render()) == row
+        assert WheelRow.parse(row.render()) == row
 
 
 def test_cached_row_is_converted_to_build():
@@ -74,17 +79,17 @@ def test_cached_row_is_converted_to_build():
 
 @pytest.mark.parametrize("sha256", [None, "a" * 64])
 def test_cached_row_belongs_to_one_wheel(tmp_path, sha256):
-    store, own = LearnedStore(tmp_path), wheel(sha256)
+    store, own = RowCache(tmp_path), wheel(sha256)
     row = replace(ROW, sha256=sha256)
-    store.keep(row, own, "cu140")
+    store.put(row, own, "cu140")
 
-    assert store.known(own, "cu140", Depth.PART) == row
-    assert store.known(own, "cu140", Depth.WHOLE) is None
-    assert list(store.builds()) == [row]
-    assert store.known(own, "cu132", Depth.PART) is None
-    assert store.known(wheel("b" * 64), "cu140", Depth.PART) is None
+    assert store.get(own, "cu140", Depth.PART) == row
+    assert store.get(own, "cu140", Depth.WHOLE) is None
+    assert list(store.torch_rows()) == [row]
+    assert store.get(own, "cu132", Depth.PART) is None
+    assert store.get(wheel("b" * 64), "cu140", Depth.PART) is None
     elsewhere = replace(own, url=f"https://other.example/{NAME}")
-    assert store.known(elsewhere, "cu140", Depth.PART) is None
+    assert store.get(elsewhere, "cu140", Depth.PART) is None
 
 
 TEXT = ROW.render()
@@ -100,14 +105,14 @@ TEXT = ROW.render()
     ],
 )
 def test_damaged_cache_row_is_ignored(tmp_path, old, new):
-    store = LearnedStore(tmp_path)
-    store.keep(ROW, wheel(), "cu140")
+    store = RowCache(tmp_path)
+    store.put(ROW, wheel(), "cu140")
     (file,) = (tmp_path / "builds").iterdir()
     assert old in TEXT
     file.write_text(TEXT.replace(old, new))
 
-    assert store.known(wheel(), "cu140", Depth.PART) is None
-    assert list(store.builds()) == []
+    assert store.get(wheel(), "cu140", Depth.PART) is None
+    assert list(store.torch_rows()) == []
 
 
 @pytest.mark.parametrize(
@@ -128,26 +133,28 @@ OTHER = "https://index.example/simple"
 @pytest.mark.parametrize("requested", [None, OFFICIAL])
 @pytest.mark.parametrize("stranger", [ROW, replace(ROW, source="", index=OTHER)])
 def test_other_index_does_not_affect_official_builds(tmp_path, stranger, requested):
-    store = LearnedStore(tmp_path)
-    store.keep(replace(stranger, learned=now()), wheel(), "cu140")
+    store = RowCache(tmp_path)
+    store.put(replace(stranger, learned=current_time()), wheel(), "cu140")
     own = replace(
         ROW,
         codes=(LibraryCode("torch/lib/libtorch_python.so", ("sm_90",)),),
         url=f"{OFFICIAL}/cu140/{NAME}",
         source=f"{OFFICIAL}/cu140",
     )
-    store.keep(own, replace(wheel(), url=own.url), "cu140")
+    store.put(own, replace(wheel(), url=own.url), "cu140")
 
-    builds = known_catalog(requested, store).builds
+    builds = load_extended_catalog(requested, store).builds
     (build,) = (build for build in builds if build.learned)
 
     assert build.code == ("sm_90",)
 
 
 def test_learned_build_of_another_index_is_ignored(tmp_path):
-    store = LearnedStore(tmp_path)
+    store = RowCache(tmp_path)
     row = replace(ROW, source="", index=OTHER)
-    store.keep(row, wheel(), "cu140")
+    store.put(row, wheel(), "cu140")
     assert not [
-        build for build in known_catalog(OFFICIAL, store).builds if build.learned
+        build
+        for build in load_extended_catalog(OFFICIAL, store).builds
+        if build.learned
     ]

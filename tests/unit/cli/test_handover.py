@@ -45,7 +45,7 @@ def test_bootstrap_without_command_name_runs_install(line):
         ("--venv env lock", "env --venv lock"),
     ],
 )
-def test_command_after_options_is_not_a_package(line, command):
+def test_misplaced_bootstrap_command_suggests_command_or_package(line, command):
     with pytest.raises(UsageError, match="must come first") as raised:
         bootstrap_command(line.split())
     first, second = str(raised.value.hint).splitlines()

@@ -54,7 +54,7 @@ def test_only_files_of_the_user_are_listed(paths):
     assert not paths.venv.exists()
 
 
-def test_all_files_of_another_folder_are_listed(tmp_path):
+def test_files_outside_an_environment_are_user_files(tmp_path):
     folder = write_files(tmp_path / "thesis", ".git/HEAD", "bin/python")
     assert user_files(folder) == [".git", "bin"]
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuinstall.install.install import InstallResult
-    from gpuinstall.lock.write import Written
+    from gpuinstall.lock.write import WrittenLock
     from gpuinstall.verify.verdict import Verdict
 
 __all__ = [
@@ -165,7 +165,7 @@ def lock(
     machine: Machine | None = None,
     upgrade: bool = False,
     reporter: Reporter = SILENT,
-) -> list[Written]:
+) -> list[WrittenLock]:
     """Write ``pylock.<target>.toml`` for each target.
 
     Args:

@@ -20,7 +20,7 @@ from tools.site.__main__ import home, stage
 from gpuinstall import api
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.install.install import InstallResult
-from gpuinstall.lock.write import Written
+from gpuinstall.lock.write import WrittenLock
 from gpuinstall.verify.verdict import Verdict
 from tests.lab.links import broken, markdown
 from tests.lab.source import room_graph
@@ -194,7 +194,7 @@ def test_results_have_the_attributes_of_the_api_page():
     results = {
         "install": InstallResult,
         "install_into": InstallResult,
-        "lock": Written,
+        "lock": WrittenLock,
         "verify": Verdict,
     }
     missing = []

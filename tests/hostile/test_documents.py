@@ -8,7 +8,7 @@ import pytest
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.request.declaration import read_declaration, read_inputs
-from gpuinstall.lock.request.tools import read_team_lock, read_team_settings
+from gpuinstall.lock.request.tools import read_project_lock, read_project_lock_settings
 from gpuinstall.sources.configuration import project_limits, read_configuration
 from gpuinstall.sources.sources import Sources
 
@@ -128,8 +128,8 @@ def damaged(text, chance):
 def read(folder, name):
     """Read a file as the commands do."""
     if name == "uv.lock":
-        read_team_lock(folder / name, {"python_version": "3.11"})
-        read_team_settings(folder / name)
+        read_project_lock(folder / name, {"python_version": "3.11"})
+        read_project_lock_settings(folder / name)
         return
     read_config(folder)
     listed = read_declaration(folder).listed

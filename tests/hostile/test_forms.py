@@ -17,7 +17,7 @@ from gpuinstall.base import process
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.machine import Machine
 from gpuinstall.lock.file.lock import parse
-from gpuinstall.lock.request.declaration import read_inputs, read_limits
+from gpuinstall.lock.request.declaration import read_constraints, read_inputs
 from gpuinstall.lock.request.lock_sources import check_hosts
 from gpuinstall.project import Settings, open_project
 from gpuinstall.project.request import read_request
@@ -105,7 +105,7 @@ DEMANDS = {Effect.KNOWN_INDEX, Effect.ADDRESS}
 def settings_of(option: str) -> Settings:
     machine = Machine("linux", "x86_64")
     kind, _, name = option.partition(" ")
-    read = {"-r": read_inputs, "-c": read_limits}.get(kind)
+    read = {"-r": read_inputs, "-c": read_constraints}.get(kind)
     return Settings(machine=machine, files={name: read(name)} if read else {})
 
 

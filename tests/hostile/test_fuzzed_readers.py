@@ -14,9 +14,9 @@ import tomli_w
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.lock.request.declaration import (
+    read_constraints,
     read_declaration,
     read_inputs,
-    read_limits,
 )
 from gpuinstall.project import Settings, open_project
 from gpuinstall.project.request import read_request
@@ -90,7 +90,7 @@ def read(folder: Path) -> None:
             read_request(one)
     for name in (*TEXTS.split(), "pyproject.toml:dev"):
         if Path(name.partition(":")[0]).exists():
-            for reader in (read_inputs, read_limits):
+            for reader in (read_inputs, read_constraints):
                 with suppress(GpuInstallError):
                     reader(name)
 

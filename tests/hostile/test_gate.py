@@ -15,8 +15,8 @@ from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import sanitize
 from gpuinstall.lock.file.entries import LockGate
 from gpuinstall.lock.file.lock import parse
-from gpuinstall.lock.request.tools import workspace_members
-from gpuinstall.lock.uv.builds import source_builds
+from gpuinstall.lock.request.tools import find_workspace_members
+from gpuinstall.lock.uv.builds import find_source_builds
 from gpuinstall.lock.uv.errors import Conflict, explain_failure
 from gpuinstall.sources import Sources
 from gpuinstall.sources.gate import Policy
@@ -61,7 +61,7 @@ def lock_with(entry: str, name: str = "x"):
 def test_untrusted_sources_in_a_lock_are_rejected(project, name, trust):
     case = CASES[name]
     sources = Sources(policy=Policy(trusts_folder=trust == "on"))
-    reasons = LockGate(sources, project).rejections(lock_with(case["entry"]))
+    reasons = LockGate(sources, project).find_rejections(lock_with(case["entry"]))
     assert [reason.code for reason in reasons][:1] == [*filter(None, [case.get(trust)])]
 
 
@@ -74,7 +74,7 @@ def test_only_user_requirements_may_reference_outside_paths(project, required, a
     own = parse("pylock.toml", f'{lock.text}inputs = ["-e ../../x"]\n')
     requirements = tuple(map(parse_requirement, required))
     gate = LockGate(Sources(), project, requirements)
-    assert (not [*gate.rejections(own)]) == allowed
+    assert (not [*gate.find_rejections(own)]) == allowed
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ def test_trusted_source_matches_url_prefix(project, prefix, allowed):
     policy = Policy(trusts_folder=False, trusted_sources=(Location.parse(prefix),))
     lock = lock_with(CASES["repository"]["entry"])
     gate = LockGate(Sources(policy=policy), project)
-    assert (not [*gate.rejections(lock)]) == allowed
+    assert (not [*gate.find_rejections(lock)]) == allowed
 
 
 def test_repository_with_local_path_is_described():
     lock = lock_with(CASES["repository by a path inside"]["entry"])
     assert lock.addresses == {"x": f"x @ git+x@{'a' * 40}"}
-    [build] = source_builds(tomli.loads(lock.text)["packages"])
+    [build] = find_source_builds(tomli.loads(lock.text)["packages"])
     assert build.origin == "commit aaaaaaaaaaaa of x"
 
 
@@ -109,7 +109,7 @@ def test_local_torch_wheels_in_lock_require_find_links(project, place):
     found = [("--find-links", str(project / place))] if place else []
     rows = [source_setting("pip", *one, Path("pip.conf")) for one in found]
     sources = Sources(settings=tuple(rows))
-    assert bool([*LockGate(sources, project).rejections(lock)]) != bool(place)
+    assert bool([*LockGate(sources, project).find_rejections(lock)]) != bool(place)
 
 
 def test_long_paths_in_locks_are_rejected():
@@ -152,7 +152,7 @@ def test_circular_symlinks_in_workspaces_are_ignored(tmp_path):
     for name in "abc":
         (tmp_path / "member" / name).symlink_to(tmp_path)
     table = {"members": ["*", "/".join("*" * 40)]}
-    assert workspace_members(table, tmp_path) == ["member"]
+    assert find_workspace_members(table, tmp_path) == ["member"]
 
 
 def test_missing_private_package_hint_omits_default_index():
@@ -233,9 +233,9 @@ def test_fuzzed_locks_cause_no_traceback(project, count):
     for seed in range(count):
         with suppress(GpuInstallError):
             lock = parse("pylock.toml", fuzzed_lock(random.Random(seed)))
-            [*LockGate(Sources(), project).rejections(lock)]
-            source_builds(tomli.loads(lock.text)["packages"])
-            assert len(lock.pinned_by) < 100_000
+            [*LockGate(Sources(), project).find_rejections(lock)]
+            find_source_builds(tomli.loads(lock.text)["packages"])
+            assert len(lock.pinning_description) < 100_000
             passed += 1
     # Most are malformed, but not all.
     assert passed > count // 100
@@ -266,4 +266,4 @@ def test_requested_package_from_other_source_is_rejected(project, name):
     policy = Policy(trusts_folder=False, requested=frozenset({"x"}))
     gate = LockGate(Sources(policy=policy), project)
     lock = lock_with(CASES[name]["entry"])
-    assert [one.code for one in gate.rejections(lock)][:1] == [CASES[name]["off"]]
+    assert [one.code for one in gate.find_rejections(lock)][:1] == [CASES[name]["off"]]

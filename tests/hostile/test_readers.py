@@ -20,11 +20,11 @@ from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.catalog.failures.classify import classify
 from gpuinstall.catalog.pages import parse_names, parse_page, parse_sources
 from gpuinstall.environments.environment import NAME, read_marker
-from gpuinstall.lock.file.fit import fit
+from gpuinstall.lock.file.fit import check_lock
 from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.declaration import parse_project, read_inputs
-from gpuinstall.lock.request.lock_request import machine_for_target
+from gpuinstall.lock.request.lock_request import create_target_machine
 from gpuinstall.sources.configuration import parse_pip_file, uv_settings
 from gpuinstall.sources.web import Page
 from tests.frozen import frozen_catalog
@@ -192,7 +192,7 @@ def _lock(text):
     lock = parse("pylock.cu126.toml", text)
     target = Target("cu126")
     lock.is_sealed  # noqa: B018  reading it is the test
-    fit(lock, machine_for_target(target), Request(), frozen_catalog())
+    check_lock(lock, create_target_machine(target), Request(), frozen_catalog())
 
 
 def _written(path, read):

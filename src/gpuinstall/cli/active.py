@@ -36,15 +36,15 @@ def project_folder(terminal: Terminal, *, installs: bool = False) -> Iterator[Pa
             command could mean that environment or a new one.
     """
     from gpuinstall.lock.request.declaration import (
+        find_parent_environment,
         find_project_folder,
-        parent_environment,
     )
 
     here = Path.cwd()
     folder = here if names_environment() else find_project_folder(here)
     parent = None
     if installs and not names_environment():
-        parent = parent_environment(here)
+        parent = find_parent_environment(here)
     if parent:
         place = quote_word(os.path.relpath(parent))
         into = "" if exists(parent / "gpuinstall.json") else "--into "

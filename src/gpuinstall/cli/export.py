@@ -188,7 +188,7 @@ def _warn_of_packages(lock: Lock, terminal: Terminal) -> None:
         terminal.warn(
             f"{name} was omitted because it has no hash; to install it: pip install --no-deps {words}"
         )
-    unserved = [name for name in lock.unserved if name not in left_out]
+    unserved = [name for name in lock.packages_without_url if name not in left_out]
     if unserved:
         terminal.warn(
             f"{lock.name} has packages from local folders ({', '.join(unserved)}), so the export works only on this machine"

@@ -185,7 +185,7 @@ def _install(
     """Install the request, or report the changes with ``--dry-run``."""
     from gpuinstall.install.install import dry_run, install
     from gpuinstall.install.state import THIRD_PREVIOUS
-    from gpuinstall.lock.file.fit import misfit_rows
+    from gpuinstall.lock.file.fit import list_rejected_locks
 
     reporter = project.reporter
     reporter.step("Machine", machine_line(project.machine))
@@ -208,16 +208,18 @@ def _install(
             f"unproven: {', '.join(unproven)}; run gpuinstall verify on a machine with the GPUs"
         )
     if result.is_lock_new:
-        from gpuinstall.lock.write import outdated_warnings
+        from gpuinstall.lock.write import find_outdated_warnings
 
         targets = project.contents.config.targets
-        for text in outdated_warnings([result.fit.lock], result.paths.folder, targets):
+        for text in find_outdated_warnings(
+            [result.fit.lock], result.paths.folder, targets
+        ):
             reporter.warn(text)
     data = result.to_dict()
     if selected.locked:
         data |= {
             "chosen": result.fit.lock.name,
-            "rejected": misfit_rows(result.misfits),
+            "rejected": list_rejected_locks(result.misfits),
         }
         _warn_of_other_request(result.fit.lock, project)
     return Outcome(
@@ -246,7 +248,7 @@ def _installed_rows(result: InstallResult) -> Iterator[Row]:
     torch = f"torch {lock.versions['torch']}"
     packages = format_count(len(lock.pylock.packages), "package")
     file = display_path(result.paths.folder / lock.name)
-    yield "Lock", f"{file}: {torch}, {packages}, {lock.pinned_by}{unchanged}"
+    yield "Lock", f"{file}: {torch}, {packages}, {lock.pinning_description}{unchanged}"
     if result.rollback:
         yield "Undo", f"{undo_command(result.paths)}   # until the next change"
     cost = "already up to date"
@@ -319,10 +321,12 @@ def sync_command(options: CommandOptions) -> Outcome:
     """Install the lock file for this machine, or the project's own lock."""
     from gpuinstall.install.state import InstallOptions, check_libcuda
     from gpuinstall.lock.file.target import Target
-    from gpuinstall.lock.request.tools import find_team_lock
+    from gpuinstall.lock.request.tools import find_project_lock
 
     selected_target = Target.parse(options.target) if options.target else None
-    has_team_lock = selected_target is None and find_team_lock(Path.cwd()) is not None
+    has_team_lock = (
+        selected_target is None and find_project_lock(Path.cwd()) is not None
+    )
     own_lock = not has_team_lock
     request = Request(
         ("torch",) if own_lock else (),
@@ -345,9 +349,9 @@ def sync_command(options: CommandOptions) -> Outcome:
 
 
 def _warn_of_other_request(lock: Lock, project: Project) -> None:
-    from gpuinstall.lock.request.history import other_request
+    from gpuinstall.lock.request.history import describe_request_change
 
-    difference = other_request(lock, current_request(project))
+    difference = describe_request_change(lock, current_request(project))
     if difference:
         project.reporter.warn(f"{difference}; gpuinstall lock updates it")
 
@@ -355,13 +359,13 @@ def _warn_of_other_request(lock: Lock, project: Project) -> None:
 def _check_inputs(project: Project, target: Target | None) -> None:
     """Raise LockError if a recorded requirements file has changed."""
     from gpuinstall.lock.file.fit import read_locks
-    from gpuinstall.lock.request.project import changed_files
+    from gpuinstall.lock.request.project import find_changed_files
 
     folder, today = project.paths.folder, current_request(project).files
     for lock in read_locks(folder):
         if target and lock.name != target.filename:
             continue
-        for name in changed_files(lock.record, today, folder):
+        for name in find_changed_files(lock.record, today, folder):
             raise LockError(
                 "lock-stale",
                 f"{lock.name} is stale: {name} has changed since it was written",

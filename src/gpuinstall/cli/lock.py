@@ -97,8 +97,8 @@ def _write(
     project: Project,
 ) -> Outcome:
     """Write a lock file for each request, unless ``--dry-run``."""
-    from gpuinstall.lock.file.lock import format_versions, split_packages
-    from gpuinstall.lock.write import outdated_warnings, write_locks
+    from gpuinstall.lock.file.lock import find_different_versions, format_versions
+    from gpuinstall.lock.write import find_outdated_warnings, write_locks
 
     locks = write_locks(
         project.folder,
@@ -112,20 +112,20 @@ def _write(
     made = [written.lock for written in locks]
     if not options.dry_run:
         targets = project.contents.config.targets
-        for text in outdated_warnings(made, project.folder, targets):
+        for text in find_outdated_warnings(made, project.folder, targets):
             options.terminal.warn(text)
     for lock in made:
-        for reason in project.later_gate.rejections(lock):
+        for reason in project.later_gate.find_rejections(lock):
             text = f"{reason.message}: gpuinstall sync rejects {lock.name} unless trusted-sources lists it"
             options.terminal.warn(text)
     rows: list[Row] = []
     for written in locks:
         packages = format_count(len(written.lock.pylock.packages), "package")
-        text = f"{packages}, {written.lock.pinned_by} ({written.status})"
+        text = f"{packages}, {written.lock.pinning_description} ({written.status})"
         rows.append(("Lock", f"{written.path.name}: {text}"))
     if len(made) > 1:
         rows += _support_rows(made, project.catalog)
-    split = split_packages(made)
+    split = find_different_versions(made)
     rows += [("Differs", f"{name} {format_versions(split[name])}") for name in split]
     data = {"locks": [written.to_dict() for written in locks], "differences": split}
     if options.dry_run:

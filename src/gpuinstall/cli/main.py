@@ -168,10 +168,10 @@ def _usage_error(error: click.ClickException, arguments: list[str]) -> UsageErro
     words = filter(None, ("gpuinstall", command, "--help"))
     hint = " ".join(words)
     if command == "sync":
-        from gpuinstall.lock.request.declaration import lock_install_command
+        from gpuinstall.lock.request.declaration import suggest_lock_command
 
         for word in arguments:
-            hint = lock_install_command(Path(word)) or hint
+            hint = suggest_lock_command(Path(word)) or hint
     return UsageError("usage", error.format_message(), hint=hint)
 
 

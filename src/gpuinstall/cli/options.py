@@ -437,7 +437,7 @@ class CommandOptions:
 
     def _read_files(self, more: Sequence[str]) -> dict[str, RequirementsFile]:
         """Read requirements files, ``more``, groups, and constraints."""
-        from gpuinstall.lock.request.declaration import read_inputs, read_limits
+        from gpuinstall.lock.request.declaration import read_constraints, read_inputs
         from gpuinstall.sources.requirements_file import extra_path, group_path
 
         groups = map(group_path, self.groups)
@@ -446,7 +446,7 @@ class CommandOptions:
         files = {name: _read_stream(name) or read_inputs(name) for name in names}
         for name in self.constraints:
             stream = _read_stream(name)
-            files[name] = stream.as_limits() if stream else read_limits(name)
+            files[name] = stream.as_limits() if stream else read_constraints(name)
         return files
 
     def open(

@@ -92,16 +92,16 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
     if project.settings.machine or not find_locks(folder):
         return None
     # Slow to import.
-    from gpuinstall.lock.file.fit import best_fit, fit, readable_lock
+    from gpuinstall.lock.file.fit import check_lock, find_best_lock, try_read_lock
     from gpuinstall.project.targets import environment_request
 
     request = environment_request(project, request, quiet=True)
     wanted = project.machine, request, project.catalog
     # The commands that install packages report a lock file with merge conflicts.
-    locks = filter(None, map(readable_lock, find_locks(folder)))
+    locks = filter(None, map(try_read_lock, find_locks(folder)))
     gate = project.lock_gate
-    kept = best_fit(
-        [fit(lock, *wanted, gate=gate, exact=True) for lock in locks], *wanted
+    kept = find_best_lock(
+        [check_lock(lock, *wanted, gate=gate, exact=True) for lock in locks], *wanted
     )
     if kept is None or kept.choice.build.name == plan.choice.build.name:
         return None

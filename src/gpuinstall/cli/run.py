@@ -171,7 +171,7 @@ def _check_environment(
         MachineError: ``--require-gpu`` was given, and no GPU can be used.
     """
     from gpuinstall.install.state import check_libcuda, inspect_environment
-    from gpuinstall.lock.file.fit import Fit, fit
+    from gpuinstall.lock.file.fit import CompatibleLock, check_lock
     from gpuinstall.wheels.learned.store import load_extended_catalog
 
     venv, machine = project.paths.venv, project.machine
@@ -186,8 +186,8 @@ def _check_environment(
     # Without a GPU, every build runs on the CPU. Warn unless --require-gpu is given.
     if existing.lock and machine.gpus:
         request = Request(backend=marker.backend, python=marker.python)
-        verdict = fit(existing.lock, machine, request, load_extended_catalog())
-        if not isinstance(verdict, Fit):
+        verdict = check_lock(existing.lock, machine, request, load_extended_catalog())
+        if not isinstance(verdict, CompatibleLock):
             raise LockError(
                 "lock-does-not-fit",
                 f"{venv} does not fit this machine: {verdict.reason.message}",

@@ -27,11 +27,11 @@ from gpuinstall.environments.environment import (
     read_marker,
 )
 from gpuinstall.environments.guard import read_guard_lines
-from gpuinstall.lock.file.fit import fit
+from gpuinstall.lock.file.fit import check_lock
 from gpuinstall.lock.file.lock import read_lock
 from gpuinstall.lock.file.target import find_locks
-from gpuinstall.lock.request.history import read_own_lock
-from gpuinstall.lock.request.pyproject import project_dependencies
+from gpuinstall.lock.request.history import read_environment_lock
+from gpuinstall.lock.request.pyproject import read_project_dependencies
 
 _POWER_CUT = "a power failure or a full disk interrupted the writing of the file"
 _ACTIVATED = re.compile(
@@ -63,7 +63,7 @@ def _is_undone(folder: Path) -> bool:
     with suppress(OSError, ValueError, UsageError):
         file = folder / "pyproject.toml"
         pyproject = parse_pyproject(read_document(file, folder))
-        names = requirement_names(project_dependencies(pyproject, file))
+        names = requirement_names(read_project_dependencies(pyproject, file))
         settings = pyproject.get("tool", {}).get("uv", {})
         indexes = [index.get("default") for index in settings.get("index", ())]
         is_named = "torch" in settings.get("sources", ()) or any(indexes)
@@ -81,7 +81,7 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
         except LockError as error:
             yield replace(error.finding, where="project", blocking=False)
             continue
-        answer = fit(
+        answer = check_lock(
             lock,
             evidence.machine,
             evidence.request,
@@ -110,10 +110,10 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
         return
     versions = {package.name: package.version for package in evidence.packages}
     changes = changed_packages(versions, marker.packages)
-    lock = read_own_lock(evidence.venv)
+    lock = read_environment_lock(evidence.venv)
     if lock:
         folder = evidence.venv.parent
-        for name in lock.misplaced_projects(folder, evidence.packages):
+        for name in lock.find_misplaced_projects(folder, evidence.packages):
             changes.setdefault(
                 name, f"{name} is missing or was installed from a different path"
             )

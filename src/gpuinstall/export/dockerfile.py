@@ -159,7 +159,7 @@ def _docker_platform(
             f"{lock.name} is not a valid lock name for a Dockerfile",
             f"mv {quote_word(lock.name)} pylock.toml",
         )
-    absent = [name for name in lock.unserved if name not in projects]
+    absent = [name for name in lock.packages_without_url if name not in projects]
     if absent:
         cause = "packages from a folder or repository that the image lacks"
         raise export_error(

@@ -17,9 +17,9 @@ from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.export.pins import export_error, lock_backend, lock_systems
-from gpuinstall.lock.file.fit import Fit, fit_drivers
+from gpuinstall.lock.file.fit import CompatibleLock, check_lock_for_drivers
 from gpuinstall.lock.file.lock import Lock
-from gpuinstall.lock.file.target import glibc_needed
+from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.machine.vendors import VENDORS
 
 _NO_GLIBC = "2.0"
@@ -111,7 +111,7 @@ def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
     needs = []
     for os, arch in lock_systems(lock):
         files = [(file.package, file.name) for file in lock.files]
-        glibc: str | None = glibc_needed(files, _NO_GLIBC)
+        glibc: str | None = find_required_glibc(files, _NO_GLIBC)
         if os != "linux" or glibc == _NO_GLIBC:
             glibc = None
         machine = Machine(
@@ -178,10 +178,10 @@ def _gpu_needs(
     machines = [
         replace(machine, driver=driver and Driver(driver)) for driver in drivers
     ]
-    verdicts = fit_drivers(lock, machines, Request(()), catalog)
+    verdicts = check_lock_for_drivers(lock, machines, Request(()), catalog)
     oldest: dict[str, DriverVersion | None] = {}
     for driver, verdict in zip(drivers, verdicts, strict=True):
-        running = verdict.gpus if isinstance(verdict, Fit) else ()
+        running = verdict.gpus if isinstance(verdict, CompatibleLock) else ()
         for gpu in machine.gpus:
             if gpu.index in running:
                 code = str(gpu.compute_capability or gpu.architecture)

@@ -49,7 +49,7 @@ def uv_tables(
         pythons += f'torch-{tag} = {{ requires-python = "=={python}.*" }}\n'
         source = f'{{ index = "gpuinstall-{tag}", group = "torch-{tag}" }}'
         for lock in by_backend[tag]:
-            for package in lock.versions_of(family):
+            for package in lock.select_versions(family):
                 sources[package][source] = None
         url = json.dumps(f"{torch_index}/{tag}")
         indexes += f'\n[[tool.uv.index]]\nname = "gpuinstall-{tag}"\nurl = {url}\nexplicit = true\n'
@@ -106,7 +106,7 @@ def _locked_requirements(lock: Lock) -> Iterator[tuple[str, str]]:
     An extension's version for one torch is in no index, so its requirement has a URL.
     """
     family = load_catalog().family
-    for package, version in lock.versions_of(family).items():
+    for package, version in lock.select_versions(family).items():
         yield package, f"{package}=={version.partition('+')[0]}"
     for extension in lock.pylock.packages:
         if extension.name in family or not extension.wheels:

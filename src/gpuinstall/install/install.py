@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 
     from gpuinstall.base.finding import Rejection
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.lock.file.fit import Fit
+    from gpuinstall.lock.file.fit import CompatibleLock
     from gpuinstall.lock.file.lock import Lock, VersionChange
     from gpuinstall.project import Project
     from gpuinstall.verify.verdict import Verdict
@@ -99,7 +99,7 @@ class InstallResult(Value, kw_only=True):
     """The result of an installation."""
 
     paths: EnvironmentPaths
-    fit: Fit
+    fit: CompatibleLock
     """The installed lock file and its plan."""
     action: Action
     changes: tuple[VersionChange, ...] = ()

@@ -32,13 +32,13 @@ from gpuinstall.install.state import (
     PackageChange,
     package_change,
 )
-from gpuinstall.lock.file.fit import Fit, select_files, select_sources
+from gpuinstall.lock.file.fit import CompatibleLock, select_files, select_sources
 from gpuinstall.lock.file.lock import (
     Lock,
     LockedFile,
     VersionChange,
-    change_lines,
     compare_versions,
+    format_changes,
 )
 from gpuinstall.lock.request.lock_sources import check_hosts
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from gpuinstall.base.reporter import Reporter
-    from gpuinstall.lock.uv.builds import BuildSite, SourceBuild
+    from gpuinstall.lock.uv.builds import BuildContext, SourceBuild
     from gpuinstall.lock.uv.resolution import Resolution
     from gpuinstall.project import Project
     from gpuinstall.sources.session import Session
@@ -134,7 +134,7 @@ class PlannedInstallation(Value):
 
     state: InstallState
     """The environment and the request."""
-    fit: Fit
+    fit: CompatibleLock
     """The lock file and its plan. The installation adds missing hashes."""
     action: Action
     """The action to take."""
@@ -191,7 +191,7 @@ class PlannedInstallation(Value):
 
     def _change_lines(self) -> list[str]:
         if not self.change.is_new:
-            return change_lines(self.changes) or ["no version changes"]
+            return format_changes(self.changes) or ["no version changes"]
         requested = requirement_names(self.fit.choice.requirements)
         # List requested packages first.
         changes = sorted(
@@ -265,7 +265,7 @@ def plan_installation(selection: Selection, project: Project) -> PlannedInstalla
 
 
 def _check_sources(
-    fit: Fit,
+    fit: CompatibleLock,
     files: Collection[LockedFile],
     comes: Collection[str],
     requested: frozenset[str],
@@ -285,7 +285,7 @@ def _check_sources(
     """
     from gpuinstall.lock.file.entries import check_repositories
     from gpuinstall.lock.uv.builds import check_builds, check_wheels, report_builds
-    from gpuinstall.lock.uv.fetch import local_file
+    from gpuinstall.lock.uv.fetch import find_local_file
 
     lock = fit.lock
     session = project.session
@@ -296,13 +296,15 @@ def _check_sources(
     report_builds(builds, site, session.reporter, introduced)
     check_builds(builds, site, here=True)
     check_repositories(lock, {build.package for build in builds}, session)
-    if lock.only_here:
-        packages = ", ".join(lock.only_here)
+    if lock.local_only_packages:
+        packages = ", ".join(lock.local_only_packages)
         session.reporter.warn(
             f"{lock.name} has packages from files on this machine: {packages}"
         )
     # Local files have no host to check.
-    remote = [file for file in files if not local_file(file, session.sourcing.wheels)]
+    remote = [
+        file for file in files if not find_local_file(file, session.sourcing.wheels)
+    ]
     if not session.environment.get("UV_OFFLINE"):
         check_hosts(lock, remote, session)
     return introduced
@@ -321,8 +323,8 @@ def _collect_reported_sizes(resolution: Resolution) -> dict[str, int]:
 
 
 def find_builds(
-    fit: Fit, names: Collection[str], project: Project
-) -> tuple[list[SourceBuild], BuildSite]:
+    fit: CompatibleLock, names: Collection[str], project: Project
+) -> tuple[list[SourceBuild], BuildContext]:
     """Return the packages to build from source, and their build environment.
 
     Args:
@@ -330,9 +332,9 @@ def find_builds(
         names: The packages to install.
         project: The project.
     """
-    from gpuinstall.lock.uv.builds import BuildSite, source_builds
+    from gpuinstall.lock.uv.builds import BuildContext, find_source_builds
 
-    site = BuildSite(
+    site = BuildContext(
         backend=fit.choice.build.backend,
         versions=fit.lock.versions,
         machine=project.machine,
@@ -348,11 +350,13 @@ def find_builds(
         # Build an sdist if all wheels are for other machines.
         if document["name"] not in from_wheels:
             document.pop("wheels", None)
-    builds = source_builds(documents)
+    builds = find_source_builds(documents)
     return [build for build in builds if build.package in names], site
 
 
-def announce_builds(names: Collection[str], fit: Fit, project: Project) -> None:
+def announce_builds(
+    names: Collection[str], fit: CompatibleLock, project: Project
+) -> None:
     """Report packages to build and the environment variables they receive."""
     from gpuinstall.lock.uv.builds import report_builds
 
@@ -370,7 +374,7 @@ def find_requested_names(lock: Lock, project: Project) -> frozenset[str]:
     for requirement in requirements:
         if requirement.path:
             own.add(real_path(project.folder / expand_home(requirement.path)))
-    for name, (place, _) in lock.projects_in(project.paths.folder).items():
+    for name, (place, _) in lock.find_projects(project.paths.folder).items():
         if place in own:
             requested.add(name)
     return frozenset(requested)
@@ -397,7 +401,7 @@ def estimate_sizes(
         InstallationError: uv's cache cannot be trusted.
     """
     # slow to import
-    from gpuinstall.lock.uv.fetch import local_file
+    from gpuinstall.lock.uv.fetch import find_local_file
     from gpuinstall.sources.web import UnreachableError
 
     wheels = session.sourcing.wheels
@@ -408,7 +412,7 @@ def estimate_sizes(
     is_linked = is_near and session.environment.get("UV_LINK_MODE") != "copy"
 
     def size(file: LockedFile) -> int:
-        near = local_file(file, wheels)
+        near = find_local_file(file, wheels)
         if near:
             return near.stat().st_size if isfile(near) else 0
         with suppress(UnreachableError):
@@ -423,7 +427,7 @@ def estimate_sizes(
         # The cache and the environment share a file system.
         folders = {venv: unpacked + copied}
     missing = {
-        file: size for file, size in sizes.items() if not local_file(file, wheels)
+        file: size for file, size in sizes.items() if not find_local_file(file, wheels)
     }
     if wheels and missing:
         names = join_names([file.package for file in missing])

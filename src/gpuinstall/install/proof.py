@@ -21,7 +21,7 @@ from gpuinstall.catalog import Build, Catalog
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.environments.environment import Origin
 from gpuinstall.environments.stamp import Stamp
-from gpuinstall.lock.file.fit import Fit
+from gpuinstall.lock.file.fit import CompatibleLock
 from gpuinstall.machine.children import describe_end
 from gpuinstall.project import Project
 from gpuinstall.verify.kernel_run import KERNEL_SECONDS
@@ -31,7 +31,7 @@ from gpuinstall.verify.verdict import Verdict, with_programs
 class KernelFailedError(VerificationError):
     """A failed kernel, with its ``verdict`` and the affected ``build``."""
 
-    def __init__(self, fit: Fit, verdict: Verdict) -> None:
+    def __init__(self, fit: CompatibleLock, verdict: Verdict) -> None:
         failed = [device for device in verdict.devices if device.status == "failed"]
         labels = []
         for device in failed:
@@ -53,7 +53,7 @@ class KernelFailedError(VerificationError):
 
 
 def check_links(
-    fit: Fit,
+    fit: CompatibleLock,
     site: Path,
     reporter: Reporter,
 ) -> None:
@@ -116,7 +116,7 @@ class VerificationResult(Value):
 
 
 def update_verification(
-    fit: Fit,
+    fit: CompatibleLock,
     place: EnvironmentPaths,
     here: Machine | None,
     project: Project,
@@ -183,7 +183,7 @@ def check_import(python: Path) -> None:
 
 
 def run_kernels(
-    fit: Fit,
+    fit: CompatibleLock,
     python: Path,
     here: Machine | None,
     project: Project,

@@ -18,7 +18,12 @@ from gpuinstall.environments.environment import torch_cuda
 from gpuinstall.environments.guard import read_guard_lines
 from gpuinstall.environments.packages import unmet_requirements
 from gpuinstall.install.state import Action, InstallState
-from gpuinstall.lock.file.fit import OTHER_REQUEST, Fit, fit, select_sources
+from gpuinstall.lock.file.fit import (
+    OTHER_REQUEST,
+    CompatibleLock,
+    check_lock,
+    select_sources,
+)
 from gpuinstall.plan.alternatives import newer_torch
 from gpuinstall.project import Project
 
@@ -33,7 +38,7 @@ class Selection(Value):
 
     state: InstallState
     """The state for which the lock file was selected."""
-    fit: Fit
+    fit: CompatibleLock
     """The lock file and its plan. The installation adds missing hashes."""
     resolution: Resolution | None = None
     """The resolution, if the lock file is new."""
@@ -108,7 +113,7 @@ def _report_misfits(state: InstallState, reporter: Reporter) -> None:
     if own and marker and own.sha256 in changed:
         locked = Request(backend=marker.backend, python=marker.python)
         request = state.lock_request
-        verdict = fit(own, request.machine, locked, request.catalog)
+        verdict = check_lock(own, request.machine, locked, request.catalog)
         if isinstance(verdict, Rejection):
             text = f"torch {own.versions['torch']} no longer runs on this machine"
             reporter.step(
@@ -143,7 +148,7 @@ def _resolve(state: InstallState, project: Project) -> Resolution:
         moving=moving,
         upgrade=state.options.upgrade,
     )
-    request = state.lock_request.near(near_to)
+    request = state.lock_request.limit_to_locked_backends(near_to)
     try:
         return resolve([request])[0]
     except NoBuildError:
@@ -165,7 +170,7 @@ def _create_selection(
         session.reporter.warn(warning.message)
     folder = place.folder if place.is_managed else Path()
     [lock] = build_locks([resolution], session, folder, resolution.unhashed_wheels)
-    fit = Fit(lock, resolution.plan)
+    fit = CompatibleLock(lock, resolution.plan)
     if not session.sources.policy.trusts_folder:
         sources = select_sources(lock, fit.choice.python, project.machine)
         replace(project.lock_gate, is_resolved=True).check(lock, sources)
@@ -226,7 +231,7 @@ def _resolve_with_installed(
         constraints = (*request.request.constraints, *build)
         # The label of the installed torch may be no backend. An invalid request is rejected below.
         with suppress(MachineError, NoBuildError, UsageError):
-            return resolve([request.asking(constraints=constraints)])[0]
+            return resolve([request.with_request_changes(constraints=constraints)])[0]
     return resolve([request])[0]
 
 

@@ -26,7 +26,7 @@ from gpuinstall.install.state import (
     inspect_environment,
     stamp_file,
 )
-from gpuinstall.lock.file.fit import Fit
+from gpuinstall.lock.file.fit import CompatibleLock
 from gpuinstall.plan import Rejected
 from gpuinstall.project import Project
 from gpuinstall.sources.configuration import read_policy
@@ -101,7 +101,7 @@ def select_environment(
 
 
 def _install_lock(
-    fit: Fit,
+    fit: CompatibleLock,
     paths: EnvironmentPaths,
     project: Project,
     installing: bool,
@@ -145,7 +145,7 @@ def _choose_lock(
     project: Project,
     *,
     proof: bool,
-) -> tuple[Fit, ExistingEnvironment, Action]:
+) -> tuple[CompatibleLock, ExistingEnvironment, Action]:
     """Return the compatible lock file, its environment, and the action.
 
     Args:
@@ -167,19 +167,21 @@ def _choose_lock(
     return fit, existing, action
 
 
-def _environment_paths(fit: Fit, project: Project) -> EnvironmentPaths:
+def _environment_paths(fit: CompatibleLock, project: Project) -> EnvironmentPaths:
     venv = project.paths.venv
     place = venv.with_name(f"{venv.name}-{fit.lock.target}")
     return EnvironmentPaths.at(place, is_named=False)
 
 
-def _find_compatible_lock(state: InstallState) -> Fit:
+def _find_compatible_lock(state: InstallState) -> CompatibleLock:
     """Return the compatible lock file, or fail if there is none."""
     fit = state.fit
     request = state.lock_request
     allow_cpu = os.environ.get(ALLOW_CPU, "0") not in {"", "0"}
     if allow_cpu and fit is None:
-        for_cpu = replace(state, lock_request=request.asking(backend="cpu"))
+        for_cpu = replace(
+            state, lock_request=request.with_request_changes(backend="cpu")
+        )
         fit = check_lock_files(for_cpu).fit
     if fit and (fit.plan.status != "cpu" or allow_cpu):
         return fit

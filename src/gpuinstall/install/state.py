@@ -46,16 +46,16 @@ from gpuinstall.environments.records import was_created_here
 from gpuinstall.environments.stamp import Stamp, file_stamp, read_stamp
 from gpuinstall.install.file_change import find_recorded_files, find_shared_files
 from gpuinstall.lock.file.fit import (
-    Fit,
-    best_fit,
-    fit,
-    locked_build,
-    misfit_rows,
-    named_targets,
+    CompatibleLock,
+    check_lock,
+    find_best_lock,
+    find_locked_build,
+    find_requested_targets,
+    list_rejected_locks,
 )
 from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.request.declaration import build_files
-from gpuinstall.lock.request.history import read_own_lock
+from gpuinstall.lock.request.declaration import find_build_files
+from gpuinstall.lock.request.history import read_environment_lock
 from gpuinstall.plan import Rejected
 from gpuinstall.sources.gate import LIST, TRUST
 
@@ -265,9 +265,9 @@ def inspect_environment(
         is_empty = is_empty_folder or not os.path.lexists(venv)
         return ExistingEnvironment(paths, is_empty=is_empty)
     packages = read_packages(paths.packages_folders)
-    lock = read_own_lock(venv)
+    lock = read_environment_lock(venv)
     damaged, truncated = _find_damaged(packages, marker.packages if lock else ())
-    misplaced = lock.misplaced_projects(paths.folder, packages) if lock else set()
+    misplaced = lock.find_misplaced_projects(paths.folder, packages) if lock else set()
     changed = misplaced | _find_outdated_projects(paths, lock) if lock else set()
     return ExistingEnvironment(
         paths,
@@ -292,8 +292,8 @@ def _find_outdated_projects(paths: EnvironmentPaths, lock: Lock) -> set[str]:
     # Each change writes the lock file last.
     _, built_ns, _ = file_stamp(str(paths.venv / lock.name))
     newer = set()
-    for name, (folder, _) in lock.projects_in(paths.folder).items():
-        files = [folder / file for file in build_files(folder)]
+    for name, (folder, _) in lock.find_projects(paths.folder).items():
+        files = [folder / file for file in find_build_files(folder)]
         if any(file_stamp(str(file))[1] > built_ns for file in files):
             newer.add(name)
     return newer
@@ -506,7 +506,7 @@ class PackageChange(Value):
     """Packages to download again, because uv's cache may be damaged."""
 
 
-def package_change(existing: ExistingEnvironment, fit: Fit) -> PackageChange:
+def package_change(existing: ExistingEnvironment, fit: CompatibleLock) -> PackageChange:
     """Return the packages to install and remove for a lock file.
 
     Args:
@@ -555,9 +555,9 @@ def _unchanged_packages(existing: ExistingEnvironment, new: Lock) -> Iterator[st
             continue
         if lock and name in existing.locked_versions:
             # Packages from a folder or a repository have no hash and may have changed.
-            if lock.hashes_of(name) & new.hashes_of(name):
+            if lock.find_hashes(name) & new.find_hashes(name):
                 yield name
-        elif new.hashes_of(name) and not load_catalog().is_tied(name):
+        elif new.find_hashes(name) and not load_catalog().is_tied(name):
             # Another tool installed the package, so packages of torch's build are reinstalled.
             yield name
 
@@ -578,7 +578,7 @@ class InstallState(Value):
     """The targets to lock, as in names of lock files; empty: all."""
     is_guarded: bool = False
     """Whether an unmanaged environment has a guard or cannot have one."""
-    judged: tuple[Fit | Rejection[Lock], ...] = ()
+    judged: tuple[CompatibleLock | Rejection[Lock], ...] = ()
     """Compatible and rejected lock files."""
 
     @property
@@ -586,7 +586,7 @@ class InstallState(Value):
         """The action to take if no resolution is necessary."""
         return self.find_action(self.fit)
 
-    def find_action(self, fit: Fit | None) -> Action:
+    def find_action(self, fit: CompatibleLock | None) -> Action:
         """Return the action for a lock file, or for a new one (None)."""
         intact = self.existing.intact_lock
         if fit is None or intact is None or intact.sha256 != fit.lock.sha256:
@@ -601,10 +601,12 @@ class InstallState(Value):
         return Action.VERIFY
 
     @cached_property
-    def fit(self) -> Fit | None:
+    def fit(self) -> CompatibleLock | None:
         """The existing lock file to install; None to resolve a new one."""
         request = self.lock_request
-        return best_fit(self.judged, request.machine, request.request, request.catalog)
+        return find_best_lock(
+            self.judged, request.machine, request.request, request.catalog
+        )
 
     @property
     def misfits(self) -> tuple[Rejection[Lock], ...]:
@@ -661,16 +663,18 @@ class InstallState(Value):
             "no lock file in this folder fits this machine",
             evidence=format_misfits(self.misfits),
             hint=hint,
-            data={"chosen": None, "rejected": misfit_rows(self.misfits)},
+            data={"chosen": None, "rejected": list_rejected_locks(self.misfits)},
         )
 
     def _format_target_command(self) -> str:
         """Return the command that adds this machine to the lock files."""
         here = self.existing.paths.folder
-        targets = [*(self.targets or map(str, named_targets(here)))]
+        targets = [*(self.targets or map(str, find_requested_targets(here)))]
         if not targets:
             return "gpuinstall lock   # writes one that does"
-        any_backend = self.lock_request.asking(backend=None, allowed_backends=None)
+        any_backend = self.lock_request.with_request_changes(
+            backend=None, allowed_backends=None
+        )
         machine = any_backend.machine
         build = any_backend.plan.choice.build
         targets.append(str(Target(build.backend.tag, machine.os, machine.arch)))
@@ -693,7 +697,7 @@ class InstallState(Value):
         machine, catalog = self.lock_request.machine, self.lock_request.catalog
         for misfit in self.misfits:
             lock, code = misfit.candidate, misfit.reason.code
-            build = locked_build(lock, machine, catalog)
+            build = find_locked_build(lock, machine, catalog)
             if build:
                 rules = create_rules(machine, catalog, {build.backend.kind})
                 fix = rules.driver_fix(build, code, machine.gpus)
@@ -717,7 +721,7 @@ def check_lock_files(state: InstallState) -> InstallState:
         locks.append(own)
     request = state.lock_request
     judge = partial(
-        fit,
+        check_lock,
         machine=request.machine,
         request=request.request,
         catalog=request.catalog,

@@ -65,7 +65,7 @@ from gpuinstall.install.journal import (
     sync_folder,
     write_journal,
 )
-from gpuinstall.lock.request.history import read_own_lock
+from gpuinstall.lock.request.history import read_environment_lock
 
 _GITIGNORE = "# Written by gpuinstall\n*\n"
 
@@ -327,7 +327,7 @@ def _discard(folder: Path, place: EnvironmentPaths) -> None:
 
 def publish_lock(place: EnvironmentPaths) -> None:
     """Copy an environment's lock file, if intact, into the project folder."""
-    own = read_own_lock(place.root)
+    own = read_environment_lock(place.root)
     if own is None:
         return
     lock = place.folder / own.name

@@ -45,15 +45,15 @@ from gpuinstall.install.price import (
     find_builds,
 )
 from gpuinstall.install.state import ExistingEnvironment
-from gpuinstall.lock.file.fit import Fit
+from gpuinstall.lock.file.fit import CompatibleLock
 from gpuinstall.lock.file.lock import Lock
-from gpuinstall.lock.resolve.members import missing_members
-from gpuinstall.lock.uv.builds import sync_settings, sync_variables
+from gpuinstall.lock.resolve.members import find_missing_members
+from gpuinstall.lock.uv.builds import create_sync_settings, create_sync_variables
 from gpuinstall.lock.uv.fetch import (
-    Transfer,
-    build_index,
-    is_served,
-    local_path,
+    LockInstaller,
+    find_build_index,
+    is_http_url,
+    parse_file_url,
     run_uv,
 )
 from gpuinstall.machine.pythons import find_python
@@ -93,7 +93,7 @@ def unpack_packages(planned: PlannedInstallation, project: Project) -> UnpackedP
         # Query the index and import a slow module in parallel.
         pool.submit(import_module, "gpuinstall.verify.files")
         if not keeps_guard:
-            absent = pool.submit(missing_members, fit, project.catalog, session)
+            absent = pool.submit(find_missing_members, fit, project.catalog, session)
         if planned.change.comes:
             fit = _unpack_all(planned, project)
             packages = _check_files(planned, project)
@@ -147,7 +147,7 @@ def _create_overlay_environment(
 
 
 def _create_environment(
-    fit: Fit,
+    fit: CompatibleLock,
     venv: Path,
     project: Project,
 ) -> None:
@@ -184,7 +184,9 @@ def _install_pip(base: Path, venv: Path, session: Session) -> None:
         session.reporter.warn(f"pip was not installed into the environment: {reason}")
 
 
-def _is_guard_kept(existing: ExistingEnvironment, fit: Fit, project: Project) -> bool:
+def _is_guard_kept(
+    existing: ExistingEnvironment, fit: CompatibleLock, project: Project
+) -> bool:
     """Return whether a guard was edited by the user or matches a lock file.
 
     Args:
@@ -199,11 +201,11 @@ def _is_guard_kept(existing: ExistingEnvironment, fit: Fit, project: Project) ->
         name: existing.versions[name] for name in family & existing.versions.keys()
     }
     is_own = is_own_guard_file(existing.paths.venv / CONSTRAINTS)
-    return is_own and before == fit.lock.versions_of(family)
+    return is_own and before == fit.lock.select_versions(family)
 
 
 def _write_guard(
-    fit: Fit,
+    fit: CompatibleLock,
     members: Iterable[FamilyMember],
     comes: Collection[str],
     existing: ExistingEnvironment,
@@ -219,7 +221,7 @@ def _write_guard(
         project: The project.
     """
     place = existing.paths
-    versions = fit.lock.versions_of(project.catalog.family)
+    versions = fit.lock.select_versions(project.catalog.family)
     # The installed version of a kept package may lack its build label.
     staying = existing.find_packages(versions.keys() - comes)
     versions |= {package.name: package.version for package in staying}
@@ -287,7 +289,7 @@ def _check_files(
     return new
 
 
-def _unpack_all(planned: PlannedInstallation, project: Project) -> Fit:
+def _unpack_all(planned: PlannedInstallation, project: Project) -> CompatibleLock:
     """Unpack all packages.
 
     Packages to build that only the lock file introduces are unpacked separately, because
@@ -341,13 +343,13 @@ def _unpack_into_staging(
     write_atomically(
         constraints, f"{_format_torch_requirement(fit.lock)}\n", is_cached=True
     )
-    index = build_index(fit.choice, session)
+    index = find_build_index(fit.choice, session)
     settings = session.scratch / "uv.toml"
-    served = index if is_served(index) else None
+    served = index if is_http_url(index) else None
     default = session.environment.get("UV_DEFAULT_INDEX")
     write_atomically(
         settings,
-        sync_settings(
+        create_sync_settings(
             builds,
             site,
             served,
@@ -360,7 +362,7 @@ def _unpack_into_staging(
     private_lock = session.scratch / "pylock.private.toml"
     wheels = project.sourcing.wheels
     folder = place.folder if place.is_managed else session.folder
-    transfer = Transfer(
+    transfer = LockInstaller(
         fit.lock,
         folder,
         names,
@@ -381,7 +383,7 @@ def _unpack_into_staging(
         # Lock files do not contain build requirements.
         words += ["--find-links", str(wheels)]
     # uv's cache may contain the same damaged files.
-    refreshed = [*fit.lock.incomplete, *(planned.change.refreshed & set(names))]
+    refreshed = [*fit.lock.unhashed_packages, *(planned.change.refreshed & set(names))]
     for package in fit.lock.pylock.packages:
         source = package.directory
         if source and real_path(folder / source.path) in project.named_folders:
@@ -396,7 +398,7 @@ def _unpack_into_staging(
         words += ["--prefix", str(place.staging)]
     variables = {
         "UV_BUILD_CONSTRAINT": str(constraints),
-        **sync_variables(builds, site),
+        **create_sync_variables(builds, site),
     }
     command = uv.pip_command("install", python, *words)
     return transfer.run(command, variables, session)
@@ -405,7 +407,7 @@ def _unpack_into_staging(
 def _format_torch_requirement(lock: Lock) -> str:
     """Return the requirement of a lock file's torch, by URL if it is local."""
     for file in lock.files:
-        if file.package == "torch" and local_path(file.url):
+        if file.package == "torch" and parse_file_url(file.url):
             return f"torch @ {file.url}"
     return f"torch=={lock.versions['torch']}"
 

@@ -8,12 +8,12 @@ from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
-from gpuinstall.lock.file.fit import OTHER_REQUEST, fit, read_locks
-from gpuinstall.lock.file.lock import Lock, Record, version_conflicts
+from gpuinstall.lock.file.fit import OTHER_REQUEST, check_lock, read_locks
+from gpuinstall.lock.file.lock import Lock, Record, find_version_conflicts
 from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.request.lock_request import machine_for_target
-from gpuinstall.lock.request.lock_sources import unknown_hosts_in_lock
-from gpuinstall.lock.uv.fetch import is_served
+from gpuinstall.lock.request.lock_request import create_target_machine
+from gpuinstall.lock.request.lock_sources import find_unknown_hosts_in_lock
+from gpuinstall.lock.uv.fetch import is_http_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.entries import LockGate
     from gpuinstall.sources.session import Session
 
-    ForLock = Callable[[Lock, Machine, Request], Request]
+    RequestForLock = Callable[[Lock, Machine, Request], Request]
 
 _UPDATED = frozenset({"inputs-changed", OTHER_REQUEST, "versions-differ"})
 """Codes of the reasons why ``lock`` updates a lock without ``--upgrade``."""
@@ -54,7 +54,7 @@ class CheckedLock(NamedTuple):
         """Return the lock's entry in the output of ``lock check --json``."""
         status = "stale" if self.reasons else "fresh"
         reasons = [reason._asdict() for reason in self.reasons]
-        return {**self.lock.entry(self.path, status), "reasons": reasons}
+        return {**self.lock.to_entry(self.path, status), "reasons": reasons}
 
 
 def check_locks(
@@ -66,7 +66,7 @@ def check_locks(
     *,
     gate: LockGate | None = None,
     has_others: bool = True,
-    for_lock: ForLock = lambda _lock, _machine, request: request,
+    for_lock: RequestForLock = lambda _lock, _machine, request: request,
 ) -> list[CheckedLock]:
     """Check every lock of gpuinstall in a folder.
 
@@ -84,33 +84,35 @@ def check_locks(
         LockError: A lock is missing or cannot be read.
     """
     locks = [lock for lock in read_locks(folder) if lock.is_from_gpuinstall]
-    _check_complete(locks, targets)
-    left_over = [] if has_others else locks_of_other_targets(locks, targets)
+    _check_missing_locks(locks, targets)
+    left_over = [] if has_others else find_locks_of_other_targets(locks, targets)
     kept = [lock for lock in locks if lock not in left_over]
     checked = []
     for lock in locks:
         is_left_over = lock in left_over
         # Exclude leftover locks from the comparison of the others.
-        conflicts = version_conflicts(locks if is_left_over else kept)
+        conflicts = find_version_conflicts(locks if is_left_over else kept)
         reasons = [
-            *_staleness_reasons(
+            *_find_staleness_reasons(
                 lock, request, catalog, conflicts, gate=gate, for_lock=for_lock
             )
         ]
         if session and not reasons:
-            reasons = [*_unavailable_file_reasons(lock, session)]
+            reasons = [*_find_unavailable_files(lock, session)]
         path = folder / lock.name
         checked.append(CheckedLock(path, lock, tuple(reasons), is_left_over))
     return checked
 
 
-def locks_of_other_targets(locks: Iterable[Lock], targets: Sequence[str]) -> list[Lock]:
+def find_locks_of_other_targets(
+    locks: Iterable[Lock], targets: Sequence[str]
+) -> list[Lock]:
     """Return locks for other targets; if ``targets`` is empty, none."""
     names = {Target.parse(text).filename for text in targets}
     return [lock for lock in locks if names and lock.name not in names]
 
 
-def _check_complete(locks: Sequence[Lock], targets: Sequence[str]) -> None:
+def _check_missing_locks(locks: Sequence[Lock], targets: Sequence[str]) -> None:
     """Raise LockError if a target has no lock or the folder has none."""
     names = {lock.name for lock in locks}
     missing = {Target.parse(text).filename for text in targets} - names
@@ -121,14 +123,14 @@ def _check_complete(locks: Sequence[Lock], targets: Sequence[str]) -> None:
         raise LockError("lock-missing", message, hint="gpuinstall lock")
 
 
-def _staleness_reasons(
+def _find_staleness_reasons(
     lock: Lock,
     request: Request,
     catalog: Catalog,
     conflicts: Mapping[str, str],
     *,
     gate: LockGate | None,
-    for_lock: ForLock,
+    for_lock: RequestForLock,
 ) -> Iterator[Reason]:
     """Yield the reasons why a lock is stale.
 
@@ -146,13 +148,13 @@ def _staleness_reasons(
         message = f"its file name has no valid target: {error.message}"
         yield Reason("misnamed", message)
         return
-    machine = machine_for_target(target, lock.glibc)
+    machine = create_target_machine(target, lock.glibc)
     of_target = for_lock(lock, machine, replace(request, backend=target.backend))
-    changes = lock.record.changes(Record.of(of_target))
+    changes = lock.record.describe_changes(Record.from_request(of_target))
     if changes:
         message = f"the request has changed: {', '.join(changes)}"
         yield Reason("inputs-changed", message)
-    verdict = fit(lock, machine, of_target, catalog, gate=gate)
+    verdict = check_lock(lock, machine, of_target, catalog, gate=gate)
     if isinstance(verdict, Rejection):
         yield verdict.reason
     for name, versions in conflicts.items():
@@ -165,10 +167,10 @@ def _staleness_reasons(
         yield Reason("edited", "it was edited after gpuinstall wrote it")
 
 
-def _unavailable_file_reasons(lock: Lock, session: Session) -> Iterator[Reason]:
+def _find_unavailable_files(lock: Lock, session: Session) -> Iterator[Reason]:
     """Yield reasons for files from unknown hosts and for unavailable files."""
-    files = [file for file in lock.files if is_served(file.url)]
-    for host, packages in unknown_hosts_in_lock(lock, files, session).items():
+    files = [file for file in lock.files if is_http_url(file.url)]
+    for host, packages in find_unknown_hosts_in_lock(lock, files, session).items():
         message = f"it installs {', '.join(packages)} from {host}, which is not a configured source"
         yield Reason("lock-source", message)
         return

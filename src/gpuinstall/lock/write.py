@@ -16,13 +16,13 @@ from gpuinstall.base.files import has_text, read_document, write_atomically
 from gpuinstall.base.text import format_count, format_size
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
-from gpuinstall.lock.check import locks_of_other_targets
+from gpuinstall.lock.check import find_locks_of_other_targets
 from gpuinstall.lock.file.fit import (
-    best_fit,
-    fit,
-    locks_by_target,
+    check_lock,
+    find_best_lock,
     read_locks,
-    readable_lock,
+    read_locks_by_target,
+    try_read_lock,
 )
 from gpuinstall.lock.file.lock import (
     LOCK_IN_CONFLICT,
@@ -31,14 +31,14 @@ from gpuinstall.lock.file.lock import (
     Record,
     VersionChange,
     add_seal,
-    change_lines,
     compare_versions,
-    conflict_sides,
+    find_version_conflicts,
+    format_changes,
     is_outdated,
     is_outside_folder,
     parse,
     placeholder_hash,
-    version_conflicts,
+    split_merge_conflict,
 )
 from gpuinstall.lock.file.target import find_locks
 from gpuinstall.lock.resolve.locks import resolve_locks
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 OUTDATED = "has a different request or different versions"
 
 
-class Written(Value):
+class WrittenLock(Value):
     """A lock and its state in the folder."""
 
     path: Path
@@ -75,7 +75,7 @@ class Written(Value):
     def to_dict(self) -> dict[str, Any]:
         """Return the lock's entry in the output of ``lock --json``."""
         return {
-            **self.lock.entry(self.path, self.status),
+            **self.lock.to_entry(self.path, self.status),
             "changes": [change._asdict() for change in self.changes],
             "unhashed": list(self.lock.addresses.values()),
         }
@@ -90,7 +90,7 @@ def write_locks(
     upgrade: bool = False,
     moving: Collection[str] = (),
     dry_run: bool = False,
-) -> list[Written]:
+) -> list[WrittenLock]:
     """Write a lock for each request, or keep existing up-to-date locks.
 
     Args:
@@ -104,26 +104,26 @@ def write_locks(
             for their hashes.
     """
     if not upgrade and not moving:
-        current = _current_locks(folder, requests, gate)
+        current = _find_current_locks(folder, requests, gate)
         if current:
             return [_write(lock, folder) for lock in current]
     session.sources.explain_ignored_settings(session.reporter)
     if upgrade:
-        existing = _readable_locks(folder)
+        existing = _read_valid_locks(folder)
     else:
-        existing = _existing_locks(folder, session)
+        existing = _read_existing_locks(folder, session)
     resolutions = resolve_locks(
         requests, session, locks=existing, moving=moving, upgrade=upgrade
     )
     changes = []
     for resolution in resolutions:
-        before = readable_lock(folder / resolution.target.filename)
+        before = try_read_lock(folder / resolution.target.filename)
         changes.append(
             compare_versions(before.all_versions, resolution.all_versions)
             if before
             else ()
         )
-    _announce(resolutions, changes, session.reporter)
+    _report_resolutions(resolutions, changes, session.reporter)
     if dry_run:
         unhashed = {file for one in resolutions for file in one.hashes.missing}
         locks = build_locks(resolutions, session, folder, later=unhashed)
@@ -138,7 +138,7 @@ def write_locks(
     ]
 
 
-def _current_locks(
+def _find_current_locks(
     folder: Path,
     requests: Sequence[LockRequest],
     gate: LockGate,
@@ -160,30 +160,32 @@ def _current_locks(
         if one.request.backend is not None:
             candidates = [lock for lock in locks if lock.target == one.label]
         needs = one.machine, one.request, one.catalog
-        verdicts = [fit(lock, *needs, gate=gate, exact=True) for lock in candidates]
-        chosen = best_fit(verdicts, *needs)
+        verdicts = [
+            check_lock(lock, *needs, gate=gate, exact=True) for lock in candidates
+        ]
+        chosen = find_best_lock(verdicts, *needs)
         if chosen is None:
             return []
         lock = chosen.lock
         # The same requirements may now be in other files.
-        files = Record.of(one.request).requirements_files
+        files = Record.from_request(one.request).requirements_files
         if lock.is_from_gpuinstall and lock.record.requirements_files != files:
             return []
         current.append(lock)
     has_one_python = len({lock.python for lock in current}) == 1
-    return current if has_one_python and not version_conflicts(current) else []
+    return current if has_one_python and not find_version_conflicts(current) else []
 
 
-def _readable_locks(folder: Path) -> list[Lock]:
+def _read_valid_locks(folder: Path) -> list[Lock]:
     """Return gpuinstall's readable locks in a folder."""
-    return [lock for lock in locks_by_target(folder).values() if lock]
+    return [lock for lock in read_locks_by_target(folder).values() if lock]
 
 
-def _existing_locks(folder: Path, session: Session) -> list[Lock]:
+def _read_existing_locks(folder: Path, session: Session) -> list[Lock]:
     """Return gpuinstall's locks in a folder, with both sides of a conflict."""
     locks = []
     for path in find_locks(folder):
-        texts = conflict_sides(read_document(path, path.parent))
+        texts = split_merge_conflict(read_document(path, path.parent))
         locks += [parse(path.name, text) for text in texts]
         if len(texts) > 1:
             session.reporter.step(
@@ -192,7 +194,7 @@ def _existing_locks(folder: Path, session: Session) -> list[Lock]:
     return [lock for lock in locks if lock.is_from_gpuinstall]
 
 
-def _announce(
+def _report_resolutions(
     resolutions: Sequence[Resolution],
     changes: Sequence[Sequence[VersionChange]],
     reporter: Reporter,
@@ -201,7 +203,7 @@ def _announce(
     for one, changed in zip(resolutions, changes, strict=True):
         build = f"torch {one.choice.build.name} · Python {one.choice.python}"
         reporter.step("Build", f"{build} for {one.target}")
-        for line in change_lines(changed):
+        for line in format_changes(changed):
             reporter.step("", line)
     remarks = chain.from_iterable(one.remarks for one in resolutions)
     for remark in dict.fromkeys(remarks):
@@ -219,7 +221,7 @@ def _announce(
         reporter.step("Hashes", text)
 
 
-def _write(lock: Lock, folder: Path) -> Written:
+def _write(lock: Lock, folder: Path) -> WrittenLock:
     """Write a lock into its folder unless it is unchanged."""
     compared = _compare(lock, folder)
     if compared.status == "unchanged":
@@ -228,16 +230,16 @@ def _write(lock: Lock, folder: Path) -> Written:
     return replace(compared, status="written")
 
 
-def _compare(lock: Lock, folder: Path) -> Written:
+def _compare(lock: Lock, folder: Path) -> WrittenLock:
     """Compare a lock with the one in its folder."""
     path = folder / lock.name
     status: Literal["unchanged", "stale"] = "stale"
     if has_text(path, lock.text):
         status = "unchanged"
-    return Written(path, lock, status)
+    return WrittenLock(path, lock, status)
 
 
-def outdated_warnings(
+def find_outdated_warnings(
     locks: Sequence[Lock], folder: Path, targets: Sequence[str]
 ) -> Iterator[str]:
     """Yield warnings about outdated locks next to the new ones.
@@ -248,11 +250,11 @@ def outdated_warnings(
         targets: The targets in the folder's settings; if empty, any target.
     """
     new = {lock.name for lock in locks}
-    others = [lock for lock in _readable_locks(folder) if lock.name not in new]
+    others = [lock for lock in _read_valid_locks(folder) if lock.name not in new]
     outdated = [
         other for other in others if any(is_outdated(other, lock) for lock in locks)
     ]
-    left_over = locks_of_other_targets(outdated, targets)
+    left_over = find_locks_of_other_targets(outdated, targets)
     for lock in left_over:
         yield f"{lock.name}: {OUTDATED}, and {lock.target} is no longer a target; rm {lock.name}"
     names = [lock.name for lock in outdated if lock not in left_over]
@@ -302,7 +304,7 @@ def build_lock(resolution: Resolution, hashes: _Hashes, folder: Path) -> Lock:
     }
     packages = []
     for package in resolution.packages:
-        entry = _package(package, hashes, folder)
+        entry = _convert_package(package, hashes, folder)
         if "wheels" in entry and package["name"] in by_address:
             entry["archive"], *_ = entry.pop("wheels")
         packages.append(entry)
@@ -327,7 +329,7 @@ def _create_record(resolution: Resolution) -> Record:
     packages = resolution.packages
     unhashed = [one["name"] for one in packages if "directory" in one or "vcs" in one]
     return replace(
-        Record.of(request),
+        Record.from_request(request),
         torch=str(build.torch),
         backend=build.backend.tag,
         catalogue=lock_request.catalog.date,  # prose: key of lock files
@@ -339,29 +341,31 @@ def _create_record(resolution: Resolution) -> Record:
     )
 
 
-def _package(package: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
+def _convert_package(package: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
     """Convert a package of uv's lock."""
     keys = ("name", "version", "marker", "index", "vcs")
     entry = {key: package[key] for key in keys if key in package}
     if package.get("wheels"):
-        entry["wheels"] = [_file(wheel, hashes, folder) for wheel in package["wheels"]]
+        entry["wheels"] = [
+            _convert_file(wheel, hashes, folder) for wheel in package["wheels"]
+        ]
         return entry
     for kind in ("sdist", "archive"):
         if kind in package:
-            entry[kind] = _file(package[kind], hashes, folder)
+            entry[kind] = _convert_file(package[kind], hashes, folder)
     if "directory" in package:
         directory = package["directory"]
-        path = _path(directory["path"], folder)
+        path = _relative_path(directory["path"], folder)
         entry["directory"] = {**directory, "path": path}
     return entry
 
 
-def _file(entry: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
+def _convert_file(entry: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
     # The URL is the key of the hash, even for a local file.
     address = entry.get("url") or Path(entry["path"]).as_uri()
     file = {"url": address}
     if "path" in entry:
-        path = _path(entry["path"], folder)
+        path = _relative_path(entry["path"], folder)
         # Record a file outside the folder by its URL, like a find-links file.
         if not is_outside_folder(path):
             file = {"path": path}
@@ -370,7 +374,7 @@ def _file(entry: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
     return {**file, "hashes": {"sha256": hashes[address]}}
 
 
-def _path(path: str, folder: Path) -> str:
+def _relative_path(path: str, folder: Path) -> str:
     """Return a path relative to the lock's folder if possible."""
     # On Windows, there is no relative path to another drive.
     with suppress(ValueError):

@@ -11,8 +11,8 @@ from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
-from gpuinstall.lock.request.history import unfiled_requirements
-from gpuinstall.lock.request.tools import find_team_lock, read_team_lock
+from gpuinstall.lock.request.history import find_unfiled_requirements
+from gpuinstall.lock.request.tools import find_project_lock, read_project_lock
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.project.folder import marker_values
 from gpuinstall.sources.provenance import TEAM_LOCK, recorded_sources
@@ -131,11 +131,11 @@ def locked_versions(
     project: Project, request: Request, machine: Machine
 ) -> tuple[Constraint, ...]:
     """Return the versions in uv.lock or poetry.lock."""
-    path = find_team_lock(project.folder)
+    path = find_project_lock(project.folder)
     if project.settings.only or path is None:
         return ()
     parts = requested_parts(project, request)
-    return read_team_lock(path, marker_values(machine, request), parts)
+    return read_project_lock(path, marker_values(machine, request), parts)
 
 
 def with_locked_versions(
@@ -237,7 +237,7 @@ def _compatible_extras(
     reasons = {}
     environment = marker_values(machine, request)
     for member in members:
-        tag = member.backend_on(environment)
+        tag = member.find_backend(environment)
         if tag and member.is_for_cpu(environment) != is_cpu:
             continue
         judged = replace(
@@ -303,7 +303,7 @@ def _best_extra(
     labeled = {
         member: plan
         for member, plan in fitting.items()
-        if member.backend_on(environment) == request.backend
+        if member.find_backend(environment) == request.backend
     }
     fitting = labeled or fitting
     builds = {plan.choice.build for plan in fitting.values()}
@@ -318,13 +318,13 @@ def _best_extra(
 
 def _add_extra(member: PartContents, request: Request, machine: Machine) -> Request:
     """Add an extra or a group, except for packages that the user added."""
-    hand = {one.name for one in unfiled_requirements(request) if one != ANY_TORCH}
+    hand = {one.name for one in find_unfiled_requirements(request) if one != ANY_TORCH}
     lines = tuple(
         one
         for one in member.listed.requirements
         if one.name not in hand and one not in request.requirements
     )
-    tag = member.backend_on(marker_values(machine, request))
+    tag = member.find_backend(marker_values(machine, request))
     preferred = request.preferred_backend if tag in {None, CPU.tag} else tag
     return replace(
         request,

@@ -14,14 +14,14 @@ from gpuinstall.base.requirement import marker_environment
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.request.declaration import (
     Declaration,
-    is_settings,
+    is_settings_file,
     read_declaration,
     read_inputs,
     reread_file,
 )
 from gpuinstall.lock.request.history import (
-    read_own_lock,
-    recorded_request,
+    read_environment_lock,
+    read_recorded_request,
     remove_files,
 )
 from gpuinstall.plan.python import RUNNING_PYTHON
@@ -114,11 +114,13 @@ class Contents(Value):
 
     def read_own_lock(self) -> Lock | None:
         """Return the environment's lock unless a change is unfinished."""
-        return None if self.paths.is_unfinished else read_own_lock(self.paths.venv)
+        return (
+            None if self.paths.is_unfinished else read_environment_lock(self.paths.venv)
+        )
 
     def read_recorded(self) -> Request:
         """Return the request that is recorded in the lock files."""
-        recorded = recorded_request(self.paths.folder, self.read_own_lock())
+        recorded = read_recorded_request(self.paths.folder, self.read_own_lock())
         return remove_files(recorded, self._replaced())
 
     def _replaced(self) -> set[str]:
@@ -180,7 +182,7 @@ def read_files(
     for name, lines in recorded.files.items():
         # An exported file is not a request.
         known = {*files, *contents.declaration.unread}
-        if name in known or is_settings(name, lines):
+        if name in known or is_settings_file(name, lines):
             continue
         try:
             files[name] = reread_file(name, lines, contents.paths.folder)

@@ -17,11 +17,11 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.request.declaration import files_by_path
+from gpuinstall.lock.request.declaration import group_files_by_path
 from gpuinstall.lock.request.history import (
-    next_revision,
+    increment_revision,
     remove_packages,
-    renew_request,
+    update_request,
 )
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project.extras import (
@@ -83,18 +83,20 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     settings = project.settings
     contents = project.contents
     recorded = contents.read_recorded()
-    files = files_by_path(settings.files, project.paths.folder)
+    files = group_files_by_path(settings.files, project.paths.folder)
     # A later command cannot reread a pipe. Treat its lines as typed by the user.
     words = project.words | files.pop("", RequirementsFile())
     if settings.only:
-        request = renew_request(FOLDER_REQUEST, contents.limits, words.lines, files)
+        request = update_request(FOLDER_REQUEST, contents.limits, words.lines, files)
     else:
-        request = renew_request(recorded, project.files, words.lines, files)
+        request = update_request(recorded, project.files, words.lines, files)
         request = remove_packages(request, settings.without)
         request = _add_torch_limits(request, project)
         if not quiet:
             _announce(project, request)
-    return _complete_request(next_revision(request, recorded), project, is_quiet=quiet)
+    return _complete_request(
+        increment_revision(request, recorded), project, is_quiet=quiet
+    )
 
 
 def _add_torch_limits(request: Request, project: Project) -> Request:
@@ -110,7 +112,7 @@ def _add_torch_limits(request: Request, project: Project) -> Request:
 
 def current_request(project: Project) -> Request:
     """Return the current request of files with the user's additions."""
-    return renew_request(project.contents.read_recorded(), project.files)
+    return update_request(project.contents.read_recorded(), project.files)
 
 
 def declared_request(project: Project) -> Request:
@@ -291,7 +293,7 @@ def _extra_backend(project: Project, listed: Request) -> Request:
     """Return the backend selected by a requested extra or group."""
     requested = requested_parts(project, listed)
     for member in chain.from_iterable(project.contents.declaration.alternatives):
-        tag = member.backend_on(project.markers)
+        tag = member.find_backend(project.markers)
         if tag and member.part in requested:
             return _backend_request(tag, TextOrigin(str(member.part)))
     return FOLDER_REQUEST
@@ -355,6 +357,6 @@ def _build_files_digest(requirements: Iterable[Requirement], project: Project) -
     if not located:
         return ""
     # slow to import
-    from gpuinstall.lock.request.project import build_files_digest
+    from gpuinstall.lock.request.project import compute_build_files_digest
 
-    return build_files_digest(requirements, folder)
+    return compute_build_files_digest(requirements, folder)

@@ -22,11 +22,11 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.text import remove_logins
 from gpuinstall.base.values import Value, replace
 from gpuinstall.lock.file.target import find_locks
-from gpuinstall.lock.request.declaration import files_by_path
-from gpuinstall.lock.request.history import unfiled_requirements
+from gpuinstall.lock.request.declaration import group_files_by_path
+from gpuinstall.lock.request.history import find_unfiled_requirements
 from gpuinstall.lock.request.tools import (
-    find_team_lock,
-    read_team_settings,
+    find_project_lock,
+    read_project_lock_settings,
     refuse_family_builds,
 )
 from gpuinstall.project.folder import Contents, Settings, marker_values, read_files
@@ -100,7 +100,7 @@ class Project(Value):
     @cached_property
     def contents(self) -> Contents:
         """The contents of the project folder."""
-        requested = files_by_path(self.settings.files, self.paths.folder)
+        requested = group_files_by_path(self.settings.files, self.paths.folder)
         return Contents(self.folder, self.paths, frozenset(requested))
 
     @cached_property
@@ -247,11 +247,11 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
     yield from project.words.settings
     for address in contents.config.sourcing.extension_sources:
         yield pages(address, folder / PROJECT)
-    for listed in files_by_path(settings.files, project.paths.folder).values():
+    for listed in group_files_by_path(settings.files, project.paths.folder).values():
         yield from listed.settings
     removed = set(map(normalize_name, settings.without))
     locks = TextOrigin(str(project.paths.folder / "pylock.*.toml"))
-    recorded = unfiled_requirements(contents.read_recorded())
+    recorded = find_unfiled_requirements(contents.read_recorded())
     by_locks = RequirementsFile.of(one.at(locks) for one in recorded)
     files = *project.files.values(), by_locks
     # One extra or group of each set is selected later for the machine.
@@ -270,18 +270,18 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
     counting = join_files((*settings.files.values(), project.words))
     if not settings.only:
         yield from _locked_indexes(project.paths.folder, removed)
-        team_lock = find_team_lock(folder)
+        team_lock = find_project_lock(folder)
         if team_lock:
             names = map(split_part, (*project.files, *settings.files))
             parts = {part for _, part in names if part}
-            yield from read_team_settings(team_lock, parts)
+            yield from read_project_lock_settings(team_lock, parts)
         counting = join_files((counting, *files))
     texts = *counting.requirements, *counting.constraints
     projects = [one for one in texts if one.url]
     if projects:
-        from gpuinstall.lock.request.project import nested_settings
+        from gpuinstall.lock.request.project import read_nested_settings
 
-        yield from nested_settings(projects, folder)
+        yield from read_nested_settings(projects, folder)
 
 
 def _locked_indexes(folder: Path, removed: set[str]) -> Iterator[SourceSetting]:
@@ -294,9 +294,9 @@ def _locked_indexes(folder: Path, removed: set[str]) -> Iterator[SourceSetting]:
         removed: The removed packages, whose indexes are ignored.
     """
     for path in find_locks(folder):
-        from gpuinstall.lock.file.fit import readable_lock  # slow to import
+        from gpuinstall.lock.file.fit import try_read_lock  # slow to import
 
-        lock = readable_lock(path)
+        lock = try_read_lock(path)
         if lock is None or not lock.is_from_gpuinstall:
             continue
         for name, index in lock.indexes.items():

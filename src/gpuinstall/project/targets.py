@@ -9,7 +9,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import ANY_TORCH
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
-from gpuinstall.lock.file.fit import locks_by_target, named_targets
+from gpuinstall.lock.file.fit import find_requested_targets, read_locks_by_target
 from gpuinstall.lock.file.target import GLIBC, Target
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.plan import choose
@@ -53,7 +53,7 @@ def environment_request(
 def project_targets(project: Project) -> list[Target]:
     """Return the targets in the folder's settings and lock files."""
     targets = map(Target.parse, project.contents.config.targets)
-    return [*targets, *named_targets(project.paths.folder)]
+    return [*targets, *find_requested_targets(project.paths.folder)]
 
 
 def _within_targets(project: Project, request: Request) -> Request:
@@ -129,7 +129,7 @@ def lock_requests(
 
 def _with_extras(project: Project, one: LockRequest) -> LockRequest:
     """Add the extras that are selected for a machine to its lock request."""
-    locks = locks_by_target(project.folder)
+    locks = read_locks_by_target(project.folder)
     known = [
         lock for target, lock in locks.items() if str(target) == one.label and lock
     ]
@@ -166,9 +166,9 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
     """Return a lock request for each lock file of the folder."""
     if here.request.backend:
         return ()
-    locks = locks_by_target(project.folder)
+    locks = read_locks_by_target(project.folder)
     if any(lock and "torch" in lock.record.apart for lock in locks.values()):
-        here = here.asking(newest_per_target=True)
+        here = here.with_request_changes(newest_per_target=True)
     own = project.contents.read_own_lock()
     requests = []
     for target, lock in locks.items():

@@ -20,7 +20,7 @@ from gpuinstall.cli.options import (
     relocate_value,
 )
 from gpuinstall.cli.terminal import Terminal
-from gpuinstall.lock.request.declaration import files_by_path
+from gpuinstall.lock.request.declaration import group_files_by_path
 from tests.lab.parsed import written
 
 DOCUMENT = (
@@ -80,7 +80,7 @@ def test_requirements_are_read_from_stdin_and_pipes(tmp_path, monkeypatch):
     options = CommandOptions(
         Terminal(), requirement_files=("-",), constraints=(pipe, f"/dev/fd/{file}")
     )
-    files = files_by_path(options.settings.files, tmp_path)
+    files = group_files_by_path(options.settings.files, tmp_path)
 
     os.close(reading)
     os.close(file)

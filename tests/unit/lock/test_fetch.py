@@ -10,7 +10,7 @@ import tomli
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.lock.file.lock import LockedFile, parse, placeholder_hash
-from gpuinstall.lock.uv.fetch import Transfer, fetch_missing, known_hashes
+from gpuinstall.lock.uv.fetch import LockInstaller, fetch_missing, find_known_hashes
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import AnswerCache, Client, FileHash
@@ -44,7 +44,7 @@ class Shop:
             session = Session(
                 Sources(), client, self.cache, {}, python, Reporter(), folder
             )
-            found = known_hashes(files, session)
+            found = find_known_hashes(files, session)
             hashes = {**found.known, **fetch_missing(found.missing, session)}
         return [hashes[file.url] for file in files]
 
@@ -132,8 +132,8 @@ def copied(text, folder, wheels=None, torch=None, default=None):
     """Return the package as uv reads it."""
     lock = parse("pylock.cu126.toml", text)
     private = folder / "private"
-    transfer = Transfer(lock, folder, lock.names, torch, private, wheels=wheels)
-    return tomli.loads(transfer.private(elsewhere, default))["packages"][0]
+    transfer = LockInstaller(lock, folder, lock.names, torch, private, wheels=wheels)
+    return tomli.loads(transfer.create_private_lock(elsewhere, default))["packages"][0]
 
 
 def test_relayed_lock_keeps_hash_with_new_url(tmp_path):

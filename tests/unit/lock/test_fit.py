@@ -3,7 +3,7 @@ from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
-from gpuinstall.lock.file.fit import best_fit, fit
+from gpuinstall.lock.file.fit import check_lock, find_best_lock
 from gpuinstall.lock.file.lock import parse
 from tests.frozen import frozen_catalog
 from tests.unit.export.locks import lock, wheel
@@ -42,9 +42,10 @@ def test_each_machine_selects_its_compatible_lock():
     wrong = []
     for here, chosen in rows:
         verdicts = [
-            fit(one, here, Request(), CATALOG) for one in (CU126, CU130, WINDOWS, CPU)
+            check_lock(one, here, Request(), CATALOG)
+            for one in (CU126, CU130, WINDOWS, CPU)
         ]
-        found = best_fit(verdicts, here, Request(), CATALOG)
+        found = find_best_lock(verdicts, here, Request(), CATALOG)
         if found is None or found.lock.versions["torch"] != chosen:
             wrong.append((chosen, found))
     assert wrong == []
@@ -76,7 +77,7 @@ def test_incompatible_lock_returns_a_reason():
     )
     wrong = []
     for row, (locked, here, request, expected) in enumerate(rows):
-        verdict = fit(locked, here, request, CATALOG)
+        verdict = check_lock(locked, here, request, CATALOG)
         if isinstance(verdict, Rejection):
             answer = verdict.reason.code
             assert verdict.reason.message

@@ -8,12 +8,12 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.values import replace
 from gpuinstall.lock.file.lock import (
     Record,
-    change_lines,
     compare_versions,
+    find_different_versions,
+    find_version_conflicts,
+    format_changes,
     parse,
     read_lock,
-    split_packages,
-    version_conflicts,
 )
 from tests.unit.export.locks import lock, wheel
 
@@ -44,13 +44,13 @@ def test_lock_has_python_versions_and_pins():
     assert (parsed.python, parsed.versions) == ("3.12", {"torch": "2.14.1+cu126"})
     assert len(parsed.sha256) == 64
     assert not parsed.is_from_gpuinstall
-    assert (parsed.addresses, parsed.unserved) == ({}, [])
-    assert parsed.pinned_by == "every file hashed"
+    assert (parsed.addresses, parsed.packages_without_url) == ({}, [])
+    assert parsed.pinning_description == "every file hashed"
 
 
 def test_package_listed_twice_has_all_hashes():
     parsed = parse("pylock.toml", LOCK + PACKAGE.replace("1" * 64, "2" * 64))
-    assert parsed.hashes_of("torch") == {"1" * 64, "2" * 64}
+    assert parsed.find_hashes("torch") == {"1" * 64, "2" * 64}
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,11 @@ def test_untrusted_lock_is_rejected(old, new, code, caplog):
 def test_lock_lists_packages_without_hashes(source, address, only_here):
     parsed = read(WHEEL, source)
     assert parsed.addresses == {"torch": address}
-    assert parsed.pinned_by == f"every file hashed except {address}"
-    assert (parsed.unserved, parsed.only_here) == (["torch"], only_here)
+    assert parsed.pinning_description == f"every file hashed except {address}"
+    assert (parsed.packages_without_url, parsed.local_only_packages) == (
+        ["torch"],
+        only_here,
+    )
 
 
 @pytest.mark.parametrize("kind", ["missing", "text", "folder"])
@@ -157,7 +160,7 @@ def record_in(table):
 
 def test_lock_record_survives_a_round_trip():
     record = replace(
-        Record.of(REQUEST),
+        Record.from_request(REQUEST),
         floors={"driver": "525.60.13"},
         requirements_files={"requirements.txt": ("torch>=2", "-c rich<15")},
         request_revision=2,
@@ -188,15 +191,15 @@ def test_differences_between_lock_requests_are_listed():
     )
     wrong = []
     for change, expected in rows:
-        now = Record.of(replace(REQUEST, **change))
-        changes = Record.of(REQUEST).changes(now)
+        now = Record.from_request(replace(REQUEST, **change))
+        changes = Record.from_request(REQUEST).describe_changes(now)
         if changes != expected:
             wrong.append((change, changes))
     assert wrong == []
 
 
 def test_lock_without_request_record_has_no_changes():
-    assert Record().changes(Record.of(REQUEST)) == []
+    assert Record().describe_changes(Record.from_request(REQUEST)) == []
 
 
 @pytest.mark.parametrize(
@@ -224,18 +227,18 @@ def locked(target, **versions):
 
 def test_packages_with_different_target_versions_are_listed():
     locks = [locked("cpu", numpy="1", torch="2"), locked("cu126", numpy="2", torch="2")]
-    assert split_packages(locks) == {"numpy": {"cpu": "1", "cu126": "2"}}
-    assert version_conflicts(locks) == {"numpy": "1 for cpu, 2 for cu126"}
+    assert find_different_versions(locks) == {"numpy": {"cpu": "1", "cu126": "2"}}
+    assert find_version_conflicts(locks) == {"numpy": "1 for cpu, 2 for cu126"}
 
 
 def test_local_version_labels_are_not_version_conflicts():
     locks = [locked("cpu", torch="2+cpu", only="1"), locked("cu126", torch="2+cu126")]
-    assert split_packages(locks) == {}
+    assert find_different_versions(locks) == {}
 
 
 def test_version_change_list_starts_with_torch():
     new = {f"part-{number:02}": "1" for number in range(12)} | {"torch": "2"}
-    lines = change_lines(compare_versions({"gone": "1"}, new))
+    lines = format_changes(compare_versions({"gone": "1"}, new))
     assert lines[0] == "+ torch 2"
     assert "- gone 1" in lines
     assert lines[-1] == "+ 3 more; --verbose lists them"

@@ -5,11 +5,11 @@ import pytest
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.lock.file.lock import LockedFile, placeholder_hash
 from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.resolve.members import fitting
+from gpuinstall.lock.resolve.members import select_best_wheels
 from gpuinstall.lock.uv.resolution import (
+    check_family_wheels,
     check_provenance,
-    check_unbuilt,
-    locked_files,
+    list_locked_files,
     use_page_files,
 )
 from tests.unit.lock.wheels_here import listed, torch
@@ -63,14 +63,14 @@ def test_wheels_for_other_backends_or_tags_are_excluded():
         torch(tag="cp311-cp311-manylinux_2_28_x86_64"),
         torch(tag="cp312-cp312-win_amd64"),
     )
-    assert fitting((*others, right), "cu126", TAGS) == (right,)
+    assert select_best_wheels((*others, right), "cu126", TAGS) == (right,)
 
 
 def test_unlabeled_wheel_has_backend_of_its_page():
     name = "triton-3.8.0-cp312-cp312-manylinux_2_28_x86_64.whl"
     here, other = listed(name, backend="cu126"), listed(name, backend="cu130")
-    assert fitting((other, here), "cu126", TAGS) == (here,)
-    assert fitting((listed(name),), "cu126", TAGS) == (listed(name),)
+    assert select_best_wheels((other, here), "cu126", TAGS) == (here,)
+    assert select_best_wheels((listed(name),), "cu126", TAGS) == (listed(name),)
 
 
 def test_best_wheel_of_first_source_is_selected():
@@ -78,17 +78,22 @@ def test_best_wheel_of_first_source_is_selected():
         torch(tag="cp312-cp312-manylinux_2_17_x86_64"),
         torch(tag="cp312-cp312-manylinux_2_28_x86_64"),
     )
-    assert fitting((old, new), "cu126", TAGS) == (new,)
+    assert select_best_wheels((old, new), "cu126", TAGS) == (new,)
     first, second = (
         torch(source="https://first.example"),
         torch(source="https://second.example"),
     )
-    assert fitting((first, second), "cu126", TAGS) == (first,)
+    assert select_best_wheels((first, second), "cu126", TAGS) == (first,)
 
 
 def test_all_versions_with_compatible_wheels_are_kept():
     assert (
-        len(fitting((torch("2.14.1+cu126"), torch("2.13.0+cu126")), "cu126", TAGS)) == 2
+        len(
+            select_best_wheels(
+                (torch("2.14.1+cu126"), torch("2.13.0+cu126")), "cu126", TAGS
+            )
+        )
+        == 2
     )
 
 
@@ -104,7 +109,7 @@ def test_locked_files_have_no_placeholder_hash():
         {"name": "mine", "vcs": {"path": "."}},
         {"name": "ours", "directory": {"path": "."}},
     ]
-    assert locked_files(packages) == (
+    assert list_locked_files(packages) == (
         LockedFile("numpy", NUMPY, HASH),
         LockedFile("torch", TORCH.url),
     )
@@ -113,7 +118,7 @@ def test_locked_files_have_no_placeholder_hash():
 @pytest.mark.parametrize("kind", ["vcs", "directory", "archive", "sdist"])
 def test_pytorch_package_without_wheel_is_rejected(kind):
     wheel = {"name": "torch", "wheels": [{}]}
-    check_unbuilt([{"name": "mine", kind: {}}, wheel], {"torch"})
+    check_family_wheels([{"name": "mine", kind: {}}, wheel], {"torch"})
     with pytest.raises(InstallationError) as caught:
-        check_unbuilt([{"name": "torch", kind: {}}], {"torch"})
+        check_family_wheels([{"name": "torch", kind: {}}], {"torch"})
     assert caught.value.code == "wrong-source"

@@ -5,8 +5,8 @@ from packaging.version import InvalidVersion
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.lock.file.lock import is_placeholder, placeholder_hash
-from gpuinstall.lock.uv.builds import known_builds
-from gpuinstall.lock.uv.project import simple_page
+from gpuinstall.lock.uv.builds import load_known_builds
+from gpuinstall.lock.uv.project import format_simple_page
 from gpuinstall.sources.web import Page
 from tests.lab.own_sources import naming
 from tests.unit.lock.wheels_here import listed, resolver_project, torch
@@ -21,7 +21,7 @@ def test_generated_index_page_parses_to_same_wheels():
         TRITON,
         torch(source=wicked),
     )
-    page = Page(simple_page(wheels), "text/html", "https://elsewhere.example/")
+    page = Page(format_simple_page(wheels), "text/html", "https://elsewhere.example/")
     read = [(one.url, one.sha256, one.metadata_sha256) for one in parse_page(page)]
     first, second, third = (wheel.url for wheel in wheels)
     assert read == [
@@ -40,7 +40,7 @@ def test_uv_settings_contain_metadata_without_project_sources():
     requirements = ("torch", "-e member @ ./lib", "-e ./other")
     settings = resolver_project(*requirements, pages={"mine": ()}).settings(None)
     assert {row["name"] for row in settings["dependency-metadata"]} == {
-        name for name, known in known_builds().items() if known.metadata
+        name for name, known in load_known_builds().items() if known.metadata
     }
     bound = settings["pip"]["no-sources-package"]
     assert {"torch", "torchaudio", "triton", "mine", "member"} <= {*bound}

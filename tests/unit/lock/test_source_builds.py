@@ -8,12 +8,12 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.versions import Backend
 from gpuinstall.lock.uv.builds import (
-    BuildSite,
-    build_tools,
+    BuildContext,
     check_builds,
+    create_sync_settings,
+    find_build_tools,
+    find_source_builds,
     report_builds,
-    source_builds,
-    sync_settings,
 )
 
 SDIST = {"url": "https://files.example/f.tar.gz"}
@@ -31,7 +31,7 @@ def site(tmp_path):
             f"#!/bin/sh\n[ \"$*\" = --version ] && echo '{said}'\n", "utf-8"
         )
         (tmp_path / name).chmod(0o755)
-    return BuildSite(
+    return BuildContext(
         Backend.parse("cu126"),
         {"torch": "2.14.1+cu126"},
         Machine("linux", "x86_64"),
@@ -53,7 +53,7 @@ def test_package_without_wheel_is_built_from_source():
         {"name": "c", "archive": {"url": "https://files.example/c-1.tar.gz"}},
         {"name": "d", "archive": {"url": "https://files.example/d-1-py3-none-any.whl"}},
     )
-    assert {build.package: build.origin for build in source_builds(packages)} == {
+    assert {build.package: build.origin for build in find_source_builds(packages)} == {
         "flash-attn": "its sdist",
         "a": "the folder .",
         "b": "commit 000000000000 of https://git.example/b",
@@ -76,7 +76,7 @@ def test_source_builds_without_compilers_are_rejected(site):
     )
     wrong = []
     for package, change, expected in rows:
-        builds = source_builds([package])
+        builds = find_source_builds([package])
         code = None
         try:
             check_builds(builds, site._replace(**change), here=True)
@@ -89,18 +89,18 @@ def test_source_builds_without_compilers_are_rejected(site):
 
 def test_lock_for_another_machine_skips_compiler_check(site):
     elsewhere = site._replace(backend=CU130)
-    check_builds(source_builds([FLASH]), elsewhere, here=False)
+    check_builds(find_source_builds([FLASH]), elsewhere, here=False)
 
 
 def test_build_that_imports_torch_disables_isolation(site):
-    builds = source_builds([FLASH, {**FLASH, "name": "deepspeed"}])
+    builds = find_source_builds([FLASH, {**FLASH, "name": "deepspeed"}])
     index = "https://index.example/whl/cu126"
-    settings = tomli.loads(sync_settings(builds, site, index))
+    settings = tomli.loads(create_sync_settings(builds, site, index))
     assert settings["pip"] == {"no-build-isolation-package": ["flash-attn"]}
     assert settings["index"] == [{"url": index, "ignore-error-codes": [403]}]
-    assert sync_settings((), site) == "index = []\n"
-    assert "ninja" in build_tools([FLASH])
-    assert build_tools([WHEEL]) == ()
+    assert create_sync_settings((), site) == "index = []\n"
+    assert "ninja" in find_build_tools([FLASH])
+    assert find_build_tools([WHEEL]) == ()
 
 
 def test_build_notice_counts_omitted_environment_variables(site):
@@ -111,7 +111,7 @@ def test_build_notice_counts_omitted_environment_variables(site):
             lines.append(f"{label} {text}")
 
     place = site._replace(environ={"GH_PAT": "s3cret", "MINE": "1"})
-    builds = source_builds([{"name": "x", "version": "1.0", "sdist": {}}])
+    builds = find_source_builds([{"name": "x", "version": "1.0", "sdist": {}}])
     report_builds(builds, place, Quiet())
     report_builds(builds, place, Quiet(), {"x"})
     start = "Source x 1.0 is built from its sdist, without"

@@ -6,7 +6,7 @@ import pytest
 
 from gpuinstall.lock.uv.errors import (
     Conflict,
-    build_failure,
+    explain_build_failure,
     explain_failure,
     explain_installation,
 )
@@ -81,7 +81,7 @@ def resolving(message, unlisted=()):
 
 
 installing = explain_installation
-building: Any = build_failure
+building: Any = explain_build_failure
 
 
 @pytest.mark.parametrize(

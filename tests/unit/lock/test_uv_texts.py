@@ -105,14 +105,14 @@ def test_uv_stops_before_build_code_runs(pinned):
         message = pinned.resolve(request.format(**places), *options, **NO_CODE)
         assert errors.needs_build(message), message
         expected = package and package.format(**places)
-        assert errors.unbuilt_package(message) == expected, message
+        assert errors.find_unbuilt_package(message) == expected, message
 
 
 def test_uv_reports_extra_that_does_not_exist(pinned):
     request = f"thing[real,nope]\nthing[far] @ file://{pinned.links}/thing-1.0-py3-none-any.whl"
     message = pinned.resolve(request)
     assert not errors.needs_build(message)
-    assert {row[0::2] for row in errors.missing_extras(message)} == {
+    assert {row[0::2] for row in errors.find_missing_extras(message)} == {
         ("thing", "nope"),
         ("thing", "far"),
     }

@@ -15,7 +15,7 @@ from gpuinstall.lock.request.declaration import (
     read_declaration,
     read_inputs,
 )
-from gpuinstall.lock.request.tools import TOOL_FILES, read_team_settings
+from gpuinstall.lock.request.tools import TOOL_FILES, read_project_lock_settings
 from gpuinstall.project import Settings, open_project
 from gpuinstall.project.request import declared_request
 from gpuinstall.sources import Sources, read_sources
@@ -112,7 +112,7 @@ DOES: dict[Effect, Callable[[Sources], object]] = {
 def settings_in(folder, name, text):
     (folder / name).write_text(text, "utf-8")
     if name in {"uv.lock", "poetry.lock"}:
-        return read_team_settings(folder / name)
+        return read_project_lock_settings(folder / name)
     if name in TOOL_FILES:
         return read_declaration(folder).listed.settings
     return read_inputs(str(folder / name)).settings

@@ -52,7 +52,7 @@ def find_repository(folder: Path) -> Path:
     return place
 
 
-def all_sources(lock: Lock) -> list[Selected]:
+def list_sources(lock: Lock) -> list[Selected]:
     """Return every source of a lock, and sdists of packages without wheels."""
     sources: list[Selected] = []
     for package in lock.pylock.packages:
@@ -75,7 +75,7 @@ class LockGate(Value):
     is_resolved: bool = False
     """Whether this run resolved the lock from requirements."""
 
-    def rejections(
+    def find_rejections(
         self, lock: Lock, selected: Iterable[Selected] = ()
     ) -> Iterator[Reason]:
         """Yield the reasons why sources of a lock are rejected.
@@ -85,14 +85,14 @@ class LockGate(Value):
             selected: The sources that this machine selects. They may include an
                 sdist next to wheels for other machines.
         """
-        for entry in self._entries([*all_sources(lock), *selected]):
+        for entry in self._list_entries([*list_sources(lock), *selected]):
             reason = why_rejected(entry, self.sources.policy)
             if reason:
                 yield reason
 
     def check(self, lock: Lock, selected: Iterable[Selected] = ()) -> None:
         """Raise LockError if a source of a lock is rejected."""
-        for reason in self.rejections(lock, selected):
+        for reason in self.find_rejections(lock, selected):
             raise LockError(
                 reason.code,
                 f"{lock.name}: {reason.message}",
@@ -100,7 +100,7 @@ class LockGate(Value):
                 hint=LIST if reason.code == "lock-traversal" else TRUST,
             )
 
-    def _entries(self, sources: Iterable[Selected]) -> Iterator[Entry]:
+    def _list_entries(self, sources: Iterable[Selected]) -> Iterator[Entry]:
         root = Location("file://", str(find_repository(self.folder)))
         places = (
             (package, source, written)
@@ -109,15 +109,15 @@ class LockGate(Value):
             if written
         )
         for package, source, written in places:
-            location = _inner_location(source, written, self.folder)
+            location = _locate_source(source, written, self.folder)
             is_family = package.name in load_catalog().family
             is_reachable = (
                 (location.is_below(root) and not is_family)
                 or self.sources.has_files_at(location)
-                or self._is_followed(location)
+                or self._is_required_in_folder(location)
             )
             yield Entry(
-                _kind(package, source, written),
+                _classify_source(package, source, written),
                 f"{package.name} from {shorten(redact(written))}",
                 location,
                 is_reachable=is_reachable,
@@ -131,7 +131,7 @@ class LockGate(Value):
                 commit=getattr(source, "commit_id", ""),
             )
 
-    def _is_followed(self, location: Location) -> bool:
+    def _is_required_in_folder(self, location: Location) -> bool:
         """Return whether a requirement has this location inside the folder."""
         if location not in self._required_places:
             return False
@@ -151,7 +151,7 @@ class LockGate(Value):
         return places
 
 
-def _inner_location(source: Any, written: str, folder: Path) -> Location:
+def _locate_source(source: Any, written: str, folder: Path) -> Location:
     """Return the location of a source, including a folder's subdirectory."""
     location = source_location(written, folder)
     inside = getattr(source, "subdirectory", "")
@@ -160,7 +160,7 @@ def _inner_location(source: Any, written: str, folder: Path) -> Location:
     return location
 
 
-def _kind(package: Package, source: Any, written: str) -> SourceKind:
+def _classify_source(package: Package, source: Any, written: str) -> SourceKind:
     if source is package.vcs:
         return SourceKind.VCS
     if source is package.directory:

@@ -25,8 +25,8 @@ from gpuinstall.lock.file.lock import (
     Lock,
     LockedFile,
     Record,
+    parse_lock_filename,
     read_lock,
-    target_in,
 )
 from gpuinstall.lock.file.target import GLIBC, Target, find_locks
 from gpuinstall.plan import Plan, Rejected, choose
@@ -47,7 +47,7 @@ OTHER_REQUEST = "other-request"
 """The reason code if a lock is for another request."""
 
 
-class Fit(Value):
+class CompatibleLock(Value):
     """A lock that is compatible with a machine, and the plan for its build."""
 
     lock: Lock
@@ -64,10 +64,10 @@ class Fit(Value):
         return tuple(run.index for run in self.plan.gpus if run.how != "none")
 
 
-LockVerdict = Fit | Rejection[Lock]
+LockVerdict = CompatibleLock | Rejection[Lock]
 
 
-def fit(
+def check_lock(
     lock: Lock,
     machine: Machine,
     request: Request,
@@ -86,38 +86,41 @@ def fit(
         gate: The gate for its sources; None if they are already checked.
         exact: Whether its recorded requirements must equal the request.
     """
-    python = _python_for(lock, machine, request)
+    python = _select_python(lock, machine, request)
     reasons = chain(
-        _other_request(lock, request) if exact else (),
-        _source_built_family(lock, catalog),
-        _misfit_reasons(lock, python, machine, request, gate),
+        _find_request_mismatch(lock, request) if exact else (),
+        _find_source_built_family(lock, catalog),
+        _find_incompatibilities(lock, python, machine, request, gate),
     )
     reason = next(reasons, None)
     if reason:
         return Rejection(lock, reason)
-    return _fit_build(lock, python, machine, request, catalog)
+    return _check_locked_build(lock, python, machine, request, catalog)
 
 
-def fit_drivers(
+def check_lock_for_drivers(
     lock: Lock, machines: Sequence[Machine], request: Request, catalog: Catalog
 ) -> list[LockVerdict]:
     """Check whether a lock runs on machines that differ only in drivers.
 
     The driver affects only the choice of the build, so files are selected once.
     """
-    python = _python_for(lock, machines[0], request)
-    reasons = _misfit_reasons(lock, python, machines[0], request, None)
-    reason = next(chain(_source_built_family(lock, catalog), reasons), None)
+    python = _select_python(lock, machines[0], request)
+    reasons = _find_incompatibilities(lock, python, machines[0], request, None)
+    reason = next(chain(_find_source_built_family(lock, catalog), reasons), None)
     if reason:
         return [Rejection(lock, reason)] * len(machines)
-    return [_fit_build(lock, python, machine, request, catalog) for machine in machines]
+    return [
+        _check_locked_build(lock, python, machine, request, catalog)
+        for machine in machines
+    ]
 
 
-def _fit_build(
+def _check_locked_build(
     lock: Lock, python: str, machine: Machine, request: Request, catalog: Catalog
 ) -> LockVerdict:
     """Check whether the locked build of torch runs on a machine."""
-    build = locked_build(lock, machine, catalog)
+    build = find_locked_build(lock, machine, catalog)
     if build is None:
         locked = lock.versions.get("torch")
         message = (
@@ -135,11 +138,11 @@ def _fit_build(
         # The default index may have only a GPU build, which also runs on a CPU.
         is_idle = plan.status == "cpu" and build.backend != CPU
         if not is_idle or build.source == DEFAULT_INDEX:
-            return Fit(lock, plan)
-    return Rejection(lock, _plan_misfit(plan, build, machine))
+            return CompatibleLock(lock, plan)
+    return Rejection(lock, _explain_build_rejection(plan, build, machine))
 
 
-def _python_for(lock: Lock, machine: Machine, request: Request) -> str:
+def _select_python(lock: Lock, machine: Machine, request: Request) -> str:
     """Return the Python version for a lock, or an empty string.
 
     The candidates are, in order, the versions of the lock, the request, and the
@@ -158,8 +161,8 @@ def _python_for(lock: Lock, machine: Machine, request: Request) -> str:
     return ""
 
 
-def _other_request(lock: Lock, request: Request) -> Iterator[Reason]:
-    if lock.record.changes(Record.of(request)):
+def _find_request_mismatch(lock: Lock, request: Request) -> Iterator[Reason]:
+    if lock.record.describe_changes(Record.from_request(request)):
         yield Reason(
             OTHER_REQUEST, f"it was created for {' '.join(lock.record.inputs)}"
         )
@@ -168,7 +171,7 @@ def _other_request(lock: Lock, request: Request) -> Iterator[Reason]:
         yield Reason(OTHER_REQUEST, "it was created with --relax")
 
 
-def misfit_rows(misfits: Iterable[Rejection[Lock]]) -> list[dict[str, str]]:
+def list_rejected_locks(misfits: Iterable[Rejection[Lock]]) -> list[dict[str, str]]:
     """Return the rejected locks for the output of ``sync --json``."""
     return [
         {"lock": misfit.candidate.name, **misfit.reason._asdict()} for misfit in misfits
@@ -184,14 +187,14 @@ def read_locks(folder: Path) -> list[Lock]:
     return [read_lock(path) for path in find_locks(folder)]
 
 
-def readable_lock(path: Path) -> Lock | None:
+def try_read_lock(path: Path) -> Lock | None:
     """Read a lock, or return None if it cannot be read."""
     with suppress(LockError):
         return read_lock(path)
     return None
 
 
-def locks_by_target(folder: Path) -> dict[Target, Lock | None]:
+def read_locks_by_target(folder: Path) -> dict[Target, Lock | None]:
     """Read gpuinstall's locks in a folder.
 
     Returns:
@@ -199,31 +202,31 @@ def locks_by_target(folder: Path) -> dict[Target, Lock | None]:
     """
     locks: dict[Target, Lock | None] = {}
     for path in find_locks(folder):
-        lock = readable_lock(path)
+        lock = try_read_lock(path)
         if lock and not lock.is_from_gpuinstall:
             continue
         with suppress(UsageError):
-            target = Target.parse(target_in(path.name))
+            target = Target.parse(parse_lock_filename(path.name))
             locks[target] = lock
     return locks
 
 
-def named_targets(folder: Path) -> list[Target]:
+def find_requested_targets(folder: Path) -> list[Target]:
     """Return the targets of a folder's locks if the user requested any.
 
     Otherwise, the locks are only for the machine that created them.
     """
-    locks = locks_by_target(folder)
+    locks = read_locks_by_target(folder)
     is_named = any(lock and lock.record.asked for lock in locks.values())
     return [*locks] if is_named else []
 
 
-def best_fit(
+def find_best_lock(
     verdicts: Iterable[LockVerdict],
     machine: Machine,
     request: Request,
     catalog: Catalog,
-) -> Fit | None:
+) -> CompatibleLock | None:
     """Return the lock with the build that a plan would select.
 
     Locks of older requests are used only if no lock of the latest request has a
@@ -232,7 +235,7 @@ def best_fit(
     Returns:
         The lock, or None if no lock is compatible.
     """
-    fits = [verdict for verdict in verdicts if isinstance(verdict, Fit)]
+    fits = [verdict for verdict in verdicts if isinstance(verdict, CompatibleLock)]
     if not fits:
         return None
     revision = max(fit.lock.record.request_revision for fit in fits)
@@ -246,7 +249,7 @@ def best_fit(
     return next((fit for fit in fits if fit.choice.build == chosen), fits[0])
 
 
-def locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None:
+def find_locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None:
     """Return the locked build of torch from the catalog, or None.
 
     A version without a local label is the build on the default index. A lock by another
@@ -279,7 +282,9 @@ def select_files(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile,
     )
 
 
-def _plan_misfit(plan: Plan | Rejected, build: Build, machine: Machine) -> Reason:
+def _explain_build_rejection(
+    plan: Plan | Rejected, build: Build, machine: Machine
+) -> Reason:
     if not machine.gpus and build.backend != CPU:
         message = f"it is for GPUs ({build.backend}), but this machine has none"
         return Reason("gpu-build", message)
@@ -292,7 +297,7 @@ def _plan_misfit(plan: Plan | Rejected, build: Build, machine: Machine) -> Reaso
     return plan.reasons[0]
 
 
-def _source_built_family(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
+def _find_source_built_family(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
     """Yield PyTorch packages that would be built from source."""
     from_wheels = set()
     archived = set()
@@ -309,7 +314,7 @@ def _source_built_family(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
         yield Reason("wrong-source", message)
 
 
-def _misfit_reasons(
+def _find_incompatibilities(
     lock: Lock,
     python: str,
     machine: Machine,
@@ -325,7 +330,7 @@ def _misfit_reasons(
         )
         yield Reason("no-python", message)
     markers = lock.pylock.environments or ()
-    environment = _marker_values(machine, python)
+    environment = _get_marker_values(machine, python)
     if markers and not any(marker.evaluate(environment) for marker in markers):
         yield Reason("other-platform", f"it is for {' or '.join(map(str, markers))}")
     try:
@@ -334,7 +339,7 @@ def _misfit_reasons(
         yield Reason("other-platform", str(error))
         return
     if gate:
-        yield from gate.rejections(lock, selection)
+        yield from gate.find_rejections(lock, selection)
     installed = {package.name for package, _ in selection}
     missing = [
         requirement
@@ -380,7 +385,7 @@ def _satisfies(
     return version is not None and specifier.contains(version, prereleases=True)
 
 
-def _marker_values(machine: Machine, python: str) -> dict[str, str]:
+def _get_marker_values(machine: Machine, python: str) -> dict[str, str]:
     """Return a machine's marker values for Python ``X.Y``."""
     pythons = [one for one in machine.pythons or () if one.startswith(f"{python}.")]
     # Without an installed patch release, assume the latest.
@@ -395,6 +400,6 @@ def select_sources(lock: Lock, python: str, machine: Machine) -> list[Selected]:
         PylockSelectError: The lock does not support the machine.
     """
     target = Target(CPU.tag, machine.os, machine.arch, machine.glibc or GLIBC)
-    environment: Any = _marker_values(machine, python)
+    environment: Any = _get_marker_values(machine, python)
     tags = target.tags(python)
     return list(lock.pylock.select(environment=environment, tags=tags))

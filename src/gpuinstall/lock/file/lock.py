@@ -64,11 +64,11 @@ _CONFLICT = re.compile(
 """A merge conflict of git: ours, the common base (with diff3), theirs."""
 
 
-def _spelling(text: str) -> str:
+def _normalize_requirement(text: str) -> str:
     return parse_requirement(text).text
 
 
-_Requirements = tuple[Annotated[str, _spelling], ...]
+_Requirements = tuple[Annotated[str, _normalize_requirement], ...]
 
 
 class Record(Value):
@@ -119,7 +119,7 @@ class Record(Value):
     """The digest of the rest of the lock, for detecting manual edits."""
 
     @classmethod
-    def of(cls, request: Request) -> Record:
+    def from_request(cls, request: Request) -> Record:
         """Create the record of a request, without a build.
 
         Raises:
@@ -131,7 +131,7 @@ class Record(Value):
             inputs=tuple(map(str, without_duplicates(own))),
             constraints=tuple(sorted({one.text for one in request.constraints})),
             sources=request.sources,
-            preferred_digest=digest_of_texts(map(str, request.preferred))
+            preferred_digest=hash_texts(map(str, request.preferred))
             if request.preferred
             else "",
             build_files_digest=request.build_files_digest,
@@ -163,7 +163,7 @@ class Record(Value):
         constraints = [f"-c {text}" for text in self.constraints]
         return {*self.inputs, *constraints, *self.sources}
 
-    def request(self, name: str) -> Request:
+    def to_request(self, name: str) -> Request:
         """Return the recorded request.
 
         Args:
@@ -184,7 +184,7 @@ class Record(Value):
             revision=self.request_revision,
         )
 
-    def changes(self, other: Record) -> list[str]:
+    def describe_changes(self, other: Record) -> list[str]:
         """Describe the changes to a recorded request.
 
         Args:
@@ -212,7 +212,7 @@ class Record(Value):
         return shown
 
 
-def digest_of_texts(texts: Iterable[str]) -> str:
+def hash_texts(texts: Iterable[str]) -> str:
     """Return a digest of texts that does not depend on their order."""
     text = json.dumps(sorted(texts))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -250,7 +250,7 @@ class Lock(Value):
     @property
     def target(self) -> str:
         """The target in the file name."""
-        return target_in(self.name)
+        return parse_lock_filename(self.name)
 
     @property
     def python(self) -> str | None:
@@ -277,7 +277,7 @@ class Lock(Value):
         """The names of the requested packages."""
         return requirement_names(map(parse_requirement, self.record.all_inputs))
 
-    def versions_of(self, names: Collection[str]) -> dict[str, str]:
+    def select_versions(self, names: Collection[str]) -> dict[str, str]:
         """Return the locked versions of ``names`` (canonical), sorted."""
         return {
             name: self.versions[name] for name in sorted(self.versions) if name in names
@@ -300,15 +300,17 @@ class Lock(Value):
     @property
     def is_sealed(self) -> bool:
         """Whether the file is unchanged since gpuinstall wrote it."""
-        return self.record.contents_digest == _contents_digest(parse_toml(self.text))
+        return self.record.contents_digest == _compute_contents_digest(
+            parse_toml(self.text)
+        )
 
     @property
     def addresses(self) -> dict[str, str]:
         """The requirement of each package from a folder or repository."""
         packages = [one for one in self.pylock.packages if one.directory or one.vcs]
-        return {package.name: _address_requirement(package) for package in packages}
+        return {package.name: _format_url_requirement(package) for package in packages}
 
-    def projects_in(self, folder: Path) -> dict[str, tuple[Path, bool]]:
+    def find_projects(self, folder: Path) -> dict[str, tuple[Path, bool]]:
         """Return the folder of each local project, and whether it is editable.
 
         Args:
@@ -322,19 +324,19 @@ class Lock(Value):
                 projects[package.name] = path, bool(project.editable)
         return projects
 
-    def misplaced_projects(
+    def find_misplaced_projects(
         self, folder: Path, packages: Iterable[InstalledPackage]
     ) -> set[str]:
         """Return local projects that are missing or installed from elsewhere.
 
         A copied environment has projects from its original's folder.
         """
-        projects = self.projects_in(folder)
+        projects = self.find_projects(folder)
         installed = {(one.name, one.source) for one in packages if one.name in projects}
         return set(dict(projects.items() - installed))
 
     @property
-    def pinned_by(self) -> str:
+    def pinning_description(self) -> str:
         """How the packages are pinned, for messages."""
         pinned_by = "every file hashed"
         addresses = ", ".join(self.addresses.values())
@@ -343,14 +345,14 @@ class Lock(Value):
         return pinned_by
 
     @property
-    def unserved(self) -> list[str]:
+    def packages_without_url(self) -> list[str]:
         """The packages that have no file on a server."""
         is_served = re.compile("https?:").match
         served = {file.package for file in self.files if is_served(file.url)}
         return [name for name in self.all_versions if name not in served]
 
     @property
-    def only_here(self) -> list[str]:
+    def local_only_packages(self) -> list[str]:
         """The packages that exist only on this machine.
 
         A folder next to the lock is part of the repository.
@@ -358,7 +360,7 @@ class Lock(Value):
         is_elsewhere = re.compile(r" @ (\.|\w+\+(https?|ssh):)").search
         addresses = self.addresses.items()
         elsewhere = {name for name, address in addresses if is_elsewhere(address)}
-        return [name for name in self.unserved if name not in elsewhere]
+        return [name for name in self.packages_without_url if name not in elsewhere]
 
     @cached_property
     def entries(self) -> list[tuple[str, Any]]:
@@ -371,7 +373,7 @@ class Lock(Value):
                     entries.append((package.name, file))
         return entries
 
-    def hashes_of(self, package: str) -> set[str]:
+    def find_hashes(self, package: str) -> set[str]:
         """Return the sha256 of every file of a package, for all platforms."""
         return {
             file.hashes.get("sha256", "")
@@ -389,7 +391,7 @@ class Lock(Value):
         )
 
     @property
-    def incomplete(self) -> set[str]:
+    def unhashed_packages(self) -> set[str]:
         """The packages with a file that still has a placeholder hash."""
         return {
             file.package for file in self.files if is_placeholder(file.sha256 or "")
@@ -398,11 +400,11 @@ class Lock(Value):
     @property
     def glibc(self) -> str:
         """The oldest glibc that all packages support."""
-        from gpuinstall.lock.file.target import glibc_needed
+        from gpuinstall.lock.file.target import find_required_glibc
 
-        return glibc_needed((file.package, file.name) for file in self.files)
+        return find_required_glibc((file.package, file.name) for file in self.files)
 
-    def entry(self, path: Path, status: str) -> dict[str, Any]:
+    def to_entry(self, path: Path, status: str) -> dict[str, Any]:
         """Return the lock's entry in the JSON document of a command."""
         return {
             "target": self.target,
@@ -423,12 +425,12 @@ class Lock(Value):
         return parse(self.name, tomli_w.dumps(document))
 
 
-def target_in(name: str) -> str:
+def parse_lock_filename(name: str) -> str:
     """Return the target in the name of a lock file."""
     return name.removeprefix("pylock.").removesuffix(".toml")
 
 
-def _address_requirement(package: Package) -> str:
+def _format_url_requirement(package: Package) -> str:
     """Return a locked package's requirement for its folder or commit."""
     if package.directory:
         path = package.directory.path
@@ -489,14 +491,14 @@ def parse(name: str, text: str) -> Lock:
         fields = {key.replace("-", "_"): value for key, value in own.items()}
         record = read_object(Record, fields)
     except (PylockValidationError, MalformedError, UsageError) as error:
-        raise _malformed(name, f"is not a PEP 751 lock: {error}") from None
+        raise _malformed_error(name, f"is not a PEP 751 lock: {error}") from None
     except ValueError as error:
-        if len(conflict_sides(text)) > 1:
+        if len(split_merge_conflict(text)) > 1:
             # `lock` also rewrites other locks in the folder with a merge conflict.
             hint = "gpuinstall lock && git add -u 'pylock*.toml'   # locks both requests together"
             message = f"{name} has unresolved merge conflicts"
             raise LockError(LOCK_IN_CONFLICT, message, hint=hint) from None
-        raise _malformed(name, f"is not valid TOML: {error}") from None
+        raise _malformed_error(name, f"is not valid TOML: {error}") from None
     lock = Lock(name, text, pylock, record, is_from_gpuinstall=bool(own))
     _check_sources(lock)
     return lock
@@ -509,12 +511,14 @@ def _check_sources(lock: Lock) -> None:
     repositories = [(one.name, one.vcs) for one in packages if one.vcs]
     for package, source in folders + repositories + lock.entries:
         if len(source.path or "") > _LONGEST_PATH:
-            raise _malformed(lock.name, f"has a path for {package} that is too long")
+            raise _malformed_error(
+                lock.name, f"has a path for {package} that is too long"
+            )
     for package, source in repositories + lock.entries:
-        fault = url_fault(source.url or "") or _url_fault(source.url or "")
+        fault = url_fault(source.url or "") or _find_url_error(source.url or "")
         if fault:
             what = f"has a malformed URL for {package}: {fault}"
-            raise _malformed(lock.name, what)
+            raise _malformed_error(lock.name, what)
     for package, source in repositories:
         _check_repository(lock.name, package, source)
     for package, file in lock.entries:
@@ -525,14 +529,14 @@ def _check_repository(lock: str, package: str, source: Any) -> None:
     """Raise LockError for a login or a repository type other than git."""
     if source.type != "git":
         kind = shorten(source.type)
-        raise _malformed(
+        raise _malformed_error(
             lock, f"has an unsupported repository type for {package}: {kind!r}"
         )
     if has_login(source.url or ""):
         raise _login_error(lock, package)
     # uv ignores both, and the subdirectory has its own key.
     if re.search(r"[?#]", source.url or ""):
-        raise _malformed(lock, f"has a query or fragment in the URL of {package}")
+        raise _malformed_error(lock, f"has a query or fragment in the URL of {package}")
 
 
 def _login_error(lock: str, package: str) -> LockError:
@@ -541,7 +545,7 @@ def _login_error(lock: str, package: str) -> LockError:
     return LockError("lock-credentials", message, hint=hint)
 
 
-def _url_fault(url: str) -> str:
+def _find_url_error(url: str) -> str:
     """Return why a URL cannot be parsed, or an empty string."""
     try:
         _ = urlsplit(url).port
@@ -550,7 +554,7 @@ def _url_fault(url: str) -> str:
     return ""
 
 
-def _malformed(name: str, fault: str) -> LockError:
+def _malformed_error(name: str, fault: str) -> LockError:
     return LockError("lock-malformed", f"{name} {fault}", hint=_RESTORE)
 
 
@@ -568,7 +572,7 @@ def _check_file(lock: str, package: str, file: Any) -> None:
     sha256 = file.hashes.get("sha256")
     if sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", sha256):
         fault = f"is not a PEP 751 lock: invalid sha256 for {package}"
-        raise _malformed(lock, fault)
+        raise _malformed_error(lock, fault)
 
 
 def is_outside_folder(path: str) -> bool:
@@ -578,7 +582,7 @@ def is_outside_folder(path: str) -> bool:
     return ".." in place.parts or bool(place.anchor)
 
 
-def conflict_sides(text: str) -> tuple[str, ...]:
+def split_merge_conflict(text: str) -> tuple[str, ...]:
     """Return both sides of a merge conflict, or the text if it has none."""
     # Git for Windows may write CRLF line endings.
     text = text.replace("\r\n", "\n")
@@ -602,7 +606,7 @@ class VersionChange(NamedTuple):
         return f"{sign} {self.package} {self.new or self.old or ''}".rstrip()
 
 
-def change_lines(changes: Collection[VersionChange]) -> list[str]:
+def format_changes(changes: Collection[VersionChange]) -> list[str]:
     """Return a line for each change, but at most ten for added packages."""
     # A first installation adds many packages. Removals and changes matter more.
     most = max(10, MAX_NAMES.get())
@@ -635,7 +639,7 @@ def compare_versions(old: _Versions, new: _Versions) -> tuple[VersionChange, ...
     return tuple(changes)
 
 
-def split_packages(locks: Iterable[Lock]) -> dict[str, dict[str, str]]:
+def find_different_versions(locks: Iterable[Lock]) -> dict[str, dict[str, str]]:
     """Return the versions of packages that differ by target.
 
     Local version labels (``+cu126``) are ignored.
@@ -656,29 +660,29 @@ def format_versions(versions: _Versions) -> str:
     return ", ".join(f"{version} for {target}" for target, version in versions.items())
 
 
-def version_conflicts(locks: Sequence[Lock]) -> dict[str, str]:
+def find_version_conflicts(locks: Sequence[Lock]) -> dict[str, str]:
     """Return the conflicting versions of packages in locks, formatted."""
     known = {name for lock in locks for name in lock.record.apart}
     return {
         name: format_versions(versions)
-        for name, versions in split_packages(locks).items()
+        for name, versions in find_different_versions(locks).items()
         if name not in known
     }
 
 
 def is_outdated(lock: Lock, new: Lock) -> bool:
     """Return whether an old lock differs in its request or versions."""
-    has_conflicts = bool(version_conflicts([new, lock]))
+    has_conflicts = bool(find_version_conflicts([new, lock]))
     return has_conflicts or lock.record.lines != new.record.lines
 
 
 def add_seal(document: dict[str, Any]) -> dict[str, Any]:
     """Return a lock document with its contents digest added."""
-    document["tool"]["gpuinstall"][_SEAL] = _contents_digest(document)
+    document["tool"]["gpuinstall"][_SEAL] = _compute_contents_digest(document)
     return document
 
 
-def _contents_digest(document: Mapping[str, Any]) -> str:
+def _compute_contents_digest(document: Mapping[str, Any]) -> str:
     """Remove the contents digest from a lock document, and recompute it."""
     document.get("tool", {}).get("gpuinstall", {}).pop(_SEAL, None)
     # An edited lock may have a TOML date, which JSON does not support.

@@ -108,9 +108,9 @@ class Target(Value):
 
     def tags(self, python: str) -> tuple[Tag, ...]:
         """Return the compatible wheel tags for CPython ``X.Y``, best first."""
-        return _tags(python, tuple(self._platforms()))
+        return _list_tags(python, tuple(self._list_platforms()))
 
-    def _platforms(self) -> Iterator[str]:
+    def _list_platforms(self) -> Iterator[str]:
         if self.os == "windows":
             yield "win_amd64" if self.arch == "x86_64" else "win_arm64"
         elif self.os == "macos":
@@ -119,7 +119,7 @@ class Target(Value):
             release = int(self.macos.split(".")[0])
             yield from mac_platforms((release, 0), self.arch)
         else:
-            for number in range(minor(self.glibc), min(_OLD_NAMES) - 1, -1):
+            for number in range(parse_minor(self.glibc), min(_OLD_NAMES) - 1, -1):
                 yield f"manylinux_2_{number}_{self.arch}"
                 if number in _OLD_NAMES:
                     yield f"{_OLD_NAMES[number]}_{self.arch}"
@@ -133,7 +133,7 @@ def find_locks(folder: Path) -> list[Path]:
 
 # Cached: each package in a lock is compared with the same hundreds of tags.
 @cache
-def _tags(python: str, platforms: tuple[str, ...]) -> tuple[Tag, ...]:
+def _list_tags(python: str, platforms: tuple[str, ...]) -> tuple[Tag, ...]:
     from packaging.tags import compatible_tags, cpython_tags
 
     version = tuple(map(int, python.split(".")))
@@ -143,7 +143,7 @@ def _tags(python: str, platforms: tuple[str, ...]) -> tuple[Tag, ...]:
     return (*own, *common)
 
 
-def best_by_tags(
+def select_best_files(
     files: Iterable[Tagged],
     tags: Sequence[Tag],
     read: Callable[[Tagged], tuple[str, Iterable[Tag]]],
@@ -167,7 +167,7 @@ def best_by_tags(
     return [file for _, file in best.values()]
 
 
-def glibc_needed(files: Iterable[tuple[str, str]], least: str = GLIBC) -> str:
+def find_required_glibc(files: Iterable[tuple[str, str]], least: str = GLIBC) -> str:
     """Return the oldest glibc that every package supports.
 
     Args:
@@ -179,16 +179,16 @@ def glibc_needed(files: Iterable[tuple[str, str]], least: str = GLIBC) -> str:
         levels = map(int, re.findall(r"manylinux_2_(\d+)_", name))
         floor = min(levels, default=0)
         oldest[package] = min(oldest.get(package, floor), floor)
-    newest = max([minor(least), *oldest.values()])
+    newest = max([parse_minor(least), *oldest.values()])
     return f"2.{newest}"
 
 
-def uv_glibc(glibc: str) -> str:
+def select_uv_glibc(glibc: str) -> str:
     """Return the latest glibc that uv can resolve for, up to the machine's."""
-    levels = [level for level in _UV_GLIBC if level <= minor(glibc)]
+    levels = [level for level in _UV_GLIBC if level <= parse_minor(glibc)]
     return f"2.{max(levels, default=_UV_GLIBC[0])}"
 
 
-def minor(glibc: str) -> int:
+def parse_minor(glibc: str) -> int:
     """Return the minor version number of a glibc version."""
     return int(glibc.split(".")[1])

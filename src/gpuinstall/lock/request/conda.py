@@ -55,26 +55,26 @@ def read_conda(path: Path) -> RequirementsFile:
     """
     with convert_content_errors(path):
         text = read_listed(path)
-        items = _items(_compose(text), text)
-        packages, pip = _dependencies(items, text)
+        items = _mapping_items(_compose(text), text)
+        packages, pip = _find_dependencies(items, text)
         check_count(len(packages) + len(pip), "entries", "dependencies")
     # conda itself writes the pip section into a requirements file.
     lines = [
-        (_line(node), without_comment(line))
+        (_line_number(node), without_comment(line))
         for node in pip
         for line in node.value.splitlines()
     ]
     listed = parse_lines(lines, path)
-    conda = conda_requirements(
+    conda = convert_conda_specs(
         [
-            _Spec.parse(one.value, TextOrigin(str(path), line=_line(one)))
+            _CondaSpec.parse(one.value, TextOrigin(str(path), line=_line_number(one)))
             for one in packages
         ]
     )
     names = requirement_names(listed.requirements)
     others = [one for one in conda.requirements if one.name not in names]
     unknown = tuple(
-        unknown_setting("conda", str(key.value), path, _line(key))
+        unknown_setting("conda", str(key.value), path, _line_number(key))
         for key, _ in items
         if not is_known("conda", str(key.value))
     )
@@ -98,12 +98,12 @@ def _compose(text: str) -> Any:
         return yaml.compose(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.MarkedYAMLError as error:
         problem = error.problem or "invalid YAML"
-        raise _malformed(error.problem_mark, text, problem) from None
+        raise _malformed_error(error.problem_mark, text, problem) from None
     except yaml.YAMLError as error:
         raise ValueError(f"line 1: {error}") from None
 
 
-def _dependencies(
+def _find_dependencies(
     items: Iterable[tuple[Any, Any]], text: str
 ) -> tuple[list[Any], list[Any]]:
     """Return the nodes of conda packages and of the pip section's lines.
@@ -116,46 +116,48 @@ def _dependencies(
     for key, listed in items:
         # Merged mappings would otherwise be ignored.
         if key.value == "<<":
-            raise _malformed(key.start_mark, text, "merge keys (<<) are not supported")
+            raise _malformed_error(
+                key.start_mark, text, "merge keys (<<) are not supported"
+            )
         if key.value == "dependencies":
-            for entry in _entries(listed, text):
+            for entry in _list_entries(listed, text):
                 if entry.id == "scalar":
                     packages.append(entry)
                 else:
-                    lines += _pip_section(entry, text)
+                    lines += _read_pip_section(entry, text)
     return packages, lines
 
 
-def _pip_section(entry: Any, text: str) -> Iterator[Any]:
-    for key, listed in _items(entry, text):
+def _read_pip_section(entry: Any, text: str) -> Iterator[Any]:
+    for key, listed in _mapping_items(entry, text):
         if key.value != "pip":
-            raise _malformed(key.start_mark, text, "expected the pip section")
-        for line in _entries(listed, text):
+            raise _malformed_error(key.start_mark, text, "expected the pip section")
+        for line in _list_entries(listed, text):
             if line.id != "scalar":
-                raise _malformed(line.start_mark, text, "expected a requirement")
+                raise _malformed_error(line.start_mark, text, "expected a requirement")
             yield line
 
 
-def _items(node: Any, text: str) -> list[tuple[Any, Any]]:
+def _mapping_items(node: Any, text: str) -> list[tuple[Any, Any]]:
     """Return the items of a mapping."""
     if node and node.id != "mapping":
-        raise _malformed(node.start_mark, text, "expected a mapping")
+        raise _malformed_error(node.start_mark, text, "expected a mapping")
     return node.value if node else []
 
 
-def _entries(node: Any, text: str) -> list[Any]:
+def _list_entries(node: Any, text: str) -> list[Any]:
     """Return the entries of a list, which can be empty or null."""
     if node.value and node.id != "sequence":
-        raise _malformed(node.start_mark, text, "expected a list")
+        raise _malformed_error(node.start_mark, text, "expected a list")
     return node.value or []
 
 
-def _line(node: Any) -> int:
+def _line_number(node: Any) -> int:
     number: int = node.start_mark.line
     return number + 1
 
 
-def _malformed(mark: Any, text: str, problem: str) -> ValueError:
+def _malformed_error(mark: Any, text: str, problem: str) -> ValueError:
     """Return the error for a malformed node, with its line."""
     lines = text.splitlines() or [""]
     number = min(mark.line if mark else 0, len(lines) - 1)
@@ -163,7 +165,7 @@ def _malformed(mark: Any, text: str, problem: str) -> ValueError:
     return ValueError(f"line {number + 1}: {problem}: {shorten(line.strip())}")
 
 
-class _Spec(Value):
+class _CondaSpec(Value):
     """One conda package specification (conda's MatchSpec)."""
 
     text: str
@@ -226,7 +228,10 @@ class _Spec(Value):
 
         try:
             specifiers = [
-                ",".join(_bound(one, is_exact=self.is_exact) for one in text.split(","))
+                ",".join(
+                    _convert_element(one, is_exact=self.is_exact)
+                    for one in text.split(",")
+                )
                 for text in self.version.split("|")
             ]
             whole = join_alternatives(specifiers)
@@ -253,7 +258,7 @@ class _Spec(Value):
                 yield unknown_setting("conda", name, file, self.origin.line)
 
 
-def _bound(element: str, *, is_exact: bool) -> str:
+def _convert_element(element: str, *, is_exact: bool) -> str:
     """Return one element of a conda version as a standard specifier.
 
     Args:
@@ -278,7 +283,7 @@ def _bound(element: str, *, is_exact: bool) -> str:
 
 
 @cache
-def _names() -> Mapping[str, str]:
+def _load_wheel_names() -> Mapping[str, str]:
     """Return wheel names by conda package name."""
     mapping = {}
     for line in authored.read_lines("conda_mapping.txt"):
@@ -287,7 +292,9 @@ def _names() -> Mapping[str, str]:
     return mapping
 
 
-def _wheel_of(spec: _Spec, table: Mapping[str, Mapping[str, str]]) -> str | None:
+def _find_wheel_name(
+    spec: _CondaSpec, table: Mapping[str, Mapping[str, str]]
+) -> str | None:
     """Return the wheel name of a conda package, or None if unknown."""
     written: str | None = table["wheels"].get(spec.name)
     if written is not None:
@@ -295,10 +302,10 @@ def _wheel_of(spec: _Spec, table: Mapping[str, Mapping[str, str]]) -> str | None
     is_tool = any(
         spec.name in table[key] for key in ("tools", "brought", "preferences")
     )
-    return None if is_tool else _names().get(spec.name)
+    return None if is_tool else _load_wheel_names().get(spec.name)
 
 
-def conda_requirements(specs: Sequence[_Spec]) -> RequirementsFile:
+def convert_conda_specs(specs: Sequence[_CondaSpec]) -> RequirementsFile:
     """Return the requirements of conda packages.
 
     Raises:
@@ -310,7 +317,7 @@ def conda_requirements(specs: Sequence[_Spec]) -> RequirementsFile:
     python = None
     places: dict[str, TextOrigin] = {}
     for spec in specs:
-        wheel = _wheel_of(spec, table)
+        wheel = _find_wheel_name(spec, table)
         if spec.name == "python":
             bounds = spec.specifier()
             exact = re.match(r"==(3\.\d+)", bounds)
@@ -325,7 +332,7 @@ def conda_requirements(specs: Sequence[_Spec]) -> RequirementsFile:
             spec.name in table["brought"] or spec.name in table["preferences"]
         ):
             without_wheel.append((spec.name, spec.text.rpartition("::")[2]))
-    backends = _backends(specs, table["preferences"], table["wheels"])
+    backends = _find_backends(specs, table["preferences"], table["wheels"])
     places |= backends
     is_for_cpu = CPU.tag in backends
     request = replace(
@@ -340,8 +347,8 @@ def conda_requirements(specs: Sequence[_Spec]) -> RequirementsFile:
     return replace(listed, conda=(CondaRequest(request, tuple(without_wheel)),))
 
 
-def _backends(
-    specs: Collection[_Spec],
+def _find_backends(
+    specs: Collection[_CondaSpec],
     preferences: dict[str, str],
     wheels: dict[str, str],
 ) -> dict[str, TextOrigin]:

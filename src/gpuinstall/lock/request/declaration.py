@@ -37,18 +37,18 @@ from gpuinstall.lock.file.target import find_locks
 from gpuinstall.lock.request.pyproject import (
     PartContents,
     ProjectParts,
-    default_parts,
-    located_requirements,
-    project_dependencies,
+    find_default_groups,
+    locate_requirements,
+    read_project_dependencies,
 )
 from gpuinstall.lock.request.tools import (
     POETRY_FILE,
     TOOL_FILES,
     Table,
     find_table,
-    index_settings,
-    poetry_configuration,
-    workspace_members,
+    find_workspace_members,
+    read_index_settings,
+    read_poetry_configuration,
 )
 from gpuinstall.sources.configuration import uv_settings
 from gpuinstall.sources.requirements_file import (
@@ -154,16 +154,16 @@ def read_declaration(
         with convert_content_errors(project):
             document = parse_pyproject(read_listed(project))
             if configured:
-                listed = located_requirements(configured, document, project)
+                listed = locate_requirements(configured, document, project)
                 declared = Declaration(listed=listed)
             else:
                 declared = parse_project(document, project)
     if not configured:
-        declared = _add_files(declared, folder, document)
+        declared = _add_requirements_file(declared, folder, document)
     unread = {
         name: export for name, export in _EXPORTED_BY.items() if isfile(folder / name)
     }
-    tools = RequirementsFile.of((), _tool_settings(folder))
+    tools = RequirementsFile.of((), _read_tool_settings(folder))
     return replace(
         declared,
         listed=declared.listed | tools,
@@ -171,7 +171,7 @@ def read_declaration(
     )
 
 
-def _unread_members(document: Table, folder: Path) -> dict[str, str]:
+def _suggest_member_setting(document: Table, folder: Path) -> dict[str, str]:
     """Return the setting that requests all members of a virtual workspace.
 
     uv installs all members.
@@ -183,12 +183,14 @@ def _unread_members(document: Table, folder: Path) -> dict[str, str]:
     workspace = find_table(document, "tool", "uv", "workspace")
     if "project" in document or not workspace:
         return {}
-    members = [f"-e ./{path}" for path in workspace_members(workspace, folder)]
+    members = [f"-e ./{path}" for path in find_workspace_members(workspace, folder)]
     setting = f"[tool.gpuinstall] requirements = {json.dumps(members)}"
     return {f"the workspace in {PROJECT}": setting} if members else {}
 
 
-def _add_files(declared: Declaration, folder: Path, pyproject: Table) -> Declaration:
+def _add_requirements_file(
+    declared: Declaration, folder: Path, pyproject: Table
+) -> Declaration:
     """Add setup.py, or the first file with requirements, to a request.
 
     Args:
@@ -197,7 +199,7 @@ def _add_files(declared: Declaration, folder: Path, pyproject: Table) -> Declara
         pyproject: The folder's pyproject.toml; empty if there is none.
     """
     tool = find_table(pyproject, "tool")
-    unread = _unread_members(pyproject, folder)
+    unread = _suggest_member_setting(pyproject, folder)
     project_file = declared.project_file
     is_declared = project_file or "project" in pyproject or tool.get("poetry")
     is_package = find_table(tool, "uv").get("package", True)
@@ -223,19 +225,19 @@ def _add_files(declared: Declaration, folder: Path, pyproject: Table) -> Declara
     )
 
 
-def _tool_settings(folder: Path) -> Iterator[SourceSetting]:
+def _read_tool_settings(folder: Path) -> Iterator[SourceSetting]:
     """Yield the settings in other tools' files in a project's folder."""
     for name, keys in TOOL_FILES.items():
         path = folder / name
         if isfile(path):
             with convert_content_errors(path):
                 document = parse_toml(read_listed(path, folder))
-                yield from index_settings(document, keys, path)
+                yield from read_index_settings(document, keys, path)
                 if name == POETRY_FILE:
-                    yield from poetry_configuration(document, path)
+                    yield from read_poetry_configuration(document, path)
 
 
-def build_files(folder: Path) -> list[str]:
+def find_build_files(folder: Path) -> list[str]:
     """Return the files whose changes make uv rebuild a project."""
     files = [*PROJECT_FILES]
     with suppress(OSError, ValueError, UsageError):
@@ -256,7 +258,7 @@ def read_inputs(name: str) -> RequirementsFile:
     file, part = split_part(name)
     path = requirements_path(file)
     kind = "a lock file, not a requirements file"
-    advice = lock_install_command(path)
+    advice = suggest_lock_command(path)
     if path.suffix == ".py" and "# /// script" in read_listed(path):
         kind = "a script with inline metadata"
         advice = f"uv run {quote_word(path)}"
@@ -273,13 +275,13 @@ def read_inputs(name: str) -> RequirementsFile:
         document = parse_pyproject(read_listed(path))
         if part is None:
             return _relocate_requirements(
-                project_dependencies(document, path), document, path
+                read_project_dependencies(document, path), document, path
             )
         written = ProjectParts(document, path).requirements(part)
         return _relocate_requirements(written, document, path, part)
 
 
-def lock_install_command(path: Path) -> str:
+def suggest_lock_command(path: Path) -> str:
     """Return the command that installs a lock file, or "" for another file."""
     lock = re.fullmatch(r"pylock(?:\.([^.]+))?\.toml", path.name)
     if lock is None:
@@ -291,7 +293,7 @@ def lock_install_command(path: Path) -> str:
     return place + join_command(words)
 
 
-def read_limits(name: str) -> RequirementsFile:
+def read_constraints(name: str) -> RequirementsFile:
     """Read a constraints file.
 
     Args:
@@ -322,7 +324,7 @@ def read_whole_project(
         tools = find_table(document, "build-system").get("requires", [])
         origin = TextOrigin(str(path), "[build-system] requires")
         required = [
-            *project_dependencies(document, path),
+            *read_project_dependencies(document, path),
             *(parse_requirement(one, origin) for one in text_list(tools, "requires")),
         ]
         project_parts = ProjectParts(document, path)
@@ -330,7 +332,7 @@ def read_whole_project(
         parts = [Part("extra", name) for name in sorted(known)]
         for part in parts:
             required += project_parts.requirements(part)
-        return located_requirements(required, document, path, *parts)
+        return locate_requirements(required, document, path, *parts)
 
 
 def _relocate_requirements(
@@ -344,24 +346,24 @@ def _relocate_requirements(
         path: Its path relative to the working folder.
         parts: The extras and groups that contain them.
     """
-    listed = located_requirements(written, document, path, *parts)
+    listed = locate_requirements(written, document, path, *parts)
     folder = path.absolute().parent
     if folder == Path.cwd():  # these settings of uv are read as configuration
         return listed
 
-    def moved(requirement: Requirement) -> Requirement:
+    def relocate(requirement: Requirement) -> Requirement:
         place = requirement.path
         if not place or place.startswith("~") or not requirement.has_name:
             return requirement
         return requirement.with_url(os.path.normpath(path.parent / place))
 
     further = (
-        *_tool_settings(folder),
+        *_read_tool_settings(folder),
         *uv_settings(find_table(document, "tool", "uv"), path, os.environ),
     )
     return replace(
         listed,
-        requirements=tuple(map(moved, listed.requirements)),
+        requirements=tuple(map(relocate, listed.requirements)),
         settings=listed.settings + further,
     )
 
@@ -381,15 +383,15 @@ def parse_project(document: Table, file: Path = Path(PROJECT)) -> Declaration:
     project = find_table(document, "project")
     poetry = find_table(document, "tool", "poetry")
     with convert_content_errors(file, "config-malformed"):
-        parts = default_parts(document)
+        parts = find_default_groups(document)
         project_parts = ProjectParts(document, file)
         key = "[tool.uv] default-groups"
         groups = (project_parts.requirements(part, key) for part in parts)
-        written = chain(project_dependencies(document, file), *groups)
-        listed = located_requirements(written, document, file, *parts)
-        alternatives = project_parts.alternatives()
+        written = chain(read_project_dependencies(document, file), *groups)
+        listed = locate_requirements(written, document, file, *parts)
+        alternatives = project_parts.find_alternatives()
         decided = [one.part for one in chain(*alternatives)]
-        omitted = project_parts.with_torch({*parts, *decided})
+        omitted = project_parts.find_parts_with_torch({*parts, *decided})
         is_package = find_table(document, "tool", "uv").get("package")
         if is_package is None:
             is_dynamic = "dependencies" in project.get("dynamic", ())
@@ -412,10 +414,10 @@ def find_project_folder(start: Path) -> Path:
     """
     if _has_lock_or_request(start):
         return start
-    return next(filter(_is_project, _adoptable_parents(start)), start)
+    return next(filter(_is_project, _find_trusted_parents(start)), start)
 
 
-def parent_environment(start: Path) -> Path | None:
+def find_parent_environment(start: Path) -> Path | None:
     """Return the nearest working ``.venv`` in a parent without a request.
 
     Args:
@@ -423,14 +425,14 @@ def parent_environment(start: Path) -> Path | None:
     """
     if _has_lock_or_request(start) or find_project_folder(start) != start:
         return None
-    for folder in _adoptable_parents(start):
+    for folder in _find_trusted_parents(start):
         venv = folder / ".venv"
         if isfile(venv / "pyvenv.cfg") and isfile(interpreter(venv)):
             return venv
     return None
 
 
-def _adoptable_parents(start: Path) -> Iterator[Path]:
+def _find_trusted_parents(start: Path) -> Iterator[Path]:
     """Yield parents up to a repository, the home, or another user's folder."""
     home = Path.home()
     if exists(start / ".git"):
@@ -448,10 +450,10 @@ def _adoptable_parents(start: Path) -> Iterator[Path]:
 
 def _is_project(folder: Path) -> bool:
     """Return whether a parent has dependencies, settings, or a lock."""
-    return any(map(_has_request, (folder / PROJECT, *_locks(folder))))
+    return any(map(_has_request, (folder / PROJECT, *_find_folder_locks(folder))))
 
 
-def _locks(folder: Path) -> list[Path]:
+def _find_folder_locks(folder: Path) -> list[Path]:
     """Return the lock files in a folder that is not an environment."""
     return [] if isfile(folder / "pyvenv.cfg") else find_locks(folder)
 
@@ -476,10 +478,12 @@ def _has_dependencies(table: Table) -> bool:
 def _has_lock_or_request(folder: Path) -> bool:
     """Return whether a folder has a lock, environment, or request."""
     names = (*PROJECT_FILES, *_DECLARING, *_EXPORTED_BY, ".venv")
-    return bool(_locks(folder)) or any(exists(folder / name) for name in names)
+    return bool(_find_folder_locks(folder)) or any(
+        exists(folder / name) for name in names
+    )
 
 
-def files_by_path(
+def group_files_by_path(
     files: Mapping[str, RequirementsFile],
     folder: Path,
 ) -> dict[str, RequirementsFile]:
@@ -532,11 +536,11 @@ def reread_file(
     if not real_path(path).is_relative_to(real_path(folder)):
         check_outside(path, folder, "requirements-files of the lock")
     are_limits = bool(lines) and all(isinstance(line, Constraint) for line in lines)
-    read = read_limits if are_limits else read_inputs
+    read = read_constraints if are_limits else read_inputs
     return read(str(folder / name))
 
 
-def is_settings(name: str, lines: Lines) -> bool:
+def is_settings_file(name: str, lines: Lines) -> bool:
     """Return whether a file is a project file or has uv's settings."""
     if name in PROJECT_FILES:
         return True

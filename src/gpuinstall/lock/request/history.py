@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _INPUTS = r"(?ms)^inputs = \[(.*?)\]$"
 
 
-def renew_request(
+def update_request(
     request: Request,
     files: Mapping[str, RequirementsFile],
     words: Iterable[Requirement] = (),
@@ -55,11 +55,11 @@ def renew_request(
     today = {name: file.lines for name, file in files.items() if file.lines}
     added = {name: file.lines for name, file in further.items()}
     before = set(chain.from_iterable(request.files.values()))
-    hand = _group_by_name(unfiled_requirements(request))
+    hand = _group_by_name(find_unfiled_requirements(request))
     of_today = chain.from_iterable(today.values())
     new = [line for line in of_today if line not in before]
     for line in chain(new, *added.values()):
-        hand.pop(_name(line), None)
+        hand.pop(_requirement_key(line), None)
     hand |= _group_by_name(words)
     others = {
         name: lines
@@ -68,7 +68,7 @@ def renew_request(
     }
     all_files = others | today | added
     of_files = chain.from_iterable(all_files.values())
-    lines = [line for line in of_files if _name(line) not in hand]
+    lines = [line for line in of_files if _requirement_key(line) not in hand]
     listed = RequirementsFile.of(without_duplicates(chain(lines, *hand.values())))
     return replace(
         request,
@@ -91,7 +91,7 @@ def remove_files(request: Request, names: Collection[str]) -> Request:
     )
 
 
-def unfiled_requirements(request: Request) -> list[Requirement]:
+def find_unfiled_requirements(request: Request) -> list[Requirement]:
     """Return the requirements and constraints that are in no file."""
     listed = set(chain.from_iterable(request.files.values()))
     lines = (*request.requirements, *request.constraints)
@@ -101,11 +101,11 @@ def unfiled_requirements(request: Request) -> list[Requirement]:
 def _group_by_name(lines: Iterable[Requirement]) -> dict[str, list[Requirement]]:
     groups = dict[str, list[Requirement]]()
     for line in lines:
-        groups.setdefault(_name(line), []).append(line)
+        groups.setdefault(_requirement_key(line), []).append(line)
     return groups
 
 
-def _name(line: Requirement) -> str:
+def _requirement_key(line: Requirement) -> str:
     """Return the name of a requirement, or the line of a constraint."""
     return line.line if isinstance(line, Constraint) else line.name
 
@@ -133,7 +133,7 @@ def _check_removable(name: str, request: Request) -> None:
         hint = "gpuinstall env remove   # removes the environment"
         raise UsageError("torch-stays", message, hint=hint)
     for file, lines in request.files.items():
-        if name in map(_name, lines):
+        if name in map(_requirement_key, lines):
             hint = f"Remove it from {file}, then run gpuinstall install"
             raise UsageError(
                 "requested-elsewhere", f"{file} requires {name}", hint=hint
@@ -145,7 +145,7 @@ def _check_removable(name: str, request: Request) -> None:
         raise UsageError("not-requested", message, why=why)
 
 
-def next_revision(request: Request, recorded: Request) -> Request:
+def increment_revision(request: Request, recorded: Request) -> Request:
     """Return a request, with the next revision if it has changed.
 
     Args:
@@ -159,7 +159,7 @@ def next_revision(request: Request, recorded: Request) -> Request:
     return replace(request, revision=recorded.revision + is_new)
 
 
-def other_request(lock: Lock, request: Request) -> str | None:
+def describe_request_change(lock: Lock, request: Request) -> str | None:
     """Return a message if a lock has other requirements, or None.
 
     Args:
@@ -176,7 +176,7 @@ def other_request(lock: Lock, request: Request) -> str | None:
     )
 
 
-def recorded_request(folder: Path, own: Lock | None = None) -> Request:
+def read_recorded_request(folder: Path, own: Lock | None = None) -> Request:
     """Return the request that the locks of a folder record.
 
     If the locks differ, the requests with the latest revision are merged.
@@ -188,38 +188,38 @@ def recorded_request(folder: Path, own: Lock | None = None) -> Request:
     requests = [
         request
         for path in find_locks(folder)
-        for request in _recorded_requests(path)
+        for request in _read_recorded_requests(path)
         if request.requirements
     ]
     # A container image may contain the environment without the folder's locks.
     if own and not requests:
-        requests = [own.record.request(own.name)]
+        requests = [own.record.to_request(own.name)]
     revision = max((request.revision for request in requests), default=0)
     newest = [request for request in requests if request.revision == revision]
     files = [request.files.items() for request in newest]
     return replace(
         FOLDER_REQUEST,
-        requirements=_join_lists(request.requirements for request in newest),
-        constraints=_join_lists(request.constraints for request in newest),
+        requirements=_merge_lists(request.requirements for request in newest),
+        constraints=_merge_lists(request.constraints for request in newest),
         sources=tuple(dict.fromkeys(chain(*(one.sources for one in newest)))),
         files=dict(chain.from_iterable(files)),
         revision=revision,
     )
 
 
-def _join_lists(
+def _merge_lists(
     lists: Iterable[tuple[RequirementT, ...]],
 ) -> tuple[RequirementT, ...]:
     return without_duplicates(chain.from_iterable(lists))
 
 
-def _recorded_requests(path: Path) -> list[Request]:
+def _read_recorded_requests(path: Path) -> list[Request]:
     """Return the requests in a lock file: two if it has a merge conflict."""
-    from gpuinstall.lock.file.lock import conflict_sides, parse
+    from gpuinstall.lock.file.lock import parse, split_merge_conflict
 
     try:
         text = read_document(path, path.parent)
-        records = [parse(path.name, side).record for side in conflict_sides(text)]
+        records = [parse(path.name, side).record for side in split_merge_conflict(text)]
     except (OSError, UnicodeDecodeError):
         return []
     except LockError:
@@ -228,7 +228,7 @@ def _recorded_requests(path: Path) -> list[Request]:
         with suppress(UsageError):
             return [Request(tuple(map(parse_requirement, words)))]
         return []
-    requests = [record.request(path.name) for record in records]
+    requests = [record.to_request(path.name) for record in records]
     if len(requests) == 1:
         return requests
     # Make the merged request newer than either side.
@@ -236,7 +236,7 @@ def _recorded_requests(path: Path) -> list[Request]:
     return [replace(request, revision=revision) for request in requests]
 
 
-def read_own_lock(venv: Path) -> Lock | None:
+def read_environment_lock(venv: Path) -> Lock | None:
     """Return the lock in an environment, or None if missing or modified."""
     marker = read_marker(venv)
     if marker is None:

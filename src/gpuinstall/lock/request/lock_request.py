@@ -14,7 +14,7 @@ from gpuinstall.lock.file.target import (
     MACOS,
     UV_MACOS,
     Target,
-    uv_glibc,
+    select_uv_glibc,
 )
 from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan import Plan, Rejected, choose
@@ -70,14 +70,14 @@ class LockRequest(Value):
             written: The user's request, if it has no target.
         """
         return cls(
-            machine_for_target(target, glibc),
+            create_target_machine(target, glibc),
             replace(request, backend=target.backend, targets=(str(target),)),
             catalog,
             builds_here=False,
             written=written,
         )
 
-    def near(self, locks: Iterable[Lock]) -> LockRequest:
+    def limit_to_locked_backends(self, locks: Iterable[Lock]) -> LockRequest:
         """Limit the request to the backends of locks if one of them runs.
 
         Args:
@@ -90,10 +90,10 @@ class LockRequest(Value):
         ]
         if self.request.backend or not tags:
             return self
-        narrowed = self.asking(allowed_backends=tuple(tags))
+        narrowed = self.with_request_changes(allowed_backends=tuple(tags))
         return narrowed if narrowed.outcome.choice else self
 
-    def asking(self, **changes: Any) -> LockRequest:
+    def with_request_changes(self, **changes: Any) -> LockRequest:
         """Return a copy with changed fields of its request."""
         return replace(
             self,
@@ -110,21 +110,21 @@ class LockRequest(Value):
         return str(Target(self.request.backend, machine.os, machine.arch))
 
     @property
-    def is_of_target(self) -> bool:
+    def is_for_target(self) -> bool:
         """Whether the user requests a target instead of a machine."""
         return bool(self.request.targets)
 
     @property
-    def names_programs(self) -> bool:
+    def has_programs(self) -> bool:
         """Whether packages that torch does not determine are requested."""
         return not requirement_names(self.request.requirements) <= PAIRED
 
     @cached_property
     def outcome(self) -> Plan | Rejected:
         """The plan before programs are inspected, or the rejection."""
-        return self.outcome_with()
+        return self.choose_build()
 
-    def outcome_with(
+    def choose_build(
         self,
         *,
         torch: Version | None = None,
@@ -149,7 +149,7 @@ class LockRequest(Value):
         """The plan; raises the error of a rejection."""
         return plan_or_raise(self.outcome, self.machine)
 
-    def gpus(self, plan: Plan) -> Iterator[tuple[Rules, Gpu]]:
+    def find_running_gpus(self, plan: Plan) -> Iterator[tuple[Rules, Gpu]]:
         """Yield the GPUs that run a plan's build, with their rules."""
         rules = create_rules(
             self.machine, self.catalog, {plan.choice.build.backend.kind}
@@ -159,7 +159,7 @@ class LockRequest(Value):
             if gpu.index in running:
                 yield rules, gpu
 
-    def target(self, build: Build) -> Target:
+    def create_target(self, build: Build) -> Target:
         """Return the target of the requested lock.
 
         The target's glibc is the machine's, or the oldest with which the build runs.
@@ -171,7 +171,7 @@ class LockRequest(Value):
             build.backend.tag,
             machine.os,
             machine.arch,
-            glibc=uv_glibc(machine.glibc or GLIBC),
+            glibc=select_uv_glibc(machine.glibc or GLIBC),
             macos=max(macos, key=lambda release: int(release.split(".")[0])),
         )
 
@@ -188,7 +188,7 @@ def plan_or_raise(outcome: Plan | Rejected, machine: Machine) -> Plan:
     return outcome
 
 
-def machine_for_target(target: Target, glibc: str = GLIBC) -> Machine:
+def create_target_machine(target: Target, glibc: str = GLIBC) -> Machine:
     """Return a simulated machine of a target, without GPUs."""
     if target.os == "linux":
         return Machine(target.os, target.arch, "glibc", glibc)

@@ -22,7 +22,7 @@ from gpuinstall.catalog.extensions import (
 from gpuinstall.catalog.listing import family_wheels, platforms, unknown_builds
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.pages import PageFile, parse_files, wheels_from_files
-from gpuinstall.lock.file.fit import readable_lock
+from gpuinstall.lock.file.fit import try_read_lock
 from gpuinstall.lock.file.target import Target, find_locks
 from gpuinstall.sources.provenance import is_on_pytorch_host
 from gpuinstall.sources.sources import export_commands
@@ -53,7 +53,7 @@ def check_hosts(
         files: The files to check, cached or not.
         session: The configured sources and their clients.
     """
-    strange = unknown_hosts_in_lock(lock, files, session)
+    strange = find_unknown_hosts_in_lock(lock, files, session)
     unreachable = session.client.unreachable
     for host, packages in strange.items():
         refused = packages
@@ -94,15 +94,15 @@ def add_locked_builds(
         opened: Returns the session; called only if needed.
     """
     # An unreadable lock is reported where it is needed.
-    locks = filter(None, map(readable_lock, find_locks(folder)))
+    locks = filter(None, map(try_read_lock, find_locks(folder)))
     unknown = []
     for file in chain.from_iterable(lock.files for lock in locks):
         if file.package != "torch":
             continue
-        for build in _unknown_builds(file, catalog):
+        for build in _find_unknown_builds(file, catalog):
             catalog = catalog.with_kind(build.backend.kind)
             # Send requests only to the configured sources.
-            if not unknown_hosts([file], build.backend.tag, opened()):
+            if not find_unknown_hosts([file], build.backend.tag, opened()):
                 unknown.append(build)
     if not unknown:
         return catalog
@@ -116,7 +116,7 @@ def add_locked_builds(
     return replace(catalog, builds=(*catalog.builds, *new))
 
 
-def _unknown_builds(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
+def _find_unknown_builds(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
     """Yield the unknown builds of a torch wheel, one for each platform."""
     link = PageFile(file.url, file.name, file.sha256)
     for listed in wheels_from_files([link], None, DEFAULT_INDEX):
@@ -130,7 +130,7 @@ def _unknown_builds(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
             yield from unknown_builds([wheel], known, platform)
 
 
-def unknown_hosts_in_lock(
+def find_unknown_hosts_in_lock(
     lock: Lock, files: Iterable[LockedFile], session: Session
 ) -> dict[str, list[str]]:
     """Return the packages of a lock from unknown hosts, by host."""
@@ -140,10 +140,10 @@ def unknown_hosts_in_lock(
         # The builds for macOS have no label.
         label = Target.parse(lock.target).backend
     backend = known_backend(label)
-    return unknown_hosts(files, backend.tag if backend else label, session, torch)
+    return find_unknown_hosts(files, backend.tag if backend else label, session, torch)
 
 
-def unknown_hosts(
+def find_unknown_hosts(
     files: Iterable[LockedFile],
     backend: str,
     session: Session,
@@ -158,7 +158,7 @@ def unknown_hosts(
         torch: The version of torch, which selects pages of extensions.
     """
     policy = session.sources.policy
-    known = _servers((*session.sources.places, session.default_index))
+    known = _find_servers((*session.sources.places, session.default_index))
     strange: dict[str, list[str]] = {}
     for file in files:
         location = Location.parse(file.url)
@@ -174,8 +174,8 @@ def unknown_hosts(
         minor = ".".join(torch.split(".")[:2])
         key = TorchKey(minor, backend, os)
         # Read pages until one links to the host.
-        for address in _listed_addresses(file.package, key, session):
-            known |= _servers([address])
+        for address in _read_listed_urls(file.package, key, session):
+            known |= _find_servers([address])
             if server in known:
                 break
         else:
@@ -183,7 +183,7 @@ def unknown_hosts(
     return strange
 
 
-def _listed_addresses(
+def _read_listed_urls(
     package: str,
     torch: TorchKey,
     session: Session,
@@ -209,18 +209,18 @@ def _listed_addresses(
     for file in parse_files(page) if page else ():
         yield file.url
     if package in load_extensions().rows:
-        extension = extension_row(package, session)
+        extension = find_extension(package, session)
         yield from (source.url for source in extension.sources)
         with suppress(InstallationError):
             listing = list_files(extension, [torch], sources, client)
             yield from (file.wheel.url for file in listing.files)
 
 
-def _servers(addresses: Iterable[str | None]) -> set[str]:
+def _find_servers(addresses: Iterable[str | None]) -> set[str]:
     return {Location.parse(address).server for address in addresses if address}
 
 
-def extension_row(name: str, session: Session) -> Extension:
+def find_extension(name: str, session: Session) -> Extension:
     """Return an extension with the user's sources added."""
     row = load_extensions().rows[name]
     mirror = session.environment.get(MIRROR)

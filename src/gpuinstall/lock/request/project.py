@@ -35,11 +35,15 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.lock.file.lock import BUILD_FILES, Record
 from gpuinstall.lock.request.declaration import (
     PROJECT_FILES,
-    is_settings,
+    is_settings_file,
     read_whole_project,
 )
 from gpuinstall.lock.request.pyproject import ProjectParts, join_markers
-from gpuinstall.lock.request.tools import find_table, source_address, uv_sources
+from gpuinstall.lock.request.tools import (
+    find_source_location,
+    find_table,
+    find_uv_sources,
+)
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
     WITHOUT_MEMBER,
@@ -86,7 +90,7 @@ def read_folder_project(
     """
     if requirement.path is None:
         return None
-    table = static_project(folder / expand_home(requirement.path))
+    table = read_static_project(folder / expand_home(requirement.path))
     if table is None:
         return None
     extras = ProjectParts({"project": table}, Path(PROJECT)).extras
@@ -106,7 +110,7 @@ def read_folder_project(
     return row, requirements
 
 
-def dynamic_projects(
+def find_dynamic_projects(
     requirements: Sequence[Requirement], folder: Path
 ) -> Iterator[dict[str, Any]]:
     """Yield the metadata of projects with only a dynamic version.
@@ -127,7 +131,7 @@ def dynamic_projects(
         if requirement.path is None:
             continue
         file = folder / expand_home(requirement.path) / PROJECT
-        table = static_project(file.parent)
+        table = read_static_project(file.parent)
         if table is None or "version" in table or "name" not in table:
             continue
         # uv reports malformed requirements when it builds the project.
@@ -135,13 +139,17 @@ def dynamic_projects(
             document = parse_pyproject(read_raw(file).decode())
             uv = find_table(document, "tool", "uv")
             sources = {
-                name for name, row in uv_sources(uv, file) if source_address(row)
+                name
+                for name, row in find_uv_sources(uv, file)
+                if find_source_location(row)
             }
             if sources <= located:
-                yield _static_metadata(table, ProjectParts(document, file).extras)
+                yield _create_static_metadata(
+                    table, ProjectParts(document, file).extras
+                )
 
 
-def _static_metadata(
+def _create_static_metadata(
     table: Mapping[str, Any], extras: Mapping[str, Iterable[str]]
 ) -> dict[str, Any]:
     """Return the metadata of a ``[project]`` table without a version."""
@@ -163,7 +171,7 @@ def _static_metadata(
     return row
 
 
-def nested_settings(
+def read_nested_settings(
     requirements: Iterable[Requirement], folder: Path
 ) -> Iterator[SourceSetting]:
     """Yield the sources that uv reads in requested and nested projects.
@@ -172,7 +180,7 @@ def nested_settings(
         requirements: The requirements, including paths of projects.
         folder: The base of relative paths.
     """
-    for place, described in _projects(requirements, folder, set()):
+    for place, described in _find_projects(requirements, folder, set()):
         for listed in described:
             for setting in listed.settings:
                 is_by_key = setting.row.key in {BY_ADDRESS, WITHOUT_MEMBER}
@@ -183,7 +191,7 @@ def nested_settings(
                     yield replace(setting, value=value)
 
 
-def nested_requirements(
+def find_nested_requirements(
     requirements: Iterable[Requirement], folder: Path
 ) -> Iterator[Requirement]:
     """Yield the absolute paths that requested and nested projects require.
@@ -191,7 +199,7 @@ def nested_requirements(
     Packages requested by name are omitted, so they keep their source.
     """
     named = {one.name for one in requirements if one.has_name or not one.url}
-    for place, described in _projects(requirements, folder, set()):
+    for place, described in _find_projects(requirements, folder, set()):
         required = chain.from_iterable(listed.requirements for listed in described)
         for requirement in required:
             path = requirement.path
@@ -199,7 +207,7 @@ def nested_requirements(
                 yield requirement.with_url(str(place / expand_home(path)))
 
 
-def _projects(
+def _find_projects(
     requirements: Iterable[Requirement],
     folder: Path,
     seen: set[tuple[Path, tuple[str, ...]]],
@@ -220,13 +228,15 @@ def _projects(
         if location.server != "file://" or key in seen:
             continue
         seen.add(key)
-        described = [*_described(place, requirement.extras)]
+        described = [*_read_project_files(place, requirement.extras)]
         yield place, described
         for listed in described:
-            yield from _projects(listed.requirements, place, seen)
+            yield from _find_projects(listed.requirements, place, seen)
 
 
-def _described(place: Path, extras: Iterable[str]) -> Iterator[RequirementsFile]:
+def _read_project_files(
+    place: Path, extras: Iterable[str]
+) -> Iterator[RequirementsFile]:
     """Yield the requirements in the files of a project or an archive."""
     if isfile(place):
         for path, text in _read_archive(place):
@@ -258,7 +268,7 @@ def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
             with zipfile.ZipFile(place) as archive:
                 for entry in archive.infolist():
                     if _IN_ARCHIVE.fullmatch(entry.filename):
-                        yield place / entry.filename, _text(archive.open(entry))
+                        yield place / entry.filename, _read_text(archive.open(entry))
             return
         with tarfile.open(place) as files:
             for count, member in enumerate(files):
@@ -266,14 +276,16 @@ def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:
                     return
                 file = _IN_ARCHIVE.fullmatch(member.name) and files.extractfile(member)
                 if file:
-                    yield place / member.name, _text(file)
+                    yield place / member.name, _read_text(file)
 
 
-def _text(file: IO[bytes]) -> str:
+def _read_text(file: IO[bytes]) -> str:
     return file.read(DOCUMENT_BYTES).decode(errors="replace")
 
 
-def build_files_digest(requirements: Iterable[Requirement], folder: Path) -> str:
+def compute_build_files_digest(
+    requirements: Iterable[Requirement], folder: Path
+) -> str:
     """Return the digest of the build files of requested and nested projects.
 
     The digest includes archives and the requirements files that a build file mentions.
@@ -283,8 +295,8 @@ def build_files_digest(requirements: Iterable[Requirement], folder: Path) -> str
     the lock has its requirements.
     """
     contents = []
-    for place, _ in _projects(requirements, folder, set()):
-        project = static_project(place) if place == real_path(folder) else None
+    for place, _ in _find_projects(requirements, folder, set()):
+        project = read_static_project(place) if place == real_path(folder) else None
         if project:
             counting = project.get("name"), project.get("optional-dependencies")
             contents.append(repr(counting).encode())
@@ -304,17 +316,17 @@ def build_files_digest(requirements: Iterable[Requirement], folder: Path) -> str
     return hashlib.sha256(b"\n".join(contents)).hexdigest() if contents else ""
 
 
-def built_requirements(
+def find_built_requirements(
     requirements: Iterable[Requirement], folder: Path
 ) -> Iterator[Requirement]:
     """Yield path requirements whose dependencies only a build can list."""
     for requirement in requirements:
         path = requirement.path
-        if path and static_project(folder / expand_home(path)) is None:
+        if path and read_static_project(folder / expand_home(path)) is None:
             yield requirement
 
 
-def changed_files(
+def find_changed_files(
     record: Record, today: Mapping[str, Sequence[Requirement]], folder: Path
 ) -> Iterator[str]:
     """Yield the files of a lock's request that have changed.
@@ -326,18 +338,21 @@ def changed_files(
             because a lock can be shipped without it.
         folder: The folder of the lock.
     """
-    recorded = record.request(BUILD_FILES)
+    recorded = record.to_request(BUILD_FILES)
     for name, before in recorded.files.items():
         is_same = set(today.get(name, before)) == set(before)
-        if not (is_same or is_settings(name, before)):
+        if not (is_same or is_settings_file(name, before)):
             yield name
     digest = record.build_files_digest
     # A lock may be shipped without the archives.
-    if digest and build_files_digest(recorded.requirements, folder) not in {"", digest}:
+    if digest and compute_build_files_digest(recorded.requirements, folder) not in {
+        "",
+        digest,
+    }:
         yield BUILD_FILES
 
 
-def static_project(folder: Path) -> dict[str, Any] | None:
+def read_static_project(folder: Path) -> dict[str, Any] | None:
     """Return a folder's ``[project]`` table, or None if it needs a build."""
     try:
         document = parse_pyproject(read_raw(folder / PROJECT).decode())

@@ -25,13 +25,13 @@ from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.lock.request.tools import (
     Table,
-    entry_part,
+    find_entry_part,
+    find_source_location,
     find_table,
-    poetry_entries,
-    poetry_groups,
-    project_settings,
-    source_address,
-    uv_sources,
+    find_uv_sources,
+    read_poetry_entries,
+    read_poetry_groups,
+    read_project_settings,
 )
 from gpuinstall.sources.configuration import uv_constraints
 from gpuinstall.sources.provenance import TORCH_SOURCE
@@ -69,7 +69,7 @@ class PartContents(Value):
         words = self.part.name.split("-")
         return next((_VENDORS[word] for word in words if word in _VENDORS), "")
 
-    def backend_on(self, environment: Mapping[str, str]) -> str | None:
+    def find_backend(self, environment: Mapping[str, str]) -> str | None:
         """Return the backend that its sources select, or its name if none do.
 
         Args:
@@ -84,10 +84,10 @@ class PartContents(Value):
 
     def is_for_cpu(self, environment: Mapping[str, str]) -> bool:
         """Return whether the extra or group selects the CPU build."""
-        return self.backend_on(environment) == CPU.tag
+        return self.find_backend(environment) == CPU.tag
 
 
-def project_dependencies(document: Table, file: Path) -> Iterator[Requirement]:
+def read_project_dependencies(document: Table, file: Path) -> Iterator[Requirement]:
     """Yield the dependencies of a project, or of Poetry's tables."""
     project = find_table(document, "project")
     origin = TextOrigin(str(file), "[project] dependencies")
@@ -96,14 +96,14 @@ def project_dependencies(document: Table, file: Path) -> Iterator[Requirement]:
         texts = text_list(project["dependencies"], "dependencies")
     else:
         origin = TextOrigin(str(file), "[tool.poetry.dependencies]")
-        texts = _poetry_requirements(find_table(document, "tool", "poetry"))
+        texts = _read_poetry_requirements(find_table(document, "tool", "poetry"))
     yield from (parse_requirement(text, origin) for text in texts)
 
 
-def default_parts(document: Table) -> tuple[Part, ...]:
+def find_default_groups(document: Table) -> tuple[Part, ...]:
     """Return the groups that uv installs by default."""
     uv = find_table(document, "tool", "uv")
-    groups = _group_entries(document)
+    groups = _read_group_entries(document)
     names: Any = uv.get("default-groups")
     if names is None:
         names = [name for name in groups if normalize_name(name) == "dev"]
@@ -141,9 +141,9 @@ class ProjectParts(Value):
         texts = {normalize_name(name): text_list(extras[name], name) for name in extras}
         poetry = find_table(self.document, "tool", "poetry")
         optional: dict[str, list[str]] = {}
-        for name, entry in poetry_entries(poetry):
+        for name, entry in read_poetry_entries(poetry):
             if entry.get("optional"):
-                written = poetry_requirement(name, entry)
+                written = convert_poetry_entry(name, entry)
                 optional.setdefault(name, []).append(written)
         for extra, names in find_table(poetry, "extras").items():
             listed = map(normalize_name, text_list(names, extra))
@@ -156,12 +156,12 @@ class ProjectParts(Value):
         """The dependency groups."""
         from packaging.dependency_groups import DependencyGroupResolver
 
-        return DependencyGroupResolver(_group_entries(self.document))
+        return DependencyGroupResolver(_read_group_entries(self.document))
 
     @cached_property
     def group_names(self) -> frozenset[str]:
         """The normalized names of the groups."""
-        return frozenset(map(normalize_name, _group_entries(self.document)))
+        return frozenset(map(normalize_name, _read_group_entries(self.document)))
 
     def requirements(self, part: Part, where: str = "") -> Iterator[Requirement]:
         """Yield the requirements of an extra or a group.
@@ -191,7 +191,7 @@ class ProjectParts(Value):
         if name not in self.group_names:
             return None
         try:
-            return [*_group_members(self.groups, name, set())]
+            return [*_expand_group(self.groups, name, set())]
         except ExceptionGroup as error:
             reasons = (" ".join(str(one).split()) for one in error.exceptions)
             raise ValueError(
@@ -216,7 +216,7 @@ class ProjectParts(Value):
             message += f", which {where} selects"
         return UsageError(f"{part.kind}-unknown", message, hint=hint)
 
-    def expanded(
+    def expand_own_extras(
         self, requirements: Iterable[Requirement], seen: set[str]
     ) -> Iterator[Requirement]:
         """Replace the project's own extras (``thing[test]``) by requirements.
@@ -235,9 +235,9 @@ class ProjectParts(Value):
                     seen.add(extra)
                     key = requirement.origin.key
                     required = self.requirements(Part("extra", extra), key)
-                    yield from self.expanded(required, seen)
+                    yield from self.expand_own_extras(required, seen)
 
-    def alternatives(self) -> tuple[tuple[PartContents, ...], ...]:
+    def find_alternatives(self) -> tuple[tuple[PartContents, ...], ...]:
         """Return the conflicting extras and groups.
 
         Returns:
@@ -248,27 +248,29 @@ class ProjectParts(Value):
         uv = find_table(self.document, "tool", "uv")
         for declared in uv.get("conflicts", ()):
             parts = [
-                entry_part(row)
+                find_entry_part(row)
                 for row in declared
                 if normalize_name(row.get("package", self.own_name)) == self.own_name
             ]
             sets[tuple(filter(None, parts))] = None
-        located = cache(self._with_sources)
+        located = cache(self._add_sources)
         alternatives = []
         for one in sets:
-            members = self._with_family(one)
+            members = self._find_parts_with_family(one)
             if members:
                 alternatives.append(tuple(map(located, members)))
         return tuple(alternatives)
 
-    def _with_sources(self, contents: PartContents) -> PartContents:
+    def _add_sources(self, contents: PartContents) -> PartContents:
         part = contents.part
-        listed = located_requirements(
+        listed = locate_requirements(
             self.requirements(part), self.document, self.file, part
         )
         return replace(contents, listed=listed)
 
-    def with_torch(self, excluded: Collection[Part]) -> tuple[PartContents, ...]:
+    def find_parts_with_torch(
+        self, excluded: Collection[Part]
+    ) -> tuple[PartContents, ...]:
         """Return the extras and groups with torch-family packages.
 
         Args:
@@ -278,9 +280,13 @@ class ProjectParts(Value):
             *(Part("extra", name) for name in self.extras),
             *(Part("group", name) for name in sorted(self.group_names)),
         ]
-        return self._with_family(part for part in parts if part not in excluded)
+        return self._find_parts_with_family(
+            part for part in parts if part not in excluded
+        )
 
-    def _with_family(self, parts: Iterable[Part]) -> tuple[PartContents, ...]:
+    def _find_parts_with_family(
+        self, parts: Iterable[Part]
+    ) -> tuple[PartContents, ...]:
         """Return the extras and groups with torch-family packages.
 
         Raises:
@@ -293,7 +299,7 @@ class ProjectParts(Value):
                 continue
             seen: set[str] = set()
             required = self.requirements(part, "[tool.uv] conflicts")
-            lines = tuple(self.expanded(required, seen))
+            lines = tuple(self.expand_own_extras(required, seen))
             count += len(seen) + len(lines)
             check_count(count, "requirements", "extras and groups")
             contents = PartContents(
@@ -304,7 +310,7 @@ class ProjectParts(Value):
         return tuple(found)
 
 
-def _group_entries(document: Table) -> dict[str, list[Any]]:
+def _read_group_entries(document: Table) -> dict[str, list[Any]]:
     """Return the entries of each dependency group."""
     groups = dict(find_table(document, "dependency-groups"))
     further = find_table(document, "tool", "uv").get("dev-dependencies")
@@ -316,14 +322,14 @@ def _group_entries(document: Table) -> dict[str, list[Any]]:
     spellings = {normalize_name(name): name for name in groups}
     for name, group in of_poetry.items():
         if group.get("optional"):
-            rows = poetry_groups(of_poetry, [name])
-            texts = [poetry_requirement(one, entry) for one, entry in rows]
+            rows = read_poetry_groups(of_poetry, [name])
+            texts = [convert_poetry_entry(one, entry) for one, entry in rows]
             same = spellings.get(normalize_name(name), name)
             groups[same] = [*groups.get(same, ()), *texts]
     return groups
 
 
-def _group_members(
+def _expand_group(
     resolver: DependencyGroupResolver,
     group: str,
     seen: set[str],
@@ -355,10 +361,10 @@ def _group_members(
         if isinstance(item, StandardRequirement):
             yield str(item)
         else:
-            yield from _group_members(resolver, item.include_group, seen, path)
+            yield from _expand_group(resolver, item.include_group, seen, path)
 
 
-def located_requirements(
+def locate_requirements(
     written: Iterable[Requirement],
     document: Table,
     file: Path,
@@ -375,22 +381,24 @@ def located_requirements(
     tool = find_table(document, "tool")
     uv = find_table(tool, "uv")
     sources = [
-        *poetry_entries(find_table(tool, "poetry")),
-        *uv_sources(uv, file, parts),
+        *read_poetry_entries(find_table(tool, "poetry")),
+        *find_uv_sources(uv, file, parts),
     ]
     # Unsupported sources are refused with the other settings.
     addresses: dict[str, list[Table]] = {}
     for name, source in sources:
-        if source_address(source):
+        if find_source_location(source):
             addresses.setdefault(name, []).append(source)
-    lines = without_duplicates(ProjectParts(document, file).expanded(written, set()))
+    lines = without_duplicates(
+        ProjectParts(document, file).expand_own_extras(written, set())
+    )
     names = {one.name for one in lines if not one.url}
     return RequirementsFile.of(
         (
             *chain.from_iterable(_locate_requirement(one, addresses) for one in lines),
             *uv_constraints(uv, file),
         ),
-        project_settings(tool, file, names, parts),
+        read_project_settings(tool, file, names, parts),
     )
 
 
@@ -418,7 +426,7 @@ def _locate_requirement(
     for source in sources[name]:
         marker = source.get("marker", "")
         editable = "-e " if source.get("editable") else ""
-        located = f"{editable}{requirement.full_name} @ {source_address(source)}"
+        located = f"{editable}{requirement.full_name} @ {find_source_location(source)}"
         text = _add_marker(located, join_markers(own, marker))
         yield parse_requirement(text, requirement.origin)
         if not marker:
@@ -434,14 +442,14 @@ def join_markers(*markers: str) -> str:
     return " and ".join(f"({marker})" for marker in markers if marker)
 
 
-def _poetry_requirements(poetry: Table) -> Iterator[str]:
+def _read_poetry_requirements(poetry: Table) -> Iterator[str]:
     """Yield the requirements of Poetry's tables and default groups."""
-    for name, entry in poetry_entries(poetry):
+    for name, entry in read_poetry_entries(poetry):
         if name != "python" and not entry.get("optional"):
-            yield poetry_requirement(name, entry)
+            yield convert_poetry_entry(name, entry)
 
 
-def poetry_requirement(name: str, entry: Table) -> str:
+def convert_poetry_entry(name: str, entry: Table) -> str:
     """Return one entry of Poetry's dependencies as a standard requirement.
 
     Raises:
@@ -449,7 +457,7 @@ def poetry_requirement(name: str, entry: Table) -> str:
     """
     from gpuinstall.base.poetry import poetry_marker, poetry_specifier
 
-    address = source_address(entry)
+    address = find_source_location(entry)
     try:
         place = (
             f" @ {address}" if address else poetry_specifier(entry.get("version", ""))

@@ -94,7 +94,7 @@ def find_table(document: Table, *names: str) -> Table:
     return document
 
 
-def source_address(source: Table) -> str | None:
+def find_source_location(source: Table) -> str | None:
     """Return the URL or path of a package's source, or None for an index.
 
     Args:
@@ -117,7 +117,7 @@ def source_address(source: Table) -> str | None:
     return None if path is None else str(path)
 
 
-def project_settings(
+def read_project_settings(
     tool: Table,
     file: Path,
     packages: Collection[str],
@@ -131,16 +131,16 @@ def project_settings(
         packages: The packages that the project requires.
         parts: The extras and groups to read.
     """
-    yield from _uv_sources(find_table(tool, "uv"), file, packages, parts)
-    yield from index_settings({"tool": tool}, _INDEX_KEYS, file)
+    yield from _read_uv_sources(find_table(tool, "uv"), file, packages, parts)
+    yield from read_index_settings({"tool": tool}, _INDEX_KEYS, file)
     poetry = find_table(tool, "poetry")
-    yield from _poetry_settings(poetry, file)
-    yield from _poetry_sources(poetry, file)
+    yield from _read_poetry_settings(poetry, file)
+    yield from _read_poetry_sources(poetry, file)
     indexes = {
         row.get("name"): row["url"] for row in poetry.get("source", ()) if "url" in row
     }
-    for package, dependency in poetry_entries(poetry):
-        address = source_address(dependency)
+    for package, dependency in read_poetry_entries(poetry):
+        address = find_source_location(dependency)
         is_family = package in load_catalog().family
         if address and not is_family:
             key = "git, url, path of a package"
@@ -156,13 +156,13 @@ def project_settings(
             )
 
 
-def _poetry_sources(poetry: Table, file: Path) -> Iterator[SourceSetting]:
+def _read_poetry_sources(poetry: Table, file: Path) -> Iterator[SourceSetting]:
     """Yield the URLs of Poetry's sources.
 
     A fallback source that no package selects is marked, because it can be ignored:
     without it, a package can only be missing.
     """
-    entries = poetry_entries(poetry, with_optional=True)
+    entries = read_poetry_entries(poetry, with_optional=True)
     named = {entry.get("source") for _, entry in entries}
     for row in poetry.get("source", ()):
         is_needed = row.get("priority") not in _FALLBACKS or row.get("name") in named
@@ -193,10 +193,10 @@ def refuse_family_builds(sources: Sources) -> Sources:
     return replace(sources, settings=tuple(settings))
 
 
-def _poetry_settings(poetry: Table, file: Path) -> Iterator[SourceSetting]:
+def _read_poetry_settings(poetry: Table, file: Path) -> Iterator[SourceSetting]:
     """Yield pre-release settings and unknown keys in Poetry's tables."""
     groups = find_table(poetry, "group")
-    entries = [*poetry_entries(poetry, with_optional=True)]
+    entries = [*read_poetry_entries(poetry, with_optional=True)]
     whole = "tool.poetry"
     source = f"{whole}.source"
     tables = [
@@ -218,7 +218,7 @@ def _poetry_settings(poetry: Table, file: Path) -> Iterator[SourceSetting]:
             yield source_setting("Poetry", "prerelease-package", value, file)
 
 
-def _uv_sources(
+def _read_uv_sources(
     uv: Table,
     file: Path,
     packages: Collection[str],
@@ -229,13 +229,13 @@ def _uv_sources(
     for row in uv.get("index", []):
         if "name" in row and index_key(row) in {"index", "index (default)"}:
             indexes[row["name"]] = index_address(row, file, os.environ)
-    yield from _torch_sources(uv, file, parts)
-    for package, source in uv_sources(uv, file, parts):
+    yield from _read_torch_sources(uv, file, parts)
+    for package, source in find_uv_sources(uv, file, parts):
         marker = source.get("marker", "")
         setting = partial(
             source_setting, "uv", file=file, package=package, marker=marker
         )
-        address = source_address(source)
+        address = find_source_location(source)
         # Include unrequired packages, because the user can request them later.
         index = indexes.get(source.get("index"))
         if package in load_catalog().family:
@@ -251,7 +251,7 @@ def _uv_sources(
             yield setting("sources (git, url, path)", "")
 
 
-def _torch_sources(
+def _read_torch_sources(
     uv: Table, file: Path, parts: Collection[Part]
 ) -> Iterator[SourceSetting]:
     """Yield the indexes of torch-family packages, each with its marker."""
@@ -263,7 +263,7 @@ def _torch_sources(
     for name, source in uv.get("sources", {}).items():
         if normalize_name(name) not in load_catalog().family:
             continue
-        for row in _matching_rows(source, parts):
+        for row in _find_matching_rows(source, parts):
             yield source_setting(
                 "uv",
                 TORCH_SOURCE,
@@ -274,7 +274,7 @@ def _torch_sources(
             )
 
 
-def uv_sources(
+def find_uv_sources(
     uv: Table, file: Path, parts: Collection[Part] = ()
 ) -> Iterator[tuple[str, Table]]:
     """Yield each package with its source in uv's table of a file.
@@ -287,7 +287,7 @@ def uv_sources(
         file: Its file.
         parts: The extras and groups to read. Sources for any other do not apply.
     """
-    ignored = ignored_sources(uv, file)
+    ignored = find_ignored_sources(uv, file)
     if ":all:" in ignored:
         return
     own = uv.get("sources", {})
@@ -304,7 +304,7 @@ def uv_sources(
         for name, source in sources.items()
         if isinstance(source, dict) and source.get("workspace") is True
     }
-    places = (".", *workspace_members(workspace, root))
+    places = (".", *find_workspace_members(workspace, root))
     members = {}
     for place in places if workspace and required else ():
         document = parse_pyproject(read_listed(root / place / PROJECT, root))
@@ -317,19 +317,19 @@ def uv_sources(
         row = own.get(name)
         if package in members:
             row = {**members[package], **source}
-        for one in _matching_rows(row or {}, parts):
+        for one in _find_matching_rows(row or {}, parts):
             yield package, one
 
 
-def _matching_rows(source: Any, parts: Collection[Part]) -> Iterator[Table]:
+def _find_matching_rows(source: Any, parts: Collection[Part]) -> Iterator[Table]:
     """Yield the entries of a source that apply to these extras and groups."""
     for row in source if isinstance(source, list) else [source]:
-        part = entry_part(row)
+        part = find_entry_part(row)
         if part is None or part in parts:
             yield row
 
 
-def entry_part(row: Table) -> Part | None:
+def find_entry_part(row: Table) -> Part | None:
     """Return the extra or group of an entry in uv's tables."""
     for kind in ("extra", "group"):
         if kind in row:
@@ -337,7 +337,7 @@ def entry_part(row: Table) -> Part | None:
     return None
 
 
-def ignored_sources(uv: Table, file: Path) -> frozenset[str]:
+def find_ignored_sources(uv: Table, file: Path) -> frozenset[str]:
     """Return the packages in uv's ``no-sources``; ``:all:`` means all.
 
     Args:
@@ -360,7 +360,7 @@ def ignored_sources(uv: Table, file: Path) -> frozenset[str]:
     return Sources(settings=settings).no_sources
 
 
-def workspace_members(workspace: Table, root: Path) -> list[str]:
+def find_workspace_members(workspace: Table, root: Path) -> list[str]:
     """Return the paths of the members of a workspace from its root.
 
     Args:
@@ -368,15 +368,17 @@ def workspace_members(workspace: Table, root: Path) -> list[str]:
         root: The folder of the file with the table.
     """
 
-    def matching(key: str) -> set[str]:
+    def find_paths(key: str) -> set[str]:
         patterns = text_list(workspace.get(key, []), key)
-        return set(chain.from_iterable(_expand(pattern, root) for pattern in patterns))
+        return set(
+            chain.from_iterable(_expand_pattern(pattern, root) for pattern in patterns)
+        )
 
-    paths = sorted(matching("members") - matching("exclude"))
+    paths = sorted(find_paths("members") - find_paths("exclude"))
     return [path.rstrip("/") for path in paths if isfile(root / path / PROJECT)]
 
 
-def _expand(pattern: str, root: Path) -> Iterable[str]:
+def _expand_pattern(pattern: str, root: Path) -> Iterable[str]:
     """Return the distinct paths below a root that match a pattern.
 
     Symbolic links may form loops, in which a plain glob takes exponential time.
@@ -396,7 +398,7 @@ def _expand(pattern: str, root: Path) -> Iterable[str]:
     return folders.values()
 
 
-def index_settings(
+def read_index_settings(
     document: Table, keys: Iterable[str], file: Path
 ) -> Iterator[SourceSetting]:
     """Yield the URLs of other tools' indexes for a comparison with uv's.
@@ -409,23 +411,23 @@ def index_settings(
     for key in keys:
         *tables, name = key.split(".")
         value = find_table(document, *tables).get(name)
-        addresses = _hatch_addresses(value) if name == "envs" else _addresses(value)
+        addresses = _find_hatch_urls(value) if name == "envs" else _find_urls(value)
         for address in addresses:
             yield source_setting(OTHER_TOOLS, key, address, file)
 
 
-def _addresses(value: object) -> Iterator[str]:
+def _find_urls(value: object) -> Iterator[str]:
     """Yield the URLs in tables and lists."""
     match value:
         case dict():
-            yield from chain.from_iterable(map(_addresses, value.values()))
+            yield from chain.from_iterable(map(_find_urls, value.values()))
         case list():
-            yield from chain.from_iterable(map(_addresses, value))
+            yield from chain.from_iterable(map(_find_urls, value))
         case str() if "://" in value:
             yield value
 
 
-def _hatch_addresses(environments: object) -> Iterator[str]:
+def _find_hatch_urls(environments: object) -> Iterator[str]:
     """Yield the indexes in the variables of Hatch's environments."""
     match environments:
         case {"env-vars": dict() as variables}:
@@ -437,10 +439,10 @@ def _hatch_addresses(environments: object) -> Iterator[str]:
                     )
                     yield from (word for word in words if "://" in word)
         case dict():
-            yield from chain.from_iterable(map(_hatch_addresses, environments.values()))
+            yield from chain.from_iterable(map(_find_hatch_urls, environments.values()))
 
 
-def poetry_configuration(document: Table, file: Path) -> Iterator[SourceSetting]:
+def read_poetry_configuration(document: Table, file: Path) -> Iterator[SourceSetting]:
     """Yield the settings of a ``poetry.toml``."""
     for section, value in document.items():
         table = {section: value}
@@ -465,7 +467,7 @@ def _format_packages(value: object) -> str:
     return ""
 
 
-def poetry_entries(
+def read_poetry_entries(
     poetry: Table, *, with_optional: bool = False
 ) -> Iterator[tuple[str, Table]]:
     """Yield each dependency of Poetry's default groups.
@@ -478,12 +480,14 @@ def poetry_entries(
     default = [
         name for name in groups if with_optional or not groups[name].get("optional")
     ]
-    yield from poetry_rows(poetry.get("dependencies", {}))
-    yield from poetry_groups(groups, default)
-    yield from poetry_rows(poetry.get("dev-dependencies", {}))
+    yield from read_poetry_rows(poetry.get("dependencies", {}))
+    yield from read_poetry_groups(groups, default)
+    yield from read_poetry_rows(poetry.get("dev-dependencies", {}))
 
 
-def poetry_groups(groups: Table, names: Iterable[str]) -> Iterator[tuple[str, Table]]:
+def read_poetry_groups(
+    groups: Table, names: Iterable[str]
+) -> Iterator[tuple[str, Table]]:
     """Yield each dependency of groups and of their included groups.
 
     Args:
@@ -498,7 +502,7 @@ def poetry_groups(groups: Table, names: Iterable[str]) -> Iterator[tuple[str, Ta
     while pending:
         name = pending.popleft()
         group = known.pop(name, {})
-        yield from poetry_rows(group.get("dependencies", {}))
+        yield from read_poetry_rows(group.get("dependencies", {}))
         for included in map(normalize_name, group.get("include-groups", ())):
             if included not in map(normalize_name, groups):
                 key = f"[tool.poetry.group.{name}] include-groups"
@@ -506,7 +510,7 @@ def poetry_groups(groups: Table, names: Iterable[str]) -> Iterator[tuple[str, Ta
             pending.append(included)
 
 
-def poetry_rows(table: Table) -> Iterator[tuple[str, Table]]:
+def read_poetry_rows(table: Table) -> Iterator[tuple[str, Table]]:
     """Yield the dependencies in a Poetry table, each row separately."""
     for name, written in table.items():
         for row in written if isinstance(written, list) else [written]:
@@ -514,13 +518,13 @@ def poetry_rows(table: Table) -> Iterator[tuple[str, Table]]:
             yield normalize_name(name), entry
 
 
-def find_team_lock(folder: Path) -> Path | None:
+def find_project_lock(folder: Path) -> Path | None:
     """Return the uv.lock or poetry.lock of a folder, or None."""
     paths = (folder / name for name in _LOCKS)
     return next(filter(Path.is_file, paths), None)
 
 
-def read_team_lock(
+def read_project_lock(
     path: Path,
     markers: Mapping[str, str],
     parts: Collection[Part] = (),
@@ -543,12 +547,12 @@ def read_team_lock(
     catalog = load_catalog()
     versions = {}
     # Use the last version whose marker is true, because uv's forks are disjoint.
-    with _packages(path) as rows:
+    with _read_packages(path) as rows:
         for row in rows:
             # Validate the name, because it becomes a line of a file for uv.
             name = canonicalize_name(row["name"], validate=True)
             # A package from a folder has no version.
-            if not (row.get("version") and _is_for(row, markers, parts)):
+            if not (row.get("version") and _has_true_marker(row, markers, parts)):
                 continue
             version = Version(row["version"])
             if name in catalog.family:
@@ -562,7 +566,7 @@ def read_team_lock(
     )
 
 
-def _is_for(
+def _has_true_marker(
     row: Table,
     markers: Mapping[str, str],
     parts: Collection[Part],
@@ -589,17 +593,17 @@ def _evaluate_parts(marker: str, parts: Collection[Part]) -> str:
         parts: The selected extras and groups.
     """
 
-    def evaluated(match: re.Match[str]) -> str:
+    def evaluate(match: re.Match[str]) -> str:
         kind, length, rest = match[2], int(match[3]), match[4]
         is_selected = Part(kind, rest[length + 1 :]) in parts
         operator = ">=" if is_selected == (match[1] == "==") else "<"
         return f"python_version {operator} '3'"
 
     form = r"extra (==|!=) '(extra|group)-(\d+)-([^']*)'"
-    return re.sub(form, evaluated, marker)
+    return re.sub(form, evaluate, marker)
 
 
-def read_team_settings(
+def read_project_lock_settings(
     path: Path, parts: Collection[Part] = ()
 ) -> tuple[SourceSetting, ...]:
     """Return the files and sources of packages in a team's lock.
@@ -612,17 +616,17 @@ def read_team_settings(
     Raises:
         UsageError: The lock is malformed.
     """
-    omitted = _optional_groups(path.parent / PROJECT) - {one.name for one in parts}
+    omitted = _read_optional_groups(path.parent / PROJECT) - {one.name for one in parts}
     settings: list[SourceSetting] = []
-    with _packages(path) as rows:
+    with _read_packages(path) as rows:
         for row in rows:
             groups = set(map(normalize_name, row.get("groups", ())))
             if not groups or groups - omitted:
-                settings += _package_settings(row, path)
+                settings += _read_package_settings(row, path)
     return tuple(settings)
 
 
-def _optional_groups(file: Path) -> set[str]:
+def _read_optional_groups(file: Path) -> set[str]:
     """Return the names of Poetry's optional groups in a pyproject.toml."""
     if not isfile(file):
         return set()
@@ -633,14 +637,14 @@ def _optional_groups(file: Path) -> set[str]:
 
 
 @contextmanager
-def _packages(path: Path) -> Iterator[list[Table]]:
+def _read_packages(path: Path) -> Iterator[list[Table]]:
     with convert_content_errors(path, "team-lock-malformed", f"Repair {path}"):
         document = parse_toml(read_listed(path, path.parent))
         check_shape(document, LOCK)
         yield document.get("package", [])
 
 
-def _package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
+def _read_package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     from packaging.version import Version
 
     # Slow to import.

@@ -9,12 +9,16 @@ from packaging.version import Version
 from gpuinstall.base.requirement import Constraint, Requirement, requirement_names
 from gpuinstall.catalog import Wheel
 from gpuinstall.catalog.extensions import load_extensions
-from gpuinstall.lock.request.lock_sources import extension_row
+from gpuinstall.lock.request.lock_sources import find_extension
 from gpuinstall.lock.resolve.extensions import choose_prebuilt
-from gpuinstall.lock.resolve.inspect import ResolutionInspector, sdists, wheel_fact
+from gpuinstall.lock.resolve.inspect import (
+    ResolutionInspector,
+    create_wheel_fact,
+    find_sdists,
+)
 from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
-from gpuinstall.lock.resolve.older_releases import older_facts
-from gpuinstall.lock.uv.builds import build_tools
+from gpuinstall.lock.resolve.older_releases import find_older_facts
+from gpuinstall.lock.uv.builds import find_build_tools
 from gpuinstall.wheels.compatibility import Compatibility
 
 
@@ -26,19 +30,21 @@ def collect_facts(
     Extension files and build tools are added only if nothing else is new.
     """
     grown = known | Knowledge(seen=frozenset(resolution.versions))
-    grown |= Knowledge.from_facts(inspector.companions(resolution))
+    grown |= Knowledge.from_facts(inspector.find_companion_facts(resolution))
     if not inspector.is_idle:
         grown = _inspect_wheels(resolution, grown, inspector)
-        grown |= Knowledge.from_facts(inspector.sources(resolution))
+        grown |= Knowledge.from_facts(inspector.find_source_facts(resolution))
     grown |= Knowledge(
-        torch_constraints=tuple(_violated_constraints(resolution, inspector))
+        torch_constraints=tuple(_find_violated_constraints(resolution, inspector))
     )
     grown |= Knowledge.from_facts(_exclude_prereleases(resolution, grown, inspector))
-    if grown.passed_to_uv == known.passed_to_uv:
+    if grown.facts_for_uv == known.facts_for_uv:
         grown |= Knowledge(files=_find_prebuilt(resolution, grown, inspector))
-    if grown.passed_to_uv == known.passed_to_uv:
+    if grown.facts_for_uv == known.facts_for_uv:
         undeclared = inspector.resolver_input.catalog.undeclared(resolution.versions)
-        added = map(Requirement.of, (*build_tools(resolution.packages), *undeclared))
+        added = map(
+            Requirement.of, (*find_build_tools(resolution.packages), *undeclared)
+        )
         grown |= Knowledge(requirements=tuple(added))
     return grown
 
@@ -49,11 +55,11 @@ def _inspect_wheels(
     """Inspect the wheels of a resolution, and return all known facts."""
     known |= Knowledge(required_by_extras=inspector.find_required_by_extras(resolution))
     for found in inspector.inspect(resolution, known):
-        known |= _wheel_facts(found, resolution, known, inspector)
-    return known | Knowledge(linked=inspector.linked(resolution))
+        known |= _find_wheel_facts(found, resolution, known, inspector)
+    return known | Knowledge(linked=inspector.find_linked_dependencies(resolution))
 
 
-def _wheel_facts(
+def _find_wheel_facts(
     found: Compatibility,
     resolution: UvResolution,
     known: Knowledge,
@@ -61,14 +67,14 @@ def _wheel_facts(
 ) -> Knowledge:
     """Return the facts of a wheel and, if rejected, of older releases."""
     package = found.wheel.package
-    fact = wheel_fact(found, resolution.torch)
+    fact = create_wheel_fact(found, resolution.torch)
     if fact is None or inspector.is_optional(package):
         return Knowledge()
     learned = Knowledge.from_facts([fact])
     # Keep a requested package at its latest release if another torch runs with it.
     is_dependency = not inspector.is_requested(package, known)
     if fact.excludes:
-        pure = inspector.pure_file(found)
+        pure = inspector.find_pure_files(found)
         if pure:
             return Knowledge(files={package: pure})
     elif not is_dependency or not fact.rejects(resolution.torch):
@@ -78,11 +84,11 @@ def _wheel_facts(
     ):
         return learned | Knowledge(before_torch=(package,))
     return learned | Knowledge.from_facts(
-        older_facts(found, inspector, resolution, known)
+        find_older_facts(found, inspector, resolution, known)
     )
 
 
-def _violated_constraints(
+def _find_violated_constraints(
     resolution: UvResolution, inspector: ResolutionInspector
 ) -> Iterator[tuple[Version, Constraint]]:
     """Yield constraints of torch that METADATA omits and uv violated."""
@@ -105,16 +111,16 @@ def _exclude_prereleases(
     for package, version in resolution.versions.items():
         if not excluded or not Version(version).is_prerelease:
             continue
-        limits = index.limits(package)
+        limits = index.find_limits(package)
         if any(one.specifier and one.specifier.prereleases for one in limits):
             continue
-        newest = next(iter(index.releases(package).values()), None)
+        newest = next(iter(index.find_releases(package).values()), None)
         if newest is None:
             continue
-        required = requirement_names(index.metadata_requirements(newest))
+        required = requirement_names(index.read_metadata_requirements(newest))
         if excluded.isdisjoint({package, *required}):
             continue
-        versions = {str(one.version) for one in index.wheels_of(package)}
+        versions = {str(one.version) for one in index.find_wheels(package)}
         for other in {version, *versions}:
             if Version(other).is_prerelease:
                 yield Fact(package, other, builds=frozenset())
@@ -127,8 +133,8 @@ def _find_prebuilt(
     resolver_input = inspector.resolver_input
     beside = resolver_input.with_builds([resolution.build])
     files = dict[str, tuple[Wheel, ...]]()
-    for name in sorted(load_extensions().rows.keys() & sdists(resolution)):
-        row = extension_row(name, inspector.index.session)
+    for name in sorted(load_extensions().rows.keys() & find_sdists(resolution)):
+        row = find_extension(name, inspector.index.session)
         fit = choose_prebuilt(
             row, beside, inspector.index.session, Requirement.of(name)
         ).fit

@@ -10,13 +10,13 @@ from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
-from gpuinstall.lock.file.target import minor
+from gpuinstall.lock.file.target import parse_minor
 from gpuinstall.lock.request.lock_request import LockRequest, plan_or_raise
 from gpuinstall.lock.resolve.resolver_input import (
     Alternative,
     Requests,
     ResolverInput,
-    without_label,
+    remove_backend_labels,
 )
 from gpuinstall.plan import Plan
 from gpuinstall.plan.demand import parse_request
@@ -46,7 +46,8 @@ def create_input(lock_request: LockRequest, plan: Plan) -> ResolverInput:
         resolver_input,
         builds=plan.runnable or resolver_input.builds,
         requirements=tuple(
-            without_label(one, family) for one in lock_request.request.requirements
+            remove_backend_labels(one, family)
+            for one in lock_request.request.requirements
         ),
     )
 
@@ -73,22 +74,24 @@ def create_inputs(
         pythons = [*dict.fromkeys((alternative.python, None))]
     else:
         pythons = [
-            *sorted(_pythons(requests), key=lambda one: one != alternative.python)
+            *sorted(_list_pythons(requests), key=lambda one: one != alternative.python)
         ]
         if not first.request.newest_per_target:
-            common = common_torches(requests)
+            common = find_common_torch_versions(requests)
             torches = [*sorted(common, key=lambda one: one != alternative.torch)]
     for torch, python in product(torches, pythons):
-        outcomes = [one.outcome_with(torch=torch, python=python) for one in requests]
+        outcomes = [one.choose_build(torch=torch, python=python) for one in requests]
         plans = [one for one in outcomes if isinstance(one, Plan)]
         if len(plans) == len(requests):
             resolver_inputs = _create_with_python(requests, plans, python)
             return [
-                resolver_input.keeping(alternative)
+                resolver_input.with_alternative(alternative)
                 for resolver_input in resolver_inputs
             ]
     # A target without any build raises its own error here.
-    available = [f"{one.label}: torch {_format_torches(one)}" for one in requests]
+    available = [
+        f"{one.label}: torch {_format_torch_versions(one)}" for one in requests
+    ]
     raise NoBuildError(
         TARGETS_DISAGREE,
         "no torch version is available for all targets",
@@ -97,19 +100,19 @@ def create_inputs(
     )
 
 
-def _format_torches(request: LockRequest) -> str:
+def _format_torch_versions(request: LockRequest) -> str:
     """List the torch versions that run on a target, latest first."""
     torches = {build.torch for build in request.plan.runnable}
     return join_names([str(torch) for torch in sorted(torches, reverse=True)])
 
 
-def common_torches(requests: Requests) -> list[Version]:
+def find_common_torch_versions(requests: Requests) -> list[Version]:
     """Return the torch versions that run on all targets, latest first."""
     torches = [{build.torch for build in one.plan.runnable} for one in requests]
     return sorted(set.intersection(*torches), reverse=True)
 
 
-def _pythons(requests: Requests) -> list[str]:
+def _list_pythons(requests: Requests) -> list[str]:
     """Return the Pythons to try for all targets, in order.
 
     A requested Python is the only one. Otherwise, the preferred ones come first, then
@@ -126,7 +129,7 @@ def _pythons(requests: Requests) -> list[str]:
         for python in build.pythons
     }
     pythons = [*first.request.preferred_pythons, first.catalog.settled_python]
-    pythons += sorted(released, key=minor, reverse=True)
+    pythons += sorted(released, key=parse_minor, reverse=True)
     return list(dict.fromkeys(filter(demand.pythons.__contains__, pythons)))
 
 
@@ -143,10 +146,10 @@ def _create_with_python(
         python: The ``X.Y`` for all targets; None: each target has its own.
     """
     first = requests[0]
-    is_shared = len(requests) > 1 and first.names_programs
+    is_shared = len(requests) > 1 and first.has_programs
     if is_shared:
         plans = [
-            plan_or_raise(one.outcome_with(python=python), one.machine)
+            plan_or_raise(one.choose_build(python=python), one.machine)
             for one in requests
         ]
     resolver_inputs = [
@@ -157,18 +160,22 @@ def _create_with_python(
     common = frozenset.intersection(
         *(resolver_input.torches for resolver_input in resolver_inputs)
     )
-    limiting = next(iter(limiting_targets(requests, max(common))), "all targets")
+    limiting = next(iter(find_limiting_targets(requests, max(common))), "all targets")
     return [
-        replace(one.with_torches(common), common=max(common), limiting_target=limiting)
+        replace(
+            one.with_torch_versions(common),
+            common=max(common),
+            limiting_target=limiting,
+        )
         for one in resolver_inputs
     ]
 
 
-def limiting_target_reasons(requests: Requests, chosen: Version) -> list[Reason]:
+def explain_limiting_targets(requests: Requests, chosen: Version) -> list[Reason]:
     """Return the targets that prevent a later torch, as reasons."""
     first = requests[0]
     # If there are programs, each resolution reports its own limiting target.
-    is_reported = len(requests) > 1 and first.names_programs
+    is_reported = len(requests) > 1 and first.has_programs
     if is_reported or first.request.newest_per_target:
         return []
     return [
@@ -176,7 +183,7 @@ def limiting_target_reasons(requests: Requests, chosen: Version) -> list[Reason]
             HELD_BACK,
             f"{format_newest(name, chosen)}; the other targets support torch {torch}",
         )
-        for name, torch in limiting_targets(requests, chosen).items()
+        for name, torch in find_limiting_targets(requests, chosen).items()
     ]
 
 
@@ -185,7 +192,7 @@ def format_newest(name: str, torch: Version) -> str:
     return f"torch {torch} is the newest for {name}"
 
 
-def limiting_targets(requests: Requests, chosen: Version) -> dict[str, Version]:
+def find_limiting_targets(requests: Requests, chosen: Version) -> dict[str, Version]:
     """Return the targets that prevent a later torch, each with its latest."""
     torches = {
         one.label: {build.torch for build in one.plan.runnable} for one in requests

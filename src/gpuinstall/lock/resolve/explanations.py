@@ -18,12 +18,12 @@ from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import version_key
 from gpuinstall.catalog import COMPANIONS, Wheel
-from gpuinstall.lock.file.target import glibc_needed
+from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.lock.resolve.create_inputs import format_newest
-from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE, newest_fact
+from gpuinstall.lock.resolve.inspect import WHEELS_AT_ONCE, find_newest_facts
 from gpuinstall.lock.resolve.knowledge import Fact
-from gpuinstall.lock.resolve.resolver import Resolved, Resolver
-from gpuinstall.lock.resolve.resolver_input import public
+from gpuinstall.lock.resolve.resolver import ResolvedInput, Resolver
+from gpuinstall.lock.resolve.resolver_input import parse_public_version
 from gpuinstall.lock.uv.project import OWN_PACKAGES
 from gpuinstall.plan.values import ProgramConstraints
 from gpuinstall.wheels.compatibility import find_missing_libraries
@@ -51,7 +51,7 @@ class Obstacle(NamedTuple):
 class ResolutionExplanation:
     """The reasons and warnings for one resolution."""
 
-    def __init__(self, resolved: Resolved, resolver: Resolver) -> None:
+    def __init__(self, resolved: ResolvedInput, resolver: Resolver) -> None:
         self._resolver_input = resolved.resolver_input
         self._resolution = resolved.resolution
         self._known = resolved.known
@@ -59,7 +59,7 @@ class ResolutionExplanation:
         self._resolver = resolver
         self._index = resolver.index
         self._versions = resolved.resolution.versions
-        self._facts_here = [*self._known.facts_about(self._versions)]
+        self._facts_here = [*self._known.find_facts(self._versions)]
         self._required: dict[Wheel, list[Requirement]] = {}
 
     def constraints(self) -> ProgramConstraints:
@@ -71,21 +71,21 @@ class ResolutionExplanation:
                 break
             if build.torch == chosen.torch:
                 conflict = "the other packages require a different build"
-                fact = self._fact_rejecting_all([version])
+                fact = self._find_rejecting_fact([version])
                 unserved[build.backend.tag] = fact.why if fact else conflict
-        obstacle, without = self._torch_obstacle()
+        obstacle, without = self._find_torch_obstacle()
         return ProgramConstraints(
             chosen.torch,
             obstacle.why,
             without,
             unserved,
-            tuple(self.older()),
+            tuple(self.explain_older_releases()),
             obstacle.limited_by,
         )
 
     # Torch.
 
-    def _torch_obstacle(self) -> tuple[Obstacle, Version]:
+    def _find_torch_obstacle(self) -> tuple[Obstacle, Version]:
         """Return the obstacle to a newer torch, and that torch."""
         resolver_input = self._resolver_input
         torch = self._resolution.build.torch
@@ -113,9 +113,11 @@ class ResolutionExplanation:
     def _is_kept(self, package: str) -> bool:
         """Return whether the resolution kept a package's locked version."""
         kept = self._resolver_input.alternative.preferences.get(package, "")
-        return bool(kept) and public(kept) == public(self._versions[package])
+        return bool(kept) and parse_public_version(kept) == parse_public_version(
+            self._versions[package]
+        )
 
-    def _fact_rejecting_all(self, torches: Sequence[str]) -> Fact | None:
+    def _find_rejecting_fact(self, torches: Sequence[str]) -> Fact | None:
         """Return a fact that rejects all of these builds, if any."""
         for fact in self._facts_here:
             if all(map(fact.rejects, torches)):
@@ -124,7 +126,7 @@ class ResolutionExplanation:
 
     # Older releases.
 
-    def older(self) -> Iterator[str]:
+    def explain_older_releases(self) -> Iterator[str]:
         """Yield requested packages below their latest release, with the cause.
 
         If facts about a package exclude its newer releases, it has a warning instead.
@@ -134,12 +136,14 @@ class ResolutionExplanation:
         newest_releases = {**self._index.newest_releases()}
         # The message about a relaxed torch version also lists its companions.
         if not self._resolver_input.lock_request.request.relax:
-            newest_releases |= self._index.newest_companions(self._resolution.build)
+            newest_releases |= self._index.find_newest_companions(
+                self._resolution.build
+            )
         for package, newest in newest_releases.items():
             version = self._versions.get(package, "").partition("+")[0]
             if not version or newest is None or package in reported:
                 continue
-            newer_glibc = self._needs_newer_glibc(package, Version(version))
+            newer_glibc = self._explain_older_glibc(package, Version(version))
             if newer_glibc:
                 yield newer_glibc
             elif newest > Version(version):
@@ -160,9 +164,9 @@ class ResolutionExplanation:
             return f"it is the version for torch {self._resolution.build.torch}"
         return ""
 
-    def _needs_newer_glibc(self, package: str, version: Version) -> str:
+    def _explain_older_glibc(self, package: str, version: Version) -> str:
         """Return a message if the next release needs a newer glibc, or ""."""
-        beyond = self._index.release_for_newer_glibc(package, version)
+        beyond = self._index.find_release_for_newer_glibc(package, version)
         if beyond is None:
             return ""
         following, glibc = beyond
@@ -173,7 +177,7 @@ class ResolutionExplanation:
                 f"the lock assumes glibc {self._resolver_input.target.glibc} "
                 f"(--glibc {glibc} allows it)"
             )
-        elif self._resolver_input.lock_request.is_of_target:
+        elif self._resolver_input.lock_request.is_for_target:
             limit = f"the target supports glibc {machine.glibc}"
         instead = f"{package} is {version} instead of {following}, which requires"
         return f"{instead} glibc {glibc}; {limit}"
@@ -181,7 +185,7 @@ class ResolutionExplanation:
     def _find_obstacle(self, package: str, newest: Version) -> Obstacle:
         """Return the requirement, fact, or package that excludes a release."""
         requested = [one.name for one in self._resolver_input.programs]
-        companions = self._index.newest_companions(self._resolution.build)
+        companions = self._index.find_newest_companions(self._resolution.build)
         programs = []
         others = []
         following = []
@@ -199,19 +203,19 @@ class ResolutionExplanation:
                 others.append(wheel)
         if package == "torch":
             builds = self._index.builds().items()
-            known = self._fact_rejecting_all(
+            known = self._find_rejecting_fact(
                 [version for version, build in builds if build.torch == newest]
             )
             fact = Obstacle(known.why, known.package) if known else None
         return (
-            self._conflicting_requirers(package, newest, programs)
-            or self._conflicting_requirers(package, newest, others)
+            self._find_conflicting_dependents(package, newest, programs)
+            or self._find_conflicting_dependents(package, newest, others)
             or fact
-            or self._conflicting_requirers(package, newest, following)
-            or self._unmet_requirement(package, newest)
+            or self._find_conflicting_dependents(package, newest, following)
+            or self._explain_unmet_requirement(package, newest)
         )
 
-    def _conflicting_requirers(
+    def _find_conflicting_dependents(
         self, package: str, newest: Version, wheels: Sequence[Wheel]
     ) -> Obstacle | None:
         """Return the wheels that require another version of a package, if any.
@@ -220,19 +224,19 @@ class ResolutionExplanation:
         includes that reason.
         """
         requirers = dict[str, str]()
-        found = map_concurrently(self._requirements, wheels, WHEELS_AT_ONCE)
+        found = map_concurrently(self._read_requirements, wheels, WHEELS_AT_ONCE)
         deciding = ""
         for wheel, requirements in zip(wheels, found, strict=True):
             for one in requirements:
                 if one.name == package and not one.allows(newest):
-                    text = without_marker(one).text
+                    text = remove_marker(one).text
                     if one.is_exact:
                         text = text.replace("==", " ")
                     version = wheel.version.public
                     requirers[f"{wheel.package} {version} requires {text}"] = (
                         wheel.package
                     )
-                    deciding = deciding or self._why_older(wheel, package)
+                    deciding = deciding or self._explain_older_wheel(wheel, package)
         if not requirers:
             return None
         packages = dict.fromkeys(requirers.values())
@@ -240,22 +244,22 @@ class ResolutionExplanation:
             f"{join_names([*requirers])}{deciding}", join_names([*packages])
         )
 
-    def _why_older(self, wheel: Wheel, package: str) -> str:
+    def _explain_older_wheel(self, wheel: Wheel, package: str) -> str:
         """Return why a wheel is not at its latest, compatible release."""
         newest = self._index.newest_releases().get(wheel.package)
         if newest is None or newest <= Version(wheel.version.public):
             return ""
-        demand = self._unmet(wheel.package, newest, ignored={package})
-        limits = self._deciding_limits(demand) if demand else []
+        demand = self._find_unmet_requirement(wheel.package, newest, ignored={package})
+        limits = self._find_excluding_limits(demand) if demand else []
         if not demand or not limits:
             return ""
-        sentence = f"{wheel.package} {newest} requires {without_marker(demand)}"
+        sentence = f"{wheel.package} {newest} requires {remove_marker(demand)}"
         return f"; {sentence}, and {join_names(limits)} is requested"
 
-    def _deciding_limits(self, demand: Requirement) -> list[str]:
+    def _find_excluding_limits(self, demand: Requirement) -> list[str]:
         """Return the limits of the request that exclude every version."""
         request = self._resolver_input.lock_request.request
-        released = {wheel.version for wheel in self._index.wheels_of(demand.name)}
+        released = {wheel.version for wheel in self._index.find_wheels(demand.name)}
         if demand.name == "torch":
             released |= {build.torch for build in self._resolver_input.catalog.builds}
         allowed = [one for one in released if demand.allows(one.public)]
@@ -267,46 +271,48 @@ class ResolutionExplanation:
             for one in (*request.requirements, *request.constraints)
             if one.name == demand.name
             and one.specifier
-            and self._resolver_input.counts(one)
+            and self._resolver_input.is_applicable(one)
             and allowed
             and not any(map(one.allows, allowed))
         )
         return [*limits]
 
-    def _unmet_requirement(self, package: str, newest: Version) -> Obstacle:
+    def _explain_unmet_requirement(self, package: str, newest: Version) -> Obstacle:
         """Return the first requirement of a release that is not satisfied."""
-        demand = self._unmet(package, newest)
+        demand = self._find_unmet_requirement(package, newest)
         if demand is None:
             return Obstacle()
-        sentence = f"{package} {newest} requires {without_marker(demand)}"
+        sentence = f"{package} {newest} requires {remove_marker(demand)}"
         limiting = demand.name if demand.name in self._versions else ""
         if self._is_unlisted(demand.name):
             return Obstacle(
                 f"{sentence}, which no source of PyTorch packages lists", limiting
             )
-        limits = self._deciding_limits(demand)
+        limits = self._find_excluding_limits(demand)
         if limits:
             return Obstacle(
                 f"{sentence}, and {join_names(limits)} is requested", join_names(limits)
             )
         if demand.name in {*self._resolver_input.requested, *self._index.names()}:
             return Obstacle(sentence, limiting)
-        allowed = filter(demand.allows, self._index.releases(demand.name))
+        allowed = filter(demand.allows, self._index.find_releases(demand.name))
         version = next(iter(allowed), None)
-        further = self._unmet(demand.name, version) if version else None
+        further = (
+            self._find_unmet_requirement(demand.name, version) if version else None
+        )
         if further is None:
             return Obstacle(sentence, limiting)
-        also = f"{demand.name} {version} requires {without_marker(further)}"
+        also = f"{demand.name} {version} requires {remove_marker(further)}"
         return Obstacle(f"{sentence}, and {also}", limiting)
 
-    def _unmet(
+    def _find_unmet_requirement(
         self, package: str, version: Version, ignored: Collection[str] = ()
     ) -> Requirement | None:
         """Return the unsatisfied requirement that excludes a release.
 
         A requirement that the request or a fact forbids precedes its consequences.
         """
-        wheel = self._index.wheel(package, version)
+        wheel = self._index.find_wheel(package, version)
         if wheel is None:
             return None
         facts = self._known.facts.values()
@@ -315,23 +321,25 @@ class ResolutionExplanation:
         def order(one: Requirement) -> tuple[bool, ...]:
             return (
                 not self._is_unlisted(one.name),
-                not self._deciding_limits(one),
+                not self._find_excluding_limits(one),
                 one.name not in excluded,
                 one.name != "torch",
             )
 
-        for one in sorted(self._requirements(wheel), key=order):
-            if one.name in ignored or (package == "torch" and self._follows_torch(one)):
+        for one in sorted(self._read_requirements(wheel), key=order):
+            if one.name in ignored or (
+                package == "torch" and self._is_satisfied_by_family(one)
+            ):
                 continue
             selected = self._versions.get(one.name)
             is_lacking = selected is None and one.name in self._known.seen
             is_other = selected and not one.allows(selected)
             is_unmet = is_lacking or is_other or self._is_unlisted(one.name)
-            if is_unmet and (ignored or not self._can_be_met(one, package)):
+            if is_unmet and (ignored or not self._can_be_satisfied(one, package)):
                 return one
         return None
 
-    def _can_be_met(self, demand: Requirement, package: str) -> bool:
+    def _can_be_satisfied(self, demand: Requirement, package: str) -> bool:
         """Return whether another release satisfies a demand and all packages.
 
         If so, the demand conflicts only with the selected release. It is not the cause.
@@ -343,30 +351,35 @@ class ResolutionExplanation:
         if demand.name in {*self._resolver_input.requested, *self._index.names()}:
             return False
         wheels = [one for one in self._resolution.wheels if one.package != package]
-        found = map_concurrently(self._requirements, wheels, WHEELS_AT_ONCE)
+        found = map_concurrently(self._read_requirements, wheels, WHEELS_AT_ONCE)
         others = [one for each in found for one in each if one.name == demand.name]
-        excluded = self._known.excluded(demand.name)
-        for version in filter(demand.allows, self._index.releases(demand.name)):
+        excluded = self._known.find_excluded_versions(demand.name)
+        for version in filter(demand.allows, self._index.find_releases(demand.name)):
             if str(version) in excluded:
                 continue
             if all(one.allows(version) for one in others):
-                return self._unmet(demand.name, version, ignored={package}) is None
+                return (
+                    self._find_unmet_requirement(
+                        demand.name, version, ignored={package}
+                    )
+                    is None
+                )
         return False
 
-    def _follows_torch(self, requirement: Requirement) -> bool:
+    def _is_satisfied_by_family(self, requirement: Requirement) -> bool:
         """Return whether a family package satisfies a requirement of torch."""
         if requirement.name not in self._index.names():
             return False
-        return any(map(requirement.allows, self._index.releases(requirement.name)))
+        return any(map(requirement.allows, self._index.find_releases(requirement.name)))
 
     def _is_unlisted(self, package: str) -> bool:
         """Return whether torch's sources list no release of a package."""
-        return package in self._index.names() and not self._index.releases(package)
+        return package in self._index.names() and not self._index.find_releases(package)
 
-    def _requirements(self, wheel: Wheel) -> list[Requirement]:
+    def _read_requirements(self, wheel: Wheel) -> list[Requirement]:
         """Return a wheel's requirements, including ones that torch omits."""
         if wheel not in self._required:
-            requirements = self._index.metadata_requirements(wheel)
+            requirements = self._index.read_metadata_requirements(wheel)
             if wheel.package == "torch":
                 torch = Version(wheel.version.public)
                 requirements += self._resolver_input.catalog.constraints(torch)
@@ -375,24 +388,24 @@ class ResolutionExplanation:
 
     # Warnings.
 
-    def warnings(self) -> list[Reason]:
+    def find_warnings(self) -> list[Reason]:
         """Return exclusions by facts, and packages that may not run."""
-        find_conflicts = load_members().find_conflicts(self._versions)
+        conflicts = load_members().find_conflicts(self._versions)
         reasons = [
-            *self._older_for_facts(),
-            *self._missing_extras(),
-            *(Reason("packages-clash", message) for message in find_conflicts),
-            *self._doubtful_packages(),
+            *self._explain_exclusions(),
+            *self._find_missing_extras(),
+            *(Reason("packages-clash", message) for message in conflicts),
+            *self._find_doubtful_packages(),
         ]
         return list(dict.fromkeys(reasons))
 
-    def _older_for_facts(self) -> Iterator[Reason]:
+    def _explain_exclusions(self) -> Iterator[Reason]:
         newer = filter(self._is_newer, self._known.facts.values())
-        for package, fact in newest_fact(newer).items():
+        for package, fact in find_newest_facts(newer).items():
             version = self._versions.get(package)
             instead = "other versions of the packages that require it are selected"
             if version:
-                unread = self._known.unread(package, Version(version))
+                unread = self._known.format_unread_releases(package, Version(version))
                 instead = f"{package} {version} is selected{unread}"
             yield Reason("older-for-code", f"{fact.why}; {instead}")
         for fact in self._facts_here:
@@ -413,14 +426,14 @@ class ResolutionExplanation:
             is_newer = Version(fact.version) > Version(version)
         return is_newer and fact.rejects(self._resolution.torch)
 
-    def _missing_extras(self) -> Iterator[Reason]:
+    def _find_missing_extras(self) -> Iterator[Reason]:
         """Yield requested extras that a package lacks."""
         for package, version, extra in sorted(self._resolution.missing_extras):
             if package in self._resolver_input.requested:
                 name = f"{package} {version}".strip()
                 yield Reason("no-such-extra", f"{name} has no extra {extra}")
 
-    def _doubtful_packages(self) -> Iterator[Reason]:
+    def _find_doubtful_packages(self) -> Iterator[Reason]:
         """Yield packages that may not run, or need a library loaded first."""
         torch = self._resolution.torch
         members = load_members()
@@ -430,8 +443,8 @@ class ResolutionExplanation:
             reason = rejection or warning
             why = (
                 (reason and reason.message)
-                or self._lacks_library(row)
-                or self._too_new_for_system(row)
+                or self._explain_missing_library(row)
+                or self._explain_newer_glibc(row)
             )
             if why:
                 runs_on_cpu = members.works_on_cpu.fullmatch(row.package)
@@ -454,7 +467,7 @@ class ResolutionExplanation:
         deepest = self._resolver.inspector.max_depth(row.package)
         return row.depth is Depth.METADATA and deepest > Depth.METADATA
 
-    def _lacks_library(self, row: WheelRow) -> str:
+    def _explain_missing_library(self, row: WheelRow) -> str:
         """Return the linked libraries that no package of the lock provides."""
         lacking = set(filter(is_from_package, row.needs))
         if lacking:
@@ -475,18 +488,18 @@ class ResolutionExplanation:
             return ""
         return f"may not run: it is linked to {join_names(names)}, which no package in this lock provides"
 
-    def _too_new_for_system(self, row: WheelRow) -> str:
+    def _explain_newer_glibc(self, row: WheelRow) -> str:
         """Return a message if the code needs a newer glibc than the target."""
         system = self._resolver_input.lock_request.machine.glibc
         files = [(one.package, one.filename) for one in self._resolution.wheels]
-        glibc = system or glibc_needed(files)
+        glibc = system or find_required_glibc(files)
         if row.glibc is None or version_key(row.glibc) <= version_key(glibc):
             return ""
         here = "this system has" if system else "this lock is for"
         return f"may not run: its code requires glibc {row.glibc}, but {here} {glibc}"
 
 
-def without_marker(requirement: Requirement) -> Requirement:
+def remove_marker(requirement: Requirement) -> Requirement:
     """Return a requirement without its marker."""
     unmarked = replace(requirement, marker=None)
     return unmarked.with_specifier(str(requirement.specifier or ""))

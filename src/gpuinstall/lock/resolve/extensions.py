@@ -35,14 +35,14 @@ from gpuinstall.catalog.extensions import (
     list_files,
     load_extensions,
 )
-from gpuinstall.lock.request.lock_sources import extension_row
+from gpuinstall.lock.request.lock_sources import find_extension
 from gpuinstall.lock.resolve.create_inputs import PER_TARGET
 from gpuinstall.lock.resolve.package_index import PackageIndex
 from gpuinstall.lock.resolve.resolver_input import ResolverInput
 from gpuinstall.lock.uv.builds import (
     CXX_20_SINCE,
     format_build_needs,
-    known_builds,
+    load_known_builds,
     needs_older_torch,
 )
 from gpuinstall.sources.session import Session
@@ -71,7 +71,7 @@ REASONS = 3
 _OTHER_PLATFORM = "other-platform"
 
 
-class ExtensionFit(NamedTuple):
+class CompatibleFile(NamedTuple):
     """A file, the build of torch that loads it, and the row of the file."""
 
     file: ExtensionFile
@@ -89,7 +89,7 @@ class ExtensionFit(NamedTuple):
 class ExtensionChoice(NamedTuple):
     """The best file with its build, and the rejected files."""
 
-    fit: ExtensionFit | None
+    fit: CompatibleFile | None
     rejected: tuple[Rejection[Pair], ...] = ()
     """Rejected files with their first builds, suitable names first."""
 
@@ -116,10 +116,13 @@ class ExtensionChooser:
         The latest torch is preferred. Files with a suitable name are read until one is
         compatible, at most ``MAX_READ`` of them.
         """
-        refusal = self._refused_gpu(extension)
+        refusal = self._find_unsupported_gpu(extension)
         if refusal:
             return ExtensionChoice(None, refusal=refusal)
-        faults = [(pair, self._name_fault(*pair)) for pair in self._preferred(files)]
+        faults = [
+            (pair, self._find_name_mismatch(*pair))
+            for pair in self._sort_by_preference(files)
+        ]
         # Rejected files by URL, each with its first build.
         suitable: dict[str, Pair] = {}
         for pair, fault in faults:
@@ -140,10 +143,10 @@ class ExtensionChooser:
                 map_concurrently(self._prefetch, unread[:READ_AHEAD], READ_AHEAD)
                 del unread[:READ_AHEAD]
             message = f"was not read: {MAX_READ} newer files do not run here"
-            outcome: ExtensionFit | Reason = Reason("not-read", message)
+            outcome: CompatibleFile | Reason = Reason("not-read", message)
             if url in readable:
-                outcome = self._read_fit(*pair)
-            if isinstance(outcome, ExtensionFit):
+                outcome = self._read_file(*pair)
+            if isinstance(outcome, CompatibleFile):
                 fit = outcome
                 break
             by_bytes.setdefault(url, Rejection(pair, outcome))
@@ -153,7 +156,7 @@ class ExtensionChooser:
             rejected.pop(fit.wheel.url, None)
         return ExtensionChoice(fit, tuple(rejected.values()))
 
-    def _refused_gpu(self, extension: Extension) -> Reason | None:
+    def _find_unsupported_gpu(self, extension: Extension) -> Reason | None:
         """Return the reason if no file of an extension supports a GPU."""
         lowest = ComputeCapability.parse(extension.lowest or "0.0")
         for _, gpu in self._resolver_input.gpus:
@@ -166,22 +169,24 @@ class ExtensionChooser:
     def _prefetch(self, pair: Pair) -> None:
         # A later read reports the error.
         with suppress(InstallationError):
-            self._verdict(*pair)
+            self._inspect_file(*pair)
 
-    def _verdict(
+    def _inspect_file(
         self,
         file: ExtensionFile,
         build: Build,
     ) -> BuildVerdict:
         inspector = Inspector(
-            {build.name: build}, self._resolver_input.gpus, self._resolver_input.counts
+            {build.name: build},
+            self._resolver_input.gpus,
+            self._resolver_input.is_applicable,
         )
         found = inspector.inspect(
             file.wheel, lambda one: self._read(file.wheel, one, Depth.PART), Context()
         )
         return found.verdicts[build.name]
 
-    def _preferred(self, files: Iterable[ExtensionFile]) -> Iterator[Pair]:
+    def _sort_by_preference(self, files: Iterable[ExtensionFile]) -> Iterator[Pair]:
         """Yield the pairs in order of preference.
 
         The order is: the locked version, the latest version, the best build, the first
@@ -211,7 +216,7 @@ class ExtensionChooser:
                 for file in sorted(same_version, key=file_key):
                     yield file, build
 
-    def _name_fault(self, file: ExtensionFile, build: Build) -> Reason | None:
+    def _find_name_mismatch(self, file: ExtensionFile, build: Build) -> Reason | None:
         """Return why a file's name excludes a build."""
         wheel = file.wheel
         torch = build.torch
@@ -229,7 +234,7 @@ class ExtensionChooser:
             if len(self._minors) > 1 and file.torch not in self._minors:
                 message = f"is for torch {file.torch}, which is not available here"
             return Reason("other-torch", message)
-        paired = self._paired_versions(wheel.package, torch)
+        paired = self._find_paired_versions(wheel.package, torch)
         if paired and not paired.allows(wheel.version):
             message = f"is incompatible with torch {torch}; {paired.text} is compatible"
             return Reason("other-torch", message)
@@ -241,7 +246,7 @@ class ExtensionChooser:
             )
         return None
 
-    def _paired_versions(
+    def _find_paired_versions(
         self,
         package: str,
         torch: Version,
@@ -252,22 +257,22 @@ class ExtensionChooser:
                 return constraint
         return None
 
-    def _read_fit(
+    def _read_file(
         self,
         file: ExtensionFile,
         build: Build,
-    ) -> ExtensionFit | Reason:
+    ) -> CompatibleFile | Reason:
         """Read a file, and return the fit or the reason for its rejection."""
         try:
-            verdict = self._verdict(file, build)
+            verdict = self._inspect_file(file, build)
         except InstallationError as error:
             return Reason("not-read", f"cannot be read: {error.message}")
-        why = self._no_compatible_lock(file, build, verdict)
+        why = self._find_file_mismatch(file, build, verdict)
         if why:
             return Reason("misfit", why)
-        return ExtensionFit(file, build, verdict.row)
+        return CompatibleFile(file, build, verdict.row)
 
-    def _no_compatible_lock(
+    def _find_file_mismatch(
         self,
         file: ExtensionFile,
         build: Build,
@@ -289,7 +294,7 @@ class ExtensionChooser:
             for one in row.requirements()
             if one.name == "torch"
             and one.specifier
-            and self._resolver_input.counts(one)
+            and self._resolver_input.is_applicable(one)
         ]
         for pin in pins:
             demand = f"its METADATA requires {pin.text}"
@@ -305,7 +310,9 @@ class ExtensionChooser:
         if glibc and row.glibc and Version(row.glibc) > Version(glibc):
             return f"its code requires glibc {row.glibc}, but this system has {glibc}"
         is_named = (
-            file.torch or pins or self._paired_versions(file.wheel.package, build.torch)
+            file.torch
+            or pins
+            or self._find_paired_versions(file.wheel.package, build.torch)
         )
         if can_load_with(row.torch, build) is None and not is_named:
             return f"it has no known code for {torch}"
@@ -324,7 +331,7 @@ class InputsWithFiles(NamedTuple):
     """The reason why an extension has no file."""
 
 
-def inputs_with_files(
+def create_inputs_with_files(
     resolver_inputs: Sequence[ResolverInput], session: Session
 ) -> Iterator[InputsWithFiles]:
     """Yield resolver inputs with a file of each extension, latest torch first.
@@ -334,7 +341,7 @@ def inputs_with_files(
     Raises:
         NoBuildError: No torch has a file of each extension, and one cannot be built.
     """
-    requested = _requested_extensions(resolver_inputs[0], session)
+    requested = _find_requested_extensions(resolver_inputs[0], session)
     extensions = sorted(requested, key=lambda one: one[0].name)
     refusal: NoBuildError | None = None
     found = 0
@@ -349,7 +356,7 @@ def inputs_with_files(
         refusal = refusal or chosen.refusal
         tried = chosen.resolver_inputs[0].torches
         resolver_inputs = [
-            resolver_input.with_torches(resolver_input.torches - tried)
+            resolver_input.with_torch_versions(resolver_input.torches - tried)
             for resolver_input in resolver_inputs
         ]
     if refusal and not found:
@@ -372,7 +379,7 @@ def _choose_files(
     for extension, requirement in extensions:
         for position in range(len(resolver_inputs)):
             resolver_input = chosen.resolver_inputs[position]
-            if not resolver_input.counts(requirement):
+            if not resolver_input.is_applicable(requirement):
                 continue
             choice = choose_prebuilt(extension, resolver_input, session, requirement)
             _report_files(extension, choice, session.reporter)
@@ -380,7 +387,7 @@ def _choose_files(
                 chosen = _select_file(extension, choice.fit, chosen, position)
                 continue
             try:
-                check_compiling(extension, choice, resolver_input)
+                check_compilation(extension, choice, resolver_input)
             except NoBuildError as error:
                 if resolver_input.common:
                     error.hint = f"{PER_TARGET}\n{error.hint}"
@@ -409,7 +416,7 @@ def _report_files(
 
 def _select_file(
     extension: Extension,
-    fit: ExtensionFit,
+    fit: CompatibleFile,
     chosen: InputsWithFiles,
     position: int,
 ) -> InputsWithFiles:
@@ -426,7 +433,8 @@ def _select_file(
     own = resolver_inputs[position]
     if own.common:
         resolver_inputs = [
-            resolver_input.with_torches({torch}) for resolver_input in resolver_inputs
+            resolver_input.with_torch_versions({torch})
+            for resolver_input in resolver_inputs
         ]
     files = {**own.files, extension.name: (fit.wheel,)}
     resolver_inputs[position] = replace(own.with_builds([fit.build]), files=files)
@@ -444,7 +452,7 @@ def _select_file(
     return InputsWithFiles(resolver_inputs, remarks)
 
 
-def _requested_extensions(
+def _find_requested_extensions(
     resolver_input: ResolverInput,
     session: Session,
 ) -> Iterator[tuple[Extension, Requirement]]:
@@ -452,7 +460,7 @@ def _requested_extensions(
     for requirement in resolver_input.requirements:
         if requirement.url or requirement.name not in load_extensions().rows:
             continue
-        extension = extension_row(requirement.name, session)
+        extension = find_extension(requirement.name, session)
         if any(source.url for source in extension.sources):
             yield extension, requirement
 
@@ -503,7 +511,7 @@ def choose_prebuilt(
     return chooser.choose(extension, files())
 
 
-def check_compiling(
+def check_compilation(
     extension: Extension,
     choice: ExtensionChoice,
     resolver_input: ResolverInput,
@@ -521,7 +529,7 @@ def check_compiling(
         raise NoBuildError(
             refusal.code, refusal.message, hint=f"Run it again without {name}"
         )
-    known = known_builds().get(name)
+    known = load_known_builds().get(name)
     if known and not known.compiles:
         return
     words = ["compiles it", "once torch is installed"]

@@ -17,11 +17,11 @@ from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.catalog import COMPANIONS, PAIRED, Wheel
 from gpuinstall.catalog.extensions import load_extensions
-from gpuinstall.lock.file.target import best_by_tags
+from gpuinstall.lock.file.target import select_best_files
 from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
 from gpuinstall.lock.resolve.package_index import PackageIndex
 from gpuinstall.lock.resolve.resolver_input import ResolverInput
-from gpuinstall.lock.uv.builds import SDIST, source_builds
+from gpuinstall.lock.uv.builds import SDIST, find_source_builds
 from gpuinstall.plan.companions import Companions
 from gpuinstall.wheels.compatibility import (
     Compatibility,
@@ -43,7 +43,7 @@ WHEELS_AT_ONCE = 32
 """Maximum number of wheels inspected concurrently."""
 
 
-def wheel_fact(found: Compatibility, torch: str) -> Fact | None:
+def create_wheel_fact(found: Compatibility, torch: str) -> Fact | None:
     """Return the fact that a wheel's METADATA omits; None if complete.
 
     Args:
@@ -77,7 +77,7 @@ class ResolutionInspector:
         self.resolver_input = resolver_input
         self.index = index
         self.inspector = Inspector(
-            index.builds(), resolver_input.gpus, resolver_input.counts
+            index.builds(), resolver_input.gpus, resolver_input.is_applicable
         )
         self.inspected: dict[Wheel, Compatibility] = {}
         self._of_torch: dict[str, list[Requirement]] = {}
@@ -88,7 +88,7 @@ class ResolutionInspector:
         answered = {"torch"} if resolver_input.builds[0].learned else PAIRED
         self.is_idle = is_for_cpu or resolver_input.requested <= answered
 
-    def companions(self, resolution: UvResolution) -> Iterator[Fact]:
+    def find_companion_facts(self, resolution: UvResolution) -> Iterator[Fact]:
         """Yield the compatible builds of torch-family packages, as facts.
 
         Packages that are compatible with the selected build are omitted.
@@ -96,17 +96,19 @@ class ResolutionInspector:
         name = self.index.builds()[resolution.torch].name
         for wheel in resolution.wheels:
             package = wheel.package
-            if package == "torch" or resolution.torch in self._paired_builds(wheel):
+            if package == "torch" or resolution.torch in self._find_paired_builds(
+                wheel
+            ):
                 continue
             for other in self.index.read_pages().get(package, ()):
                 # uv would select the version with another local label next.
                 if other.version.public == wheel.version.public:
                     version = str(other.version)
                     why = f"{package} {version} is incompatible with torch {name}"
-                    builds = self._paired_builds(other)
+                    builds = self._find_paired_builds(other)
                     yield Fact(package, version, why, builds, wheel=other)
 
-    def _paired_builds(self, wheel: Wheel) -> frozenset[str]:
+    def _find_paired_builds(self, wheel: Wheel) -> frozenset[str]:
         """Return the builds of torch that the catalog pairs with a package."""
         builds = self.index.builds()
         if wheel.package not in self.index.read_pages():
@@ -127,10 +129,10 @@ class ResolutionInspector:
         self, resolution: UvResolution, known: Knowledge
     ) -> list[Compatibility]:
         """Inspect the new wheels of a resolution, and return the results."""
-        required = self._required_by_torch(resolution)
+        required = self._read_torch_requirements(resolution)
         new = [
             wheel
-            for wheel in self.installed(resolution)
+            for wheel in self.select_installed_wheels(resolution)
             if wheel not in self.inspected and not is_required_by_torch(wheel, required)
         ]
         # Inspect the wheels of one resolution concurrently, in any order.
@@ -147,17 +149,17 @@ class ResolutionInspector:
         self.inspected.update((one.wheel, one) for one in results)
         return results
 
-    def installed(self, resolution: UvResolution) -> Sequence[Wheel]:
+    def select_installed_wheels(self, resolution: UvResolution) -> Sequence[Wheel]:
         """Return the wheels that would be installed.
 
         A lock may have several wheels of a package, for different glibc versions.
         """
         others = [wheel for wheel in resolution.wheels if wheel.package not in PAIRED]
-        return best_by_tags(
+        return select_best_files(
             others, self.resolver_input.tags, lambda wheel: (wheel.package, wheel.tags)
         )
 
-    def _required_by_torch(self, resolution: UvResolution) -> list[Requirement]:
+    def _read_torch_requirements(self, resolution: UvResolution) -> list[Requirement]:
         """Return the requirements of torch and of its libraries.
 
         A package that satisfies them is compatible in any request.
@@ -171,20 +173,20 @@ class ResolutionInspector:
                 wheel = wheels.get(one.name)
                 if wheel is None:
                     continue
-                for further in self.index.requirements(wheel, one.extras):
+                for further in self.index.read_requirements(wheel, one.extras):
                     if further not in found:
                         found.append(further)
                         pending.append(further)
             self._of_torch[resolution.torch] = found
         return self._of_torch[resolution.torch]
 
-    def pure_file(self, rejected: Compatibility) -> tuple[Wheel, ...]:
+    def find_pure_files(self, rejected: Compatibility) -> tuple[Wheel, ...]:
         """Return the files without a native one that a pure one replaces.
 
         uv would select the native file of a version that has both.
         """
         wheel = rejected.wheel
-        files = self.index.wheels_of(wheel.package)
+        files = self.index.find_wheels(wheel.package)
         pure = {
             one
             for one in files
@@ -197,18 +199,18 @@ class ResolutionInspector:
             one for one in files if one.version != wheel.version or one in pure
         )
 
-    def linked(self, resolution: UvResolution) -> frozenset[str]:
+    def find_linked_dependencies(self, resolution: UvResolution) -> frozenset[str]:
         """Return the dependencies whose libraries other packages link to."""
         linked = set[str]()
-        for wheel in self.installed(resolution):
+        for wheel in self.select_installed_wheels(resolution):
             found = self.inspected.get(wheel)
             if found is None or not any(map(is_separate_library, found.row.needs)):
                 continue
             added = map(Requirement.of, found.adds)
             for requirement in (*found.row.requirements(), *added):
-                if parse_name_cuda(requirement.name) and self.resolver_input.counts(
-                    requirement
-                ):
+                if parse_name_cuda(
+                    requirement.name
+                ) and self.resolver_input.is_applicable(requirement):
                     linked.add(requirement.name)
         return frozenset(linked)
 
@@ -217,16 +219,16 @@ class ResolutionInspector:
         with_extras = {one.name for one in self.resolver_input.programs if one.extras}
         return frozenset(
             requirement.name
-            for wheel in self.installed(resolution)
+            for wheel in self.select_installed_wheels(resolution)
             if wheel.package in with_extras
-            for requirement in self.index.metadata_requirements(wheel)
-            if not self.resolver_input.counts(requirement)
+            for requirement in self.index.read_metadata_requirements(wheel)
+            if not self.resolver_input.is_applicable(requirement)
         )
 
-    def sources(self, resolution: UvResolution) -> Iterator[Fact]:
+    def find_source_facts(self, resolution: UvResolution) -> Iterator[Fact]:
         """Yield facts about source builds whose names exclude the GPUs."""
         build = self.index.builds()[resolution.torch]
-        for package in sdists(resolution):
+        for package in find_sdists(resolution):
             cuda = parse_name_cuda(package)
             if cuda is None or self.is_optional(package):
                 continue
@@ -344,16 +346,16 @@ class ResolutionInspector:
         return loads and needs_older_cuda(row, build)
 
 
-def sdists(resolution: UvResolution) -> list[str]:
+def find_sdists(resolution: UvResolution) -> list[str]:
     """Return the packages that have only an sdist on their index.
 
     Folders and repositories are omitted, because the user selected them.
     """
-    builds = source_builds(resolution.packages)
+    builds = find_source_builds(resolution.packages)
     return [build.package for build in builds if build.origin == SDIST]
 
 
-def newest_fact(facts: Iterable[Fact]) -> dict[str, Fact]:
+def find_newest_facts(facts: Iterable[Fact]) -> dict[str, Fact]:
     """Return the fact about the latest release of each package."""
     newest: dict[str, Fact] = {}
     for fact in facts:

@@ -13,8 +13,8 @@ from gpuinstall.base.values import Value, field
 from gpuinstall.catalog import DEFAULT_INDEX, Build, Wheel
 from gpuinstall.catalog.pages import PageFile, wheels_from_files
 from gpuinstall.lock.uv.builds import Packages
-from gpuinstall.lock.uv.project import versions_in
-from gpuinstall.lock.uv.resolution import locked_files
+from gpuinstall.lock.uv.project import list_versions
+from gpuinstall.lock.uv.resolution import list_locked_files
 
 ReleaseKey = tuple[str, str]
 """A package and its version, including the local label."""
@@ -115,7 +115,7 @@ class Knowledge(Value):
         return cls({(one.package, one.version): one for one in facts if one})
 
     @property
-    def passed_to_uv(self) -> tuple[object, ...]:
+    def facts_for_uv(self) -> tuple[object, ...]:
         """The facts passed to uv. If unchanged, the resolution ends."""
         return (
             self.facts,
@@ -136,29 +136,29 @@ class Knowledge(Value):
         """Whether no fact would be added to the request for uv."""
         return not (self.facts or self.torch_constraints)
 
-    def package_facts(self, package: str) -> Iterator[Fact]:
+    def find_package_facts(self, package: str) -> Iterator[Fact]:
         """Yield the facts of one package."""
         return (fact for fact in self.facts.values() if fact.package == package)
 
-    def excluded(self, package: str) -> frozenset[str]:
+    def find_excluded_versions(self, package: str) -> frozenset[str]:
         """Return the versions of a package that run with no build of torch."""
-        facts = self.package_facts(package)
+        facts = self.find_package_facts(package)
         return frozenset(fact.version for fact in facts if fact.excludes)
 
-    def facts_about(self, versions: Mapping[str, str]) -> Iterator[Fact]:
+    def find_facts(self, versions: Mapping[str, str]) -> Iterator[Fact]:
         """Yield the facts of selected releases."""
         return filter(None, map(self.facts.get, versions.items()))
 
     def rejects(self, versions: Mapping[str, str], build: str) -> bool:
         """Return whether a selected release does not run with a build."""
-        facts = self.facts_about(versions)
+        facts = self.find_facts(versions)
         return any(not fact.excludes and fact.rejects(build) for fact in facts)
 
-    def unread(self, package: str, above: Version | None = None) -> str:
+    def format_unread_releases(self, package: str, above: Version | None = None) -> str:
         """List the uninspected releases of a package, with reasons."""
         facts = [
             fact
-            for fact in self.package_facts(package)
+            for fact in self.find_package_facts(package)
             if fact.unread and (above is None or Version(fact.version) > above)
         ]
         if not facts:
@@ -188,11 +188,11 @@ class UvResolution(Value):
     @cached_property
     def versions(self) -> dict[str, str]:
         """The version of each package."""
-        return versions_in(self.packages)
+        return list_versions(self.packages)
 
     @cached_property
     def wheels(self) -> tuple[Wheel, ...]:
         """The wheels of the resolution."""
-        files = locked_files(self.packages)
+        files = list_locked_files(self.packages)
         links = [PageFile(file.url, file.name, file.sha256) for file in files]
         return wheels_from_files(links, None, DEFAULT_INDEX)

@@ -48,17 +48,19 @@ def add_live_builds(
     reporter = Reporter() if unreachable else session.reporter
     live = []
     for request in requests:
-        catalog = inspected_catalog(request, session, reporter)
+        catalog = update_catalog(request, session, reporter)
         live.append(replace(request, catalog=catalog))
         reporter = Reporter()
     silent = session.client.unreachable(session.sources.torch_index)
     if silent and not unreachable:
-        for text in dict.fromkeys(_unavailable_builds(requests, live, silent.host)):
+        for text in dict.fromkeys(
+            _find_unavailable_builds(requests, live, silent.host)
+        ):
             session.reporter.warn(text)
     return live, unreachable
 
 
-def _unavailable_builds(
+def _find_unavailable_builds(
     requests: Iterable[LockRequest],
     live: Iterable[LockRequest],
     silent: str,
@@ -97,7 +99,7 @@ def _prefetch_pages(
     first = requests[0]
     programs = [one.name for one in first.request.requirements if not one.url]
     asks: list[Callable[[], object]] = [
-        partial(_reach_default_index, session),
+        partial(_check_default_index, session),
         partial(default_wheels, sources, client, "torch"),
         *(
             partial(session.find_page, name)
@@ -124,7 +126,7 @@ def _call_or_none(ask: Callable[[], object]) -> object:
     return None
 
 
-def _reach_default_index(session: Session) -> UnreachableError | None:
+def _check_default_index(session: Session) -> UnreachableError | None:
     """Return the error of an unreachable default index.
 
     The result is None if it responds or uv is offline, or if uv may trust a certificate
@@ -146,7 +148,7 @@ def _reach_default_index(session: Session) -> UnreachableError | None:
     return None
 
 
-def inspected_catalog(
+def update_catalog(
     request: LockRequest,
     session: Session,
     reporter: Reporter,
@@ -189,7 +191,7 @@ def inspected_catalog(
     unread = [build for build in live.builds if build.unread]
     live = _add_inspected_builds(live, unread, reader.find_cached_row)
     for _ in range(MAX_TURNS):
-        to_read = _builds_to_read(choose(machine, request.request, live))
+        to_read = _select_builds_to_read(choose(machine, request.request, live))
         if not to_read:
             break
         names = ", ".join(build.name for build in to_read)
@@ -198,7 +200,7 @@ def inspected_catalog(
     return live
 
 
-def _builds_to_read(plan: Plan | Rejected) -> list[Build]:
+def _select_builds_to_read(plan: Plan | Rejected) -> list[Build]:
     """Return the unread builds of the latest torch, unless one is newer."""
     unread = [one for one in plan.rejected if one.reason.code == "not-in-catalogue"]
     readable = [one.candidate for one in unread if not one.candidate.obstacle]

@@ -8,14 +8,18 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import Constraint
 from gpuinstall.base.values import replace
-from gpuinstall.lock.file.lock import Lock, Record, version_conflicts
+from gpuinstall.lock.file.lock import Lock, Record, find_version_conflicts
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.resolve.resolver_input import Alternative, Requests, public
+from gpuinstall.lock.resolve.resolver_input import (
+    Alternative,
+    Requests,
+    parse_public_version,
+)
 from gpuinstall.plan import Plan
 from gpuinstall.plan.demand import parse_request
 
 
-def locked_alternatives(
+def create_locked_alternatives(
     requests: Requests,
     locks: Sequence[Lock],
     moving: Collection[str],
@@ -30,27 +34,27 @@ def locked_alternatives(
         moving: The only packages to upgrade.
         upgrade: Whether to upgrade everything.
     """
-    alternative = Alternative(python=_kept_python(requests[0], locks))
+    alternative = Alternative(python=_find_locked_python(requests[0], locks))
     if upgrade:
         yield alternative
         return
     request = requests[0].request
-    versions = _kept_versions(request, locks, moving)
+    versions = _find_locked_versions(request, locks, moving)
     alternative = replace(
-        alternative, preferences=versions, hashes=_kept_hashes(locks, moving)
+        alternative, preferences=versions, hashes=_find_locked_hashes(locks, moving)
     )
     torch = versions.get("torch")
     is_new = not moving and _has_new_programs(requests[0], locks)
     # Without a torch version, the build of the family's versions is unknown.
-    torch_is_kept = torch and not is_new and _can_keep(requests[0], torch)
+    torch_is_kept = torch and not is_new and _can_keep_torch(requests[0], torch)
     if torch_is_kept:
         by_target = {lock.target: lock.versions for lock in locks}
         # Conflicting locks, such as the sides of a merge, cannot be kept unchanged.
         is_whole = (
             not moving
             and len(by_target) == len(locks)
-            and not version_conflicts(locks)
-            and _are_current(request, locks)
+            and not find_version_conflicts(locks)
+            and _are_locks_current(request, locks)
         )
         members = requests[0].catalog.family & versions.keys()
         yield replace(
@@ -62,7 +66,7 @@ def locked_alternatives(
         yield alternative
 
 
-def _kept_python(request: LockRequest, locks: Iterable[Lock]) -> str | None:
+def _find_locked_python(request: LockRequest, locks: Iterable[Lock]) -> str | None:
     """Return the Python of the locks, if the request allows it."""
     demand = parse_request(request.request, request.catalog.family, request.machine)
     for lock in locks:
@@ -71,7 +75,7 @@ def _kept_python(request: LockRequest, locks: Iterable[Lock]) -> str | None:
     return None
 
 
-def _kept_versions(
+def _find_locked_versions(
     request: Request,
     locks: Sequence[Lock],
     moving: Collection[str],
@@ -89,8 +93,8 @@ def _kept_versions(
     locked = dict[str, str]()
     for lock in locks:
         locked |= lock.versions
-    preferred = {} if moving and locks else pins_by_name(request.preferred)
-    is_current = _are_current(request, locks)
+    preferred = {} if moving and locks else map_pins_by_name(request.preferred)
+    is_current = _are_locks_current(request, locks)
     versions = preferred | locked if is_current else locked | preferred
     for name in moving:
         if name not in versions:
@@ -100,16 +104,18 @@ def _kept_versions(
     return versions
 
 
-def _are_current(request: Request, locks: Iterable[Lock]) -> bool:
+def _are_locks_current(request: Request, locks: Iterable[Lock]) -> bool:
     """Return whether the locks match the current ``uv.lock``.
 
     If so, the versions of the locks take precedence.
     """
-    digest = Record.of(request).preferred_digest
+    digest = Record.from_request(request).preferred_digest
     return all(lock.record.preferred_digest == digest for lock in locks)
 
 
-def _kept_hashes(locks: Sequence[Lock], moving: Collection[str]) -> dict[str, str]:
+def _find_locked_hashes(
+    locks: Sequence[Lock], moving: Collection[str]
+) -> dict[str, str]:
     """Return the sha256 of locked files, by name and by URL."""
     hashes = {}
     for lock in locks:
@@ -122,12 +128,12 @@ def _kept_hashes(locks: Sequence[Lock], moving: Collection[str]) -> dict[str, st
     return hashes
 
 
-def _can_keep(request: LockRequest, torch: str) -> bool:
+def _can_keep_torch(request: LockRequest, torch: str) -> bool:
     """Return whether a request allows a torch version that runs."""
     for requirement in request.request.requirements:
         if requirement.name == "torch" and not requirement.allows(torch):
             return False
-    return isinstance(request.outcome_with(torch=public(torch)), Plan)
+    return isinstance(request.choose_build(torch=parse_public_version(torch)), Plan)
 
 
 def _has_new_programs(request: LockRequest, locks: Sequence[Lock]) -> bool:
@@ -136,7 +142,7 @@ def _has_new_programs(request: LockRequest, locks: Sequence[Lock]) -> bool:
     The version of a new program is selected before torch's version. The project itself,
     requested by path, and packages that are tied to torch are not programs.
     """
-    locked = set(pins_by_name(request.request.preferred))
+    locked = set(map_pins_by_name(request.request.preferred))
     for lock in locks:
         locked |= lock.requested
     return any(
@@ -147,6 +153,6 @@ def _has_new_programs(request: LockRequest, locks: Sequence[Lock]) -> bool:
     )
 
 
-def pins_by_name(preferred: Iterable[Constraint]) -> dict[str, str]:
+def map_pins_by_name(preferred: Iterable[Constraint]) -> dict[str, str]:
     """Return pinned versions by package."""
     return {one.name: one.pinned or "" for one in preferred}

@@ -23,28 +23,32 @@ from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import version_key
 from gpuinstall.lock.file.lock import Lock
-from gpuinstall.lock.request.project import built_requirements
+from gpuinstall.lock.request.project import find_built_requirements
 from gpuinstall.lock.resolve.create_inputs import (
     TARGETS_DISAGREE,
     create_inputs,
-    limiting_target_reasons,
+    explain_limiting_targets,
 )
 from gpuinstall.lock.resolve.live_builds import add_live_builds
 from gpuinstall.lock.resolve.locked_alternatives import (
-    locked_alternatives,
-    pins_by_name,
+    create_locked_alternatives,
+    map_pins_by_name,
 )
 from gpuinstall.lock.resolve.relax import resolve_relaxed, suggest_relax
-from gpuinstall.lock.resolve.resolver_input import Alternative, Requests, public
+from gpuinstall.lock.resolve.resolver_input import (
+    Alternative,
+    Requests,
+    parse_public_version,
+)
 from gpuinstall.lock.resolve.targets import Resolutions, resolve_targets
 from gpuinstall.lock.uv.builds import (
-    BuildSite,
+    BuildContext,
     check_builds,
+    find_source_builds,
     report_builds,
-    source_builds,
 )
 from gpuinstall.lock.uv.errors import Conflict
-from gpuinstall.lock.uv.project import requirement_lines
+from gpuinstall.lock.uv.project import format_requirement_lines
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.plan.python import minor_version
 from gpuinstall.sources.session import Session
@@ -79,13 +83,13 @@ def resolve_locks(
         InstallationError: A source or uv fails.
         UsageError: A package in ``moving`` is in no lock.
     """
-    live, unreachable = add_live_builds(_with_overrides(requests, session), session)
+    live, unreachable = add_live_builds(_apply_overrides(requests, session), session)
     if unreachable:
-        raise resolution_error(unreachable, requests, session)
+        raise create_resolution_error(unreachable, requests, session)
     _check_locked_torch(live, locks, session)
     digests = {"" if upgrade else lock.record.build_files_digest for lock in locks}
     _rebuild_outdated(requests[0].request, digests, session)
-    alternatives = [*locked_alternatives(live, locks, moving, upgrade=upgrade)]
+    alternatives = [*create_locked_alternatives(live, locks, moving, upgrade=upgrade)]
     if installed:
         alternatives = [Alternative(preferences=installed)]
     reported = {pair for lock in locks for pair in lock.all_versions.items()}
@@ -97,10 +101,10 @@ def resolve_locks(
             continue
         # An upgrade does not keep the versions of the project's own lock.
         preferred = () if upgrade else live[0].request.preferred
-        reasons = limiting_target_reasons(live, outcome[0].choice.build.torch)
+        reasons = explain_limiting_targets(live, outcome[0].choice.build.torch)
         outcome = [
             one.with_warnings(
-                _changed_versions(one.versions, preferred, moving), reasons
+                _find_changed_versions(one.versions, preferred, moving), reasons
             )
             for one in outcome
         ]
@@ -120,7 +124,7 @@ def _resolve_fallback(
     session: Session,
 ) -> Resolutions:
     """Resolve with another Python or fewer pins, or raise the error."""
-    outcome = _with_other_python(requests, alternative, error, session)
+    outcome = _resolve_with_other_python(requests, alternative, error, session)
     if outcome:
         return outcome
     if requests[0].request.relax:
@@ -165,16 +169,16 @@ def resolve_alternative(
         if silence is None or family.isdisjoint(re.findall(r"[\w-]+", message)):
             return outcome
         if conflict.code == TARGETS_DISAGREE:
-            silence = _no_common_torch(conflict, silence)
+            silence = _create_no_common_torch_error(conflict, silence)
         elif conflict.why:
             silence.evidence = message
-    error = resolution_error(silence, usual or requests, session)
+    error = create_resolution_error(silence, usual or requests, session)
     if error is silence:
         raise silence
     return Conflict(error)
 
 
-def resolution_error(
+def create_resolution_error(
     silence: InstallationError, requests: Requests, session: Session
 ) -> GpuInstallError:
     """Return the error of an impossible request, or of an unreachable source.
@@ -193,7 +197,7 @@ def resolution_error(
     return silence
 
 
-def _no_common_torch(
+def _create_no_common_torch_error(
     conflict: GpuInstallError, silence: InstallationError
 ) -> InstallationError:
     """Return the error if no reachable index has a torch for all targets."""
@@ -244,13 +248,14 @@ def _check_locked_torch(
             raise error
 
 
-def _with_overrides(requests: Requests, session: Session) -> Requests:
+def _apply_overrides(requests: Requests, session: Session) -> Requests:
     """Limit the builds to those that uv's torch-family overrides allow."""
     family = requests[0].catalog.family
     overrides = session.sources.overrides
     limits = tuple(one.constraint for one in overrides if one.name in family)
     return [
-        one.asking(constraints=one.request.constraints + limits) for one in requests
+        one.with_request_changes(constraints=one.request.constraints + limits)
+        for one in requests
     ]
 
 
@@ -267,11 +272,11 @@ def _rebuild_outdated(
         session: The clients of the run.
     """
     if digests and request.build_files_digest not in {"", *digests}:
-        built = built_requirements(request.requirements, session.folder)
-        session.outdated.update(requirement_lines(built, session.folder))
+        built = find_built_requirements(request.requirements, session.folder)
+        session.outdated.update(format_requirement_lines(built, session.folder))
 
 
-def _with_other_python(
+def _resolve_with_other_python(
     requests: Requests,
     alternative: Alternative,
     error: GpuInstallError,
@@ -309,7 +314,10 @@ def _check_buildable(
 ) -> Resolutions | Conflict:
     """Return the resolutions, or the conflict if a package cannot be built."""
     for one in resolutions:
-        builds, site = source_builds(one.packages), _build_site(one, session)
+        builds, site = (
+            find_source_builds(one.packages),
+            _create_build_context(one, session),
+        )
         try:
             check_builds(builds, site, here=one.request.builds_here)
         except NoBuildError as error:
@@ -318,9 +326,9 @@ def _check_buildable(
     return resolutions
 
 
-def _build_site(resolution: Resolution, session: Session) -> BuildSite:
+def _create_build_context(resolution: Resolution, session: Session) -> BuildContext:
     """Return the machine and environment of source builds."""
-    return BuildSite(
+    return BuildContext(
         backend=resolution.choice.build.backend,
         versions=resolution.versions,
         machine=resolution.request.machine,
@@ -352,12 +360,12 @@ def _report_sources(
             "Index", f"{index} (from {origin}): the source of {join_names([*names])}"
         )
     for resolution in resolutions:
-        builds = source_builds(resolution.packages)
+        builds = find_source_builds(resolution.packages)
         new = [one for one in builds if (one.package, one.version) not in reported]
-        report_builds(new, _build_site(resolution, session), session.reporter)
+        report_builds(new, _create_build_context(resolution, session), session.reporter)
 
 
-def _changed_versions(
+def _find_changed_versions(
     versions: Mapping[str, str],
     preferred: Iterable[Constraint],
     moving: Collection[str],
@@ -370,9 +378,11 @@ def _changed_versions(
         moving: The packages to upgrade.
     """
     others = []
-    for name, before in pins_by_name(preferred).items():
+    for name, before in map_pins_by_name(preferred).items():
         now = versions.get(name, before)
-        if name not in moving and public(now) != public(before):
+        if name not in moving and parse_public_version(now) != parse_public_version(
+            before
+        ):
             others.append(f"{name} {now} (locked: {before})")
     if others:
         message = "these versions differ from the project's own lock, which is incompatible with this build of torch"

@@ -13,7 +13,7 @@ from gpuinstall.base.threads import map_concurrently
 from gpuinstall.catalog import PAIRED, Catalog, Wheel
 from gpuinstall.catalog.listing import family_wheels
 from gpuinstall.environments.guard import FamilyMember
-from gpuinstall.lock.file.target import Target, best_by_tags
+from gpuinstall.lock.file.target import Target, select_best_files
 from gpuinstall.plan.companions import Companions
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from packaging.tags import Tag
 
-    from gpuinstall.lock.file.fit import Fit
+    from gpuinstall.lock.file.fit import CompatibleLock
     from gpuinstall.sources.session import Session
 
 
-def fitting(
+def select_best_wheels(
     wheels: Iterable[Wheel],
     backend: str,
     tags: Sequence[Tag],
@@ -43,14 +43,14 @@ def fitting(
         for wheel in wheels
         if wheel.backend in {backend, None} and not wheel.tags.isdisjoint(suitable)
     ]
-    best = best_by_tags(
+    best = select_best_files(
         candidates, tags, lambda wheel: (str(wheel.version), wheel.tags)
     )
     return tuple(best)
 
 
-def missing_members(
-    fit: Fit,
+def find_missing_members(
+    fit: CompatibleLock,
     catalog: Catalog,
     session: Session,
 ) -> list[FamilyMember]:
@@ -81,11 +81,11 @@ def missing_members(
     target = Target(backend, build.os, build.arch)
     tags = target.tags(fit.choice.python)
 
-    def member(name: str) -> FamilyMember:
+    def find_member(name: str) -> FamilyMember:
         wheels: Sequence[Wheel] = ()
         with suppress(InstallationError):
             wheels = family_wheels(session.sources, session.client, backend, name)
-        suitable = fitting(wheels, backend, tags)
+        suitable = select_best_wheels(wheels, backend, tags)
         by_version = {wheel.version.public: wheel for wheel in suitable}
         # Without a paired version, use the latest.
         versions = paired.get(name)
@@ -97,4 +97,4 @@ def missing_members(
             return FamilyMember(name, str(wheel.version), wheel.url, wheel.sha256)
         return FamilyMember(name)
 
-    return map_concurrently(member, sorted(catalog.family - fit.lock.names))
+    return map_concurrently(find_member, sorted(catalog.family - fit.lock.names))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.catalog import Wheel
-from gpuinstall.lock.resolve.inspect import ResolutionInspector, wheel_fact
+from gpuinstall.lock.resolve.inspect import ResolutionInspector, create_wheel_fact
 from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
 from gpuinstall.wheels.compatibility import Compatibility, find_missing_code
 from gpuinstall.wheels.learned.row import Depth
@@ -37,7 +37,7 @@ class Trial(NamedTuple):
     """The code of the reason why the release is rejected."""
 
 
-class OlderReleases:
+class OlderReleaseSearch:
     """Searches the older releases of one package."""
 
     def __init__(
@@ -56,11 +56,11 @@ class OlderReleases:
         self.builds = frozenset([resolution.torch])
         if inspector.is_requested(package, known):
             self.builds = frozenset(inspector.index.builds())
-        self.wheels = self._candidates()
+        self.wheels = self._find_candidates()
         self.trials: dict[int, Trial] = {}
-        self.rejections = Counter([_rejection_code(rejected, resolution)])
+        self.rejections = Counter([_find_rejection_code(rejected, resolution)])
 
-    def facts(self) -> Iterator[Fact]:
+    def find_facts(self) -> Iterator[Fact]:
         """Yield the facts found, including assumed facts."""
         found = self._search()
         end = len(self.wheels) if found is None else found + 1
@@ -70,7 +70,7 @@ class OlderReleases:
                 if trial.fact:
                     yield trial.fact
             elif found is not None or self._is_refused:
-                yield self._assumed_fact(place)
+                yield self._create_assumed_fact(place)
             # Otherwise, uv selects the latest release that no fact excludes.
 
     @property
@@ -82,17 +82,17 @@ class OlderReleases:
         )
         return are_all_rejected or max(self.rejections.values()) >= REJECTIONS
 
-    def _candidates(self) -> list[Wheel]:
+    def _find_candidates(self) -> list[Wheel]:
         """Return the older releases that requirements allow, latest first."""
         wheel = self.rejected.wheel
         index = self.inspector.index
-        releases = index.releases(wheel.package).items()
+        releases = index.find_releases(wheel.package).items()
         older = [one for version, one in releases if version < wheel.version]
         requirements = [
             requirement
-            for other in self.inspector.installed(self.resolution)
+            for other in self.inspector.select_installed_wheels(self.resolution)
             if other.package != wheel.package
-            for requirement in index.metadata_requirements(other)
+            for requirement in index.read_metadata_requirements(other)
             if requirement.name == wheel.package
         ]
         allowed = [
@@ -107,12 +107,12 @@ class OlderReleases:
         """Return the position of the latest release that runs, if found."""
         last = -1
         stride = 1
-        cause = _rejection_code(self.rejected, self.resolution)
+        cause = _find_rejection_code(self.rejected, self.resolution)
         rejections = 1
         while last + 1 < len(self.wheels):
             end = len(self.wheels)
             place = last + stride if last + stride < end else (last + end) // 2
-            trial = self._try(place)
+            trial = self._try_release(place)
             if trial is None:
                 return None
             if trial.runs or trial.cause not in {"", cause}:
@@ -137,7 +137,7 @@ class OlderReleases:
         found = older if self.trials[older].runs else None
         while older - rejected > 1:
             middle = (rejected + older) // 2
-            trial = self._try(middle)
+            trial = self._try_release(middle)
             if trial is None:
                 break
             if trial.runs:
@@ -148,7 +148,7 @@ class OlderReleases:
                 rejected = middle
         return found
 
-    def _try(self, place: int) -> Trial | None:
+    def _try_release(self, place: int) -> Trial | None:
         """Inspect a release; return None if the read budget is exhausted."""
         if place not in self.trials:
             if self.inspector.index.reader.is_limit_reached:
@@ -168,42 +168,45 @@ class OlderReleases:
                 wheel, self.resolution, self.known, deepest, self.builds
             )
         except InstallationError as error:
-            return Trial(wheel, _skipped_fact(wheel, error.message), None)
-        fact = wheel_fact(found, self.resolution.torch)
+            return Trial(wheel, _create_skipped_fact(wheel, error.message), None)
+        fact = create_wheel_fact(found, self.resolution.torch)
         if not found.runs_with(self.builds):
             return Trial(
-                wheel, fact, runs=False, cause=_rejection_code(found, self.resolution)
+                wheel,
+                fact,
+                runs=False,
+                cause=_find_rejection_code(found, self.resolution),
             )
         if deepest is Depth.METADATA:
             return Trial(wheel, fact, runs=True)
         why = find_missing_code(found, self.rejected)
         if why:
-            fact = _skipped_fact(wheel, f"it {why.message}", code=why.code)
+            fact = _create_skipped_fact(wheel, f"it {why.message}", code=why.code)
             return Trial(wheel, fact, runs=False, cause=why.code)
         for row, _, warning in found.verdicts.values():
             # The catalog has facts about some packages that their files lack.
             is_known = row.codes or row.package in load_members().stated
             if not row.is_whole and (warning or not is_known):
                 why_unread = "it was inspected only in part"
-                return Trial(wheel, _skipped_fact(wheel, why_unread), None)
+                return Trial(wheel, _create_skipped_fact(wheel, why_unread), None)
         return Trial(wheel, fact, runs=True)
 
-    def _assumed_fact(self, place: int) -> Fact:
+    def _create_assumed_fact(self, place: int) -> Fact:
         """Return the assumed fact about a release that was not inspected."""
         trial = self.trials.get(place)
         why = "releases before and after it do not run either"
         if trial and trial.fact:
             why = trial.fact.unread
-        return _skipped_fact(self.wheels[place], why)
+        return _create_skipped_fact(self.wheels[place], why)
 
 
-def _rejection_code(found: Compatibility, resolution: UvResolution) -> str:
+def _find_rejection_code(found: Compatibility, resolution: UvResolution) -> str:
     """Return the code of the reason for which a wheel is rejected."""
     reason = found.reason(resolution.torch)
     return reason.code if reason else "metadata"
 
 
-def _skipped_fact(wheel: Wheel, why: str, code: str = "") -> Fact:
+def _create_skipped_fact(wheel: Wheel, why: str, code: str = "") -> Fact:
     """Return the fact that excludes a skipped release.
 
     Without a reason code, the fact marks the release as not inspected.
@@ -219,11 +222,11 @@ def _skipped_fact(wheel: Wheel, why: str, code: str = "") -> Fact:
     )
 
 
-def older_facts(
+def find_older_facts(
     rejected: Compatibility,
     inspector: ResolutionInspector,
     resolution: UvResolution,
     known: Knowledge,
 ) -> Sequence[Fact]:
     """Return the facts about the older releases of a rejected wheel."""
-    return [*OlderReleases(rejected, inspector, resolution, known).facts()]
+    return [*OlderReleaseSearch(rejected, inspector, resolution, known).find_facts()]

@@ -43,11 +43,11 @@ from gpuinstall.catalog.pages import (
     parse_page,
     parse_sources,
 )
-from gpuinstall.lock.file.target import best_by_tags, glibc_needed
-from gpuinstall.lock.resolve.members import fitting
+from gpuinstall.lock.file.target import find_required_glibc, select_best_files
+from gpuinstall.lock.resolve.members import select_best_wheels
 from gpuinstall.lock.resolve.resolver_input import ResolverInput
 from gpuinstall.lock.uv.errors import Conflict
-from gpuinstall.lock.uv.project import ResolverProject, Unread, resolve_project
+from gpuinstall.lock.uv.project import ResolverProject, UnreadPackages, resolve_project
 from gpuinstall.sources.session import Session
 from gpuinstall.wheels.learned.reader import make_reader
 from gpuinstall.wheels.learned.row import requirements_of_metadata
@@ -91,21 +91,21 @@ class PackageIndex:
 
     def names(self) -> frozenset[str]:
         """Return the packages that are bound to the sources of torch."""
-        self.read(self._needed)
+        self.read(self._needed_packages)
         return self.resolver_input.catalog.family.union(self._pages)
 
     def read_pages(self) -> _WheelPages:
         """Return the wheels of each bound package whose page was read."""
-        self.read(self._needed)
-        return {**self._empty_pages(), **self._pages, **self._extensions}
+        self.read(self._needed_packages)
+        return {**self._create_empty_pages(), **self._pages, **self._extensions}
 
-    def unread(self) -> frozenset[str]:
+    def find_unread_packages(self) -> frozenset[str]:
         """Return the packages with an unread page of a source of torch."""
-        self.read(self._needed)
+        self.read(self._needed_packages)
         return self._bindable().difference(self._pages, self._copied)
 
     @cached_property
-    def _needed(self) -> set[str]:
+    def _needed_packages(self) -> set[str]:
         """The packages whose pages every resolution needs."""
         resolver_input = self.resolver_input
         sources = self.session.sources
@@ -142,7 +142,7 @@ class PackageIndex:
             family &= self._listed() | self.resolver_input.requested | {"triton"}
         return family.union(self._listed()).difference(self._extensions)
 
-    def _empty_pages(self) -> _WheelPages:
+    def _create_empty_pages(self) -> _WheelPages:
         """Return empty pages of packages that no source of torch lists."""
         if not self._bindable():
             return {}
@@ -151,10 +151,10 @@ class PackageIndex:
     def _read_listed(self) -> frozenset[str]:
         """Return the packages that PyTorch's index lists as its own."""
         backends = self.backends if self.has_own_source else ()
-        names = map_concurrently(self._listed_names, backends)
+        names = map_concurrently(self._read_listed_names, backends)
         return frozenset[str]().union(*names)
 
-    def _listed_names(self, backend: str) -> frozenset[str]:
+    def _read_listed_names(self, backend: str) -> frozenset[str]:
         session = self.session
         catalog = self.resolver_input.catalog
         names = index_names(session.sources, session.client, backend)
@@ -167,21 +167,21 @@ class PackageIndex:
         """Read the pages of bound packages."""
         bound = self._bindable().intersection(names)
         unread = sorted(bound.difference(self._pages, self._copied))
-        answers = map_concurrently(self._page, unread)
+        answers = map_concurrently(self._read_page, unread)
         for name, wheels in zip(unread, answers, strict=True):
             if wheels is None:
                 self._copied.add(name)
             else:
                 self._pages[name] = wheels
 
-    def _page(self, name: str) -> tuple[Wheel, ...] | None:
+    def _read_page(self, name: str) -> tuple[Wheel, ...] | None:
         """Return a package's wheels, or None if it may be from any index."""
         session = self.session
         sources = replace(session.sources, default_index=session.default_index)
         if name not in self.resolver_input.catalog.family:
             is_own = partial(is_own_name, sources, session.client, name)
-            return self._wheels(name) if any(map(is_own, self.backends)) else None
-        listed = self._wheels(name)
+            return self._read_wheels(name) if any(map(is_own, self.backends)) else None
+        listed = self._read_wheels(name)
         is_requested = name in self.resolver_input.requested - {"torch"}
         # No CPU build requires Triton; programs use it from the default index.
         is_program = is_requested or (name == "triton" and self._is_for_cpu)
@@ -205,7 +205,7 @@ class PackageIndex:
         """
         while True:
             resolution = resolve_project(project(), self.session)
-            if not isinstance(resolution, Unread):
+            if not isinstance(resolution, UnreadPackages):
                 return resolution
             self.read(resolution.names)
 
@@ -242,18 +242,18 @@ class PackageIndex:
                 builds.setdefault(version, build)
         return builds
 
-    def pages_for_build(self, build: Build) -> _WheelPages:
+    def read_pages_for_build(self, build: Build) -> _WheelPages:
         """Return the pages, with the files from one build's own source."""
         own_pages = {}
         for name, wheels in self.read_pages().items():
             own: dict[Version, Wheel] = {}
             if any(wheel.version.local is None for wheel in wheels):
-                listed = self._wheels(name, [build])
+                listed = self._read_wheels(name, [build])
                 own = {wheel.version: wheel for wheel in listed}
             own_pages[name] = tuple(own.get(one.version, one) for one in wheels)
         return own_pages
 
-    def _wheels(
+    def _read_wheels(
         self,
         package: str,
         builds: Sequence[Build] = (),
@@ -276,12 +276,12 @@ class PackageIndex:
                 listed = default_wheels(sources, session.client, package)
             else:
                 listed = family_wheels(sources, session.client, backend, package)
-            for wheel in fitting(listed, backend, self.resolver_input.tags):
+            for wheel in select_best_wheels(listed, backend, self.resolver_input.tags):
                 if package != "torch" or wheel.version.public in versions:
                     wheels.setdefault(str(wheel.version), wheel)
         return tuple(wheels.values())
 
-    def wheels_of(self, package: str) -> list[Wheel]:
+    def find_wheels(self, package: str) -> list[Wheel]:
         """Return the compatible wheels of a package, from its own source."""
         self.read([package])
         wheels = self.read_pages().get(package)
@@ -293,19 +293,21 @@ class PackageIndex:
             wheel for wheel in wheels if wheel.package == package and tags & wheel.tags
         ]
 
-    def wheel(self, package: str, version: Version) -> Wheel | None:
+    def find_wheel(self, package: str, version: Version) -> Wheel | None:
         """Return the best wheel of one version, with any label."""
         wheels = [
             one
-            for one in self.wheels_of(package)
+            for one in self.find_wheels(package)
             if one.version.public == version.public
         ]
-        best = best_by_tags(
+        best = select_best_files(
             wheels, self.resolver_input.tags, lambda one: (package, one.tags)
         )
         return next(iter(best), None)
 
-    def preferred_labels(self, builds: dict[str, Build]) -> Mapping[str, list[str]]:
+    def find_preferred_labels(
+        self, builds: dict[str, Build]
+    ) -> Mapping[str, list[str]]:
         """Return the versions of torch and companions with the best labels.
 
         uv selects the highest preferred version, and thus the best build of each torch.
@@ -345,10 +347,10 @@ class PackageIndex:
         names = [one.name for one in self.resolver_input.programs if not one.url]
         bound = self.names().union(self.resolver_input.files)
         open_names = [name for name in names if name not in bound]
-        newest = map_concurrently(self._newest, open_names)
+        newest = map_concurrently(self._find_newest_release, open_names)
         return {**dict.fromkeys(names), **dict(zip(open_names, newest, strict=True))}
 
-    def newest_companions(self, build: Build) -> dict[str, Version]:
+    def find_newest_companions(self, build: Build) -> dict[str, Version]:
         """Return the latest allowed companions from a build's source."""
         newest: dict[str, Version] = {}
         for requirement in self.resolver_input.lock_request.request.requirements:
@@ -356,7 +358,7 @@ class PackageIndex:
                 continue
             of_build = [
                 Version(wheel.version.public)
-                for wheel in self.wheels_of(requirement.name)
+                for wheel in self.find_wheels(requirement.name)
                 if wheel.backend in {build.backend.tag, None}
             ]
             allowed = [
@@ -368,7 +370,7 @@ class PackageIndex:
                 newest[requirement.name] = max(allowed)
         return newest
 
-    def _newest(self, name: str) -> Version | None:
+    def _find_newest_release(self, name: str) -> Version | None:
         sources = self.session.sources
         # Only uv applies dates and resolution modes.
         if sources.exclude_newer or sources.prefers_lowest:
@@ -376,21 +378,21 @@ class PackageIndex:
         page = self.session.known_page(name)
         if page is None:
             return None
-        newest = next(iter(self.releases(name)), None)
+        newest = next(iter(self.find_releases(name)), None)
         for source in parse_sources(page, name):
             # uv does not build a version that has a wheel.
             is_newer = newest is None or source.version > newest
-            if is_newer and self._is_allowed(source, self.limits(name)):
+            if is_newer and self._is_allowed(source, self.find_limits(name)):
                 newest = source.version
         return newest
 
-    def releases(self, package: str) -> Mapping[Version, Wheel]:
+    def find_releases(self, package: str) -> Mapping[Version, Wheel]:
         """Return the wheels of allowed final releases, latest first."""
         if package not in self._releases:
-            limits = self.limits(package)
+            limits = self.find_limits(package)
             # If a version has a native and a pure wheel, uv installs the native one.
-            installed = best_by_tags(
-                self.wheels_of(package),
+            installed = select_best_files(
+                self.find_wheels(package),
                 self.resolver_input.tags,
                 lambda wheel: (str(wheel.version), wheel.tags),
             )
@@ -420,7 +422,7 @@ class PackageIndex:
             return specifiers.contains(f"{self.resolver_input.python}.99")
         return True
 
-    def release_day(self, name: str, version: str) -> str:
+    def find_upload_date(self, name: str, version: str) -> str:
         """Return the upload date of a version, or an empty string (PEP 700).
 
         It is the date of the first file, because wheels for newer Pythons follow later.
@@ -436,19 +438,19 @@ class PackageIndex:
                     days.append(file.uploaded[:10])
         return min(filter(None, days), default="")
 
-    def limits(self, package: str) -> list[Requirement]:
+    def find_limits(self, package: str) -> list[Requirement]:
         """Return the requested requirements and constraints for a package."""
         resolver_input = self.resolver_input
         requirements = (*resolver_input.requirements, *resolver_input.constraints)
         return [
             one
             for one in requirements
-            if one.name == package and resolver_input.counts(one)
+            if one.name == package and resolver_input.is_applicable(one)
         ]
 
     # Wheels.
 
-    def metadata_requirements(self, wheel: Wheel) -> list[Requirement]:
+    def read_metadata_requirements(self, wheel: Wheel) -> list[Requirement]:
         """Return a wheel's requirements on the target, with requested extras.
 
         If METADATA is unreadable, the result is empty.
@@ -457,9 +459,11 @@ class PackageIndex:
         for program in self.resolver_input.programs:
             if program.name == wheel.package:
                 extras.update(program.extras)
-        return self.requirements(wheel, extras)
+        return self.read_requirements(wheel, extras)
 
-    def requirements(self, wheel: Wheel, extras: Iterable[str]) -> list[Requirement]:
+    def read_requirements(
+        self, wheel: Wheel, extras: Iterable[str]
+    ) -> list[Requirement]:
         """Return a wheel's requirements on the target, with these extras."""
         environment = self.resolver_input.target.environment(self.resolver_input.python)
         with suppress(InstallationError):
@@ -470,7 +474,7 @@ class PackageIndex:
             return [one for one in requirements if one.counts(environment, extras)]
         return []
 
-    def release_for_newer_glibc(
+    def find_release_for_newer_glibc(
         self, package: str, selected: Version
     ) -> tuple[Version, str] | None:
         """Return the next release that only a newer glibc allows.
@@ -482,7 +486,7 @@ class PackageIndex:
             return None
         target = replace(self.resolver_input.target, glibc=NEWEST_GLIBC)
         tags = set(target.tags(self.resolver_input.python))
-        limits = self.limits(package)
+        limits = self.find_limits(package)
         newer = [
             wheel
             for wheel in parse_page(page)
@@ -491,10 +495,10 @@ class PackageIndex:
             and self._is_allowed(wheel, limits)
         ]
         following = min(newer, key=lambda wheel: wheel.version, default=None)
-        if following is None or following.version in self.releases(package):
+        if following is None or following.version in self.find_releases(package):
             return None
         files = [(package, following.filename)]
-        return following.version, glibc_needed(files, least="2.5")
+        return following.version, find_required_glibc(files, least="2.5")
 
 
 def _may_apply(text: str, extras: set[str]) -> bool:

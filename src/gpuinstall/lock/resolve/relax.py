@@ -25,10 +25,10 @@ from gpuinstall.lock.resolve.explanations import NO_CODE, shorten_explanation
 from gpuinstall.lock.resolve.resolver_input import (
     Alternative,
     Requests,
-    without_versions,
+    allow_any_version,
 )
-from gpuinstall.lock.uv.builds import SDIST, source_builds
-from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, failed_package
+from gpuinstall.lock.uv.builds import SDIST, find_source_builds
+from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, find_failed_package
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.plan import Plan, Rejected
 from gpuinstall.plan.relax import RelaxedRequest, nearest_request, version_limits
@@ -67,22 +67,22 @@ def resolve_relaxed(
         GpuInstallError: No torch that runs is compatible with the rest of the request,
             or the last alternative failed.
     """
-    opened, metadata = _with_requirements_of_folders(requests, session)
+    opened, metadata = _separate_project_requirements(requests, session)
     refusals = [one.outcome for one in opened if isinstance(one.outcome, Rejected)]
     changed: list[Requirement] = []
     if refusals:
-        nearest = _nearest_request(opened)
+        nearest = _find_nearest_request(opened)
         if nearest is None:
             raise refusal
         changed = list(nearest.moved)
         opened = [
-            one.asking(
+            one.with_request_changes(
                 requirements=nearest.request.requirements,
                 constraints=nearest.request.constraints,
             )
             for one in opened
         ]
-    pins = _pins_of_programs(opened)
+    pins = _find_program_pins(opened)
     alone = [(pin,) for pin in reversed(pins[-PINS_ALONE:])]
     nothing: Pins = ()
     alternatives = deque(
@@ -95,14 +95,14 @@ def resolve_relaxed(
         # Ignore locked versions, which were selected for another request.
         alternative = Alternative(optional_pins=optional, metadata=metadata)
         names = {pin.name for pin in failed}
-        relaxed = [without_versions(one, names) for one in opened]
+        relaxed = [allow_any_version(one, names) for one in opened]
         try:
             outcome = resolve(relaxed, alternative, session)
         except InstallationError as error:
             if error.code not in _FAILED_BUILDS:
                 raise
             outcome = Conflict(error)
-            name = failed_package(error)
+            name = find_failed_package(error)
             left = tuple(pin for pin in optional if pin.name != name)
             if left != optional:
                 others = tuple(pin for pin in optional if pin not in left)
@@ -111,9 +111,10 @@ def resolve_relaxed(
         if not isinstance(outcome, Conflict):
             why_torch = refusals[0].reasons[0].message if refusals else ""
             found = [
-                _explained(one, changed, why, why_torch, failed) for one in outcome
+                _explain_relaxation(one, changed, why, why_torch, failed)
+                for one in outcome
             ]
-            if not _builds_pinned(outcome, pins):
+            if not _has_pinned_source_build(outcome, pins):
                 return found
             built = built or found
             continue
@@ -124,13 +125,13 @@ def resolve_relaxed(
     raise refusal
 
 
-def _builds_pinned(resolutions: Sequence[Resolution], pins: Pins) -> bool:
+def _has_pinned_source_build(resolutions: Sequence[Resolution], pins: Pins) -> bool:
     """Return whether the error is about building a pinned package."""
     names = {pin.name for pin in pins}
     return any(
         build.origin == SDIST and build.package in names
         for resolution in resolutions
-        for build in source_builds(resolution.packages)
+        for build in find_source_builds(resolution.packages)
     )
 
 
@@ -150,7 +151,7 @@ def suggest_relax(
         session: The clients of the run.
         resolve: Resolves one alternative.
     """
-    pins = _pins_of_programs(requests)
+    pins = _find_program_pins(requests)
     if not pins or refusal.code not in _REFUSALS_OF_PINS:
         return
     sourcing = replace(session.sourcing, only_binary=True)
@@ -163,13 +164,13 @@ def suggest_relax(
             refusal.hint = "\n".join(filter(None, (hint, refusal.hint)))
 
 
-def _pins_of_programs(requests: Requests) -> Pins:
+def _find_program_pins(requests: Requests) -> Pins:
     family = requests[0].catalog.family
     limits = version_limits(requests[0].request)
     return tuple(one for one in limits if one.name not in family)
 
 
-def _with_requirements_of_folders(
+def _separate_project_requirements(
     requests: Requests,
     session: Session,
 ) -> tuple[list[LockRequest], tuple[Mapping[str, Any], ...]]:
@@ -186,11 +187,13 @@ def _with_requirements_of_folders(
             row, required = project
             rows.append(row)
             requirements.update(dict.fromkeys(required))
-    opened = [one.asking(requirements=tuple(requirements)) for one in requests]
+    opened = [
+        one.with_request_changes(requirements=tuple(requirements)) for one in requests
+    ]
     return opened, tuple(rows)
 
 
-def _nearest_request(requests: Requests) -> RelaxedRequest | None:
+def _find_nearest_request(requests: Requests) -> RelaxedRequest | None:
     """Return a request for the nearest torch that runs on all targets."""
 
     def outcome(candidate: Request) -> Plan | Rejected | None:
@@ -206,7 +209,7 @@ def _nearest_request(requests: Requests) -> RelaxedRequest | None:
     return nearest_request(requests[0].request, requests[0].catalog, outcome)
 
 
-def _explained(
+def _explain_relaxation(
     resolution: Resolution,
     changed: Sequence[Requirement],
     why: str,

@@ -15,19 +15,19 @@ from gpuinstall.base.requirement import Constraint, Requirement
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import COMPANIONS
-from gpuinstall.lock.request.project import nested_requirements
+from gpuinstall.lock.request.project import find_nested_requirements
 from gpuinstall.lock.resolve.collect_facts import collect_facts
 from gpuinstall.lock.resolve.inspect import ResolutionInspector
 from gpuinstall.lock.resolve.knowledge import Knowledge, UvResolution
 from gpuinstall.lock.resolve.package_index import PackageIndex
-from gpuinstall.lock.resolve.resolver_input import ResolverInput, public
+from gpuinstall.lock.resolve.resolver_input import ResolverInput, parse_public_version
 from gpuinstall.lock.resolve.run_uv import (
-    decides_torch,
     is_library_of_torch,
+    limits_torch,
     resolve_once,
 )
 from gpuinstall.lock.uv.errors import FAMILY_UNLISTED, Conflict
-from gpuinstall.lock.uv.resolution import check_addresses
+from gpuinstall.lock.uv.resolution import check_required_urls
 from gpuinstall.sources.session import Session
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ RELEASES_READ = 24
 """Maximum number of releases to read METADATA of for a compatible one."""
 
 
-class Resolved(Value):
+class ResolvedInput(Value):
     """uv's resolution of an input, with the facts that uv received."""
 
     resolver_input: ResolverInput
@@ -54,7 +54,7 @@ class Resolved(Value):
     """The reason why uv could not select a newer release, by package."""
 
 
-class Refused(Value):
+class RefusedInput(Value):
     """A conflict in an input, with the facts that uv received."""
 
     resolver_input: ResolverInput
@@ -75,19 +75,21 @@ class Resolver:
         markers = resolver_input.target.environment(resolver_input.python)
         counting = [one for one in resolver_input.requirements if one.counts(markers)]
         by_name = {one.name: () for one in counting if not one.url}
-        check_addresses(by_name, session.sources)
+        check_required_urls(by_name, session.sources)
 
-    def resolve(self) -> Resolved | Refused:
+    def resolve(self) -> ResolvedInput | RefusedInput:
         """Return the best resolution, with the latest possible releases.
 
         Raises:
             InstallationError: uv fails for a reason other than the request.
         """
         resolver_input = self.resolver_input
-        nested = nested_requirements(resolver_input.requirements, self.session.folder)
+        nested = find_nested_requirements(
+            resolver_input.requirements, self.session.folder
+        )
         known = Knowledge(requirements=tuple(dict.fromkeys(nested)))
         outcome = self._run_until_stable(resolver_input, known)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, RefusedInput):
             return outcome
         return self._improve(outcome)
 
@@ -96,7 +98,7 @@ class Resolver:
         resolver_input: ResolverInput,
         known: Knowledge,
         previous: UvResolution | None = None,
-    ) -> Resolved | Refused:
+    ) -> ResolvedInput | RefusedInput:
         """Run uv until its resolution results in no new facts."""
         for _ in range(TURNS):
             self._runs += 1
@@ -105,14 +107,14 @@ class Resolver:
                 known |= outcome
             elif isinstance(outcome, UvResolution):
                 grown = collect_facts(outcome, known, self.inspector)
-                if grown.passed_to_uv == known.passed_to_uv:
-                    return Resolved(resolver_input, outcome, grown, {})
+                if grown.facts_for_uv == known.facts_for_uv:
+                    return ResolvedInput(resolver_input, outcome, grown, {})
                 known, previous = grown, outcome
             elif known.decided_first:
                 # Other versions of a package may not require these dependencies.
                 known |= Knowledge(after_torch=frozenset(known.decided_first))
             else:
-                return Refused(resolver_input, outcome, known)
+                return RefusedInput(resolver_input, outcome, known)
         message = (
             f"no compatible versions found after {TURNS} attempts: too many candidates "
             "require another CUDA version or lack code for these GPUs"
@@ -120,33 +122,33 @@ class Resolver:
         error = NoBuildError(
             "search-ended", message, hint="Pin versions that are known to work"
         )
-        return Refused(resolver_input, Conflict(error), known)
+        return RefusedInput(resolver_input, Conflict(error), known)
 
     # Newer releases.
 
-    def _improve(self, best: Resolved) -> Resolved | Refused:
+    def _improve(self, best: ResolvedInput) -> ResolvedInput | RefusedInput:
         """Try newer releases: with torch decided last, then with lower bounds.
 
         A mirror that lists torch without its companions is rejected, because only
         years-old programs require none of them.
         """
-        if not self._newer_releases(best):
+        if not self._find_newer_releases(best):
             return best
         written = best.resolver_input
-        torch_last = sorted(written.requirements, key=self._decides_torch)
+        torch_last = sorted(written.requirements, key=self._limits_torch)
         if tuple(torch_last) != written.requirements:
             other = replace(written, requirements=tuple(torch_last))
             best = self._choose_better(
                 best, self._run_until_stable(other, best.known, best.resolution)
             )
         accounts: dict[str, str] = {}
-        for package, newest in self._newer_releases(best).items():
+        for package, newest in self._find_newer_releases(best).items():
             if self._runs >= RUNS:
                 break
             bound = Constraint.of(package, f">={newest}")
             other = replace(written, bounds=(*written.bounds, bound))
             outcome = self._run_until_stable(other, best.known, best.resolution)
-            if isinstance(outcome, Refused):
+            if isinstance(outcome, RefusedInput):
                 error = outcome.conflict.error
                 self.index.read(COMPANIONS)
                 has_companions = any(map(self.index.read_pages().get, COMPANIONS))
@@ -156,33 +158,35 @@ class Resolver:
             best = self._choose_better(best, outcome)
         return replace(best, resolver_input=written, accounts=accounts)
 
-    def _decides_torch(self, requirement: Requirement) -> bool:
-        return decides_torch(requirement, self.index)
+    def _limits_torch(self, requirement: Requirement) -> bool:
+        return limits_torch(requirement, self.index)
 
-    def newest(self, package: str, known: Knowledge) -> Version | None:
+    def find_newest_release(self, package: str, known: Knowledge) -> Version | None:
         """Return the latest release of a program that no fact excludes.
 
         Its METADATA must allow a build of torch. A release without a wheel is included.
         """
         listed = self.index.newest_releases()[package]
-        wheels = self.index.releases(package)
-        excluded = known.excluded(package)
+        wheels = self.index.find_releases(package)
+        excluded = known.find_excluded_versions(package)
         if listed not in wheels and str(listed) not in excluded:
             return listed
         newest = [version for version in wheels if str(version) not in excluded]
         for version in newest[:RELEASES_READ]:
-            required = self.index.metadata_requirements(wheels[version])
+            required = self.index.read_metadata_requirements(wheels[version])
             if self.inspector.inspector.allowed_builds(required):
                 return version
         return next(iter(newest), listed)
 
-    def all_newest(self) -> bool:
+    def allows_all_newest(self) -> bool:
         """Return whether METADATA allows all the latest programs."""
         programs = self.index.newest_releases()
-        newest = map_concurrently(partial(self.newest, known=Knowledge()), programs)
+        newest = map_concurrently(
+            partial(self.find_newest_release, known=Knowledge()), programs
+        )
         return newest == [*programs.values()]
 
-    def _newer_releases(self, resolved: Resolved) -> dict[str, Version]:
+    def _find_newer_releases(self, resolved: ResolvedInput) -> dict[str, Version]:
         """Return the newer releases of programs that may be possible.
 
         Programs at their latest release determine the packages that they pin, as does
@@ -196,9 +200,9 @@ class Resolver:
             is_kept = package in self.resolver_input.alternative.preferences
             if not version or not listed or is_kept or is_library_of_torch(package):
                 continue
-            is_older = listed > public(version)
-            newest = self.newest(package, known) if is_older else None
-            if newest and newest > public(version):
+            is_older = listed > parse_public_version(version)
+            newest = self.find_newest_release(package, known) if is_older else None
+            if newest and newest > parse_public_version(version):
                 behind[package] = newest
             else:
                 fixed.append(package)
@@ -207,7 +211,7 @@ class Resolver:
         wheels = {wheel.package: wheel for wheel in resolution.wheels}
         while behind and fixed:
             wheel = wheels.pop(fixed.pop(), None)
-            for one in self.index.metadata_requirements(wheel) if wheel else ():
+            for one in self.index.read_metadata_requirements(wheel) if wheel else ():
                 newest = behind.get(one.name)
                 if newest and not one.allows(newest):
                     del behind[one.name]
@@ -215,7 +219,9 @@ class Resolver:
                     fixed.append(one.name)
         return behind
 
-    def _choose_better(self, first: Resolved, second: Resolved | Refused) -> Resolved:
+    def _choose_better(
+        self, first: ResolvedInput, second: ResolvedInput | RefusedInput
+    ) -> ResolvedInput:
         """Return the better resolution, with the facts of both.
 
         The second is better if a requested package is newer and none is older. If each
@@ -223,11 +229,11 @@ class Resolver:
         later is better.
         """
         known = second.known
-        if isinstance(second, Refused) or not self._is_better(first, second):
+        if isinstance(second, RefusedInput) or not self._is_better(first, second):
             return replace(first, known=known)
         return second
 
-    def _is_better(self, first: Resolved, second: Resolved) -> bool:
+    def _is_better(self, first: ResolvedInput, second: ResolvedInput) -> bool:
         pairs = {}
         for package in self.index.newest_releases():
             before = first.resolution.versions.get(package)
@@ -236,7 +242,10 @@ class Resolver:
             if before and not after:
                 return False
             if before and after and not is_kept and before != after:
-                pairs[package] = public(before), public(after)
+                pairs[package] = (
+                    parse_public_version(before),
+                    parse_public_version(after),
+                )
         changes = pairs.values()
         if any(new.is_prerelease and not old.is_prerelease for old, new in changes):
             return False
@@ -248,12 +257,14 @@ class Resolver:
             and is_older
             and not inspected.isdisjoint(self.index.newest_releases())
         ):
-            days = [self._oldest_day(one, pairs) for one in (first, second)]
+            days = [self._find_oldest_upload(one, pairs) for one in (first, second)]
             return days[1] > days[0]
         return is_newer and not is_older
 
-    def _oldest_day(self, resolved: Resolved, packages: Mapping[str, object]) -> str:
+    def _find_oldest_upload(
+        self, resolved: ResolvedInput, packages: Mapping[str, object]
+    ) -> str:
         """Return the earliest upload date of the selected releases."""
         versions = resolved.resolution.versions
-        days = [self.index.release_day(one, versions[one]) for one in packages]
+        days = [self.index.find_upload_date(one, versions[one]) for one in packages]
         return min(filter(None, days), default="")

@@ -58,7 +58,7 @@ class Alternative(Value):
     def torch(self) -> Version | None:
         """The pinned torch."""
         pin = self.pins.get("torch")
-        return public(pin) if pin else None
+        return parse_public_version(pin) if pin else None
 
 
 class ResolverInput(Value):
@@ -97,7 +97,7 @@ class ResolverInput(Value):
     @cached_property
     def target(self) -> Target:
         """The target platform."""
-        return self.lock_request.target(self.builds[0])
+        return self.lock_request.create_target(self.builds[0])
 
     @cached_property
     def tags(self) -> tuple[Tag, ...]:
@@ -112,7 +112,7 @@ class ResolverInput(Value):
     @cached_property
     def gpus(self) -> tuple[tuple[Rules, Gpu], ...]:
         """The GPUs to support, each with the rules of its vendor."""
-        return tuple(self.lock_request.gpus(self.plan))
+        return tuple(self.lock_request.find_running_gpus(self.plan))
 
     @cached_property
     def requested(self) -> frozenset[str]:
@@ -125,7 +125,7 @@ class ResolverInput(Value):
         return tuple(
             one
             for one in self.requirements
-            if one.name not in self.catalog.family and self.counts(one)
+            if one.name not in self.catalog.family and self.is_applicable(one)
         )
 
     @cached_property
@@ -134,10 +134,10 @@ class ResolverInput(Value):
 
         A single pin is an ordinary request.
         """
-        counting = [*filter(self.counts, self.lock_request.request.requirements)]
+        counting = [*filter(self.is_applicable, self.lock_request.request.requirements)]
         return len(counting) > 1 and all(one.is_exact or one.url for one in counting)
 
-    def counts(self, requirement: Requirement) -> bool:
+    def is_applicable(self, requirement: Requirement) -> bool:
         """Return whether the marker of a requirement applies to the target."""
         return requirement.applies_on(self.lock_request.machine, self.python)
 
@@ -146,10 +146,11 @@ class ResolverInput(Value):
         """The constraints of the request and of the alternative."""
         family = self.catalog.family
         own = [
-            without_label(one, family) for one in self.lock_request.request.constraints
+            remove_backend_labels(one, family)
+            for one in self.lock_request.request.constraints
         ]
         pins = [
-            Constraint.of(name, f"=={public(pin)}")
+            Constraint.of(name, f"=={parse_public_version(pin)}")
             for name, pin in self.alternative.pins.items()
         ]
         return (*own, *pins, *self.bounds)
@@ -161,12 +162,11 @@ class ResolverInput(Value):
         If the catalog lacks a torch version, only METADATA has its companions.
         """
         return (
-            self.lock_request.names_programs
-            or self.plan.choice.build.learned is not None
+            self.lock_request.has_programs or self.plan.choice.build.learned is not None
         )
 
     @property
-    def narrowed(self) -> LockRequest:
+    def narrowed_request(self) -> LockRequest:
         """The request, limited to builds with compatible extension files."""
         if not self.files:
             return self.lock_request
@@ -181,7 +181,7 @@ class ResolverInput(Value):
         """The versions of torch that uv may select."""
         return frozenset(build.torch for build in self.builds)
 
-    def keeping(self, alternative: Alternative) -> ResolverInput:
+    def with_alternative(self, alternative: Alternative) -> ResolverInput:
         """Return a copy for an alternative, with the target's own lock."""
         locked = alternative.locks.get(str(self.target), {})
         own = replace(
@@ -191,7 +191,7 @@ class ResolverInput(Value):
         )
         return replace(self, alternative=own)
 
-    def with_torches(self, torches: Container[Version]) -> ResolverInput:
+    def with_torch_versions(self, torches: Container[Version]) -> ResolverInput:
         """Return a copy limited to these versions of torch."""
         return self.with_builds(one for one in self.builds if one.torch in torches)
 
@@ -200,12 +200,14 @@ class ResolverInput(Value):
         return replace(self, builds=tuple(builds))
 
 
-def public(version: str) -> Version:
+def parse_public_version(version: str) -> Version:
     """Return a version without its local label."""
     return Version(Version(version).public)
 
 
-def without_label(requirement: RequirementT, family: frozenset[str]) -> RequirementT:
+def remove_backend_labels(
+    requirement: RequirementT, family: frozenset[str]
+) -> RequirementT:
     """Return a requirement without the backend labels in its versions.
 
     The builds already have the selected backend.
@@ -222,7 +224,7 @@ def without_label(requirement: RequirementT, family: frozenset[str]) -> Requirem
     return requirement.with_specifier(",".join(clauses))
 
 
-def without_versions(request: LockRequest, packages: Container[str]) -> LockRequest:
+def allow_any_version(request: LockRequest, packages: Container[str]) -> LockRequest:
     """Return a request that allows any version of these packages."""
     requirements = tuple(
         one.with_specifier("") if one.name in packages and not one.url else one
@@ -231,4 +233,6 @@ def without_versions(request: LockRequest, packages: Container[str]) -> LockRequ
     constraints = tuple(
         one for one in request.request.constraints if one.name not in packages
     )
-    return request.asking(requirements=requirements, constraints=constraints)
+    return request.with_request_changes(
+        requirements=requirements, constraints=constraints
+    )

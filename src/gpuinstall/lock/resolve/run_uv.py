@@ -22,13 +22,13 @@ from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
 from gpuinstall.lock.resolve.package_index import PackageIndex
 from gpuinstall.lock.resolve.resolver_input import ResolverInput
-from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, failed_package
+from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, find_failed_package
 from gpuinstall.lock.uv.project import (
     MISSING_EXTRAS,
     Pages,
     ResolverProject,
-    metadata_row,
-    placeholder_wheel,
+    create_metadata_row,
+    create_placeholder_wheel,
 )
 from gpuinstall.wheels.members import load_members
 
@@ -63,13 +63,13 @@ def resolve_once(
     """
     try:
         document = index.resolve(
-            lambda: _project(resolver_input, known, index, previous)
+            lambda: _create_project(resolver_input, known, index, previous)
         )
     except InstallationError as error:
         is_steered = not known.is_empty or resolver_input.bounds
         if error.code != BUILD_FAILED or not is_steered:
             raise
-        package = failed_package(error)
+        package = find_failed_package(error)
         if package in {"", *known.unbuildable}:
             return Conflict(error)
         return Knowledge(unbuildable=frozenset({package}))
@@ -78,7 +78,7 @@ def resolve_once(
     return _parse_resolution(document, index)
 
 
-def run_uv_alone(
+def run_uv_without_facts(
     resolver_input: ResolverInput, index: PackageIndex
 ) -> Mapping[str, Any] | Conflict:
     """Resolve the request without facts, for uv's own explanation."""
@@ -86,16 +86,16 @@ def run_uv_alone(
 
     def project() -> ResolverProject:
         return replace(
-            _project(resolver_input, Knowledge(), index),
+            _create_project(resolver_input, Knowledge(), index),
             requirements=(*requirements, ANY_TORCH),
             metadata=resolver_input.alternative.metadata,
-            wheels_only=_wheels_only(resolver_input, index),
+            wheels_only=_find_unbuilt_packages(resolver_input, index),
         )
 
     return index.resolve(project)
 
 
-def served_pages(
+def collect_pages(
     resolver_input: ResolverInput,
     known: Knowledge,
     index: PackageIndex,
@@ -109,11 +109,11 @@ def served_pages(
         index: The pages of the sources.
         chosen: The selected build, whose source has priority; None: any build.
     """
-    family = index.pages_for_build(chosen) if chosen else index.read_pages()
+    family = index.read_pages_for_build(chosen) if chosen else index.read_pages()
     return {**index.pages_of_sources(), **family, **resolver_input.files, **known.files}
 
 
-def decides_torch(requirement: Requirement, index: PackageIndex) -> bool:
+def limits_torch(requirement: Requirement, index: PackageIndex) -> bool:
     """Return whether a requirement limits torch to a build."""
     return requirement.name in {BUILD, *index.names()}
 
@@ -126,7 +126,7 @@ def _parse_resolution(document: Mapping[str, Any], index: PackageIndex) -> UvRes
     for package in document["packages"]:
         name = package["name"]
         if name == BUILD:
-            torch = _ranked(index)[int(package["version"])]
+            torch = _rank_torch_versions(index)[int(package["version"])]
         elif name.startswith(PIN):
             if package["version"] == "0":
                 dropped.add(name.removeprefix(PIN))
@@ -141,7 +141,7 @@ def _parse_resolution(document: Mapping[str, Any], index: PackageIndex) -> UvRes
     )
 
 
-def _ranked(index: PackageIndex) -> list[str]:
+def _rank_torch_versions(index: PackageIndex) -> list[str]:
     """Return the torch versions of gpuinstall-build 0, 1, and so on.
 
     uv tries the best build first.
@@ -150,7 +150,7 @@ def _ranked(index: PackageIndex) -> list[str]:
     return builds if index.session.sources.prefers_lowest else builds[::-1]
 
 
-def _project(
+def _create_project(
     resolver_input: ResolverInput,
     known: Knowledge,
     index: PackageIndex,
@@ -163,38 +163,44 @@ def _project(
         fact.package for fact in known.facts.values() if fact.excludes or fact.requires
     }
     return ResolverProject(
-        requirements=_ordered_requirements(resolver_input, known, index),
+        requirements=_order_requirements(resolver_input, known, index),
         python=resolver_input.python,
         target=resolver_input.target,
         pages={
-            **served_pages(resolver_input, known, index),
-            **_virtual_pages(resolver_input, index),
+            **collect_pages(resolver_input, known, index),
+            **_create_virtual_pages(resolver_input, index),
         },
-        constraints=tuple(_constraints(resolver_input, index)),
-        preferred=_preferred(
-            resolver_input, _running_builds(known, index, previous), index
+        constraints=tuple(_list_constraints(resolver_input, index)),
+        preferred=_find_preferred_versions(
+            resolver_input, _find_running_builds(known, index, previous), index
         ),
         metadata=(
             *resolver_input.alternative.metadata,
-            *_metadata_rows(resolver_input, known, index),
+            *_create_metadata_rows(resolver_input, known, index),
         ),
         folder=session.folder,
-        wheels_only=_wheels_only(resolver_input, index) | known.unbuildable | inspected,
+        wheels_only=_find_unbuilt_packages(resolver_input, index)
+        | known.unbuildable
+        | inspected,
         sources=session.sources,
-        unread=index.unread() - resolver_input.files.keys() - known.files.keys(),
+        unread=index.find_unread_packages()
+        - resolver_input.files.keys()
+        - known.files.keys(),
     )
 
 
-def _wheels_only(resolver_input: ResolverInput, index: PackageIndex) -> frozenset[str]:
+def _find_unbuilt_packages(
+    resolver_input: ResolverInput, index: PackageIndex
+) -> frozenset[str]:
     """Return the packages that are never built."""
     extensions = load_extensions().unclaimed
     by_request = index.session.sources.only_binary - {":all:"}
     return index.names().union(
-        index.unread(), extensions, resolver_input.files, by_request
+        index.find_unread_packages(), extensions, resolver_input.files, by_request
     )
 
 
-def _ordered_requirements(
+def _order_requirements(
     resolver_input: ResolverInput, known: Knowledge, index: PackageIndex
 ) -> tuple[Requirement, ...]:
     """Return the requirements in the order in which uv decides them."""
@@ -213,7 +219,7 @@ def _ordered_requirements(
     # The libraries of torch are last, because torch pins them.
     requirements.sort(key=lambda one: is_library_of_torch(one.name))
     place = next(
-        place for place, one in enumerate(requirements) if decides_torch(one, index)
+        place for place, one in enumerate(requirements) if limits_torch(one, index)
     )
     requirements[place:place] = map(Requirement.of, known.decided_first)
     return tuple(requirements)
@@ -224,7 +230,7 @@ def is_library_of_torch(package: str) -> bool:
     return package not in PAIRED and bool(load_members().with_torch.fullmatch(package))
 
 
-def _constraints(
+def _list_constraints(
     resolver_input: ResolverInput, index: PackageIndex
 ) -> Iterator[Constraint]:
     optional = {pin.text for pin in resolver_input.alternative.optional_pins}
@@ -240,27 +246,27 @@ def _constraints(
         yield Constraint.of("torch", ",".join(limits))
 
 
-def _preferred(
+def _find_preferred_versions(
     resolver_input: ResolverInput, running: dict[str, Build], index: PackageIndex
 ) -> dict[str, list[str]]:
     """Return the versions to keep, and the best labels of other releases."""
     kept = resolver_input.alternative.preferences
     preferred = {name: [version] for name, version in kept.items()}
-    labels = index.preferred_labels(running)
+    labels = index.find_preferred_labels(running)
     # A label from another machine's lock cannot be kept.
     preferred |= {
         name: versions
         for name, versions in labels.items()
         if kept.get(name) not in versions
     }
-    ranked = _ranked(index)
+    ranked = _rank_torch_versions(index)
     torch = kept.get("torch", "")
     if torch in ranked and preferred["torch"] == [torch]:
         preferred[BUILD] = [str(ranked.index(torch))]
     return preferred
 
 
-def _running_builds(
+def _find_running_builds(
     known: Knowledge, index: PackageIndex, previous: UvResolution | None
 ) -> dict[str, Build]:
     """Return builds that no fact about the previous resolution rejects.
@@ -275,37 +281,44 @@ def _running_builds(
     }
 
 
-def _virtual_pages(
+def _create_virtual_pages(
     resolver_input: ResolverInput, index: PackageIndex
 ) -> dict[str, tuple[Wheel, ...]]:
-    builds = (placeholder_wheel(BUILD, number) for number in range(len(index.builds())))
+    builds = (
+        create_placeholder_wheel(BUILD, number) for number in range(len(index.builds()))
+    )
     pages = {BUILD: tuple(builds), NOWHERE: ()}
     for pin in resolver_input.alternative.optional_pins:
         name = f"{PIN}{pin.name}"
-        pages[name] = (placeholder_wheel(name, 0), placeholder_wheel(name, 1))
+        pages[name] = (
+            create_placeholder_wheel(name, 0),
+            create_placeholder_wheel(name, 1),
+        )
     return pages
 
 
-def _metadata_rows(
+def _create_metadata_rows(
     resolver_input: ResolverInput, known: Knowledge, index: PackageIndex
 ) -> Iterator[dict[str, Any]]:
     """Yield METADATA of virtual packages and of releases with facts."""
-    ranked = _ranked(index)
+    ranked = _rank_torch_versions(index)
     for number, version in enumerate(ranked):
         torch = index.builds()[version].torch
         further = [
             one.text for release, one in known.torch_constraints if release == torch
         ]
-        yield metadata_row(BUILD, str(number), [f"torch==={version}", *further])
+        yield create_metadata_row(BUILD, str(number), [f"torch==={version}", *further])
     optional = resolver_input.alternative.optional_pins
     for pin in optional:
         # uv uses the first row of a version, so each row has all pins of the package.
         texts = [one.text for one in optional if one.name == pin.name]
-        yield metadata_row(f"{PIN}{pin.name}", "1", texts)
-        yield metadata_row(f"{PIN}{pin.name}", "0", [pin.with_specifier("").text])
+        yield create_metadata_row(f"{PIN}{pin.name}", "1", texts)
+        yield create_metadata_row(
+            f"{PIN}{pin.name}", "0", [pin.with_specifier("").text]
+        )
     for fact in known.facts.values():
         if fact.excludes:
-            yield metadata_row(fact.package, fact.version, [NOWHERE])
+            yield create_metadata_row(fact.package, fact.version, [NOWHERE])
         elif fact.wheel:
             rejected = [
                 f"!={number}"
@@ -313,10 +326,10 @@ def _metadata_rows(
                 if fact.rejects(version)
             ]
             added = [*fact.requires, f"{BUILD}{','.join(rejected)}"]
-            yield _extended_metadata(fact, fact.wheel, added, index)
+            yield _extend_metadata(fact, fact.wheel, added, index)
 
 
-def _extended_metadata(
+def _extend_metadata(
     fact: Fact, wheel: Wheel, added: Sequence[str], index: PackageIndex
 ) -> dict[str, Any]:
     """Return the METADATA of a release with added requirements.
@@ -329,7 +342,7 @@ def _extended_metadata(
     metadata = index.reader.metadata(wheel)
     texts = map(str, metadata.get_all("Requires-Dist", ()))
     declared = filter(None, map(lenient_requirement, texts))
-    row = metadata_row(fact.package, fact.version, [*declared, *added])
+    row = create_metadata_row(fact.package, fact.version, [*declared, *added])
     row["provides-extra"] = list(map(str, metadata.get_all("Provides-Extra", ())))
     python = metadata.get("Requires-Python")
     return {**row, "requires-python": str(python)} if python else row

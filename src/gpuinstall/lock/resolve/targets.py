@@ -15,16 +15,16 @@ from gpuinstall.base.values import replace
 from gpuinstall.lock.request.lock_request import plan_or_raise
 from gpuinstall.lock.resolve.create_inputs import create_inputs
 from gpuinstall.lock.resolve.explanations import ResolutionExplanation
-from gpuinstall.lock.resolve.extensions import inputs_with_files
-from gpuinstall.lock.resolve.refusals import refusal_conflict
-from gpuinstall.lock.resolve.resolver import Refused, Resolved, Resolver
+from gpuinstall.lock.resolve.extensions import create_inputs_with_files
+from gpuinstall.lock.resolve.refusals import explain_conflict
+from gpuinstall.lock.resolve.resolver import RefusedInput, ResolvedInput, Resolver
 from gpuinstall.lock.resolve.resolver_input import (
     Alternative,
     Requests,
     ResolverInput,
-    without_versions,
+    allow_any_version,
 )
-from gpuinstall.lock.resolve.run_uv import served_pages
+from gpuinstall.lock.resolve.run_uv import collect_pages
 from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.lock.uv.resolution import Resolution, check_resolution
 from gpuinstall.plan import Plan
@@ -55,7 +55,9 @@ def resolve_targets(
     """
     conflicts = []
     try:
-        for files in inputs_with_files(create_inputs(requests, alternative), session):
+        for files in create_inputs_with_files(
+            create_inputs(requests, alternative), session
+        ):
             outcome = _resolve_together(files.resolver_inputs, session)
             if not isinstance(outcome, Conflict):
                 return [one.with_warnings(files.remarks) for one in outcome]
@@ -76,7 +78,7 @@ def _resolve_together(
         at_once=TARGETS_AT_ONCE,
     )
     is_of_one_torch = not first.lock_request.request.newest_per_target
-    if not others or not first.lock_request.names_programs or not is_of_one_torch:
+    if not others or not first.lock_request.has_programs or not is_of_one_torch:
         return _mark_conflicts(resolve_all(resolver_inputs))
     [first, *others] = sorted(resolver_inputs, key=lambda one: str(one.target))
     remaining = first.torches
@@ -84,10 +86,12 @@ def _resolve_together(
     while remaining and len(conflicts) < PROPOSALS:
         newest = max(remaining)
         expected: list[ResolverInput] = []
-        if not conflicts and _allows(first.with_torches({newest}), session):
+        if not conflicts and _allows_torch(
+            first.with_torch_versions({newest}), session
+        ):
             # The other targets need not wait for the first one.
-            expected = [one.with_torches({newest}) for one in others]
-        asked = [first.with_torches(remaining), *expected]
+            expected = [one.with_torch_versions({newest}) for one in others]
+        asked = [first.with_torch_versions(remaining), *expected]
         proposal, *outcomes = resolve_all(asked)
         if isinstance(proposal, Conflict):
             conflicts.append(proposal)
@@ -99,7 +103,8 @@ def _resolve_together(
         )
         if not expected or torch != newest or not is_settled:
             following = [
-                _prefer_versions(proposal, one.with_torches({torch})) for one in others
+                _prefer_versions(proposal, one.with_torch_versions({torch}))
+                for one in others
             ]
             together = _mark_conflicts([proposal, *resolve_all(following)])
         if not isinstance(together, Conflict):
@@ -111,9 +116,9 @@ def _resolve_together(
     return conflicts[0]
 
 
-def _allows(resolver_input: ResolverInput, session: Session) -> bool:
+def _allows_torch(resolver_input: ResolverInput, session: Session) -> bool:
     """Return whether the latest programs allow the torch of an input."""
-    return Resolver(resolver_input, session).all_newest()
+    return Resolver(resolver_input, session).allows_all_newest()
 
 
 def _prefer_versions(
@@ -164,15 +169,15 @@ def _resolve_one(
     """Resolve for one target."""
     resolver = Resolver(resolver_input, session)
     outcome = resolver.resolve()
-    if isinstance(outcome, Refused):
-        return refusal_conflict(outcome, resolver)
+    if isinstance(outcome, RefusedInput):
+        return explain_conflict(outcome, resolver)
     explanation = ResolutionExplanation(outcome, resolver)
     resolution = check_resolution(
         outcome.resolution.packages,
         resolver_input.lock_request,
-        _plan(outcome, explanation),
+        _create_plan(outcome, explanation),
         family=resolver.index.names(),
-        pages=served_pages(
+        pages=collect_pages(
             resolver_input,
             outcome.known,
             resolver.index,
@@ -187,18 +192,25 @@ def _resolve_one(
         for pin in resolver_input.alternative.optional_pins
         if pin.name in outcome.resolution.dropped
     }
-    return replace(resolution.with_warnings(explanation.warnings()), relaxed=dropped)
+    return replace(
+        resolution.with_warnings(explanation.find_warnings()), relaxed=dropped
+    )
 
 
-def _plan(outcome: Resolved, explanation: ResolutionExplanation) -> Plan:
+def _create_plan(outcome: ResolvedInput, explanation: ResolutionExplanation) -> Plan:
     """Return the plan of a resolution, with reasons for older releases."""
     resolver_input = outcome.resolver_input
     plan = resolver_input.plan
     if not resolver_input.is_open:
-        reasons = [Reason(PROGRAM_HELD_BACK, text) for text in explanation.older()]
+        reasons = [
+            Reason(PROGRAM_HELD_BACK, text)
+            for text in explanation.explain_older_releases()
+        ]
         return replace(plan, reasons=(*plan.reasons, *reasons))
-    lock_request = without_versions(resolver_input.narrowed, outcome.resolution.dropped)
-    choice = lock_request.outcome_with(
+    lock_request = allow_any_version(
+        resolver_input.narrowed_request, outcome.resolution.dropped
+    )
+    choice = lock_request.choose_build(
         torch=resolver_input.alternative.torch,
         python=resolver_input.python,
         programs=explanation.constraints(),

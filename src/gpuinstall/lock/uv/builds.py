@@ -54,7 +54,7 @@ class KnownBuild(Value):
 
 
 @cache
-def known_builds() -> Mapping[str, KnownBuild]:
+def load_known_builds() -> Mapping[str, KnownBuild]:
     """Load ``source_builds.toml``, by package."""
     table = authored.read_data("source_builds.toml")
     return {
@@ -80,7 +80,7 @@ class SourceBuild(NamedTuple):
         return f"{self.package} {self.version}".strip()
 
 
-class BuildSite(NamedTuple):
+class BuildContext(NamedTuple):
     """The machine and environment of source builds."""
 
     backend: Backend
@@ -113,24 +113,24 @@ class BuildSite(NamedTuple):
         return tuple(map(str, known))
 
 
-def source_builds(packages: Packages) -> tuple[SourceBuild, ...]:
+def find_source_builds(packages: Packages) -> tuple[SourceBuild, ...]:
     """Return the packages to build because they have no wheel."""
     builds = []
     for package in packages:
-        origin = _origin(package)
+        origin = _find_origin(package)
         if not origin:
             continue
         build = SourceBuild(
             package=package["name"],
             version=package.get("version", ""),
             origin=origin,
-            known=known_builds().get(package["name"], KnownBuild()),
+            known=load_known_builds().get(package["name"], KnownBuild()),
         )
         builds.append(build)
     return tuple(builds)
 
 
-def _origin(package: Mapping[str, Any]) -> str:
+def _find_origin(package: Mapping[str, Any]) -> str:
     """Return the source of a build, or an empty string for a wheel."""
     if package.get("wheels"):
         return ""
@@ -147,20 +147,20 @@ def _origin(package: Mapping[str, Any]) -> str:
     return "an archive" if place and not is_wheel else ""
 
 
-def build_tools(packages: Packages) -> tuple[str, ...]:
+def find_build_tools(packages: Packages) -> tuple[str, ...]:
     """Return missing build dependencies of packages that import torch.
 
     The builds are not isolated, so the lock must contain these dependencies.
     """
     tools = dict[str, None]()
-    for build in source_builds(packages):
+    for build in find_source_builds(packages):
         tools |= dict.fromkeys(build.known.tools)
     for package in packages:
         tools.pop(package["name"], None)
     return tuple(tools)
 
 
-def no_wheel_error(package: object) -> NoBuildError:
+def create_no_wheel_error(package: object) -> NoBuildError:
     """Return the error for a source build if only wheels are allowed."""
     return NoBuildError("only-binary", f"{package} {NO_WHEEL}", hint=WITH_SOURCES)
 
@@ -171,12 +171,12 @@ def check_wheels(
     """Raise NoBuildError for an index's sdist or an introduced package."""
     for build in builds:
         if build.origin == SDIST or build.package in introduced:
-            raise no_wheel_error(build)
+            raise create_no_wheel_error(build)
 
 
 def report_builds(
     builds: Iterable[SourceBuild],
-    site: BuildSite,
+    site: BuildContext,
     reporter: Reporter,
     introduced: Collection[str] = (),
 ) -> None:
@@ -203,7 +203,9 @@ def report_builds(
         reporter.notice("Source", text)
 
 
-def check_builds(builds: Iterable[SourceBuild], site: BuildSite, *, here: bool) -> None:
+def check_builds(
+    builds: Iterable[SourceBuild], site: BuildContext, *, here: bool
+) -> None:
     """Check that packages can be built.
 
     Args:
@@ -239,7 +241,7 @@ def format_build_needs(known: KnownBuild, backend: Backend) -> Iterator[str]:
         yield known.note
 
 
-def _check_gpu_compiler(build: SourceBuild, site: BuildSite) -> None:
+def _check_gpu_compiler(build: SourceBuild, site: BuildContext) -> None:
     version = site.backend.version or ""
     compiler = find_compiler(site.environ)
     hint = toolkit_fix(version, site.machine)
@@ -262,7 +264,7 @@ def _check_gpu_compiler(build: SourceBuild, site: BuildSite) -> None:
         )
 
 
-def _check_cxx_compiler(build: SourceBuild, site: BuildSite) -> None:
+def _check_cxx_compiler(build: SourceBuild, site: BuildContext) -> None:
     if site.machine.os == "windows":
         return
     requested = site.environ.get("CXX", "").split()
@@ -277,9 +279,9 @@ def _check_cxx_compiler(build: SourceBuild, site: BuildSite) -> None:
     )
 
 
-def sync_settings(
+def create_sync_settings(
     builds: Sequence[SourceBuild],
-    site: BuildSite,
+    site: BuildContext,
     index: str | None = None,
     default_index: str | None = None,
     *,
@@ -319,9 +321,9 @@ def sync_settings(
     return tomli_w.dumps(settings)
 
 
-def sync_variables(
+def create_sync_variables(
     builds: Iterable[SourceBuild],
-    site: BuildSite,
+    site: BuildContext,
 ) -> dict[str, str]:
     """Return the environment variables for builds.
 

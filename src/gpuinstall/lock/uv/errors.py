@@ -67,7 +67,7 @@ class FailedBuildError(InstallationError):
     """The name of the package, in lowercase."""
 
 
-class _Row(NamedTuple):
+class _ErrorPattern(NamedTuple):
     """A pattern of uv messages, and its error, formatted with named groups."""
 
     pattern: str
@@ -81,7 +81,7 @@ class _Row(NamedTuple):
     error: type[GpuInstallError] = InstallationError
 
 
-_UNDECLARED_TORCH = _Row(
+_UNDECLARED_TORCH = _ErrorPattern(
     r"`(?P<package>[\w.-]+)(?:@[^`]+)?` depends on `torch`, but doesn't declare it",
     "build-needs-torch",
     "determining the dependencies of {package} requires building it, and its build imports torch",
@@ -91,20 +91,20 @@ _UNDECLARED_TORCH = _Row(
     error=FailedBuildError,
 )
 _INSTALLATION_ERRORS = (
-    _Row(
+    _ErrorPattern(
         # A power failure can leave empty files in uv's cache.
         r"(?s)install: \S+\.whl \((?P<package>[^\s=]+)==.*The wheel is invalid",
         "cache-damaged",
         "{package} is damaged in uv's cache",
         "{uv} cache clean {package}   # then run it again",
     ),
-    _Row(
+    _ErrorPattern(
         r"Hash mismatch(?: for `?(?P<package>[^\s`]+))?",
         "hash-mismatch",
         "the hash of {package} does not match the lock",
         "gpuinstall lock --upgrade   # only if you trust the source: its file has changed",
     ),
-    _Row(
+    _ErrorPattern(
         r"HTTP status client error \(4(03|04|10)",
         "file-gone",
         "a locked file is no longer at its URL",
@@ -113,43 +113,45 @@ _INSTALLATION_ERRORS = (
 )
 
 _SYSTEM_ERRORS = (
-    _Row(
+    _ErrorPattern(
         "No space left on device|os error 28",
         "no-space",
         "a disk is full",
         "Set UV_CACHE_DIR to a folder on another disk, or free some space",
     ),
-    _Row(
+    _ErrorPattern(
         "Failed to initialize cache",
         "not-writable",
         "uv cannot write to its cache",
         "Set UV_CACHE_DIR to another folder",
     ),
-    _Row(
+    _ErrorPattern(
         r'os error 13(?:\) at path "(?P<place>.+)/)?',
         "not-writable",
         "permission denied: uv cannot write a file",
         "ls -ld {place}   # if it is uv's cache, set UV_CACHE_DIR to another folder",
     ),
-    _Row(
+    _ErrorPattern(
         "HTTP status",
         "http-status",
         "a package index refused to serve a file that it lists",
     ),
-    _Row(
+    _ErrorPattern(
         "found in the cache|needs to be downloaded from a registry"
         "|network was disabled|Network connectivity is disabled",
         "offline",
         "this run is offline, and the cache lacks a file that uv needs",
         OFFLINE.hint,
     ),
-    _Row(
+    _ErrorPattern(
         "error sending request|Failed to fetch|Could not connect|dns error|timed out|tls handshake",
         "network",
         "the package index is unreachable",
     ),
-    _Row("Git operation failed", "repository", "a Git repository could not be fetched"),
-    _Row(
+    _ErrorPattern(
+        "Git operation failed", "repository", "a Git repository could not be fetched"
+    ),
+    _ErrorPattern(
         r"Failed to download `(?P<package>[^`]+)`\n.*Failed to extract archive",
         "file-damaged",
         "{package} was damaged during the download",
@@ -157,14 +159,14 @@ _SYSTEM_ERRORS = (
     ),
 )
 _REQUEST_ERRORS = (
-    _Row(
+    _ErrorPattern(
         r"Wheels are required for `(?P<package>\S+)` because .* disabled for all packages",
         "only-binary",
         f"{{package}} {NO_WHEEL}",
         WITH_SOURCES,
         error=NoBuildError,
     ),
-    _Row(
+    _ErrorPattern(
         # In this case, uv tries no further indexes.
         r"(?s)was not found in the.*An index URL \((?P<index>\S+)\) could not be queried"
         r".*credentials \((?P<status>\d+)",
@@ -173,14 +175,14 @@ _REQUEST_ERRORS = (
         LOGIN_HINT,
         why="",
     ),
-    _Row(
+    _ErrorPattern(
         r"Because (?P<package>\S+) was not found in the (?:package registry|provided package loc)",
         "package-not-found",
         "the index has no package named {package}",
         "Check the name",
         why="",
     ),
-    _Row(
+    _ErrorPattern(
         "No solution found",
         "requirements-conflict",
         "no versions satisfy all requirements",
@@ -207,28 +209,28 @@ class Conflict(NamedTuple):
         return self.error.why or self.error.message
 
 
-def mentioned_names(message: str, names: Collection[str]) -> set[str]:
+def find_mentioned_names(message: str, names: Collection[str]) -> set[str]:
     """Return the packages that a uv message mentions."""
     return set(names).intersection(_NAME.findall(message))
 
 
 def needs_build(message: str) -> bool:
     """Return whether uv stopped because it would have to build a package."""
-    return _STOPPED.search(_unwrapped(message)) is not None
+    return _STOPPED.search(_join_lines(message)) is not None
 
 
-def unbuilt_package(message: str) -> str | None:
+def find_unbuilt_package(message: str) -> str | None:
     """Return the package that uv could not build, with its version or URL."""
-    failed = _FAILED_BUILD.search(_unwrapped(message))
+    failed = _FAILED_BUILD.search(_join_lines(message))
     return failed and failed[1]
 
 
-def missing_extras(message: str) -> list[tuple[str, str, str]]:
+def find_missing_extras(message: str) -> list[tuple[str, str, str]]:
     """Return the package, version, and name of each nonexistent extra."""
-    return _MISSING_EXTRA.findall(_unwrapped(message))
+    return _MISSING_EXTRA.findall(_join_lines(message))
 
 
-def _unwrapped(message: str) -> str:
+def _join_lines(message: str) -> str:
     """Join the lines of a wrapped message."""
     return " ".join(message.split())
 
@@ -247,38 +249,40 @@ def explain_failure(
         A conflict if another request may succeed, otherwise an error.
     """
     error = (
-        _matching_error(message, _UNDECLARED_TORCH)
-        or build_failure(message)
-        or _matching_error(message, *_SYSTEM_ERRORS)
+        _find_matching_error(message, _UNDECLARED_TORCH)
+        or explain_build_failure(message)
+        or _find_matching_error(message, *_SYSTEM_ERRORS)
     )
     if error:
         return error
-    unlisted_package = min(mentioned_names(message, unlisted), default=None)
+    unlisted_package = min(find_mentioned_names(message, unlisted), default=None)
     if unlisted_package:
-        return Conflict(_unlisted_error(unlisted_package, _sentences(message)))
-    error = _matching_error(message, *_REQUEST_ERRORS)
+        return Conflict(
+            _create_unlisted_error(unlisted_package, _format_message(message))
+        )
+    error = _find_matching_error(message, *_REQUEST_ERRORS)
     # If an index does not respond, other requests would also fail.
     if error and error.code != "http-status":
         return Conflict(error)
     return error or InstallationError(
         "resolution-failed",
         "uv could not resolve the requirements",
-        why=_sentences(message),
+        why=_format_message(message),
     )
 
 
 def explain_installation(message: str) -> GpuInstallError:
     """Convert uv's message about the installation of a lock to an error."""
     rows = (*_INSTALLATION_ERRORS, *_SYSTEM_ERRORS)
-    known = build_failure(message) or _matching_error(message, *rows)
+    known = explain_build_failure(message) or _find_matching_error(message, *rows)
     return known or InstallationError(
         "installation-failed",
         "uv could not create the environment",
-        why=_sentences(message),
+        why=_format_message(message),
     )
 
 
-def _sentences(message: str) -> str:
+def _format_message(message: str) -> str:
     """Return uv's message on one line, without arrows and labels."""
     lines = []
     begin = _ERROR.search(message)
@@ -297,7 +301,7 @@ def _sentences(message: str) -> str:
     return cause
 
 
-def _matching_error(message: str, *rows: _Row) -> GpuInstallError | None:
+def _find_matching_error(message: str, *rows: _ErrorPattern) -> GpuInstallError | None:
     """Return the error of the first row that matches a message."""
     for row in rows:
         found = re.search(row.pattern, message)
@@ -313,7 +317,7 @@ def _matching_error(message: str, *rows: _Row) -> GpuInstallError | None:
         why = row.why
         if why is None:
             # Use Git's own message, without its long command line.
-            why = _sentences(message).rpartition(" --- stderr ")[2]
+            why = _format_message(message).rpartition(" --- stderr ")[2]
         error = row.error(
             row.code,
             row.message.format(**names),
@@ -329,11 +333,11 @@ def _matching_error(message: str, *rows: _Row) -> GpuInstallError | None:
     return None
 
 
-def build_failure(message: str) -> InstallationError | None:
+def explain_build_failure(message: str) -> InstallationError | None:
     """Return the error of a failed build, or None for another message."""
     from gpuinstall.catalog.failures.classify import classify
 
-    package = unbuilt_package(message)
+    package = find_unbuilt_package(message)
     if package is None or _BACKEND not in message:
         return None
     output = remove_logins(message.partition(_BACKEND)[2])
@@ -369,12 +373,12 @@ def build_failure(message: str) -> InstallationError | None:
     return error
 
 
-def failed_package(failed: InstallationError) -> str:
+def find_failed_package(failed: InstallationError) -> str:
     """Return the package of a failed build, or "" if uv does not report it."""
     return failed.package if isinstance(failed, FailedBuildError) else ""
 
 
-def _unlisted_error(package: str, cause: str) -> GpuInstallError:
+def _create_unlisted_error(package: str, cause: str) -> GpuInstallError:
     """Return the error for a package that PyTorch's sources lack."""
     extensions = load_extensions()
     if package in extensions.unclaimed:

@@ -67,11 +67,11 @@ class Hashes(NamedTuple):
     """The files to download and hash, with their response headers."""
 
 
-def known_hashes(files: Sequence[LockedFile], session: Session) -> Hashes:
+def find_known_hashes(files: Sequence[LockedFile], session: Session) -> Hashes:
     """Return the hashes known without a download, and the other files."""
     known = {}
     missing = {}
-    answers = map_concurrently(partial(_known_hash, session), files)
+    answers = map_concurrently(partial(_find_known_hash, session), files)
     for file, answer in zip(files, answers, strict=True):
         if isinstance(answer, Head):
             missing[file] = answer
@@ -80,14 +80,14 @@ def known_hashes(files: Sequence[LockedFile], session: Session) -> Hashes:
     return Hashes(known, missing)
 
 
-def _known_hash(session: Session, file: LockedFile) -> str | Head:
+def _find_known_hash(session: Session, file: LockedFile) -> str | Head:
     """Return the known hash of a file, or its response headers."""
     if file.sha256:
         return file.sha256
-    if is_on_pytorch_host(file.url) and file.name in _published_hashes():
-        return _published_hashes()[file.name]
+    if is_on_pytorch_host(file.url) and file.name in _load_published_hashes():
+        return _load_published_hashes()[file.name]
     known = session.cache.get(file.url)
-    path = local_path(file.url)
+    path = parse_file_url(file.url)
     try:
         if path:
             head = Head(etag=str(file_stamp(str(path))))
@@ -106,7 +106,7 @@ def _known_hash(session: Session, file: LockedFile) -> str | Head:
 
 
 @cache
-def _published_hashes() -> Mapping[str, str]:
+def _load_published_hashes() -> Mapping[str, str]:
     """Return the cataloged hashes of PyTorch's files, by file name."""
     rows = authored.read_data("hashes.toml")["wheels"]
     return {row["file"]: row["sha256"] for row in rows}
@@ -129,7 +129,7 @@ def fetch_missing(
     def fetch(progress: Progress, file: LockedFile) -> None:
         head = heads[file]
         chunks = session.client.chunks(file.url, head.size)
-        sha256 = _hash(chunks, partial(progress, file.name))
+        sha256 = _hash_chunks(chunks, partial(progress, file.name))
         session.cache.put(file.url, FileHash(sha256, head.etag))
         hashes[file.url] = sha256
 
@@ -179,10 +179,10 @@ def download(
         path = folder / name
         if isfile(path) and file_sha256(path) == file.sha256:
             return
-        local = local_path(file.url)
+        local = parse_file_url(file.url)
         chunks = _read_chunks(local) if local else session.client.chunks(file.url, None)
         with open_atomically(path) as copy:
-            sha256 = _hash(chunks, partial(progress, name), copy)
+            sha256 = _hash_chunks(chunks, partial(progress, name), copy)
             if sha256 != file.sha256:
                 raise InstallationError(
                     "hash-mismatch",
@@ -229,7 +229,7 @@ def _transfer(
             stopped.set()
 
 
-def local_path(url: str) -> Path | None:
+def parse_file_url(url: str) -> Path | None:
     """Return the path of a ``file:`` URL, or None for another URL."""
     parts = urlsplit(url)
     if parts.scheme == "file":
@@ -237,7 +237,7 @@ def local_path(url: str) -> Path | None:
     return None
 
 
-def local_file(file: LockedFile, wheels: Path | None) -> Path | None:
+def find_local_file(file: LockedFile, wheels: Path | None) -> Path | None:
     """Return the local path of a file, or None if it must be downloaded.
 
     Args:
@@ -249,7 +249,7 @@ def local_file(file: LockedFile, wheels: Path | None) -> Path | None:
             path = folder / file.name
             if isfile(path):
                 return path
-    return local_path(file.url)
+    return parse_file_url(file.url)
 
 
 def _read_chunks(path: Path) -> Iterator[bytes]:
@@ -262,7 +262,7 @@ def _read_chunks(path: Path) -> Iterator[bytes]:
         raise InstallationError("file-unreadable", message) from None
 
 
-def _hash(
+def _hash_chunks(
     chunks: Iterable[bytes],
     meter: Meter,
     copy: IO[bytes] | None = None,
@@ -277,7 +277,7 @@ def _hash(
     return digest.hexdigest()
 
 
-class Transfer(Value):
+class LockInstaller(Value):
     """Installs locked files with uv."""
 
     lock: Lock
@@ -342,7 +342,7 @@ class Transfer(Value):
             default = session.default_index
             if session.sources.has_further_indexes:
                 default = None
-            private = self.private(address, default)
+            private = self.create_private_lock(address, default)
             write_atomically(self.private_lock, private, is_cached=True)
             try:
                 run_uv(command, replace(session, environment=environment))
@@ -357,13 +357,13 @@ class Transfer(Value):
                 )
                 raise TransferInterrupted(message) from None
             lock = self.lock.with_hashes(hashes)
-            if lock.incomplete.intersection(self.packages):
+            if lock.unhashed_packages.intersection(self.packages):
                 raise relay.failure or explain_installation(
                     "a file was not downloaded through gpuinstall, so its hash is unknown"
                 )
         return lock
 
-    def private(
+    def create_private_lock(
         self,
         address: Callable[[LockedFile], str],
         default: str | None,
@@ -386,7 +386,7 @@ class Transfer(Value):
             # uv's cache key contains the index that uv itself would have used.
             package.pop("index", None)
             index = self.torch_index if name in family else default
-            if is_served(index) and "version" in package:
+            if is_http_url(index) and "version" in package:
                 package["index"] = index
             if "path" in package.get("vcs", {}):
                 vcs = package["vcs"]
@@ -400,15 +400,15 @@ class Transfer(Value):
                 # Only pip needs the archive. uv downloads a wheel only once.
                 package["wheels"] = [package.pop("archive")]
             for entry in package.get("wheels", ()):
-                self._place(entry, name, address)
+                self._replace_location(entry, name, address)
             if package.get("wheels") and name not in self.built:
                 # Otherwise, uv could build it without an announcement.
                 package.pop("sdist", None)
             for kind in {"sdist", "archive"} & package.keys():
-                self._place(package[kind], name, lambda file: file.url)
+                self._replace_location(package[kind], name, lambda file: file.url)
         return tomli_w.dumps(document)
 
-    def _place(
+    def _replace_location(
         self,
         entry: dict[str, Any],
         package: str,
@@ -423,23 +423,23 @@ class Transfer(Value):
             sha256 = None
             entry["hashes"] = {}
         file = LockedFile(package, entry["url"], sha256)
-        path = local_file(file, self.wheels)
+        path = find_local_file(file, self.wheels)
         if path:
             # uv accepts a local archive only as a path.
             del entry["url"]
             entry["path"] = str(path)
-        elif is_served(file.url):
+        elif is_http_url(file.url):
             entry["url"] = address(file)
 
 
-def build_index(choice: Choice, session: Session) -> str | None:
+def find_build_index(choice: Choice, session: Session) -> str | None:
     """Return the index or folder of a build, as in uv's cache key."""
-    if is_served(choice.index):
+    if is_http_url(choice.index):
         return f"{session.sources.torch_index}/{choice.build.backend.tag}"
     return choice.index
 
 
-def is_served(index: str | None) -> bool:
+def is_http_url(index: str | None) -> bool:
     """Return whether an index or file has an HTTP or HTTPS URL."""
     return (index or "").startswith(("http://", "https://"))
 

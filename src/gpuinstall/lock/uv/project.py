@@ -39,15 +39,15 @@ from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.catalog.pages import PageFile
 from gpuinstall.lock.file.lock import PLACEHOLDER, placeholder_hash
 from gpuinstall.lock.file.target import Target
-from gpuinstall.lock.request.project import dynamic_projects
-from gpuinstall.lock.uv.builds import known_builds, no_wheel_error
+from gpuinstall.lock.request.project import find_dynamic_projects
+from gpuinstall.lock.uv.builds import create_no_wheel_error, load_known_builds
 from gpuinstall.lock.uv.errors import (
     Conflict,
     explain_failure,
-    mentioned_names,
-    missing_extras,
+    find_mentioned_names,
+    find_missing_extras,
+    find_unbuilt_package,
     needs_build,
-    unbuilt_package,
 )
 from gpuinstall.machine.pythons import find_python
 from gpuinstall.plan.python import RUNNING_PYTHON
@@ -128,8 +128,8 @@ class ResolverProject(Value):
         for requirement in (*self.requirements, *self.constraints):
             self.sources.check_reported(requirement)
         self.write_index(folder)
-        requirements = requirement_lines(self.requirements, self.folder)
-        constraints = requirement_lines(self.constraints, self.folder)
+        requirements = format_requirement_lines(self.requirements, self.folder)
+        constraints = format_requirement_lines(self.constraints, self.folder)
         settings = self.settings(default_index)
         rows = settings["dependency-metadata"]
         known = {row["name"] for row in rows}
@@ -158,11 +158,11 @@ class ResolverProject(Value):
             )
         known = [
             {"name": name, **known.metadata}
-            for name, known in known_builds().items()
+            for name, known in load_known_builds().items()
             if known.metadata
         ]
         # uv uses the first row of a package.
-        unread = [metadata_row(name, "0", []) for name in sorted(self.unread)]
+        unread = [create_metadata_row(name, "0", []) for name in sorted(self.unread)]
         rows = [*unread, *self.metadata, *self.sources.metadata, *known]
         settings["dependency-metadata"] = rows
         # An editable project must not configure another index for torch, even if
@@ -190,11 +190,13 @@ class ResolverProject(Value):
         has_placeholders: bool = True,
     ) -> None:
         """Write the pages. Downloads need pages without placeholder hashes."""
-        placeholders = {name: (placeholder_wheel(name, 0),) for name in self.unread}
+        placeholders = {
+            name: (create_placeholder_wheel(name, 0),) for name in self.unread
+        }
         for package, wheels in {**placeholders, **self.pages}.items():
             page = folder / "family" / package / "index.html"
             page.parent.mkdir(parents=True, exist_ok=True)
-            text = simple_page(wheels, has_placeholders=has_placeholders)
+            text = format_simple_page(wheels, has_placeholders=has_placeholders)
             page.write_text(text, encoding="utf-8")
 
     @property
@@ -221,20 +223,20 @@ MISSING_EXTRAS = "missing-extras"
 """The key for missing extras in a resolved document."""
 
 
-class Unread(NamedTuple):
+class UnreadPackages(NamedTuple):
     """Packages whose pages must be read before the project can be resolved."""
 
     names: frozenset[str]
 
 
-class _UnreadError(Exception):
+class _UnreadPagesError(Exception):
     """A build may require any package, but some pages are unread."""
 
 
 def resolve_project(
     project: ResolverProject,
     session: Session,
-) -> dict[str, Any] | Conflict | Unread:
+) -> dict[str, Any] | Conflict | UnreadPackages:
     """Resolve a project, and return uv's lock or a conflict.
 
     Raises:
@@ -244,16 +246,16 @@ def resolve_project(
     with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
         try:
             done = _Resolver(project, Path(folder), session).resolve()
-        except _UnreadError:
-            return Unread(project.unread)
+        except _UnreadPagesError:
+            return UnreadPackages(project.unread)
     if done.ok:
         document = tomli.loads(remove_logins(done.out))
         needed = [package["name"] for package in document.get("packages", ())]
         unread = project.unread.intersection(needed)
     else:
-        unread = project.unread & mentioned_names(done.err, project.unread)
+        unread = project.unread & find_mentioned_names(done.err, project.unread)
     if unread:
-        return Unread(unread)
+        return UnreadPackages(unread)
     if done.ok:
         for package in document.get("packages", ()):
             kinds = map(package.get, ("directory", "archive", "sdist"))
@@ -262,7 +264,7 @@ def resolve_project(
                     # uv writes paths relative to its working folder.
                     path = os.path.join(folder, source["path"])  # noqa: PTH118
                     source["path"] = os.path.normpath(path)
-        document[MISSING_EXTRAS] = missing_extras(done.err)
+        document[MISSING_EXTRAS] = find_missing_extras(done.err)
         return document
     # A package with an empty page must not be installed from elsewhere.
     unlisted = [
@@ -276,7 +278,7 @@ def resolve_project(
     raise failure
 
 
-def placeholder_wheel(name: str, version: int) -> Wheel:
+def create_placeholder_wheel(name: str, version: int) -> Wheel:
     """Return a file that uv never downloads; a row replaces its METADATA."""
     filename = f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
     return Wheel(
@@ -289,12 +291,14 @@ def placeholder_wheel(name: str, version: int) -> Wheel:
     )
 
 
-def metadata_row(name: str, version: str, requires: Iterable[str]) -> dict[str, Any]:
+def create_metadata_row(
+    name: str, version: str, requires: Iterable[str]
+) -> dict[str, Any]:
     """Return the row that replaces the METADATA of a version."""
     return {"name": name, "version": version, "requires-dist": list(requires)}
 
 
-def versions_in(packages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def list_versions(packages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the versions in a lock; packages from folders may have none."""
     return {
         package["name"]: package["version"]
@@ -303,7 +307,7 @@ def versions_in(packages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
-def simple_page(
+def format_simple_page(
     wheels: Iterable[Wheel | PageFile],
     *,
     has_placeholders: bool = True,
@@ -351,7 +355,7 @@ class _Resolver:
             "UV_DEFAULT_INDEX", session.default_index
         )
         requirements = project.requirements
-        self.dynamic = [*dynamic_projects(requirements, project.folder)]
+        self.dynamic = [*find_dynamic_projects(requirements, project.folder)]
         """The metadata of requested projects that need no build."""
         # Write credentials to a private file: METADATA can refer to variables.
         project.write(folder, self.default_index, self.dynamic)
@@ -389,13 +393,13 @@ class _Resolver:
         """Run uv, and announce packages before their code runs."""
         for requirement in (*self.addresses, *self.project.constraints):
             self.check_repository(requirement.url or "")
-        lines = requirement_lines(self.addresses, self.project.folder)
+        lines = format_requirement_lines(self.addresses, self.project.folder)
         is_known = self.are_named and self.session.outdated.isdisjoint(lines)
-        failed = None if is_known else self.build_addresses()
+        failed = None if is_known else self.build_url_requirements()
         tried = set[str]()
         while failed is None:
             done = self.run(*self.options, *_INPUTS, code=False)
-            package = unbuilt_package(done.err)
+            package = find_unbuilt_package(done.err)
             # A build downloads torch, whose placeholder hash does not match. uv does
             # not report which build.
             if self.has_placeholders and _PLACEHOLDER.search(done.err):
@@ -409,7 +413,7 @@ class _Resolver:
                 self.addresses = [one for one in self.project.requirements if one.url]
             # uv may not report a package requested by URL or path.
             elif self.addresses:
-                failed = self.build_addresses()
+                failed = self.build_url_requirements()
             elif package is None:
                 return done
             # uv did not cache the metadata from this build.
@@ -434,7 +438,7 @@ class _Resolver:
             for one in self.project.requirements
             if one.path and one.name in names
         ]
-        lines = requirement_lines(unbounded, self.project.folder)
+        lines = format_requirement_lines(unbounded, self.project.folder)
         (self.folder / _UNBOUNDED).write_text("\n".join(lines), encoding="utf-8")
         words = (*self.options, *_INPUTS, "--override", _UNBOUNDED)
         if not self.run(*words, code=False).ok:
@@ -448,7 +452,7 @@ class _Resolver:
         """uv's options for the packages that may be built."""
         if not self.only_wheels:
             return []
-        return [*_ONLY_WHEELS, *map(_built, sorted(self.exceptions))]
+        return [*_ONLY_WHEELS, *map(_no_binary_option, sorted(self.exceptions))]
 
     def build(self, package: str) -> Finished | None:
         """Announce and build a package so that uv caches its metadata.
@@ -462,15 +466,15 @@ class _Resolver:
         name = re.split(r"[ =]", package)[0]
         # uv may stop at a constraint with a URL despite ``--only-binary``.
         if self.only_wheels and name not in self.exceptions:
-            raise no_wheel_error(package)
+            raise create_no_wheel_error(package)
         self.session.sources.check_build(package, name, self.session.default_index)
         self.check_repository(package.partition(" @ ")[2])
         self.announce(package, name)
         # Require wheels for its dependencies.
-        done = self.run_alone(package, *_ONLY_WHEELS, _built(name))
-        return done if unbuilt_package(done.err) == package else None
+        done = self.run_on_requirement(package, *_ONLY_WHEELS, _no_binary_option(name))
+        return done if find_unbuilt_package(done.err) == package else None
 
-    def build_addresses(self) -> Finished | None:
+    def build_url_requirements(self) -> Finished | None:
         """Build requirements with a URL or path, so uv caches their metadata.
 
         Returns:
@@ -486,13 +490,13 @@ class _Resolver:
             words = ["--no-deps"]
             if address in self.session.outdated:
                 words.append("--refresh")
-            done = self.run_alone(address, *words, *_ONLY_WHEELS, code=False)
+            done = self.run_on_requirement(address, *words, *_ONLY_WHEELS, code=False)
             if needs_build(done.err):
                 setting = self.session.sources.folder_source_of(requirement.url or "")
                 if self.only_wheels and setting:
-                    raise no_wheel_error(f"{setting.value} in {setting.file}")
+                    raise create_no_wheel_error(f"{setting.value} in {setting.file}")
                 self.announce(address.removeprefix("-e "), requirement.name)
-                done = self.run_alone(address, *words)
+                done = self.run_on_requirement(address, *words)
             if not done.ok:
                 return done
             self.session.outdated.discard(address)
@@ -524,7 +528,7 @@ class _Resolver:
     def run(self, *words: str, code: bool = True) -> Finished:
         """Run uv; without ``code``, it stops before running package code."""
         if code and self.project.unread:
-            raise _UnreadError
+            raise _UnreadPagesError
         passed = self.session.sources.policy.pass_build_variables
         variables = uv.BuildVariables(passed=passed).given(self.variables)
         if not code:
@@ -540,7 +544,9 @@ class _Resolver:
             memory=None if code else _MEMORY,
         )
 
-    def run_alone(self, requirement: str, *words: str, code: bool = True) -> Finished:
+    def run_on_requirement(
+        self, requirement: str, *words: str, code: bool = True
+    ) -> Finished:
         """Run uv on one requirement, without placeholders."""
         (self.folder / "alone.in").write_text(requirement, encoding="utf-8")
         self.project.write_index(self.folder, has_placeholders=False)
@@ -549,11 +555,13 @@ class _Resolver:
         return done
 
 
-def _built(package: str) -> str:
+def _no_binary_option(package: str) -> str:
     return f"--no-binary={package}"
 
 
-def requirement_lines(requirements: Iterable[Requirement], folder: Path) -> list[str]:
+def format_requirement_lines(
+    requirements: Iterable[Requirement], folder: Path
+) -> list[str]:
     """Return requirements for uv, with absolute paths.
 
     Args:

@@ -22,10 +22,10 @@ from gpuinstall.catalog.listing import read_listing
 from gpuinstall.lock.file.lock import LockedFile, is_outside_folder, is_placeholder
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.lock_request import LockRequest
-from gpuinstall.lock.request.lock_sources import unknown_hosts
+from gpuinstall.lock.request.lock_sources import find_unknown_hosts
 from gpuinstall.lock.uv.builds import Packages
-from gpuinstall.lock.uv.fetch import Hashes, fetch_missing, known_hashes
-from gpuinstall.lock.uv.project import Pages, versions_in
+from gpuinstall.lock.uv.fetch import Hashes, fetch_missing, find_known_hashes
+from gpuinstall.lock.uv.project import Pages, list_versions
 from gpuinstall.plan import Plan
 from gpuinstall.plan.values import INSTALL_REASONS, NEWEST_BUT, Choice
 from gpuinstall.sources import Sources
@@ -81,7 +81,7 @@ class Resolution(Value):
     @property
     def versions(self) -> dict[str, str]:
         """The version of each package."""
-        return versions_in(self.packages)
+        return list_versions(self.packages)
 
     @property
     def all_versions(self) -> dict[str, str]:
@@ -128,31 +128,31 @@ def check_resolution(
     """
     sources = session.sources
     check_subdirectories(packages)
-    check_addresses(index_packages(packages), sources)
-    report_addresses(packages, session)
-    check_unbuilt(packages, family)
+    check_required_urls(find_index_packages(packages), sources)
+    report_metadata_urls(packages, session)
+    check_family_wheels(packages, family)
     packages = use_page_files(packages, pages)
-    check_provenance(locked_files(packages), pages)
+    check_provenance(list_locked_files(packages), pages)
     check_indexes(packages, pages, plan.choice.build.backend.tag, session)
     packages = record_own_indexes(packages, pages, session)
-    requested = requested_hashes(request.request.requirements, packages, sources)
+    requested = find_requested_hashes(request.request.requirements, packages, sources)
     if requested:
         packages = keep_requested_files(packages, requested, session)
     files = [
         replace(file, sha256=file.sha256 or locked.get(file.url))
-        for file in locked_files(packages)
+        for file in list_locked_files(packages)
     ]
     return Resolution(
         request=request,
         plan=plan,
-        target=request.target(plan.choice.build),
+        target=request.create_target(plan.choice.build),
         packages=packages,
-        hashes=known_hashes(files, session),
+        hashes=find_known_hashes(files, session),
         prebuilt=prebuilt,
     )
 
 
-def locked_files(packages: Packages) -> tuple[LockedFile, ...]:
+def list_locked_files(packages: Packages) -> tuple[LockedFile, ...]:
     """Return the wheels in uv's lock, or sdists of packages without wheels."""
     files = []
     for package in packages:
@@ -162,11 +162,11 @@ def locked_files(packages: Packages) -> tuple[LockedFile, ...]:
             # The private pages contain placeholders for unknown hashes.
             if sha256 and is_placeholder(sha256):
                 sha256 = None
-            files.append(LockedFile(package["name"], _file_address(entry), sha256))
+            files.append(LockedFile(package["name"], _find_file_url(entry), sha256))
     return tuple(files)
 
 
-def index_packages(packages: Packages) -> dict[str, list[str]]:
+def find_index_packages(packages: Packages) -> dict[str, list[str]]:
     """Return the packages from indexes, with the URLs of their wheels."""
     addresses = {}
     for package in packages:
@@ -176,7 +176,7 @@ def index_packages(packages: Packages) -> dict[str, list[str]]:
     return addresses
 
 
-def check_addresses(
+def check_required_urls(
     served: Mapping[str, Collection[str]],
     sources: Sources,
 ) -> None:
@@ -196,7 +196,7 @@ def check_addresses(
             )
 
 
-def report_addresses(packages: Packages, session: Session) -> None:
+def report_metadata_urls(packages: Packages, session: Session) -> None:
     """Report the URLs that are only in another package's METADATA.
 
     Raises:
@@ -237,7 +237,7 @@ def use_page_files(packages: Packages, pages: Pages) -> Packages:
         key = package["name"], package.get("version", "")
         wheel = own.get(key)
         own_wheels = {}
-        if wheel and wheel.url not in map(_file_address, package.get("wheels", ())):
+        if wheel and wheel.url not in map(_find_file_url, package.get("wheels", ())):
             hashes = {"sha256": wheel.sha256} if wheel.sha256 else {}
             own_wheels = {"wheels": [{"url": wheel.url, "hashes": hashes}]}
         from_pages.append({**package, **own_wheels})
@@ -291,9 +291,9 @@ def check_indexes(
     has_trees = any(_TREES & package.keys() for package in packages)
     if not has_trees or session.environment.get("UV_OFFLINE"):
         return
-    served = index_packages(packages).keys() - set(pages)
-    files = [file for file in locked_files(packages) if file.package in served]
-    for host, strange in unknown_hosts(files, backend, session).items():
+    served = find_index_packages(packages).keys() - set(pages)
+    files = [file for file in list_locked_files(packages) if file.package in served]
+    for host, strange in find_unknown_hosts(files, backend, session).items():
         # If the index is unreachable, uv used the cached page.
         if session.client.unreachable(session.default_index or ""):
             return
@@ -319,7 +319,7 @@ def check_subdirectories(packages: Packages) -> None:
                 raise InstallationError("wrong-source", message, why=why)
 
 
-def check_unbuilt(packages: Packages, family: Collection[str]) -> None:
+def check_family_wheels(packages: Packages, family: Collection[str]) -> None:
     """Raise InstallationError for a PyTorch package without a wheel."""
     for package in packages:
         name = package["name"]
@@ -352,14 +352,14 @@ def record_own_indexes(
     if not sources.own_indexes:
         return packages
 
-    def first_index(package: str) -> str | None:
+    def find_first_index(package: str) -> str | None:
         for index in sources.indexes_for(package, None):
             with suppress(InstallationError):  # uv did not use this index
                 if session.client.page(f"{index}/{package}/"):
                     return index
         return links.get(package)
 
-    names = [name for name in index_packages(packages) if name not in others]
+    names = [name for name in find_index_packages(packages) if name not in others]
     listed = read_listing(sources, session.client, (), names).wheels
     # The first index that lists a package has priority.
     links = {
@@ -367,7 +367,7 @@ def record_own_indexes(
         for wheel in reversed(listed)
         if isinstance(wheel.source, str)
     }
-    first_indexes = map_concurrently(first_index, names)
+    first_indexes = map_concurrently(find_first_index, names)
     indexes = dict(zip(names, first_indexes, strict=True))
     from_indexes = []
     for package in packages:
@@ -377,7 +377,7 @@ def record_own_indexes(
     return from_indexes
 
 
-def requested_hashes(
+def find_requested_hashes(
     requirements: Iterable[Requirement],
     packages: Packages,
     sources: Sources,
@@ -423,8 +423,8 @@ def keep_requested_files(
     Raises:
         UsageError: No file of a package has an allowed hash.
     """
-    files = [file for file in locked_files(packages) if file.package in requested]
-    hashes = known_hashes(files, session)
+    files = [file for file in list_locked_files(packages) if file.package in requested]
+    hashes = find_known_hashes(files, session)
     known = {**hashes.known, **fetch_missing(hashes.missing, session)}
     checked_packages = []
     for package in packages:
@@ -433,7 +433,7 @@ def keep_requested_files(
         if name in requested:
             kept = _filter_hashes(package, requested[name], known)
             if kept.keys().isdisjoint(_FILES):
-                raise _no_allowed_file(package, session.sources)
+                raise _create_no_allowed_file_error(package, session.sources)
         checked_packages.append(kept)
     return checked_packages
 
@@ -449,7 +449,7 @@ def _filter_hashes(
     entries += [(kind, package[kind]) for kind in _SOURCE_FILES if kind in package]
     for kind, entry in entries:
         listed = entry.get("hashes", {}).get("sha256")
-        sha256 = known.get(_file_address(entry), listed)
+        sha256 = known.get(_find_file_url(entry), listed)
         if sha256 not in allowed:
             continue
         file = {**entry, "hashes": {"sha256": sha256}}
@@ -460,7 +460,9 @@ def _filter_hashes(
     return kept
 
 
-def _no_allowed_file(package: Mapping[str, Any], sources: Sources) -> UsageError:
+def _create_no_allowed_file_error(
+    package: Mapping[str, Any], sources: Sources
+) -> UsageError:
     name = package["name"]
     version = package.get("version", "")
     places = sources.hash_places
@@ -472,7 +474,7 @@ def _no_allowed_file(package: Mapping[str, Any], sources: Sources) -> UsageError
     )
 
 
-def _file_address(entry: Mapping[str, Any]) -> str:
+def _find_file_url(entry: Mapping[str, Any]) -> str:
     """Return the URL of a file in uv's lock, also for a local path."""
     if "url" in entry:
         return str(entry["url"])

@@ -1,6 +1,6 @@
 from typing import Any
 
-from gpuinstall.lock.request.project import build_files_digest
+from gpuinstall.lock.request.project import compute_build_files_digest
 from tests.lab.parsed import required
 
 STATIC = '[project]\nname = "a"\ndependencies = ["numpy"]\n'
@@ -82,7 +82,7 @@ def test_digest_changes_only_with_build_files(tmp_path):
         for text in texts:
             for file, contents in (name, text), *beside:
                 (folder / file).write_text(contents, encoding="utf-8", newline="")
-            digests.add(build_files_digest(required(requirement), folder))
+            digests.add(compute_build_files_digest(required(requirement), folder))
         is_known = not is_other or "" not in digests
         if not is_known or (len(digests) > 1) != is_other:
             wrong.append((requirement, name, digests))
@@ -91,10 +91,10 @@ def test_digest_changes_only_with_build_files(tmp_path):
 
 def test_unreadable_archive_is_passed_to_uv(tmp_path):
     (tmp_path / WHEEL).touch(0)
-    assert isinstance(build_files_digest(required(f"./{WHEEL}"), tmp_path), str)
+    assert isinstance(compute_build_files_digest(required(f"./{WHEEL}"), tmp_path), str)
 
 
 def test_digest_is_empty_without_local_source_builds(tmp_path):
     (tmp_path / "pyproject.toml").write_text(STATIC, "utf-8")
     requirements = required("torch", "https://files.example/a-1.tar.gz", "./gone")
-    assert build_files_digest(requirements, tmp_path) == ""
+    assert compute_build_files_digest(requirements, tmp_path) == ""

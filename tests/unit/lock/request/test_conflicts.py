@@ -12,5 +12,5 @@ def test_duplicate_conflict_sets_are_merged():
         "project": {"name": "app", "optional-dependencies": extras},
         "tool": {"uv": {"conflicts": [rows] * 200}},
     }
-    [members] = ProjectParts(document, Path("pyproject.toml")).alternatives()
+    [members] = ProjectParts(document, Path("pyproject.toml")).find_alternatives()
     assert [one.part.name for one in members] == [*extras]

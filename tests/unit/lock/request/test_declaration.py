@@ -8,7 +8,7 @@ import pytest
 from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.request.declaration import (
-    build_files,
+    find_build_files,
     parse_project,
     read_declaration,
     read_inputs,
@@ -164,7 +164,7 @@ def test_cache_keys_list_build_files(tmp_path):
     found = {}
     for keys in cases:
         write(tmp_path, pyproject__toml=f"[tool.uv]\ncache-keys = {keys}\n")
-        found[keys] = sorted(set(build_files(tmp_path)) - {*own})
+        found[keys] = sorted(set(find_build_files(tmp_path)) - {*own})
     assert found == cases
 
 

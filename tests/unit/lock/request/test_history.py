@@ -3,10 +3,10 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.request import FOLDER_REQUEST, Request
 from gpuinstall.lock.request.history import (
-    next_revision,
-    recorded_request,
+    increment_revision,
+    read_recorded_request,
     remove_packages,
-    renew_request,
+    update_request,
 )
 from tests.lab.parsed import listed, required, written
 
@@ -18,7 +18,7 @@ DECLARED = Request(
 
 def add(asked, *requirements, **files):
     words = required(*requirements)
-    return renew_request(asked, parsed(asked.files), words, parsed(files))
+    return update_request(asked, parsed(asked.files), words, parsed(files))
 
 
 def parsed(files):
@@ -68,16 +68,16 @@ def test_changed_requirements_file_replaces_its_previous_requirements():
 )
 def test_changed_pyproject_replaces_its_recorded_requirements(declared, requirements):
     today = {"pyproject.toml": declared}
-    assert written(renew_request(DECLARED, parsed(today)).requirements) == requirements
+    assert written(update_request(DECLARED, parsed(today)).requirements) == requirements
 
 
 def test_added_requirement_precedes_an_unchanged_declaration():
     today = {"pyproject.toml": ("torch", "numpy")}
-    asked = add(renew_request(FOLDER_REQUEST, parsed(today)), "torch==2.13.0")
-    again = renew_request(asked, parsed(today))
+    asked = add(update_request(FOLDER_REQUEST, parsed(today)), "torch==2.13.0")
+    again = update_request(asked, parsed(today))
     assert set(written(again.requirements)) == {"torch==2.13.0", "numpy"}
     newer = {"pyproject.toml": ("torch>=2.14", "numpy")}
-    again = renew_request(asked, parsed(newer))
+    again = update_request(asked, parsed(newer))
     assert set(written(again.requirements)) == {"torch>=2.14", "numpy"}
 
 
@@ -101,9 +101,9 @@ def test_only_added_requirements_are_removed(name, code):
 
 def test_request_revision_ignores_requirement_order():
     recorded = Request(("torch", "numpy"), revision=3)
-    assert next_revision(Request(("numpy", "torch")), recorded).revision == 3
-    assert next_revision(Request(("torch",)), recorded).revision == 4
-    assert next_revision(Request(("torch",)), FOLDER_REQUEST).revision == 0
+    assert increment_revision(Request(("numpy", "torch")), recorded).revision == 3
+    assert increment_revision(Request(("torch",)), recorded).revision == 4
+    assert increment_revision(Request(("torch",)), FOLDER_REQUEST).revision == 0
 
 
 def lock(folder, target, inputs, revision=0):
@@ -114,8 +114,11 @@ def lock(folder, target, inputs, revision=0):
 
 def test_latest_revision_determines_the_request(tmp_path):
     lock(tmp_path, "cpu", '["torch", "numpy"]')
-    assert written(recorded_request(tmp_path).requirements) == ("torch", "numpy")
+    assert written(read_recorded_request(tmp_path).requirements) == ("torch", "numpy")
     lock(tmp_path, "cu126", '["torch"]')
-    assert set(written(recorded_request(tmp_path).requirements)) == {"torch", "numpy"}
+    assert set(written(read_recorded_request(tmp_path).requirements)) == {
+        "torch",
+        "numpy",
+    }
     lock(tmp_path, "cu130", '["torch"]', 1)
-    assert recorded_request(tmp_path) == Request(("torch",), revision=1)
+    assert read_recorded_request(tmp_path) == Request(("torch",), revision=1)

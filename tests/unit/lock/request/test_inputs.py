@@ -3,18 +3,19 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.file.lock import Record
 from gpuinstall.lock.request.declaration import (
-    files_by_path,
+    group_files_by_path,
+    read_constraints,
     read_inputs,
-    read_limits,
     reread_file,
 )
-from gpuinstall.lock.request.project import changed_files
+from gpuinstall.lock.request.project import find_changed_files
 from tests.lab.parsed import listed, required, written
 
 
 def lines_of(files, folder):
     return {
-        name: written(one.lines) for name, one in files_by_path(files, folder).items()
+        name: written(one.lines)
+        for name, one in group_files_by_path(files, folder).items()
     }
 
 
@@ -55,7 +56,7 @@ def test_reformatted_requirements_file_is_unchanged(tmp_path, text, changed):
         file.write_text(text, "utf-8")
         today = {"in.txt": reread_file("in.txt", required("torch"), tmp_path).lines}
     record = Record(requirements_files=before)
-    assert [*changed_files(record, today, tmp_path)] == changed
+    assert [*find_changed_files(record, today, tmp_path)] == changed
 
 
 def test_devices_and_directories_are_rejected_as_requirements_files(tmp_path):
@@ -68,7 +69,7 @@ def test_constraints_file_is_reread_as_constraints(tmp_path):
     file = tmp_path / "only.txt"
     file.write_text("torch<2.14\n-c more.txt\n", "utf-8")
     (tmp_path / "more.txt").write_text("numpy<2\n", "utf-8")
-    before = lines_of({str(file): read_limits(str(file))}, tmp_path)
+    before = lines_of({str(file): read_constraints(str(file))}, tmp_path)
     assert before == {"only.txt": ("-c torch<2.14", "-c numpy<2")}
     again = reread_file("only.txt", required(*before["only.txt"]), tmp_path)
     assert written(again.lines) == (

@@ -33,7 +33,7 @@ def test_unsatisfiable_lock_is_planned_once(monkeypatch):
     assert request.plan.choice
     tried = []
     monkeypatch.setattr(
-        LockRequest, "outcome_with", lambda _, **pins: tried.append(pins)
+        LockRequest, "choose_build", lambda _, **pins: tried.append(pins)
     )
     with pytest.raises(NoBuildError):
         create_inputs([request])

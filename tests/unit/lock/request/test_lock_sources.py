@@ -7,7 +7,7 @@ import pytest
 
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.lock.file.lock import LockedFile
-from gpuinstall.lock.request.lock_sources import unknown_hosts
+from gpuinstall.lock.request.lock_sources import find_unknown_hosts
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import AnswerCache, Client, FileHash
@@ -43,7 +43,7 @@ def test_host_of_a_listed_sdist_is_accepted(session):
         LockedFile("early", SDIST),
         LockedFile("late", SDIST.replace("early", "late")),
     ]
-    strange = [unknown_hosts([file], "cpu", session) for file in files]
+    strange = [find_unknown_hosts([file], "cpu", session) for file in files]
     assert strange == [{}, {"https://files.example:443": ["late"]}]
 
 
@@ -57,4 +57,4 @@ def test_host_of_a_listed_sdist_is_accepted(session):
 )
 def test_pytorch_hosts_are_accepted_only_with_https(session, server, is_accepted):
     file = LockedFile("early", f"{server}/early-2.0-py3-none-any.whl")
-    assert (unknown_hosts([file], "cpu", session) == {}) is is_accepted
+    assert (find_unknown_hosts([file], "cpu", session) == {}) is is_accepted

@@ -2,8 +2,8 @@
 
 from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.lock.request.project import (
-    dynamic_projects,
-    nested_requirements,
+    find_dynamic_projects,
+    find_nested_requirements,
     read_folder_project,
 )
 from tests.lab.parsed import required, written
@@ -31,7 +31,7 @@ def test_dynamic_version_keeps_other_metadata(tmp_path):
     text = WHOLE.replace('version = "0.1"', 'dynamic = ["version"]')
     (tmp_path / "pyproject.toml").write_text(text, "utf-8")
 
-    [row] = dynamic_projects(required("-e ."), tmp_path)
+    [row] = find_dynamic_projects(required("-e ."), tmp_path)
 
     assert row == {
         "name": "paper-code",
@@ -51,8 +51,8 @@ def test_project_source_not_in_request_requires_build(tmp_path):
     (tmp_path / "pyproject.toml").write_text(text + source, "utf-8")
 
     located = "wandb @ git+https://git.example/wandb"
-    assert [*dynamic_projects(required("-e ."), tmp_path)] == []
-    assert [*dynamic_projects(required("-e .", located), tmp_path)]
+    assert [*find_dynamic_projects(required("-e ."), tmp_path)] == []
+    assert [*find_dynamic_projects(required("-e .", located), tmp_path)]
 
 
 def test_dynamic_metadata_requires_a_build(tmp_path):
@@ -90,7 +90,7 @@ def test_nested_workspace_members_are_requested(tmp_path):
         (tmp_path / name).mkdir()
         text = project.format(name, further, further)
         (tmp_path / name / "pyproject.toml").write_text(text, "utf-8")
-    found = nested_requirements(required("-e ./a", "c==1", "six"), tmp_path)
+    found = find_nested_requirements(required("-e ./a", "c==1", "six"), tmp_path)
     assert written(found) == (
         f"-e b @ {tmp_path}/a/../b",
         f"-e a @ {tmp_path}/c/../a",

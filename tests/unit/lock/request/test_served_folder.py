@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.environment_paths import interpreter
-from gpuinstall.lock.request.declaration import find_project_folder, parent_environment
+from gpuinstall.lock.request.declaration import (
+    find_parent_environment,
+    find_project_folder,
+)
 
 
 @pytest.fixture
@@ -79,11 +82,11 @@ def test_parent_environment_with_an_interpreter_is_found(below):
     python = interpreter(venv)
     python.parent.mkdir(parents=True)
     (venv / "pyvenv.cfg").touch()
-    assert parent_environment(below) is None
+    assert find_parent_environment(below) is None
     python.touch(0o755)
-    assert parent_environment(below) == venv
+    assert find_parent_environment(below) == venv
     make_project(below)
-    assert parent_environment(below) is None
+    assert find_parent_environment(below) is None
 
 
 def make_project(below, text=PROJECTS["project"]):

@@ -7,11 +7,11 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import marker_environment
 from gpuinstall.lock.request.tools import (
-    find_team_lock,
-    read_team_lock,
-    read_team_settings,
+    find_project_lock,
+    read_project_lock,
+    read_project_lock_settings,
 )
-from gpuinstall.lock.uv.resolution import check_addresses, requested_hashes
+from gpuinstall.lock.uv.resolution import check_required_urls, find_requested_hashes
 from gpuinstall.sources import Sources
 from tests.lab.own_sources import naming
 
@@ -86,18 +86,18 @@ def test_uv_and_poetry_lock_versions_match_target_python(
 ):
     path = tmp_path / name
     path.write_text(text, "utf-8")
-    assert find_team_lock(tmp_path) == path
+    assert find_project_lock(tmp_path) == path
     environment = marker_environment("linux", "x86_64", python)
-    locked = read_team_lock(path, environment)
+    locked = read_project_lock(path, environment)
     assert tuple(map(str, locked)) == (numpy, "torch==2.9.0")
     assert {one.origin.file for one in locked} == {str(path)}
 
 
 def test_missing_and_malformed_team_locks_are_distinguished(tmp_path):
-    assert find_team_lock(tmp_path) is None
+    assert find_project_lock(tmp_path) is None
     (tmp_path / "uv.lock").write_text("<<<<<<< ours\n", "utf-8")
     with pytest.raises(UsageError, match=r"uv\.lock is malformed"):
-        read_team_lock(tmp_path / "uv.lock", {})
+        read_project_lock(tmp_path / "uv.lock", {})
 
 
 HERE = marker_environment("linux", "x86_64", "3.12")
@@ -119,7 +119,7 @@ def test_malformed_locked_versions_are_not_passed_to_uv(tmp_path):
         for row in sorted(names):
             (tmp_path / file).write_text(f"[[package]]\n{row}\n", "utf-8")
             with suppress(UsageError):
-                accepted.append((file, row, read_team_lock(tmp_path / file, HERE)))
+                accepted.append((file, row, read_project_lock(tmp_path / file, HERE)))
     assert accepted == []
 
 
@@ -143,7 +143,7 @@ def obeyed(folder, file, rows):
     (folder / file).write_text(
         f'[[package]]\nname = "Ours"\nversion = "1.0"\n{rows}\n', "utf-8"
     )
-    return Sources().with_settings(read_team_settings(folder / file))
+    return Sources().with_settings(read_project_lock_settings(folder / file))
 
 
 def test_package_with_unknown_index_is_rejected(tmp_path):
@@ -164,9 +164,9 @@ def test_package_with_url_never_comes_from_an_index(tmp_path):
     for file, rows in BY_ADDRESS.items():
         for row in rows:
             sources = obeyed(tmp_path, file, row)
-            check_addresses({"other": frozenset()}, sources)
+            check_required_urls({"other": frozenset()}, sources)
             with suppress(UsageError):
-                check_addresses(served, sources)
+                check_required_urls(served, sources)
                 accepted.append((file, row))
     assert accepted == []
 
@@ -181,7 +181,7 @@ def test_hashes_apply_to_the_locked_version(tmp_path):
     for file, rows in hashes.items():
         sources = obeyed(tmp_path, file, rows)
         held = {
-            version: requested_hashes(
+            version: find_requested_hashes(
                 (), [{"name": "ours", "version": version}], sources
             )
             for version in ("1.0", "1.1")

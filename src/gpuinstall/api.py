@@ -107,12 +107,12 @@ def install(
     """
     from gpuinstall.install import install as installation
     from gpuinstall.install.state import InstallOptions
-    from gpuinstall.machine.pythons import select_base
+    from gpuinstall.machine.pythons import select_base_python
     from gpuinstall.project import Settings, open_project
     from gpuinstall.project.folder import read_extras
 
     paths = EnvironmentPaths.at(Path(venv))
-    request, base = select_base(request)
+    request, base = select_base_python(request)
     settings = Settings(
         request,
         files=read_extras(paths.folder, request),
@@ -186,7 +186,7 @@ def lock(
     """
     from gpuinstall.install.environment_lock import lock_files_mutex
     from gpuinstall.lock.write import write_locks
-    from gpuinstall.machine.pythons import select_base
+    from gpuinstall.machine.pythons import select_base_python
     from gpuinstall.project import Settings, open_project
     from gpuinstall.project.folder import read_extras
     from gpuinstall.project.request import read_request
@@ -198,7 +198,7 @@ def lock(
         raise UsageError(
             "folder-missing", message, hint=f"mkdir {quote_word(str(folder))}"
         )
-    request, _ = select_base(request)
+    request, _ = select_base_python(request)
     place = Path(folder).absolute()
     settings = Settings(
         values.replace(request, targets=names),

@@ -406,9 +406,9 @@ class CommandOptions:
         )
         base = None
         if self.python and not self.into:
-            from gpuinstall.machine.pythons import select_base
+            from gpuinstall.machine.pythons import select_base_python
 
-            request, base = select_base(request)
+            request, base = select_base_python(request)
         return Settings(
             request,
             files=self._read_files(files),

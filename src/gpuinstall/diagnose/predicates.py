@@ -14,7 +14,7 @@ from gpuinstall.catalog.failures.table import Failure
 from gpuinstall.diagnose.reading import LocalReading
 from gpuinstall.environments.packages import unmet_requirements
 from gpuinstall.machine.protocol import Code
-from gpuinstall.machine.vendors import VENDORS, find_vendor, is_planned_for
+from gpuinstall.machine.vendors import VENDORS, can_select_builds, find_vendor
 
 COMPANION_FAULTS = {"torchvision": "F47", "torchaudio": "F48"}
 
@@ -186,7 +186,7 @@ def idle(reading: LocalReading) -> Facts:
         return Facts(refutation=message)
     causes = {}
     for gpu in reading.machine.gpus:
-        if not is_planned_for(gpu, reading.machine):
+        if not can_select_builds(gpu, reading.machine):
             continue
         vendor = VENDORS[find_vendor(gpu, reading.machine) or ""]
         if torch.backend != CPU:

@@ -14,7 +14,7 @@ from pathlib import Path
 from gpuinstall.base.values import Value
 from gpuinstall.machine.children import json_or_none, read_output
 from gpuinstall.machine.source import Source
-from gpuinstall.machine.vendors import pci_vendor
+from gpuinstall.machine.vendors import find_pci_vendor
 
 DEVICES = "/sys/bus/pci/devices"
 VGA = 0x0300
@@ -49,7 +49,7 @@ class PciDevice(Value):
     @property
     def vendor(self) -> str:
         """The vendor's name, or ``other``."""
-        return pci_vendor(self.id)
+        return find_pci_vendor(self.id)
 
     @property
     def model(self) -> str:
@@ -69,11 +69,11 @@ class PciDevice(Value):
 
 def read_pci(source: Source) -> tuple[PciDevice, ...]:
     """Read display controllers and accelerators, sorted by address."""
-    devices = [_read(source, address) for address in source.names(DEVICES)]
+    devices = [_read_device(source, address) for address in source.names(DEVICES)]
     return tuple(filter(None, devices))
 
 
-def _read(source: Source, address: str) -> PciDevice | None:
+def _read_device(source: Source, address: str) -> PciDevice | None:
     folder = f"{DEVICES}/{address}"
     # Drop the lowest byte, which is the programming interface.
     kind = parse_number(source.text(f"{folder}/class")) >> 8
@@ -95,7 +95,7 @@ def parse_number(text: str | None) -> int:
     return int(match[1], 16) if match else 0
 
 
-def normal_address(text: str) -> str:
+def normalize_address(text: str) -> str:
     """Return a PCI address in the format of sysfs: ``0000:01:00.0``.
 
     NVML uses eight digits for the domain.
@@ -105,10 +105,10 @@ def normal_address(text: str) -> str:
 
 def read_adapters(source: Source) -> tuple[PciDevice, ...]:
     """Read the display adapters on Windows."""
-    return tuple(parse_adapters(source.answer("adapters.json", _ask_windows)))
+    return tuple(parse_adapters(source.answer("adapters.json", _query_adapters)))
 
 
-def _ask_windows() -> str:
+def _query_adapters() -> str:
     system = os.environ.get("SYSTEMROOT", "C:\\Windows")
     # Use the full path, because Windows would search the working folder first.
     program = Path(system, "System32", "WindowsPowerShell", "v1.0", "powershell.exe")

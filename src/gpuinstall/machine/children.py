@@ -62,7 +62,7 @@ def run_children(
     ended = [Finished(tuple(argv), None, "", "") for argv, _ in commands]
     shortages: list[Exception] = []
 
-    def follow(number: int, argv: Sequence[str], env: Mapping[str, str]) -> None:
+    def run_command(number: int, argv: Sequence[str], env: Mapping[str, str]) -> None:
         try:
             ended[number] = run(argv, env=env, seconds=seconds, group=True)
         except (OSError, MemoryError, RuntimeError) as error:
@@ -76,7 +76,7 @@ def run_children(
     threads = [
         # Use daemon threads, because Python waits at exit for the threads of a pool, and a thread with a stuck child may
         # never end.
-        Thread(target=follow, args=(number, *command), daemon=True)
+        Thread(target=run_command, args=(number, *command), daemon=True)
         for number, command in enumerate(commands)
     ]
     start = monotonic()
@@ -116,7 +116,7 @@ def describe_end(finished: Finished, seconds: float) -> str:
     if status is None or is_timeout(finished):
         return f"not finished after {seconds:.0f} s"
     if status < 0:
-        name = signal_name(-status)
+        name = format_signal(-status)
         reason = _SIGNAL_CAUSES.get(name)
         return f"killed by {name}: {reason}" if reason else f"killed by {name}"
     if status >= _WINDOWS_EXCEPTION:
@@ -127,7 +127,7 @@ def describe_end(finished: Finished, seconds: float) -> str:
     return f"exited with status {status}: {(fatal or lines[-1:])[0]}"
 
 
-def signal_name(number: int) -> str:
+def format_signal(number: int) -> str:
     """Return the name of a signal, such as ``SIGKILL``."""
     with suppress(ValueError):
         return signal.Signals(number).name

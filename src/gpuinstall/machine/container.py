@@ -61,12 +61,12 @@ class ContainerInfo(Value):
         return "container" if self.engine else "job"
 
     @property
-    def shares_the_bus(self) -> bool:
+    def has_shared_bus(self) -> bool:
         """Whether sysfs may list GPUs that belong to other processes."""
         return self.engine is not None or self.job is not None
 
 
-def job_devices(
+def read_job_devices(
     environ: Mapping[str, str],
     variables: Sequence[str],
 ) -> dict[str, str]:
@@ -87,13 +87,13 @@ def read_container(source: Source) -> ContainerInfo:
     if source.answer("slurm.txt", lambda: shutil.which("sbatch") or ""):
         signs.append("Slurm's commands")
     return ContainerInfo(
-        _engine(source),
+        _read_engine(source),
         next(filter(source.variable, JOBS), None),
         tuple(signs),
     )
 
 
-def _engine(source: Source) -> str | None:
+def _read_engine(source: Source) -> str | None:
     if source.variable("APPTAINER_CONTAINER") or source.variable(
         "SINGULARITY_CONTAINER"
     ):
@@ -103,7 +103,7 @@ def _engine(source: Source) -> str | None:
         return "kubernetes"
     mounts = source.answer(
         "own-mounts.txt",
-        lambda: own_mounts(Source().text("/proc/self/mountinfo") or ""),
+        lambda: select_own_mounts(Source().text("/proc/self/mountinfo") or ""),
     )
     manager = source.text("/run/systemd/container") or source.variable("container")
     traces = (
@@ -117,7 +117,7 @@ def _engine(source: Source) -> str | None:
     if source.text("/run/.containerenv") is not None:
         return "podman"
     is_image = source.text("/.dockerenv") is not None
-    if is_image and (not mounts or has_host_files(mounts)):
+    if is_image and (not mounts or has_host_file_mounts(mounts)):
         return "docker"
     return None
 
@@ -130,24 +130,26 @@ def detect_engine(text: str) -> str | None:
     return None
 
 
-def own_mounts(text: str) -> str:
+def select_own_mounts(text: str) -> str:
     """Return the lines of mountinfo for the root and host files.
 
     On a host, mountinfo also lists the mounts of containers.
     """
     own = ("/", "/proc/cpuinfo", *HOST_FILES)
-    return "\n".join(line for line in text.splitlines() if _mount_point(line) in own)
+    return "\n".join(
+        line for line in text.splitlines() if _parse_mount_point(line) in own
+    )
 
 
-def has_host_files(text: str) -> bool:
+def has_host_file_mounts(text: str) -> bool:
     """Return whether a container engine mounted host files.
 
     A virtual machine that was built from an image has ``/.dockerenv`` but no such mounts.
     """
-    return any(_mount_point(line) in HOST_FILES for line in text.splitlines())
+    return any(_parse_mount_point(line) in HOST_FILES for line in text.splitlines())
 
 
-def _mount_point(line: str) -> str:
+def _parse_mount_point(line: str) -> str:
     return "".join(line.split()[4:5])
 
 

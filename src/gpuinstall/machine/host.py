@@ -45,30 +45,30 @@ class Host(Value):
 
 def read_host(source: Source) -> Host:
     """Read the facts about the host."""
-    answers = json_or_none(source.answer(PLATFORM, _platform)) or {}
+    answers = json_or_none(source.answer(PLATFORM, _read_platform)) or {}
     system = answers.get("system", "Linux")
     processor = source.text("/proc/cpuinfo", PROCESSOR_BYTES) or ""
     translated = answers.get("translated", "")
     # The text is "glibc 2.36" on Linux with glibc, and otherwise empty.
     libc, _, version = answers.get("libc", "").partition(" ")
     if libc != "glibc":
-        libc = _libc_of_loaders(source) if system == "Linux" else None
+        libc = _detect_libc(source) if system == "Linux" else None
     names = parse_os_release(next(filter(None, map(source.text, OS_RELEASE)), ""))
     return Host(
         os=_SYSTEMS.get(system, "linux"),
-        arch=true_architecture(
+        arch=detect_architecture(
             answers.get("machine", ""), system, processor, translated
         ),
         release=answers.get("release", ""),
         libc=libc,
         glibc=version or None,
-        distribution=distribution(names),
+        distribution=format_distribution(names),
         avx=parse_avx(processor),
         translated=translated == "1",
     )
 
 
-def _platform() -> str:
+def _read_platform() -> str:
     """Return Python's facts about this machine as JSON."""
     libc = ""
     with suppress(AttributeError, ValueError, OSError):
@@ -79,12 +79,12 @@ def _platform() -> str:
             "machine": platform.machine(),
             "release": platform.release(),
             "libc": libc,
-            "translated": _translated(),
+            "translated": _read_translation_state(),
         }
     )
 
 
-def _translated() -> str:
+def _read_translation_state() -> str:
     """Return ``"1"`` if Rosetta translates this Python."""
     # On Windows, an emulated Python reports the machine's architecture.
     if platform.system() != "Darwin":
@@ -93,7 +93,7 @@ def _translated() -> str:
     return read_output(*command, seconds=2).strip()
 
 
-def true_architecture(
+def detect_architecture(
     machine: str,
     system: str,
     processor: str,
@@ -129,7 +129,7 @@ def parse_os_release(text: str) -> dict[str, str]:
     return dict(re.findall(r"""(?m)^\s*([A-Z][A-Z0-9_]*)=["']?(.*?)["']?\s*$""", text))
 
 
-def distribution(names: dict[str, str]) -> str | None:
+def format_distribution(names: dict[str, str]) -> str | None:
     """Return the distribution's name and version: ``Ubuntu 22.04``."""
     name = names.get("NAME") or names.get("ID")
     if not name:
@@ -138,7 +138,7 @@ def distribution(names: dict[str, str]) -> str | None:
     return f"{name.removesuffix(' GNU/Linux')} {version}".strip()
 
 
-def _libc_of_loaders(source: Source) -> str | None:
+def _detect_libc(source: Source) -> str | None:
     for beginning, libc in _LOADERS.items():
         if source.names("/lib", beginning) or source.names("/lib64", beginning):
             return libc

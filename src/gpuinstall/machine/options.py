@@ -44,10 +44,10 @@ def machine_from_options(
     Raises:
         UsageError: A name is unknown, or the driver is missing.
     """
-    found = [_find(name) for name in gpus]
+    found = [_find_product(name) for name in gpus]
     products = [one for one in found if isinstance(one, Product)]
     cards = [
-        _gpu(index, name, one)
+        _create_gpu(index, name, one)
         for index, (name, one) in enumerate(zip(gpus, found, strict=True))
     ]
     systems = [os, *(product.os for product in products)]
@@ -112,7 +112,7 @@ def parse_driver(text: str) -> DriverVersion:
     )
 
 
-def _find(name: str) -> Product | ComputeCapability:
+def _find_product(name: str) -> Product | ComputeCapability:
     """Find a GPU by its name, or an architecture such as ``sm_89``.
 
     Raises:
@@ -122,7 +122,7 @@ def _find(name: str) -> Product | ComputeCapability:
     return ComputeCapability.from_sm(int(exact[1])) if exact else find_gpu(name)
 
 
-def _gpu(index: int, name: str, found: Product | ComputeCapability) -> Gpu:
+def _create_gpu(index: int, name: str, found: Product | ComputeCapability) -> Gpu:
     if isinstance(found, ComputeCapability):
         return Gpu(index, name, compute_capability=found, found_via="words")
     return Gpu(

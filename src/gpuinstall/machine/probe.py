@@ -19,7 +19,7 @@ from gpuinstall.machine.nvidia.prober import NvidiaProber
 from gpuinstall.machine.prober import MachineFacts, Preflight, Prober, VendorFindings
 from gpuinstall.machine.pythons import read_pythons
 from gpuinstall.machine.source import Source
-from gpuinstall.machine.symptoms import symptom_findings
+from gpuinstall.machine.symptoms import create_findings
 from gpuinstall.machine.vendors import VENDORS
 
 if TYPE_CHECKING:
@@ -62,12 +62,12 @@ def read_machine(
     results = findings.values()
     nvidia = findings["nvidia"]
     circumstances = {
-        "foreign": ", ".join(_foreign_gpus(facts, findings)),
+        "foreign": ", ".join(_find_foreign_gpus(facts, findings)),
         "without-avx": host.avx is False,
     }
     problems = [*chain.from_iterable(result.problems for result in results)]
     problems.sort(key=lambda problem: not problem.blocking)
-    problems += symptom_findings("any", circumstances, facts.place)
+    problems += create_findings("any", circumstances, facts.place)
     return Machine(
         os=host.os,
         arch=host.arch,
@@ -100,7 +100,7 @@ def preflight(machine: Machine, reporter: Reporter) -> Preflight:
     return Preflight(outcomes, tuple(problems), monotonic() - start)
 
 
-def _foreign_gpus(
+def _find_foreign_gpus(
     facts: MachineFacts,
     findings: Mapping[str, VendorFindings],
 ) -> Iterator[str]:

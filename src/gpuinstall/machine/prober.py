@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 from gpuinstall.base.machine import Environment, JetsonRelease, Machine
 from gpuinstall.base.values import Value, replace
-from gpuinstall.machine.container import ContainerInfo, Wsl, job_devices
+from gpuinstall.machine.container import ContainerInfo, Wsl, read_job_devices
 from gpuinstall.machine.host import Host
 from gpuinstall.machine.vendors import FIRST_VENDOR, find_vendor
 
@@ -166,10 +166,10 @@ class Prober(ABC):
 
         By default, no kernel runs, and the GPUs are unproven.
         """
-        indices = [part.gpu.index for part in self.usable_parts(machine)]
+        indices = [part.gpu.index for part in self.find_usable_parts(machine)]
         return Preflight(dict.fromkeys(indices, "unproven"))
 
-    def usable_parts(self, machine: Machine) -> list[GpuPart]:
+    def find_usable_parts(self, machine: Machine) -> list[GpuPart]:
         """Return the usable GPUs and slices, or none on a faulty machine."""
         if machine.blocking:
             return []
@@ -193,7 +193,7 @@ class Prober(ABC):
             for gpu in sorted(machine.gpus, key=lambda gpu: gpu.index)
             if (find_vendor(gpu, machine) or FIRST_VENDOR) == self.vendor
         ]
-        given = job_devices(environ, self.job_variables)
+        given = read_job_devices(environ, self.job_variables)
         # Unlike NVML, CUDA numbers the GPUs of a process from 0.
         for ordinal, gpu in enumerate(ours):
             for part in gpu.mig_devices or (None,):
@@ -219,7 +219,7 @@ def is_visible(
         gpu: The GPU.
         name: The UUID of the GPU or slice.
     """
-    entries = visible_entries(devices)
+    entries = parse_visible_entries(devices)
     # Entries may abbreviate UUIDs but not ordinals.
     uuids = tuple(entry for entry in entries if not entry.isdecimal())
     return (
@@ -229,7 +229,7 @@ def is_visible(
     )
 
 
-def visible_entries(devices: str) -> tuple[str, ...]:
+def parse_visible_entries(devices: str) -> tuple[str, ...]:
     """Return the valid entries in a list: ordinals and prefixes of UUIDs.
 
     The first invalid entry (``-1``, ``NoDevFiles``, or empty) ends the list, as in torch's

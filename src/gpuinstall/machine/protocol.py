@@ -75,19 +75,19 @@ class Rules(Value):
         """The machine's driver in messages: ``driver 535.183.01``."""
         return f"{self.name}'s driver"
 
-    def platform_fault(self) -> Finding | None:
+    def find_platform_fault(self) -> Finding | None:
         """Return the reason why no public build runs on this platform."""
         return None
 
-    def own_builds(self) -> Iterator[str]:
+    def list_install_commands(self) -> Iterator[str]:
         """Yield commands that install the vendor's builds without a lock."""
         yield from ()
 
-    def driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
+    def find_driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
         """Return a finding if the driver is missing or unknown."""
         return None
 
-    def gpu_fault(self, gpu: Gpu) -> Finding | None:
+    def find_gpu_fault(self, gpu: Gpu) -> Finding | None:
         """Return a finding if a GPU is unknown or unsupported."""
         if self.architecture(gpu) is not None:
             return None
@@ -152,7 +152,7 @@ class Rules(Value):
         """Return the reason if the driver cannot run a build."""
         return None
 
-    def driver_for(self, build: Build) -> str:
+    def required_driver(self, build: Build) -> str:
         """Return the required driver for messages: ``driver 580 or newer``."""
         return f"{self.name}'s driver"
 

@@ -75,7 +75,7 @@ class Python(Value):
         return ".".join(self.version.split(".")[:2]) + suffix
 
     @property
-    def is_usual(self) -> bool:
+    def is_standard_release(self) -> bool:
         """Whether this is a final release with the global interpreter lock."""
         return self.level == "final" and "t" not in self.flags
 
@@ -87,21 +87,23 @@ def start_python(program: Path) -> Python | Rejection[Path]:
     try:
         done = run(argv, seconds=_START_SECONDS, group=True)
     except OSError as error:
-        return _unusable(program, error.strerror or str(error))
+        return _reject_interpreter(program, error.strerror or str(error))
     for answer in reversed(json_lines(done)):
         with suppress(ValueError):
             python = read_object(Python, answer)
             if python.implementation == "cpython":
                 return python
-            return _unusable(program, f"it is {python.implementation}, not CPython")
-    return _unusable(program, describe_end(done, _START_SECONDS))
+            return _reject_interpreter(
+                program, f"it is {python.implementation}, not CPython"
+            )
+    return _reject_interpreter(program, describe_end(done, _START_SECONDS))
 
 
-def _unusable(program: Path, reason: str) -> Rejection[Path]:
+def _reject_interpreter(program: Path, reason: str) -> Rejection[Path]:
     return Rejection(program, Reason("python-unusable", reason))
 
 
-def select_base(request: Request) -> tuple[Request, Path | None]:
+def select_base_python(request: Request) -> tuple[Request, Path | None]:
     """Start the interpreter that a request selects by path or name.
 
     Args:
@@ -181,14 +183,16 @@ def read_pythons(source: Source) -> tuple[str, ...]:
     If the patch release is unknown, the version is, for example, ``3.11``.
     """
 
-    def look() -> str:
-        versions = {version for version, _ in _installed()}
+    def list_versions() -> str:
+        versions = {version for version, _ in _find_installed()}
         return json.dumps(sorted(versions))
 
-    return newest_patches(json_or_none(source.answer("pythons.json", look)) or ())
+    return drop_redundant_minors(
+        json_or_none(source.answer("pythons.json", list_versions)) or ()
+    )
 
 
-def newest_patches(versions: Sequence[str]) -> tuple[str, ...]:
+def drop_redundant_minors(versions: Sequence[str]) -> tuple[str, ...]:
     """Sort versions, and drop ``3.11`` if ``3.11.7`` is present."""
     minors_of_patches = {version.rpartition(".")[0] for version in versions}
     return tuple(sorted(set(versions) - minors_of_patches, key=version_key))
@@ -196,7 +200,7 @@ def newest_patches(versions: Sequence[str]) -> tuple[str, ...]:
 
 def find_python(version: str) -> Path | None:
     """Return the newest interpreter for a version ``X.Y`` that starts."""
-    installed = [one for one in _installed() if _has_version(one[0], version)]
+    installed = [one for one in _find_installed() if _has_version(one[0], version)]
     newest_first = sorted(installed, key=lambda one: version_key(one[0]), reverse=True)
     for _, program in newest_first:
         python = start_python(program)
@@ -210,44 +214,44 @@ def _has_version(installed: str, version: str) -> bool:
     return f"{installed}.".startswith(f"{version}.")
 
 
-def _installed() -> list[tuple[str, Path]]:
+def _find_installed() -> list[tuple[str, Path]]:
     """Return the version and path of each interpreter."""
     # Include the base interpreter of gpuinstall's environment.
     base = getattr(sys, "_base_executable", sys.executable)
     found = [(platform.python_version(), Path(base))]
     unknown = []
-    for program in (*_path_interpreters(), *_managed_interpreters()):
+    for program in (*_find_path_interpreters(), *_find_managed_interpreters()):
         if is_startable(program):
-            version = _version_in_path(program)
+            version = _parse_path_version(program)
             if version:
                 found.append((version, program))
             else:
                 unknown.append(program)
     seen = [version for version, _ in found]
-    started = [one for one in unknown if not _is_known(one, seen)]
+    started = [one for one in unknown if not _is_version_found(one, seen)]
     with ThreadPoolExecutor() as pool:
         pythons = pool.map(start_python, started)
     for program, python in zip(started, pythons, strict=True):
-        if isinstance(python, Python) and python.is_usual:
+        if isinstance(python, Python) and python.is_standard_release:
             found.append((python.version, program))
     return found
 
 
-def _is_known(program: Path, versions: Sequence[str]) -> bool:
+def _is_version_found(program: Path, versions: Sequence[str]) -> bool:
     """Return whether another interpreter has the version of a shim."""
-    if not _is_shims(program.parent):
+    if not _is_shims_folder(program.parent):
         return False
-    version = _version_in_name(program)
+    version = _parse_name_version(program)
     # Skip a shim without a version, because version managers have another shim for each version.
     return not version or any(_has_version(one, version) for one in versions)
 
 
-def _is_shims(folder: Path) -> bool:
+def _is_shims_folder(folder: Path) -> bool:
     return folder.name == "shims"
 
 
-def _path_interpreters() -> Iterator[Path]:
-    for folder in _path_folders():
+def _find_path_interpreters() -> Iterator[Path]:
+    for folder in _read_path_folders():
         # Apple's stub opens a window if the developer tools are missing.
         if sys.platform != "darwin" or folder != Path("/usr/bin"):
             for name in Source().names(str(folder), "python"):
@@ -255,12 +259,12 @@ def _path_interpreters() -> Iterator[Path]:
                     yield folder / name
 
 
-def _path_folders() -> list[Path]:
+def _read_path_folders() -> list[Path]:
     entries = map(Path, os.environ.get("PATH", "").split(os.pathsep))
     return [entry for entry in entries if entry.is_absolute()]
 
 
-def _managed_interpreters() -> Iterator[Path]:
+def _find_managed_interpreters() -> Iterator[Path]:
     """Yield possible paths of interpreters that pyenv or uv manages."""
     is_windows = sys.platform == "win32"
     data = xdg_folder("XDG_DATA_HOME", ".local/share")
@@ -272,26 +276,28 @@ def _managed_interpreters() -> Iterator[Path]:
     ]
     # pyenv's folder may be in another user's home.
     roots += [
-        folder.parent / "versions" for folder in _path_folders() if _is_shims(folder)
+        folder.parent / "versions"
+        for folder in _read_path_folders()
+        if _is_shims_folder(folder)
     ]
     for versions in dict.fromkeys(roots):
         for name in Source().names(str(versions)):
             yield versions / name / ("python.exe" if is_windows else "bin/python3")
 
 
-def _version_in_path(program: Path) -> str | None:
+def _parse_path_version(program: Path) -> str | None:
     """Return the version in the real path of an interpreter.
 
     Returns:
         The version in the name of the manager's folder or of the program, or None for shims and unknown versions.
     """
-    if _is_shims(program.parent):
+    if _is_shims_folder(program.parent):
         return None
     real = Path(os.path.realpath(program))
     folder = re.search(_FOLDER, real.as_posix())
-    return folder[1] if folder else _version_in_name(real)
+    return folder[1] if folder else _parse_name_version(real)
 
 
-def _version_in_name(program: Path) -> str | None:
+def _parse_name_version(program: Path) -> str | None:
     name = re.fullmatch(_NAME, program.name)
     return name[1] if name else None

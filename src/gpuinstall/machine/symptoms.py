@@ -68,7 +68,7 @@ def symptoms(
             yield symptom
 
 
-def symptom_finding(
+def create_finding(
     symptom: Symptom,
     circumstances: KnownFacts,
     context: FixContext,
@@ -109,7 +109,7 @@ def symptom_finding(
     return replace(finding, code=symptom.code)
 
 
-def symptom_findings(
+def create_findings(
     subject: str,
     circumstances: KnownFacts,
     place: Callable[[], FixContext],
@@ -124,6 +124,6 @@ def symptom_findings(
         evidence: The evidence of blocking findings.
     """
     return tuple(
-        symptom_finding(symptom, circumstances, place(), evidence=evidence)
+        create_finding(symptom, circumstances, place(), evidence=evidence)
         for symptom in symptoms(subject, circumstances)
     )

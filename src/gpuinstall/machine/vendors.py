@@ -34,7 +34,7 @@ FIRST_VENDOR = next(iter(VENDORS))
 """The vendor of GPUs without a PCI ID, such as the GPU of a Jetson."""
 
 
-def served_backend(tag: str) -> Backend | None:
+def find_supported_backend(tag: str) -> Backend | None:
     """Return a tag's backend if it is for the CPU or a supported vendor."""
     backend = known_backend(tag)
     kinds = {CPU.kind, *(vendor.kind for vendor in VENDORS.values())}
@@ -49,13 +49,13 @@ def find_vendor(gpu: Gpu, machine: Machine) -> str | None:
     if gpu.vendor is not None:
         return gpu.vendor
     if gpu.pci_id is not None:
-        return pci_vendor(gpu.pci_id)
+        return find_pci_vendor(gpu.pci_id)
     if gpu.compute_capability is not None or machine.driver is not None:
         return "nvidia"
     return None
 
 
-def pci_vendor(pci_id: str) -> str:
+def find_pci_vendor(pci_id: str) -> str:
     """Return the vendor of a PCI ID such as ``10de:2684``, or ``other``."""
     return PCI_IDS.get(pci_id.lower().partition(":")[0], "other")
 
@@ -87,7 +87,7 @@ def select_rules(
     for vendor in VENDORS.values():
         if vendor.kind in kinds and vendor.kind != CPU.kind:
             return vendor
-    gpus = [gpu for gpu in machine.gpus if is_planned_for(gpu, machine)]
+    gpus = [gpu for gpu in machine.gpus if can_select_builds(gpu, machine)]
     names = [find_vendor(gpu, machine) for gpu in gpus]
     for name, vendor in VENDORS.items():
         if name in names:
@@ -95,7 +95,7 @@ def select_rules(
     return VENDORS[FIRST_VENDOR]
 
 
-def is_planned_for(gpu: Gpu, machine: Machine) -> bool:
+def can_select_builds(gpu: Gpu, machine: Machine) -> bool:
     """Return whether builds can be selected for a GPU.
 
     The GPU's vendor must be supported, and its architecture must be known if the vendor requires it.

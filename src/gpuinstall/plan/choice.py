@@ -25,7 +25,7 @@ from gpuinstall.plan.companions import build_label
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.gpus import (
-    gpu_fault,
+    find_gpu_fault,
     machine_fault,
     requested_gpus,
     with_usable_gpus,
@@ -119,7 +119,7 @@ def _attempt(
             context, Reason("macos", "macOS has no CUDA; its build uses MPS")
         )
     usable = with_usable_gpus(context)
-    fault = gpu_fault(context, usable)
+    fault = find_gpu_fault(context, usable)
     if fault or usable.gpus or demand.backends:
         return fault or _choose_for_gpus(usable)
     elsewhere = "for machines with one: gpuinstall lock --target cu126"

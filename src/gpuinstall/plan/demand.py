@@ -10,7 +10,7 @@ from gpuinstall.base.request import ANY_TORCH, Request
 from gpuinstall.base.requirement import Requirement, parse_specifier, requirement_names
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, known_backend, looks_like_tag, version_key
-from gpuinstall.machine.vendors import served_backend
+from gpuinstall.machine.vendors import find_supported_backend
 from gpuinstall.plan.python import installed_pythons
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _split_labels(requirement: Requirement) -> tuple[Requirement, list[str]]:
 
 
 def _backend(tag: str) -> Backend:
-    backend = served_backend(tag)
+    backend = find_supported_backend(tag)
     if backend is None:
         raise UsageError(
             "backend-malformed",

@@ -16,7 +16,7 @@ from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
 from gpuinstall.machine.protocol import Rules
-from gpuinstall.machine.vendors import find_vendor, is_planned_for
+from gpuinstall.machine.vendors import can_select_builds, find_vendor
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.values import GpuSupport, Rejected, RejectedBuild
 
@@ -83,7 +83,7 @@ def with_usable_gpus(context: PlanContext) -> PlanContext:
         excluded = {index: faults[index] for index in faults.keys() - listed}
     usable = []
     for gpu in context.gpus:
-        fault = faults.get(gpu.index) or context.rules.gpu_fault(gpu)
+        fault = faults.get(gpu.index) or context.rules.find_gpu_fault(gpu)
         if fault:
             excluded[gpu.index] = fault
         else:
@@ -150,7 +150,7 @@ def _not_repaired(
     )
 
 
-def gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None:
+def find_gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None:
     """Refuse a machine without a usable GPU.
 
     A GPU that no build has ever supported is not usable.
@@ -160,14 +160,14 @@ def gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None:
         usable: The context without the excluded GPUs.
     """
     rules = context.rules
-    fault = rules.platform_fault()
+    fault = rules.find_platform_fault()
     if fault:
         return refused(context, (fault.reason,), fault.fix)
     if not (usable.gpus or usable.excluded_gpus):
         return _backend_of_another_vendor(context)
-    driver_fault = rules.driver_fault(context.gpus)
+    find_driver_fault = rules.find_driver_fault(context.gpus)
     has_usable = any(map(rules.is_ever_supported, usable.gpus))
-    if driver_fault is None and (has_usable or not usable.excluded_gpus):
+    if find_driver_fault is None and (has_usable or not usable.excluded_gpus):
         return None
     unsupported = {
         gpu.index: never_supported(gpu, context)
@@ -176,9 +176,9 @@ def gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None:
     }
     distinct = tuple(dict.fromkeys(unsupported.values()))
     if context.gpus and len(unsupported) == len(context.gpus):
-        return refused(usable, distinct, *rules.own_builds())
-    if usable.gpus and driver_fault:
-        return _not_repaired(context, [driver_fault])
+        return refused(usable, distinct, *rules.list_install_commands())
+    if usable.gpus and find_driver_fault:
+        return _not_repaired(context, [find_driver_fault])
     # The fix is for the newest GPU that can be repaired.
     ranks = {gpu.index: rules.rank(gpu) for gpu in context.gpus}
     repairable = [index for index in usable.excluded_gpus if index not in unsupported]
@@ -193,7 +193,7 @@ def _backend_of_another_vendor(context: PlanContext) -> Rejected | None:
     A machine without GPUs is not refused, because the build may be for another machine.
     """
     machine = context.machine
-    present = [gpu for gpu in machine.gpus if is_planned_for(gpu, machine)]
+    present = [gpu for gpu in machine.gpus if can_select_builds(gpu, machine)]
     tags = sorted(backend.tag for backend in context.demand.backends)
     if not present or not tags:
         return None

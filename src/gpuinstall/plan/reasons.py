@@ -147,7 +147,7 @@ def newest_reasons(
     for other in newer:
         # If a GPU has no code in the build, another driver alone does not help.
         if other.reason_code == "driver-too-old" and other.lack is None:
-            driver = context.rules.driver_for(other.build)
+            driver = context.rules.required_driver(other.build)
             yield Reason(
                 "newer-driver", f"torch {other.build.torch} would need {driver}"
             )

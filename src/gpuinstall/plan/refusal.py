@@ -241,7 +241,7 @@ def _refused_by_machine(failure: NoCandidate) -> Rejected:
     fix = _fix(nearest, context)
     if code in rules.code_reasons:
         why = never_supported(context.gpus[0], context)
-        return refused(context, (why,), *rules.own_builds(), fix)
+        return refused(context, (why,), *rules.list_install_commands(), fix)
     error_class: type[GpuInstallError] = NoBuildError
     if code in rules.driver_reasons:
         error_class = MachineError

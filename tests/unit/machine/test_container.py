@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuinstall.machine.container import own_mounts, read_container
+from gpuinstall.machine.container import read_container, select_own_mounts
 from tests.lab.recorded import recording
 from tests.unit.machine.made import variables
 
@@ -51,7 +51,7 @@ def test_container_engine_is_detected(tmp_path, files, container):
 
 def test_docker_mounts_of_other_containers_are_ignored():
     theirs = "90 27 0:61 / /var/lib/docker/overlay2/x/merged rw - overlay overlay rw,lowerdir=/var/lib/docker/overlay2/l/A\n"
-    assert own_mounts(DISK + theirs).splitlines() == DISK.splitlines()
+    assert select_own_mounts(DISK + theirs).splitlines() == DISK.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_docker_mounts_of_other_containers_are_ignored():
 )
 def test_scheduler_job_is_detected_from_its_variable(tmp_path, variable):
     info = read_container(recording(tmp_path, **{variable: "4711"}))
-    assert (info.job, info.shares_the_bus) == (variable, True)
+    assert (info.job, info.has_shared_bus) == (variable, True)
 
 
 def test_ci_and_login_nodes_are_detected(tmp_path):

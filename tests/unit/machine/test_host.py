@@ -5,10 +5,10 @@ import pytest
 from gpuinstall.catalog.failures.problems import own_keys
 from gpuinstall.machine import host
 from gpuinstall.machine.host import (
+    detect_architecture,
     parse_avx,
     parse_os_release,
     read_host,
-    true_architecture,
 )
 from tests.lab.recorded import platform, recording
 
@@ -44,7 +44,7 @@ from tests.lab.recorded import platform, recording
 )
 def test_distribution_and_package_manager_are_read(text, name, manager):
     names = parse_os_release(text)
-    assert host.distribution(names) == name
+    assert host.format_distribution(names) == name
     # The package manager's key precedes the system's, if the distribution is known.
     assert (None, *own_keys("system", name))[-2] == manager
 
@@ -66,7 +66,7 @@ def test_distribution_and_package_manager_are_read(text, name, manager):
 def test_emulated_process_reports_the_native_architecture(
     machine, system, processor, translated, architecture
 ):
-    assert true_architecture(machine, system, processor, translated) == architecture
+    assert detect_architecture(machine, system, processor, translated) == architecture
 
 
 NO_GLIBC = {"platform.json": '{"system": "Linux", "machine": "x86_64"}'}

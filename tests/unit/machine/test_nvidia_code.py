@@ -84,7 +84,7 @@ def test_gpu_runs_compatible_code(row):
 )
 def test_driver_fix_mentions_gpus_it_does_not_support(cards, dropped):
     there = machine(*cards, driver=None)
-    finding = NvidiaRules(there, frozen_catalog()).driver_fault(there.gpus)
+    finding = NvidiaRules(there, frozen_catalog()).find_driver_fault(there.gpus)
     assert finding is not None
     assert (
         "this one does not support Kepler (last: 470)" in str(finding.fix)

@@ -23,15 +23,15 @@ PARSERS = {
     ),
     "secure boot": (linux.parse_secure_boot, "\x06\0\0\0\x01"),
     "sysfs number": (bus.parse_number, "0x10de\n"),
-    "bus address": (bus.normal_address, "00000000:01:00.0"),
+    "bus address": (bus.normalize_address, "00000000:01:00.0"),
     "os-release": (host.parse_os_release, 'NAME="Ubuntu"\nID=ubuntu\n'),
     "cpuinfo": (host.parse_avx, "flags\t: fpu avx avx2\n"),
     "mountinfo": (
-        container.own_mounts,
+        container.select_own_mounts,
         "636 620 254:1 /docker/containers/4c01/hosts /etc/hosts rw - ext4 /dev/vda1 rw\n",
     ),
     "own mounts": (
-        container.has_host_files,
+        container.has_host_file_mounts,
         "636 620 254:1 /docker/containers/4c01/hosts /etc/hosts rw - ext4 /dev/vda1 rw\n",
     ),
     "cgroup": (container.detect_engine, "0::/kubepods/besteffort\n"),

@@ -74,4 +74,4 @@ def test_gpu_fault_takes_precedence_over_job_assignment():
 
 def test_faulty_machine_has_no_usable_gpus():
     broken = machine().add_problems([Finding("no-driver", "no driver")])
-    assert NvidiaProber().usable_parts(broken) == []
+    assert NvidiaProber().find_usable_parts(broken) == []

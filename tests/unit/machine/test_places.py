@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gpuinstall.machine.bus import normal_address, parse_adapters, read_pci
+from gpuinstall.machine.bus import normalize_address, parse_adapters, read_pci
 from gpuinstall.machine.container import read_wsl
 from gpuinstall.machine.nvidia.evidence import BusCard, read_jetson
 from gpuinstall.machine.probe import read_machine
@@ -106,7 +106,7 @@ def test_only_display_controllers_are_listed(tmp_path):
     ],
 )
 def test_bus_address_has_the_format_of_sysfs(text, address):
-    assert normal_address(text) == address
+    assert normalize_address(text) == address
 
 
 ADAPTER = {

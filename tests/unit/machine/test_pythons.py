@@ -13,10 +13,10 @@ from gpuinstall.base.requirement import TextOrigin
 from gpuinstall.machine import pythons
 from gpuinstall.machine.pythons import (
     Python,
+    drop_redundant_minors,
     find_python,
-    newest_patches,
     read_pythons,
-    select_base,
+    select_base_python,
     start_python,
 )
 from gpuinstall.machine.source import Source
@@ -127,12 +127,12 @@ def test_interpreter_reports_its_version_and_base_interpreter():
 
 @pytest.mark.parametrize("text", ["3.12", "python3.12", "cpython@3.12"])
 def test_python_version_does_not_select_base_interpreter(text):
-    request, base = select_base(Request(python=text))
+    request, base = select_base_python(Request(python=text))
     assert (request.python, base) == ("3.12", None)
 
 
 def test_python_path_selects_version_and_base_interpreter():
-    request, base = select_base(Request(python=sys.executable))
+    request, base = select_base_python(Request(python=sys.executable))
     version = ".".join(platform.python_version_tuple()[:2])
     assert (request.python, request.preferred_pythons) == (version, (version,))
     assert request.places == {version: TextOrigin(sys.executable)}
@@ -162,4 +162,4 @@ def test_prerelease_pythons_are_ignored(home):
     ],
 )
 def test_latest_patch_of_each_python_is_kept(versions, pythons):
-    assert newest_patches(versions) == pythons
+    assert drop_redundant_minors(versions) == pythons

@@ -26,7 +26,11 @@ from gpuinstall.base.uv import BuildVariables
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import authored
-from gpuinstall.machine.nvidia.toolchain import COMPILED_FOR, find_compiler, toolkit_fix
+from gpuinstall.machine.nvidia.toolchain import (
+    COMPILED_FOR,
+    create_toolkit_fix,
+    find_compiler,
+)
 
 Packages = Sequence[Mapping[str, Any]]
 """The package tables of uv's or gpuinstall's lock."""
@@ -244,7 +248,7 @@ def format_build_needs(known: KnownBuild, backend: Backend) -> Iterator[str]:
 def _check_gpu_compiler(build: SourceBuild, site: BuildContext) -> None:
     version = site.backend.version or ""
     compiler = find_compiler(site.environ)
-    hint = toolkit_fix(version, site.machine)
+    hint = create_toolkit_fix(version, site.machine)
     if compiler is None:
         raise NoBuildError(
             "toolkit-missing",

@@ -21,7 +21,7 @@ from gpuinstall.machine.prober import (
     VendorFindings,
     format_gpus,
 )
-from gpuinstall.machine.symptoms import KnownFacts, symptom_findings
+from gpuinstall.machine.symptoms import KnownFacts, create_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -126,9 +126,9 @@ class AmdProber(Prober):
             kfd=source.access(KFD),
             override=source.variable("HSA_OVERRIDE_GFX_VERSION"),
         )
-        given = _given_nodes(evidence)
-        gpus = [_gpu(index, node) for index, node in enumerate(given)]
-        gpus += _windows_gpus(facts)
+        given = _select_usable_nodes(evidence)
+        gpus = [_create_gpu(index, node) for index, node in enumerate(given)]
+        gpus += _find_windows_gpus(facts)
         own = {
             "kernel": facts.host.release,
             # Only AMD's separate kernel module has a version. The module in Linux itself has none.
@@ -136,11 +136,11 @@ class AmdProber(Prober):
         }
         return VendorFindings(
             gpus=tuple(gpus),
-            problems=symptom_findings(
+            problems=create_findings(
                 "amd",
-                _circumstances(evidence, given),
+                _collect_facts(evidence, given),
                 facts.place,
-                _evidence_line(evidence),
+                _format_evidence(evidence),
             ),
             shows_gpu=bool(gpus),
             facts={key: fact for key, fact in own.items() if fact and given},
@@ -158,13 +158,13 @@ def _has_builds(architecture: str) -> bool:
     return any(architecture in build["linux_x86_64"][0].split() for build in builds)
 
 
-def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
+def _select_usable_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
     """Return the GPUs of this process, or an empty tuple if none is usable.
 
     A GPU is usable if it is discrete or if any build supports it.
     """
     nodes = evidence.nodes
-    if evidence.facts.container.shares_the_bus:
+    if evidence.facts.container.has_shared_bus:
         if evidence.kfd is None:
             return ()
         nodes = tuple(node for node in nodes if node.render or not node.render_minor)
@@ -175,7 +175,7 @@ def _given_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
     return ()
 
 
-def _gpu(index: int, node: KfdNode) -> Gpu:
+def _create_gpu(index: int, node: KfdNode) -> Gpu:
     names = {
         row["architecture"]: row["chip"] for row in authored.read_chips("amd")["chips"]
     }
@@ -191,7 +191,7 @@ def _gpu(index: int, node: KfdNode) -> Gpu:
     )
 
 
-def _windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
+def _find_windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
     """Yield Windows display adapters with a known product name.
 
     The product name determines the architecture, which Windows does not report.
@@ -214,7 +214,7 @@ def _windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
                 )
 
 
-def _circumstances(
+def _collect_facts(
     evidence: AmdEvidence,
     given: Sequence[KfdNode],
 ) -> KnownFacts:
@@ -235,7 +235,7 @@ def _circumstances(
         card for card in ours if card.is_display and card.driver not in KERNEL_DRIVERS
     ]
     may_be_idle = facts.host.os == "linux" and not evidence.nodes and not others
-    is_whole_machine = not facts.container.shares_the_bus
+    is_whole_machine = not facts.container.has_shared_bus
     is_shared_by_windows = False
     if facts.wsl and facts.wsl.gpu:
         is_shared_by_windows = facts.wsl.vendors & {"amd", "nvidia"} == {"amd"}
@@ -249,19 +249,19 @@ def _circumstances(
         "cards": format_gpus(cards),
         "visible": ",".join(map(str, cards)),
         # GPUs without a kernel driver count only if no other vendor's GPU is present.
-        "idle": _names(idle) if may_be_idle and is_whole_machine else "",
+        "idle": _format_devices(idle) if may_be_idle and is_whole_machine else "",
         "place": facts.container.place,
-        "withheld": "" if is_whole_machine or given else _names(ours),
+        "withheld": "" if is_whole_machine or given else _format_devices(ours),
         "override": evidence.override if given else None,
         "lent-by-windows": is_shared_by_windows,
     }
 
 
-def _names(cards: Iterable[PciDevice]) -> str:
+def _format_devices(cards: Iterable[PciDevice]) -> str:
     return ", ".join(f"AMD {card.id} at {card.address}" for card in cards)
 
 
-def _evidence_line(evidence: AmdEvidence) -> str:
+def _format_evidence(evidence: AmdEvidence) -> str:
     facts = [
         f"{node.architecture} ({node.pci_id}) in the kernel's topology"
         for node in evidence.nodes

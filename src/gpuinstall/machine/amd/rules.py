@@ -60,7 +60,7 @@ class AmdRules(Rules):
         amdgpu = self.machine_fact("amdgpu")
         return f"amdgpu {amdgpu} on {kernel}" if amdgpu else kernel
 
-    def platform_fault(self) -> Finding | None:
+    def find_platform_fault(self) -> Finding | None:
         """Reject Windows and WSL, for which torch's index has no builds."""
         wsl = self.machine.environment.wsl
         if self.machine.os != "windows" and not wsl:
@@ -68,14 +68,14 @@ class AmdRules(Rules):
         place = "WSL" if wsl else "Windows"
         fixes = [f"AMD's guide: {ON_WINDOWS}"]
         if not wsl:
-            fixes = [*self.own_builds(), *fixes]
+            fixes = [*self.list_install_commands(), *fixes]
         return Finding(
             "amd-elsewhere",
             f"PyTorch's index has no build for AMD GPUs on {place}; AMD's own builds cannot be locked",
             fixes=tuple(fixes),
         )
 
-    def own_builds(self) -> Iterator[str]:
+    def list_install_commands(self) -> Iterator[str]:
         """Yield the command for AMD's own builds if they support a GPU."""
         table = self.chips["own_index"]
         for gpu in sorted(self.machine.gpus, key=self.rank, reverse=True):
@@ -115,11 +115,11 @@ class AmdRules(Rules):
         major, minor = toolkit or (0, 0)
         return (
             (
-                len([*self._reports(toolkit, gpus)]),
+                len([*self._find_reports(toolkit, gpus)]),
                 "it has fewer known problems on this chip",
             ),
             (
-                self._distance(toolkit) is not None,
+                self._find_distance_warning(toolkit) is not None,
                 "its ROCm is closer to the kernel's driver",
             ),
             ((-major, -minor), "its ROCm is newer"),
@@ -132,16 +132,16 @@ class AmdRules(Rules):
     ) -> tuple[Reason, ...]:
         """Return warnings about known problems and untested kernels."""
         reasons = list(super().warnings(build, gpus))
-        reports = self._reports(build.toolkit, gpus)
+        reports = self._find_reports(build.toolkit, gpus)
         reasons += [
             Reason("reported", f"{report}; run gpuinstall verify") for report in reports
         ]
-        distance = self._distance(build.toolkit)
+        distance = self._find_distance_warning(build.toolkit)
         if distance:
             reasons.append(Reason("kernel-far-from-rocm", distance))
         return tuple(reasons)
 
-    def _reports(
+    def _find_reports(
         self,
         toolkit: Toolkit,
         gpus: Sequence[Gpu],
@@ -157,7 +157,7 @@ class AmdRules(Rules):
             if is_such_rocm and is_such_kernel:
                 yield row["says"]
 
-    def _distance(self, toolkit: Toolkit) -> str | None:
+    def _find_distance_warning(self, toolkit: Toolkit) -> str | None:
         """Return a warning if AMD does not test this ROCm with the kernel.
 
         The table has the release dates of some kernels. The comparison uses the latest of them that is not newer than

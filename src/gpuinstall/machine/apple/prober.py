@@ -6,7 +6,7 @@ from gpuinstall.base.machine import Gpu
 from gpuinstall.machine.children import read_output
 from gpuinstall.machine.prober import MachineFacts, Prober, VendorFindings
 from gpuinstall.machine.source import Source
-from gpuinstall.machine.symptoms import symptom_findings
+from gpuinstall.machine.symptoms import create_findings
 
 _SECONDS = 10
 _SYSCTL = (
@@ -51,7 +51,7 @@ class AppleProber(Prober):
         evidence = "sysctl.proc_translated: 1"
         return VendorFindings(
             gpus=(gpu,) if is_usable else (),
-            problems=symptom_findings("apple", circumstances, facts.place, evidence),
+            problems=create_findings("apple", circumstances, facts.place, evidence),
             shows_gpu=is_usable,
             facts={"macos": macos} if macos else {},
         )

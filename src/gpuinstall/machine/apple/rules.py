@@ -70,10 +70,10 @@ class AppleRules(Rules):
             return None
         return Reason(
             "macos-too-old",
-            f"it requires {self.driver_for(build)}; this machine has {self.driver}",
+            f"it requires {self.required_driver(build)}; this machine has {self.driver}",
         )
 
-    def driver_for(self, build: Build) -> str:
+    def required_driver(self, build: Build) -> str:
         """Return the minimum macOS version for messages."""
         return f"macOS {_oldest_macos(build)} or newer"
 
@@ -86,7 +86,7 @@ class AppleRules(Rules):
         """Return the command that updates macOS."""
         if code not in self.driver_reasons:
             return None
-        return f"softwareupdate --list   # Update to {self.driver_for(build)}; also in System Settings > General"
+        return f"softwareupdate --list   # Update to {self.required_driver(build)}; also in System Settings > General"
 
     def floors(self, build: Build) -> Mapping[str, str]:
         """Return the minimum macOS version for lock files."""

@@ -10,7 +10,7 @@ from gpuinstall.catalog import authored
 from gpuinstall.machine.bus import DEVICES, PciDevice
 from gpuinstall.machine.prober import MachineFacts, Prober, VendorFindings
 from gpuinstall.machine.source import Access, Source
-from gpuinstall.machine.symptoms import KnownFacts, symptom_findings
+from gpuinstall.machine.symptoms import KnownFacts, create_findings
 
 LEVEL_ZERO = "libze_loader.so.1"
 """The Level Zero loader, which torch uses."""
@@ -32,7 +32,7 @@ class XeCard(NamedTuple):
     """The chip's row in ``gpus_intel.toml``."""
 
 
-def _supported_cards(facts: MachineFacts) -> Iterator[XeCard]:
+def _find_supported_cards(facts: MachineFacts) -> Iterator[XeCard]:
     """Yield supported GPUs on the PCI bus.
 
     Integrated graphics next to another vendor's GPU are omitted, because they only drive the display.
@@ -73,11 +73,11 @@ class IntelProber(Prober):
 
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
         """Read GPUs on the PCI bus, their device nodes, and Level Zero."""
-        cards = list(_supported_cards(facts))
+        cards = list(_find_supported_cards(facts))
         nodes = _read_nodes(source, cards)
         given = cards
         # A container or job has device nodes only for its own GPUs.
-        if facts.container.shares_the_bus:
+        if facts.container.has_shared_bus:
             given = [card for card in cards if nodes.get(card.device.address)]
         withheld = [card.device for card in cards if card not in given]
         addresses = [card.device.address for card in given]
@@ -98,15 +98,15 @@ class IntelProber(Prober):
             ),
         }
         return VendorFindings(
-            gpus=tuple(_gpu(index, card) for index, card in enumerate(given)),
-            problems=symptom_findings(
+            gpus=tuple(_create_gpu(index, card) for index, card in enumerate(given)),
+            problems=create_findings(
                 "intel", circumstances, facts.place, " · ".join(lines)
             ),
             shows_gpu=bool(given),
         )
 
 
-def _gpu(index: int, card: XeCard) -> Gpu:
+def _create_gpu(index: int, card: XeCard) -> Gpu:
     return Gpu(
         index,
         name=f"Intel {card.chip['chip']}",

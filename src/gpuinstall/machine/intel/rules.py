@@ -44,22 +44,22 @@ class IntelRules(Rules):
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
         """Return the names that the compiler uses for a GPU's chip."""
-        chip = self._chip(gpu)
+        chip = self._find_chip(gpu)
         return tuple(chip["names"].split()) if chip else ()
 
     def chip_name(self, gpu: Gpu) -> str:
         """Return the name of the chip family: ``Battlemage``."""
-        chip = self._chip(gpu)
+        chip = self._find_chip(gpu)
         return str(chip["chip"]) if chip else super().chip_name(gpu)
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """Rank discrete GPUs first, and unsupported GPUs last."""
-        chip = self._chip(gpu)
+        chip = self._find_chip(gpu)
         if chip is None:
             return (0,)
         return (1 if chip.get("integrated") else 2,)
 
-    def _chip(self, gpu: Gpu) -> _Row | None:
+    def _find_chip(self, gpu: Gpu) -> _Row | None:
         """Return the row of a GPU's chip, if torch supports the chip.
 
         The architecture in a row is a prefix of the GPU's architecture version.

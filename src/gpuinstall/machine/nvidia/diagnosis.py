@@ -19,15 +19,15 @@ from gpuinstall.machine.nvidia.libraries import (
     NvmlFacts,
     NvmlGpu,
     is_compat,
-    libcuda_release,
+    parse_libcuda_release,
 )
 from gpuinstall.machine.nvidia.linux import PROC_VERSION
-from gpuinstall.machine.prober import format_gpus, visible_entries
+from gpuinstall.machine.prober import format_gpus, parse_visible_entries
 from gpuinstall.machine.symptoms import (
     KnownFacts,
     Symptom,
-    symptom_finding,
-    symptom_findings,
+    create_finding,
+    create_findings,
     symptoms,
 )
 
@@ -53,23 +53,23 @@ WITHOUT_GPUS = ("", "-1", "NoDevFiles")
 
 def diagnose_machine(evidence: NvidiaEvidence) -> Finding | None:
     """Return the fault of the whole machine, if any."""
-    circumstances = _machine_facts(evidence)
+    circumstances = _collect_machine_facts(evidence)
     symptom = next(symptoms("machine", circumstances), None)
-    line = evidence_line(evidence)
+    line = format_evidence(evidence)
     if symptom is None:
         init = evidence.cuda.init
         if not init or not evidence.shows_gpu or _is_explained(evidence, init):
             return None
         chips = [gpu.compute_capability for gpu in evidence.nvml.gpus]
-        symptom, circumstances, facts = explain_refusal(
+        symptom, circumstances, facts = explain_cuda_error(
             init, evidence.cuda.path, evidence.driver, chips, circumstances
         )
         line = f"{facts} · {line}"
-    context = _driver_context(evidence, evidence.cards)
-    return symptom_finding(symptom, circumstances, context, evidence=line)
+    context = _create_context(evidence, evidence.cards)
+    return create_finding(symptom, circumstances, context, evidence=line)
 
 
-def _machine_facts(evidence: NvidiaEvidence) -> KnownFacts:
+def _collect_machine_facts(evidence: NvidiaEvidence) -> KnownFacts:
     """Return the facts about the whole machine."""
     nvml = evidence.nvml
     cuda = evidence.cuda
@@ -81,11 +81,11 @@ def _machine_facts(evidence: NvidiaEvidence) -> KnownFacts:
     fabrics = {gpu.fabric for gpu in nvml.gpus}
     return {
         evidence.facts.host.os: True,
-        **_library_facts(evidence),
+        **_collect_library_facts(evidence),
         "wsl": evidence.facts.wsl is not None,
         "lists-gpu": cards or nvml.gpus or cuda.devices or evidence.jetson,
         "answers": nvml.works or cuda.init == 0,
-        "silent": _is_silent(evidence),
+        "silent": _is_driver_unresponsive(evidence),
         "nvml-init": nvml.init,
         "nvml-gpus": nvml.gpus,
         # NVML may fail while it queries a single GPU.
@@ -114,7 +114,7 @@ def _machine_facts(evidence: NvidiaEvidence) -> KnownFacts:
     }
 
 
-def _library_facts(evidence: NvidiaEvidence) -> KnownFacts:
+def _collect_library_facts(evidence: NvidiaEvidence) -> KnownFacts:
     """Return the facts that the driver's libraries report."""
     nvml = evidence.nvml
     cuda = evidence.cuda
@@ -128,7 +128,7 @@ def _library_facts(evidence: NvidiaEvidence) -> KnownFacts:
     }
 
 
-def _is_silent(evidence: NvidiaEvidence) -> bool:
+def _is_driver_unresponsive(evidence: NvidiaEvidence) -> bool:
     """Return whether the driver lists no GPU although another source does.
 
     In this case, NVML returns 9 or 12, or neither library lists a device. A container
@@ -157,7 +157,7 @@ class CudaFault(NamedTuple):
     evidence: str
 
 
-def explain_refusal(
+def explain_cuda_error(
     status: int,
     library: str | None,
     driver: DriverVersion | None,
@@ -174,7 +174,7 @@ def explain_refusal(
         place: Further facts, such as ``container`` and ``wsl``.
     """
     path = library or ""
-    release = libcuda_release(library)
+    release = parse_libcuda_release(library)
     # GPUs of this and later generations need the open kernel module.
     first = load_drivers().kernel_modules.open_only_from
     blackwells = [chip for chip in chips if chip and chip >= first]
@@ -213,7 +213,7 @@ def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:
     return evidence.nvml.works and bool(evidence.cards or gpus) and have_faults
 
 
-def _driver_context(
+def _create_context(
     evidence: NvidiaEvidence,
     cards: Iterable[BusCard],
 ) -> FixContext:
@@ -233,7 +233,7 @@ def _driver_context(
     return replace(evidence.fix_context, is_legacy=legacy).knowing(branch=branch)
 
 
-def evidence_line(evidence: NvidiaEvidence) -> str:
+def format_evidence(evidence: NvidiaEvidence) -> str:
     """Return the evidence of a diagnosis in one line."""
     nvml = evidence.nvml
     cuda = evidence.cuda
@@ -249,13 +249,15 @@ def evidence_line(evidence: NvidiaEvidence) -> str:
     elif evidence.facts.host.os == "linux" and not evidence.facts.wsl:
         facts.append("no NVIDIA kernel module")
     refusal = f"NVML error {nvml.init}"
-    facts += _answer(nvml, nvml.library or "nvml", len(nvml.gpus), refusal)
+    facts += _describe_library(nvml, nvml.library or "nvml", len(nvml.gpus), refusal)
     refusal = f"cuInit returned {cuda.init}"
-    facts += _answer(cuda, cuda.path or "libcuda.so.1", len(cuda.devices), refusal)
+    facts += _describe_library(
+        cuda, cuda.path or "libcuda.so.1", len(cuda.devices), refusal
+    )
     return " · ".join(facts)
 
 
-def _answer(
+def _describe_library(
     library: NvmlFacts | LibcudaFacts,
     name: str,
     count: int,
@@ -267,7 +269,7 @@ def _answer(
         yield f"{name}: {refusal if library.init else f'{count} listed'}"
 
 
-def card_faults(
+def find_gpu_faults(
     evidence: NvidiaEvidence,
     detected: Iterable[DetectedGpu],
     *,
@@ -280,12 +282,12 @@ def card_faults(
         detected: The detected GPUs.
         driver_works: Whether the whole machine has no fault, so that a GPU missing from the driver's list is a separate fault.
     """
-    line = evidence_line(evidence)
+    line = format_evidence(evidence)
     for gpu in evidence.nvml.gpus:
-        circumstances = _gpu_facts(gpu)
+        circumstances = _collect_gpu_facts(gpu)
         symptom = next(symptoms("gpu", circumstances), None)
         if symptom:
-            yield symptom_finding(
+            yield create_finding(
                 symptom,
                 circumstances,
                 evidence.fix_context,
@@ -296,9 +298,9 @@ def card_faults(
     for found, address in detected:
         if driver_works and found.found_via == "pci" and address in cards:
             card = cards[address]
-            circumstances = _card_facts(evidence, card)
-            context = _driver_context(evidence, [card])
-            yield symptom_finding(
+            circumstances = _collect_card_facts(evidence, card)
+            context = _create_context(evidence, [card])
+            yield create_finding(
                 next(symptoms("card", circumstances)),
                 circumstances,
                 context,
@@ -307,7 +309,7 @@ def card_faults(
             )
 
 
-def _gpu_facts(gpu: NvmlGpu) -> KnownFacts:
+def _collect_gpu_facts(gpu: NvmlGpu) -> KnownFacts:
     """Return the facts about a GPU that NVML lists."""
     return {
         "error": gpu.error and f"error {gpu.error}",
@@ -319,7 +321,7 @@ def _gpu_facts(gpu: NvmlGpu) -> KnownFacts:
     }
 
 
-def _card_facts(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
+def _collect_card_facts(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
     """Return the facts about a GPU that the driver does not list."""
     circumstances: dict[str, object] = {
         "card": card.name,
@@ -350,13 +352,13 @@ def _card_facts(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
     }
 
 
-def driver_notes(evidence: NvidiaEvidence) -> tuple[Finding, ...]:
+def create_driver_notes(evidence: NvidiaEvidence) -> tuple[Finding, ...]:
     """Return non-blocking notes about the driver."""
-    surroundings = _note_facts(evidence)
-    return symptom_findings("note", surroundings, lambda: evidence.fix_context)
+    surroundings = _collect_note_facts(evidence)
+    return create_findings("note", surroundings, lambda: evidence.fix_context)
 
 
-def _note_facts(evidence: NvidiaEvidence) -> KnownFacts:
+def _collect_note_facts(evidence: NvidiaEvidence) -> KnownFacts:
     """Return the facts for notes about the driver."""
     cuda = evidence.cuda
     gpus = evidence.nvml.gpus
@@ -366,9 +368,9 @@ def _note_facts(evidence: NvidiaEvidence) -> KnownFacts:
     lost = tuple(gpu.index for gpu in gpus if gpu.error is not None)
     others = [gpu.uuid or str(gpu.index) for gpu in gpus if gpu.error is None]
     visible = evidence.visible
-    hides_all = visible is not None and _hides_all(visible, evidence)
+    hides_all = visible is not None and _hides_all_gpus(visible, evidence)
     return {
-        **_library_facts(evidence),
+        **_collect_library_facts(evidence),
         "job": job,
         "place": evidence.facts.container.place,
         "devices": repr(evidence.devices) if evidence.devices else None,
@@ -383,7 +385,7 @@ def _note_facts(evidence: NvidiaEvidence) -> KnownFacts:
     }
 
 
-def _hides_all(visible: str, evidence: NvidiaEvidence) -> bool:
+def _hides_all_gpus(visible: str, evidence: NvidiaEvidence) -> bool:
     """Return whether CUDA_VISIBLE_DEVICES hides all GPUs.
 
     CUDA lists no GPU if the first entry matches no GPU, or if a GPU is repeated.
@@ -394,7 +396,7 @@ def _hides_all(visible: str, evidence: NvidiaEvidence) -> bool:
     uuids |= {part.uuid for gpu in gpus for part in gpu.slices}
     ordinals = {str(number) for number in range(len(gpus) or len(devices))}
     named: list[str] = []
-    for entry in visible_entries(visible):
+    for entry in parse_visible_entries(visible):
         matches = ordinals & {entry}
         if not entry.isdecimal():
             matches = {uuid for uuid in uuids if uuid and uuid.startswith(entry)}

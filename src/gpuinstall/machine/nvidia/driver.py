@@ -75,17 +75,19 @@ def find_code(
         cuda: The newest CUDA version that the driver supports, if known. This version limits which PTX can be compiled.
     """
     sass, _ = split_code(build.code)
-    runnable = [code for code in sass if _runs(code, chip, build.toolkit, drivers)]
+    runnable = [
+        code for code in sass if _is_runnable(code, chip, build.toolkit, drivers)
+    ]
     code = _find_ptx(chip, build.code, build.toolkit, cuda)
     if runnable:
         code = Code(str(max(runnable)), "sass")
     cudnn = dict(build.libraries).get("cudnn")
     if cudnn is None or isinstance(code, Reason):
         return code
-    return _cudnn_lacks(chip, cudnn, build.toolkit, drivers) or code
+    return _find_cudnn_rejection(chip, cudnn, build.toolkit, drivers) or code
 
 
-def _runs(
+def _is_runnable(
     code: Sass,
     chip: ComputeCapability,
     toolkit: Toolkit,
@@ -128,7 +130,7 @@ def _find_ptx(
     return Code(f"compute_{newest.major}{newest.minor}", "ptx")
 
 
-def _cudnn_lacks(
+def _find_cudnn_rejection(
     chip: ComputeCapability,
     cudnn: str,
     toolkit: Toolkit,
@@ -208,9 +210,12 @@ class MachineDriver(Value):
     @cached_property
     def floors(self) -> dict[int, DriverVersion]:
         """The minimum driver of each CUDA major on this system."""
-        return {major: self._here(floor) for major, floor in self.tables.floors.items()}
+        return {
+            major: self._select_minimum(floor)
+            for major, floor in self.tables.floors.items()
+        }
 
-    def _here(self, floor: Floor) -> DriverVersion:
+    def _select_minimum(self, floor: Floor) -> DriverVersion:
         """Return the minimum on this system. WSL uses Windows drivers."""
         if self.machine.os == "windows" or self.machine.environment.wsl:
             return floor.windows
@@ -227,9 +232,9 @@ class MachineDriver(Value):
             return self.cuda is not None and self.cuda >= toolkit
         if self.version is None and self.cuda is not None:
             return self.cuda.major >= toolkit[0]
-        return self._reaches(floor)
+        return self._is_at_least(floor)
 
-    def _reaches(self, floor: DriverVersion) -> bool:
+    def _is_at_least(self, floor: DriverVersion) -> bool:
         """Return whether the driver is at least ``floor``.
 
         If only the branch or CUDA version is known, the branch's newest release is assumed.
@@ -278,7 +283,7 @@ class MachineDriver(Value):
                 fixes=(fix,),
             )
         first = self.first_for(chip)
-        if first is None or self._reaches(first):
+        if first is None or self._is_at_least(first):
             return None
         floors = [self.floors.get(major, first) for major in majors]
         floor = f"driver {first} or newer"
@@ -305,7 +310,7 @@ class MachineDriver(Value):
     def first_for(self, chip: ComputeCapability) -> DriverVersion | None:
         """Return the first driver for a chip, or None if all support it."""
         floor = self.tables.first_drivers.get(chip)
-        return self._here(floor) if floor else None
+        return self._select_minimum(floor) if floor else None
 
     def last_branch(self, chips: Sequence[ComputeCapability]) -> int | None:
         """Return the last branch for the newest chip and compatible chips.
@@ -313,8 +318,8 @@ class MachineDriver(Value):
         Returns:
             The branch, or None if current branches support the chips.
         """
-        first = self._first_branch(chips)
-        lasts = self._ended(chips).values()
+        first = self._find_first_branch(chips)
+        lasts = self._find_last_branches(chips).values()
         return min((last for last in lasts if last >= first), default=None)
 
     def branches_for(self, chips: Sequence[ComputeCapability]) -> str:
@@ -324,25 +329,25 @@ class MachineDriver(Value):
             firsts = filter(None, map(self.first_for, chips))
             newest = max((*self.floors.values(), *firsts))
             return f", {newest} or newer{self.dropped(chips)}"
-        ended = self._ended(chips).items()
+        ended = self._find_last_branches(chips).items()
         names = " and ".join(name for name, branch in ended if branch == last)
         return f" of branch {last}, the last for {names}{self.dropped(chips)}"
 
     def dropped(self, chips: Sequence[ComputeCapability]) -> str:
         """Return a note if no driver supports all chips."""
-        first = self._first_branch(chips)
-        ended = self._ended(chips).items()
+        first = self._find_first_branch(chips)
+        ended = self._find_last_branches(chips).items()
         dropped = [f"{name} (last: {last})" for name, last in ended if last < first]
         if not dropped:
             return ""
         return f"; no driver supports all GPUs, and this one does not support {' and '.join(dropped)}"
 
-    def _first_branch(self, chips: Sequence[ComputeCapability]) -> int:
+    def _find_first_branch(self, chips: Sequence[ComputeCapability]) -> int:
         """Return the first branch that supports the newest chip, or 0."""
         firsts = filter(None, map(self.first_for, chips))
         return max((first.branch for first in firsts), default=0)
 
-    def _ended(self, chips: Sequence[ComputeCapability]) -> dict[str, int]:
+    def _find_last_branches(self, chips: Sequence[ComputeCapability]) -> dict[str, int]:
         """Return the last branch of each dropped generation of chips."""
         rows = filter(None, map(self.tables.generation, chips))
         return {row.name: row.last_branch for row in rows if row.last_branch}

@@ -14,7 +14,7 @@ from gpuinstall.machine.nvidia.libraries import (
     LibcudaFacts,
     NvmlFacts,
     is_compat,
-    libcuda_release,
+    parse_libcuda_release,
 )
 from gpuinstall.machine.nvidia.linux import KernelModule
 from gpuinstall.machine.prober import MachineFacts
@@ -166,7 +166,7 @@ class NvidiaEvidence(Value):
     @property
     def has_other_libcuda(self) -> bool:
         """Whether another libcuda, such as cuda-compat's, takes precedence."""
-        release = libcuda_release(self.cuda.path)
+        release = parse_libcuda_release(self.cuda.path)
         if release and self.driver:
             return release != self.driver
         return is_compat(self.cuda.path)
@@ -195,7 +195,7 @@ class NvidiaEvidence(Value):
         usable = [
             card.address for card in self._all_cards if not card.device.is_reserved
         ]
-        if not self.facts.container.shares_the_bus:
+        if not self.facts.container.has_shared_bus:
             return {*usable}
         # With a device node for every GPU, the container has all GPUs, even one that the driver has lost.
         if len(self.nodes) >= len(usable):

@@ -7,7 +7,11 @@ from typing import NamedTuple
 from gpuinstall.base.machine import Driver, Gpu, MigDevice
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.machine.nvidia.evidence import NvidiaEvidence
-from gpuinstall.machine.nvidia.libraries import CudaDevice, NvmlGpu, libcuda_release
+from gpuinstall.machine.nvidia.libraries import (
+    CudaDevice,
+    NvmlGpu,
+    parse_libcuda_release,
+)
 
 
 class DetectedGpu(NamedTuple):
@@ -19,16 +23,16 @@ class DetectedGpu(NamedTuple):
 
 def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
     """Return the GPUs that NVML or CUDA lists, then other GPUs on the bus."""
-    gpus = _nvml_gpus(evidence) or _cuda_gpus(evidence)
+    gpus = _list_nvml_gpus(evidence) or _list_cuda_gpus(evidence)
     if evidence.jetson and not (gpus or evidence.cards):
-        gpus = [_gpu(evidence, NvmlGpu(0), CudaDevice(), None, "device-tree")]
+        gpus = [_create_gpu(evidence, NvmlGpu(0), CudaDevice(), None, "device-tree")]
     addresses = {detected.address for detected in gpus}
     index = max((detected.gpu.index for detected in gpus), default=-1)
     for card in evidence.cards:
         if card.address not in addresses:
             index += 1
             gpus.append(
-                _gpu(evidence, NvmlGpu(index), CudaDevice(), card.address, "pci")
+                _create_gpu(evidence, NvmlGpu(index), CudaDevice(), card.address, "pci")
             )
     return tuple(gpus)
 
@@ -42,7 +46,9 @@ def find_driver(evidence: NvidiaEvidence) -> Driver | None:
     cuda = libcuda.driver_version or evidence.nvml.cuda
     if evidence.has_other_libcuda:
         if libcuda.init == 0:
-            return Driver(libcuda_release(libcuda.path), cuda, "libcuda", libcuda.path)
+            return Driver(
+                parse_libcuda_release(libcuda.path), cuda, "libcuda", libcuda.path
+            )
         cuda = evidence.nvml.cuda
     if evidence.nvml.driver:
         return Driver(evidence.nvml.driver, cuda, "nvml")
@@ -53,7 +59,7 @@ def find_driver(evidence: NvidiaEvidence) -> Driver | None:
     return None
 
 
-def _nvml_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
+def _list_nvml_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
     gpus = evidence.nvml.gpus
     addresses = {gpu.index: gpu.bus_id for gpu in gpus}
     # NVML reports no PCI address for a lost GPU. Some drivers report no address for any GPU. In that case, CUDA must
@@ -73,23 +79,25 @@ def _nvml_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
     for gpu in gpus:
         address = addresses[gpu.index]
         detected.append(
-            _gpu(evidence, gpu, _find_device(evidence, gpu, address), address, "nvml")
+            _create_gpu(
+                evidence, gpu, _find_device(evidence, gpu, address), address, "nvml"
+            )
         )
     return detected
 
 
-def _cuda_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
+def _list_cuda_gpus(evidence: NvidiaEvidence) -> list[DetectedGpu]:
     detected = []
     for index, device in enumerate(evidence.cuda.devices):
         listed = NvmlGpu(index)
         if device.uuid and device.uuid.startswith("MIG-"):
             part = MigDevice(device.uuid, None, device.memory_mib)
             listed = NvmlGpu(index, mig=True, slices=(part,))
-        detected.append(_gpu(evidence, listed, device, device.bus_id, "libcuda"))
+        detected.append(_create_gpu(evidence, listed, device, device.bus_id, "libcuda"))
     return detected
 
 
-def _gpu(
+def _create_gpu(
     evidence: NvidiaEvidence,
     listed: NvmlGpu,
     device: CudaDevice,

@@ -65,7 +65,7 @@ class Cuda:
     """
 
     def __init__(self) -> None:
-        self._library = load()
+        self._library = load_library()
 
     def status(self, call: str, *arguments: object) -> int:
         """Call a function, and return its CUresult or LACKING."""
@@ -80,7 +80,7 @@ class Cuda:
         if status:
             raise CudaError(call, status)
 
-    def number(
+    def read_number(
         self,
         call: str,
         *arguments: int,
@@ -91,20 +91,20 @@ class Cuda:
         refused = self.status(call, byref(number), *arguments)
         return None if refused else int(number.value)
 
-    def text(self, call: str, handle: int) -> str | None:
+    def read_text(self, call: str, handle: int) -> str | None:
         """Return the text that a function writes, or None on failure."""
-        text = self.written(call, 256, 256, handle)
+        text = self.read_bytes(call, 256, 256, handle)
         return (
             None if text is None else text.partition(b"\0")[0].decode(errors="replace")
         )
 
-    def written(self, call: str, size: int, *arguments: int) -> bytes | None:
+    def read_bytes(self, call: str, size: int, *arguments: int) -> bytes | None:
         """Return the bytes that a function writes, or None on failure."""
         buffer = create_string_buffer(size)
         return None if self.status(call, buffer, *arguments) else buffer.raw
 
 
-def load() -> ctypes.CDLL:
+def load_library() -> ctypes.CDLL:
     """Load libcuda like a CUDA program, or from its folder in WSL."""
     try:
         return ctypes.CDLL(LIBRARY)
@@ -119,73 +119,73 @@ def main() -> None:
     stdout = os.dup(1)
     os.dup2(2, 1)
     with os.fdopen(stdout, "w", encoding="utf-8") as stream:
-        json.dump(answer(sys.argv[1:]), stream)
+        json.dump(run_query(sys.argv[1:]), stream)
         stream.write("\n")
 
 
-def answer(words: list[str]) -> Answer:
+def run_query(words: list[str]) -> Answer:
     """Run the query on the command line, or return the loader's error."""
     try:
         cuda = Cuda()
     except OSError as refusal:
         return {"fault": "missing", "error": str(refusal)}
     if words[0] == "devices":
-        facts = devices(cuda)
+        facts = list_devices(cuda)
     else:
         with open(words[1], "rb") as ptx:
             facts = preflight(cuda, ptx.read())
-    return {"path": mapped_file("libcuda") or LIBRARY, **facts}
+    return {"path": find_mapped_file("libcuda") or LIBRARY, **facts}
 
 
-def mapped_file(library: str) -> str | None:
+def find_mapped_file(library: str) -> str | None:
     """Return the versioned file of a loaded driver library."""
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
             maps = file.read()
     except OSError:
         return None
-    return mapped(maps, library)
+    return parse_mapped_file(maps, library)
 
 
-def mapped(maps: str, library: str = "libcuda") -> str | None:
+def parse_mapped_file(maps: str, library: str = "libcuda") -> str | None:
     """Return the path of a library from a process's memory maps."""
     file = rf"(?m)^\S+ \S+ \S+ \S+ \d+ +(/.*/{library}\.so[^/\n]*)$"
     mapping = re.search(file, maps)
     return mapping and mapping[1]
 
 
-def devices(cuda: Cuda) -> Answer:
+def list_devices(cuda: Cuda) -> Answer:
     """List the devices without opening a context."""
-    version = cuda.number("cuDriverGetVersion")
+    version = cuda.read_number("cuDriverGetVersion")
     init = cuda.status("cuInit", 0)
-    count = 0 if init else cuda.number("cuDeviceGetCount") or 0
+    count = 0 if init else cuda.read_number("cuDeviceGetCount") or 0
     return {
         # 13010 means 13.1.
         "driver_version": version and f"{version // 1000}.{version % 1000 // 10}",
         "init": init,
-        "devices": [device(cuda, ordinal) for ordinal in range(count)],
+        "devices": [describe_device(cuda, ordinal) for ordinal in range(count)],
     }
 
 
-def device(cuda: Cuda, ordinal: int) -> Answer:
+def describe_device(cuda: Cuda, ordinal: int) -> Answer:
     """Describe a device. Unknown facts are null."""
-    handle = cuda.number("cuDeviceGet", ordinal)
+    handle = cuda.read_number("cuDeviceGet", ordinal)
     if handle is None:
         return {}
-    memory = cuda.number("cuDeviceTotalMem_v2", handle, kind=c_size_t)
+    memory = cuda.read_number("cuDeviceTotalMem_v2", handle, kind=c_size_t)
     return {
-        "name": cuda.text("cuDeviceGetName", handle),
-        "uuid": uuid(cuda, handle),
-        "compute_capability": compute_capability(cuda, handle),
+        "name": cuda.read_text("cuDeviceGetName", handle),
+        "uuid": read_uuid(cuda, handle),
+        "compute_capability": read_compute_capability(cuda, handle),
         "memory_mib": memory and memory >> 20,
-        "bus_id": cuda.text("cuDeviceGetPCIBusId", handle),
+        "bus_id": cuda.read_text("cuDeviceGetPCIBusId", handle),
     }
 
 
-def uuid(cuda: Cuda, handle: int) -> str | None:
+def read_uuid(cuda: Cuda, handle: int) -> str | None:
     """Return the UUID of a GPU or MIG slice for CUDA_VISIBLE_DEVICES."""
-    card = cuda.written("cuDeviceGetUuid", 16, handle)
-    part = cuda.written("cuDeviceGetUuid_v2", 16, handle) or card
+    card = cuda.read_bytes("cuDeviceGetUuid", 16, handle)
+    part = cuda.read_bytes("cuDeviceGetUuid_v2", 16, handle) or card
     if part is None:
         return None
     digits = part.hex()
@@ -193,10 +193,10 @@ def uuid(cuda: Cuda, handle: int) -> str | None:
     return f"{kind}-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def compute_capability(cuda: Cuda, handle: int) -> str | None:
+def read_compute_capability(cuda: Cuda, handle: int) -> str | None:
     """Return the compute capability, such as ``8.9``, if known."""
-    major = cuda.number("cuDeviceGetAttribute", COMPUTE_CAPABILITY_MAJOR, handle)
-    minor = cuda.number("cuDeviceGetAttribute", COMPUTE_CAPABILITY_MINOR, handle)
+    major = cuda.read_number("cuDeviceGetAttribute", COMPUTE_CAPABILITY_MAJOR, handle)
+    minor = cuda.read_number("cuDeviceGetAttribute", COMPUTE_CAPABILITY_MINOR, handle)
     return None if major is None or minor is None else f"{major}.{minor}"
 
 

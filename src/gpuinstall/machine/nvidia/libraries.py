@@ -19,14 +19,14 @@ from gpuinstall.base.machine import MigDevice
 from gpuinstall.base.process import Finished
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
-from gpuinstall.machine.bus import normal_address
+from gpuinstall.machine.bus import normalize_address
 from gpuinstall.machine.children import (
     DRIVER_SECONDS,
     classify_fault,
     describe_end,
     json_lines,
 )
-from gpuinstall.machine.container import job_devices
+from gpuinstall.machine.container import read_job_devices
 from gpuinstall.machine.source import Source
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _MISLEADING = {
 # By default, CUDA orders devices by speed, and writes a cache to the user's ~/.nv.
 _STEADY = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
 
-Address = Annotated[str, normal_address]
+Address = Annotated[str, normalize_address]
 """A PCI address in the format of sysfs."""
 
 NO_PERMISSION = 4
@@ -127,7 +127,7 @@ class NvmlFacts(Value):
         return self.init == 0 and self.fault is None
 
 
-def may_load(source: Source, library: str) -> bool:
+def can_find_library(source: Source, library: str) -> bool:
     """Return whether the dynamic loader on Linux may find a driver library."""
     cache = source.text(LOADER_CACHE)
     # musl, NixOS, and some containers have no loader cache.
@@ -141,31 +141,33 @@ def query_driver(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
     scheduler's job, libcuda lists only the job's GPUs.
     """
     commands = {
-        "NVML": (nvml_command(), child_environment(os.environ)),
-        "libcuda": _devices_command(os.environ),
+        "NVML": (create_nvml_command(), create_child_environment(os.environ)),
+        "libcuda": _create_devices_command(os.environ),
     }
     nvml, cuda = source.run_children(commands)
     return parse_nvml(nvml), parse_libcuda(cuda)
 
 
-def _devices_command(environ: Mapping[str, str]) -> Command:
+def _create_devices_command(environ: Mapping[str, str]) -> Command:
     """Return the command that queries libcuda about this process's GPUs."""
-    environment = child_environment(environ) | job_devices(environ, [VISIBLE])
-    return child_command("libcuda_child", "devices"), environment
+    environment = create_child_environment(environ) | read_job_devices(
+        environ, [VISIBLE]
+    )
+    return create_child_command("libcuda_child", "devices"), environment
 
 
-def nvml_command() -> list[str]:
+def create_nvml_command() -> list[str]:
     """Return the command that queries NVML through NVIDIA's binding."""
-    return child_command("nvml_child", _nvml_binding())
+    return create_child_command("nvml_child", _find_nvml_binding())
 
 
-def child_command(module: str, *words: str) -> list[str]:
+def create_child_command(module: str, *words: str) -> list[str]:
     """Return the command of an isolated child without site-packages."""
     folder = str(Path(__file__).parent)
     return [sys.executable, "-I", "-S", "-c", _CHILD.format(module), folder, *words]
 
 
-def _nvml_binding() -> str:
+def _find_nvml_binding() -> str:
     """Return the file of NVIDIA's binding, or empty text if not installed.
 
     An import could instead find an older package with the same module name.
@@ -177,7 +179,7 @@ def _nvml_binding() -> str:
     return ""
 
 
-def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
+def create_child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Remove variables that change the devices or the behavior of CUDA.
 
     LD_LIBRARY_PATH is kept, because some systems have libcuda only there.
@@ -190,7 +192,7 @@ def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return environment | _STEADY
 
 
-def libcuda_release(library: str | None) -> DriverVersion | None:
+def parse_libcuda_release(library: str | None) -> DriverVersion | None:
     """Return the driver release in the file name of libcuda."""
     # A branch has three digits. The name of WSL's libcuda.so.1.1 has no release.
     match = re.search(r"/libcuda\.so\.([0-9]{3}(?:\.[0-9]{1,4}){1,3})$", library or "")

@@ -68,13 +68,13 @@ def parse_secure_boot(text: str | None) -> bool:
     return (text or "")[4:5] == "\x01"
 
 
-def card_nodes(source: Source) -> tuple[str, ...]:
+def list_gpu_nodes(source: Source) -> tuple[str, ...]:
     """Return the names of GPU device nodes: ``nvidia0``, ``nvidia1``."""
     names = source.names("/dev", "nvidia")
     return tuple(name for name in names if re.fullmatch(r"nvidia[0-9]{1,4}", name))
 
 
-def refused_nodes(source: Source) -> tuple[str, ...]:
+def describe_refused_nodes(source: Source) -> tuple[str, ...]:
     """Describe the shared device nodes that this process cannot open."""
     refused = []
     for name in SHARED:
@@ -92,7 +92,7 @@ def has_windows_libraries(source: Source) -> bool:
     return bool(cuda or source.names(WSL_LIBRARIES, "libnvidia-ml"))
 
 
-def linux_libcuda(source: Source) -> str | None:
+def find_linux_libcuda(source: Source) -> str | None:
     """Return a Linux driver's libcuda, which cannot work in WSL."""
     for folder in LINUX_LIBRARIES:
         for name in source.names(folder, "libcuda.so."):

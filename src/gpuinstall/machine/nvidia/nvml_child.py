@@ -48,16 +48,16 @@ def main() -> None:
     """Query NVML for the facts that a plan needs."""
     os.dup2(2, 1)
     if load_binding() and initialize():
-        cuda = ask(nvml.nvmlSystemGetCudaDriverVersion)
+        cuda = query(nvml.nvmlSystemGetCudaDriverVersion)
         write_line(
             # A broken driver reports an empty version.
-            driver=ask(nvml.nvmlSystemGetDriverVersion) or None,
+            driver=query(nvml.nvmlSystemGetDriverVersion) or None,
             # 13010 means 13.1.
             cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
         )
-        for index in range(ask(nvml.nvmlDeviceGetCount) or 0):
+        for index in range(query(nvml.nvmlDeviceGetCount) or 0):
             write_line(at=index)
-            write_line(index=index, **facts_of(index))
+            write_line(index=index, **describe_gpu(index))
     write_line(at=None, end=True)
 
 
@@ -96,8 +96,8 @@ def initialize() -> bool:
     except nvml.NVMLError as error:
         status = error.value
     # Without /proc, such as on Windows, only the binding shows that the library was loaded.
-    mapped_file = import_module("libcuda_child").mapped_file
-    library = mapped_file("libnvidia-ml") or (nvml.nvmlLib and "nvml")
+    find_mapped_file = import_module("libcuda_child").find_mapped_file
+    library = find_mapped_file("libnvidia-ml") or (nvml.nvmlLib and "nvml")
     if library:
         write_line(library=library, init=status)
     else:
@@ -105,7 +105,7 @@ def initialize() -> bool:
     return status == 0
 
 
-def ask(
+def query(
     question: Callable[..., Any], *arguments: Any, refusals: tuple[int, ...] = GONE
 ) -> Any:
     """Return a query's result or None, or raise if the GPU is unreachable."""
@@ -117,46 +117,46 @@ def ask(
         return None
 
 
-def facts_of(index: int) -> Answer:
+def describe_gpu(index: int) -> Answer:
     """Describe a GPU, or return NVML's error."""
     try:
-        return describe_card(nvml.nvmlDeviceGetHandleByIndex(index))
+        return query_gpu(nvml.nvmlDeviceGetHandleByIndex(index))
     except nvml.NVMLError as error:
         return {"error": error.value}
 
 
-def describe_card(handle: Any) -> Answer:
+def query_gpu(handle: Any) -> Answer:
     """Query a GPU for the facts that a plan or diagnosis needs."""
     # The first query shows whether the GPU is reachable.
-    name = ask(nvml.nvmlDeviceGetName, handle, refusals=UNREACHED)
-    pci = ask(nvml.nvmlDeviceGetPciInfo, handle)
-    mig_mode = ask(nvml.nvmlDeviceGetMigMode, handle)
+    name = query(nvml.nvmlDeviceGetName, handle, refusals=UNREACHED)
+    pci = query(nvml.nvmlDeviceGetPciInfo, handle)
+    mig_mode = query(nvml.nvmlDeviceGetMigMode, handle)
     is_mig = bool(mig_mode and mig_mode[0])
-    capability = ask(nvml.nvmlDeviceGetCudaComputeCapability, handle)
-    rows = ask(nvml.nvmlDeviceGetRemappedRows, handle)
+    capability = query(nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    rows = query(nvml.nvmlDeviceGetRemappedRows, handle)
     _, _, remap_pending, remap_failed = rows or (0, 0, 0, 0)
     return {
         "name": name,
-        "uuid": ask(nvml.nvmlDeviceGetUUID, handle),
+        "uuid": query(nvml.nvmlDeviceGetUUID, handle),
         "bus_id": pci and pci.busId,
         # The upper half is the device, and the lower half is the vendor, as in 0x268410DE.
         "pci_id": pci and f"{pci.pciDeviceId & 0xFFFF:04x}:{pci.pciDeviceId >> 16:04x}",
         "compute_capability": capability and "{}.{}".format(*capability),
-        "memory_mib": memory_mib(handle),
+        "memory_mib": query_memory(handle),
         "mig": is_mig,
         "slices": list_slices(handle) if is_mig else [],
-        "prohibited": ask(nvml.nvmlDeviceGetComputeMode, handle) == PROHIBITED,
+        "prohibited": query(nvml.nvmlDeviceGetComputeMode, handle) == PROHIBITED,
         "remap_pending": bool(remap_pending),
         "remap_failed": bool(remap_failed),
-        "fabric": fabric(handle),
+        "fabric": query_fabric(handle),
     }
 
 
-def fabric(handle: Any) -> int | None:
+def query_fabric(handle: Any) -> int | None:
     """Return the state of a GPU's NVLink fabric, 0 (none) to 3 (ready)."""
     info = nvml.c_nvmlGpuFabricInfo_v2_t()
     info.version = nvml.nvmlGpuFabricInfo_v2
-    if ask(nvml.nvmlDeviceGetGpuFabricInfoV, handle, byref(info)) is None:
+    if query(nvml.nvmlDeviceGetGpuFabricInfoV, handle, byref(info)) is None:
         return None
     return int(info.state)
 
@@ -164,20 +164,20 @@ def fabric(handle: Any) -> int | None:
 def list_slices(handle: Any) -> list[Answer]:
     """List a GPU's usable MIG devices."""
     slices = []
-    for number in range(ask(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-        part = ask(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
-        uuid = part and ask(nvml.nvmlDeviceGetUUID, part)
+    for number in range(query(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+        part = query(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
+        uuid = part and query(nvml.nvmlDeviceGetUUID, part)
         if uuid:
             # An example is "NVIDIA A100-SXM4-80GB MIG 1g.10gb".
-            name = ask(nvml.nvmlDeviceGetName, part) or ""
+            name = query(nvml.nvmlDeviceGetName, part) or ""
             profile = name.partition("MIG ")[2] or None
             slices.append(
-                {"uuid": uuid, "profile": profile, "memory_mib": memory_mib(part)}
+                {"uuid": uuid, "profile": profile, "memory_mib": query_memory(part)}
             )
     return slices
 
 
-def memory_mib(handle: Any) -> int | None:
+def query_memory(handle: Any) -> int | None:
     """Return the memory of a GPU or MIG device, if known."""
-    amounts = ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+    amounts = query(nvml.nvmlDeviceGetMemoryInfo, handle)
     return amounts and (int(amounts.total) >> 20 or None)

@@ -19,14 +19,14 @@ from gpuinstall.machine.children import (
     json_lines,
     run_children,
 )
-from gpuinstall.machine.nvidia.diagnosis import CudaFault, explain_refusal
+from gpuinstall.machine.nvidia.diagnosis import CudaFault, explain_cuda_error
 from gpuinstall.machine.nvidia.libraries import (
     VISIBLE,
-    child_command,
-    child_environment,
+    create_child_command,
+    create_child_environment,
 )
 from gpuinstall.machine.prober import OUTCOMES, Preflight, PreflightOutcome
-from gpuinstall.machine.symptoms import Symptom, symptom_finding, symptoms
+from gpuinstall.machine.symptoms import Symptom, create_finding, symptoms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,8 +64,8 @@ def run_preflight(
     reporter: Reporter,
 ) -> Preflight:
     """Run a kernel on GPUs and slices in parallel."""
-    command = child_command("libcuda_child", "preflight", str(KERNEL))
-    environment = child_environment(os.environ)
+    command = create_child_command("libcuda_child", "preflight", str(KERNEL))
+    environment = create_child_environment(os.environ)
     children = [(command, environment | {VISIBLE: part.name}) for part in parts]
     waiting = (
         f"waiting up to {DRIVER_SECONDS:.0f} s for the driver to initialize its GPUs"
@@ -76,7 +76,8 @@ def run_preflight(
         for part, finished in zip(parts, ended, strict=True)
     ]
     return Preflight(
-        gpu_outcomes(tried), trial_problems(tried, FixContext.of_machine(machine))
+        combine_outcomes(tried),
+        create_trial_problems(tried, FixContext.of_machine(machine)),
     )
 
 
@@ -114,7 +115,7 @@ def classify_trial(
         "wsl": machine.environment.wsl,
         "without-slices": gpu.mig and not gpu.mig_devices,
     }
-    cause = explain_refusal(
+    cause = explain_cuda_error(
         answer["status"],
         answer["path"],
         machine.driver.version if machine.driver else None,
@@ -128,7 +129,7 @@ def classify_trial(
     return GpuTrial(gpu.index, cause._replace(symptom=harmless))
 
 
-def gpu_outcomes(tried: Sequence[GpuTrial]) -> dict[int, PreflightOutcome]:
+def combine_outcomes(tried: Sequence[GpuTrial]) -> dict[int, PreflightOutcome]:
     """Return the outcome of each GPU: the worst outcome of its slices."""
     outcomes: dict[int, PreflightOutcome] = {trial.gpu: "proven" for trial in tried}
     for trial in sorted(tried, key=lambda trial: OUTCOMES.index(trial.outcome)):
@@ -136,7 +137,7 @@ def gpu_outcomes(tried: Sequence[GpuTrial]) -> dict[int, PreflightOutcome]:
     return outcomes
 
 
-def trial_problems(
+def create_trial_problems(
     tried: Sequence[GpuTrial], fix_context: FixContext
 ) -> tuple[Finding, ...]:
     """Return one problem per cause, about its GPUs or the whole machine."""
@@ -151,7 +152,7 @@ def trial_problems(
         gpus = () if is_machines else tuple(causes)
         is_hidden = gpus and symptom.code == "cuda-no-device"
         cause = next(iter(causes.values()))
-        problem = symptom_finding(
+        problem = create_finding(
             replace(symptom, code="gpu-hidden-from-cuda") if is_hidden else symptom,
             cause.circumstances,
             fix_context,

@@ -9,9 +9,9 @@ from gpuinstall.base.values import replace
 from gpuinstall.machine.bus import read_adapters
 from gpuinstall.machine.nvidia import linux
 from gpuinstall.machine.nvidia.diagnosis import (
-    card_faults,
+    create_driver_notes,
     diagnose_machine,
-    driver_notes,
+    find_gpu_faults,
 )
 from gpuinstall.machine.nvidia.evidence import (
     NvidiaEvidence,
@@ -24,7 +24,7 @@ from gpuinstall.machine.nvidia.libraries import (
     NVML,
     LibcudaFacts,
     NvmlFacts,
-    may_load,
+    can_find_library,
     query_driver,
 )
 from gpuinstall.machine.prober import MachineFacts, Preflight, Prober, VendorFindings
@@ -43,14 +43,14 @@ class NvidiaProber(Prober):
 
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
         """Query NVML and libcuda, and read the driver's files."""
-        evidence = _read(source, facts)
+        evidence = _read_evidence(source, facts)
         detected = list_gpus(evidence)
         fault = diagnose_machine(evidence)
         faults = [fault] if fault else []
-        faults += card_faults(evidence, detected, driver_works=fault is None)
+        faults += find_gpu_faults(evidence, detected, driver_works=fault is None)
         return VendorFindings(
             gpus=tuple(card.gpu for card in detected),
-            problems=(*faults, *driver_notes(evidence)),
+            problems=(*faults, *create_driver_notes(evidence)),
             shows_gpu=evidence.shows_gpu,
             driver=find_driver(evidence),
             jetson=JetsonRelease(evidence.jetson.l4t) if evidence.jetson else None,
@@ -65,16 +65,16 @@ class NvidiaProber(Prober):
         """Run a kernel on each usable GPU."""
         from gpuinstall.machine.nvidia.preflight import run_preflight
 
-        return run_preflight(machine, self.usable_parts(machine), reporter)
+        return run_preflight(machine, self.find_usable_parts(machine), reporter)
 
 
-def _read(source: Source, facts: MachineFacts) -> NvidiaEvidence:
+def _read_evidence(source: Source, facts: MachineFacts) -> NvidiaEvidence:
     jetson = read_jetson(source, facts.host.release)
     if jetson or _may_have_driver(source, facts):
         nvml, cuda = query_driver(source)
     else:
         nvml, cuda = NvmlFacts(fault="missing"), LibcudaFacts(fault="missing")
-    if facts.container.shares_the_bus:
+    if facts.container.has_shared_bus:
         # NVML also lists the GPUs of other jobs and containers, with the error "no permission".
         gpus = [gpu for gpu in nvml.gpus if gpu.error != NO_PERMISSION]
         nvml = replace(nvml, gpus=tuple(gpus))
@@ -85,10 +85,10 @@ def _read(source: Source, facts: MachineFacts) -> NvidiaEvidence:
     is_bare_job = facts.container.engine is None and facts.container.job is not None
     return NvidiaEvidence(
         facts=facts,
-        nodes=() if is_bare_job and nvml.works else linux.card_nodes(source),
+        nodes=() if is_bare_job and nvml.works else linux.list_gpu_nodes(source),
         jetson=jetson,
         windows_libraries=linux.has_windows_libraries(source),
-        shadow=linux.linux_libcuda(source) if facts.wsl else None,
+        shadow=linux.find_linux_libcuda(source) if facts.wsl else None,
         devices=source.variable("NVIDIA_VISIBLE_DEVICES"),
         capabilities=source.variable("NVIDIA_DRIVER_CAPABILITIES"),
         visible=source.variable("CUDA_VISIBLE_DEVICES"),
@@ -97,7 +97,7 @@ def _read(source: Source, facts: MachineFacts) -> NvidiaEvidence:
         module=linux.parse_proc_version(source.text(linux.PROC_VERSION) or ""),
         on_disk=linux.has_module(source, facts.host.release),
         secure_boot=linux.parse_secure_boot(source.text(linux.SECURE_BOOT)),
-        refused=linux.refused_nodes(source),
+        refused=linux.describe_refused_nodes(source),
     )
 
 
@@ -112,5 +112,5 @@ def _may_have_driver(source: Source, facts: MachineFacts) -> bool:
         or any(device.vendor == "nvidia" for device in facts.devices)
         or bool(source.names("/dev", "nvidia"))
         or source.text(linux.PROC_VERSION) is not None
-        or any(may_load(source, library) for library in (NVML, LIBCUDA))
+        or any(can_find_library(source, library) for library in (NVML, LIBCUDA))
     )

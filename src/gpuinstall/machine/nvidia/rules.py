@@ -50,7 +50,7 @@ class NvidiaRules(Rules):
     def _driver(self) -> MachineDriver:
         return MachineDriver(self.machine, self.catalog.drivers)
 
-    def platform_fault(self) -> Finding | None:
+    def find_platform_fault(self) -> Finding | None:
         """Reject a Jetson whose older JetPack requires other wheels."""
         l4t = self.machine.environment.l4t
         release = version_key(l4t or "")
@@ -62,46 +62,46 @@ class NvidiaRules(Rules):
             fixes=(f"NVIDIA's wheels: {_JETSON_WHEELS}", "Or update to JetPack 7"),
         )
 
-    def driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
+    def find_driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
         """Return a finding if the driver is missing."""
         driver = self._driver.driver
         if driver.version or driver.cuda:
             return None
         names = " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
-        branches = self._driver.branches_for(self._chips(gpus))
+        branches = self._driver.branches_for(self._find_supported_chips(gpus))
         return Finding(
             "no-driver",
             f"there is no NVIDIA driver for {names}",
             fixes=(f"Install the NVIDIA driver{branches}",),
         )
 
-    def gpu_fault(self, gpu: Gpu) -> Finding | None:
+    def find_gpu_fault(self, gpu: Gpu) -> Finding | None:
         """Return a finding if a GPU's chip is unknown or unsupported."""
-        chip = _chip(gpu)
+        chip = _find_chip(gpu)
         if chip is None:
-            return super().gpu_fault(gpu)
-        return self._driver.fault(chip, gpu.label, self._majors(chip))
+            return super().find_gpu_fault(gpu)
+        return self._driver.fault(chip, gpu.label, self._find_cuda_majors(chip))
 
     def architecture(self, gpu: Gpu) -> str | None:
         """Return the name of a GPU's SASS architecture, such as ``sm_89``."""
-        chip = _chip(gpu)
+        chip = _find_chip(gpu)
         return chip and chip.sm
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """Return a GPU's compute capability."""
-        return _chip(gpu) or (0, 0)
+        return _find_chip(gpu) or (0, 0)
 
     def is_ever_supported(self, gpu: Gpu) -> bool:
         """Return whether any CUDA build for this platform supports a GPU."""
-        chip = _chip(gpu)
-        return chip is None or any(self._majors(chip))
+        chip = _find_chip(gpu)
+        return chip is None or any(self._find_cuda_majors(chip))
 
     def code(self, build: Build, gpu: Gpu) -> Code | Reason:
         """Return the SASS or PTX of a build that a GPU can run.
 
         The code in bundled libraries is considered too. A forced build without known code is assumed to support the GPU.
         """
-        chip = _chip(gpu)
+        chip = _find_chip(gpu)
         if chip is None:
             return Reason(
                 "no-code", f"the compute capability of {gpu.label} is unknown"
@@ -114,7 +114,9 @@ class NvidiaRules(Rules):
         """Return the lowest SASS of a build if a GPU is below it."""
         sass, _ = split_code(build.code)
         lowest = min(sass, default=None)
-        if lowest and any(chip < lowest.capability for _, chip in _known_chips(gpus)):
+        if lowest and any(
+            chip < lowest.capability for _, chip in _find_known_chips(gpus)
+        ):
             return f"begins at {lowest}"
         return "has none"
 
@@ -136,7 +138,7 @@ class NvidiaRules(Rules):
             text += f"; {driver} supports CUDA {driver.cuda}"
         return Reason("driver-too-old", text)
 
-    def driver_for(self, build: Build) -> str:
+    def required_driver(self, build: Build) -> str:
         """Return the minimum driver for a build's CUDA major."""
         return self._driver.needed(build.toolkit or (0, 0))
 
@@ -157,17 +159,17 @@ class NvidiaRules(Rules):
             branches = self.catalog.drivers.branches
             floor = next((branch for branch, cuda in branches if cuda >= toolkit), None)
         elif floor:
-            last = self._driver.last_branch(self._chips(gpus))
+            last = self._driver.last_branch(self._find_supported_chips(gpus))
         if floor is None:
             cuda = CudaVersion(*toolkit)
             newer = f"a version that supports CUDA {cuda}"
-            return self._driver.update(newer, self._chips(gpus))
+            return self._driver.update(newer, self._find_supported_chips(gpus))
         newer = f"{floor} or newer"
         if last:
             newer = f"{newer}, up to {last}"
-        newer += self._driver.dropped([chip for _, chip in _known_chips(gpus)])
+        newer += self._driver.dropped([chip for _, chip in _find_known_chips(gpus)])
         fixes = [
-            self._driver.update(newer, self._chips(gpus)),
+            self._driver.update(newer, self._find_supported_chips(gpus)),
             *self._update_commands(str(floor), last),
         ]
         if self._driver.supports_compat():
@@ -226,12 +228,12 @@ class NvidiaRules(Rules):
         needs_ptx = any(code.how == "ptx" for code in codes if isinstance(code, Code))
         return (
             (
-                self._not_unified(toolkit, gpus) is not None,
+                self._find_jetson_warning(toolkit, gpus) is not None,
                 "torch lists code for this Jetson",
             ),
             (needs_ptx, "it requires no PTX compilation at first use"),
             (
-                self._old_compiler(toolkit, gpus) is not None,
+                self._find_compiler_warning(toolkit, gpus) is not None,
                 "its runtime compilers support the GPU",
             ),
             (
@@ -249,13 +251,13 @@ class NvidiaRules(Rules):
     ) -> tuple[Reason, ...]:
         """Return warnings about builds with only partial support."""
         reasons = (
-            self._partially_supported(build),
-            self._not_unified(build.toolkit, gpus),
-            self._old_compiler(build.toolkit, gpus),
+            self._find_driver_warning(build),
+            self._find_jetson_warning(build.toolkit, gpus),
+            self._find_compiler_warning(build.toolkit, gpus),
         )
         return tuple(filter(None, reasons))
 
-    def _partially_supported(self, build: Build) -> Reason | None:
+    def _find_driver_warning(self, build: Build) -> Reason | None:
         driver = self._driver
         partial = self.catalog.drivers.partially_supported
         if build.toolkit is None or build.toolkit < partial.cuda:
@@ -269,13 +271,13 @@ class NvidiaRules(Rules):
             f" driver {partial.last + 1} or newer is not affected",
         )
 
-    def _not_unified(
+    def _find_jetson_warning(
         self,
         toolkit: Toolkit,
         gpus: Sequence[Gpu],
     ) -> Reason | None:
         """Warn if a Jetson runs code that torch does not list for it."""
-        for gpu, chip in _known_chips(gpus):
+        for gpu, chip in _find_known_chips(gpus):
             tegra = self.catalog.drivers.tegra.get(chip)
             if toolkit and tegra and tegra.unified and toolkit < tegra.unified:
                 return Reason(
@@ -285,12 +287,12 @@ class NvidiaRules(Rules):
                 )
         return None
 
-    def _old_compiler(
+    def _find_compiler_warning(
         self,
         toolkit: Toolkit,
         gpus: Sequence[Gpu],
     ) -> Reason | None:
-        for gpu, chip in _known_chips(gpus):
+        for gpu, chip in _find_known_chips(gpus):
             compilers = self.catalog.drivers.run_time_compilers.get(chip)
             if compilers and toolkit and toolkit < compilers:
                 return Reason(
@@ -300,7 +302,7 @@ class NvidiaRules(Rules):
                 )
         return None
 
-    def _majors(self, chip: ComputeCapability) -> Iterator[int]:
+    def _find_cuda_majors(self, chip: ComputeCapability) -> Iterator[int]:
         """Yield the CUDA majors of builds that support a chip."""
         for build in self.catalog.builds_for(self.machine.os, self.machine.arch):
             if build.toolkit and build.backend.kind == self.kind:
@@ -308,19 +310,21 @@ class NvidiaRules(Rules):
                 if isinstance(code, Code):
                     yield build.toolkit[0]
 
-    def _chips(self, gpus: Sequence[Gpu]) -> list[ComputeCapability]:
+    def _find_supported_chips(self, gpus: Sequence[Gpu]) -> list[ComputeCapability]:
         """Return the chips of GPUs that any build supports."""
-        return [chip for gpu, chip in _known_chips(gpus) if self.is_ever_supported(gpu)]
+        return [
+            chip for gpu, chip in _find_known_chips(gpus) if self.is_ever_supported(gpu)
+        ]
 
 
-def _known_chips(gpus: Sequence[Gpu]) -> Iterator[tuple[Gpu, ComputeCapability]]:
+def _find_known_chips(gpus: Sequence[Gpu]) -> Iterator[tuple[Gpu, ComputeCapability]]:
     for gpu in gpus:
-        chip = _chip(gpu)
+        chip = _find_chip(gpu)
         if chip:
             yield gpu, chip
 
 
-def _chip(gpu: Gpu) -> ComputeCapability | None:
+def _find_chip(gpu: Gpu) -> ComputeCapability | None:
     """Return a GPU's compute capability, reported or from its architecture."""
     if gpu.compute_capability is not None:
         return gpu.compute_capability

@@ -36,26 +36,26 @@ def find_compiler(environ: Mapping[str, str]) -> Compiler | None:
     home = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
     # If one of these variables is set, torch searches nowhere else.
     if home:
-        path = _nvcc_below(home)
+        path = _find_nvcc(home)
     else:
-        path = process.find_program("nvcc", environ.get("PATH")) or _nvcc_below(_USUAL)
+        path = process.find_program("nvcc", environ.get("PATH")) or _find_nvcc(_USUAL)
     if path:
-        return Compiler(path, _version(path))
+        return Compiler(path, _read_version(path))
     return None
 
 
-def toolkit_fix(toolkit: str, machine: Machine) -> str:
+def create_toolkit_fix(toolkit: str, machine: Machine) -> str:
     """Return the commands that install a toolkit."""
     context = FixContext.of_machine(machine)
     context = context.knowing(cuda=toolkit, toolkit=toolkit.replace(".", "-"))
     return "\n".join(fix("F57", context))
 
 
-def _nvcc_below(home: str) -> str | None:
+def _find_nvcc(home: str) -> str | None:
     return process.find_program("nvcc", str(Path(home, "bin")))
 
 
-def _version(path: str) -> str:
+def _read_version(path: str) -> str:
     text = read_output(path, "--version", seconds=_SECONDS)
     release = re.search(r"release (\d+\.\d+)", text)
     return release[1] if release else ""

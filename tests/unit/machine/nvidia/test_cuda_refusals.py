@@ -6,8 +6,8 @@ from gpuinstall.base.machine import Driver, Environment, Machine
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.catalog.failures.table import load_cuda_errors, load_failures
-from gpuinstall.machine.nvidia.diagnosis import explain_refusal
-from gpuinstall.machine.symptoms import symptom_finding
+from gpuinstall.machine.nvidia.diagnosis import explain_cuda_error
+from gpuinstall.machine.symptoms import create_finding
 
 DRIVER = DriverVersion.parse("550.144.03")
 OWN = "/usr/lib/x86_64-linux-gnu/libcuda.so.550.144.03"
@@ -33,9 +33,9 @@ def refusal(status, library=OWN, *marks, chips=(), distribution=None, **place):
         distribution=distribution,
     )
     place |= dict.fromkeys(marks, True)
-    found = explain_refusal(status, library, DRIVER, chips, place)
+    found = explain_cuda_error(status, library, DRIVER, chips, place)
     context = FixContext.of_machine(machine)
-    return symptom_finding(
+    return create_finding(
         found.symptom, found.circumstances, context, evidence=found.evidence
     )
 

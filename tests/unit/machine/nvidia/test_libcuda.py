@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from gpuinstall.base.process import Finished
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.machine.nvidia import libcuda_child
-from gpuinstall.machine.nvidia.libcuda_child import LACKING, Cuda, mapped
+from gpuinstall.machine.nvidia.libcuda_child import LACKING, Cuda, parse_mapped_file
 from gpuinstall.machine.nvidia.libraries import (
     CudaDevice,
     LibcudaFacts,
-    child_environment,
+    create_child_environment,
+    create_nvml_command,
     is_compat,
-    libcuda_release,
-    nvml_command,
     parse_libcuda,
+    parse_libcuda_release,
     query_driver,
 )
 from gpuinstall.machine.probe import read_machine
@@ -79,7 +79,7 @@ def test_older_nvml_binding_is_ignored(tmp_path, monkeypatch):
     (tmp_path / "pynvml" / "__init__.py").write_text("", "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
 
-    binding = Path(nvml_command()[-1])
+    binding = Path(create_nvml_command()[-1])
 
     assert (binding.name, binding.is_file()) == ("pynvml.py", True)
 
@@ -103,7 +103,7 @@ def test_child_environment_excludes_cuda_variables():
     }
     kept = {"LD_LIBRARY_PATH": "/.singularity.d/libs", "HOME": "/root"}
     steady = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_CACHE_DISABLE": "1"}
-    assert child_environment(misleading | kept) == kept | steady
+    assert create_child_environment(misleading | kept) == kept | steady
 
 
 def test_cuda_visible_devices_is_passed_only_to_libcuda(monkeypatch):
@@ -149,7 +149,7 @@ def test_cuda_compat_library_is_recognized_by_path(library, compat):
     ],
 )
 def test_driver_release_is_read_from_libcuda_name(library, release):
-    assert libcuda_release(library) == (release and DriverVersion.parse(release))
+    assert parse_libcuda_release(library) == (release and DriverVersion.parse(release))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_only_working_libcuda_is_accepted(tmp_path, path, init, driver):
 
 
 def test_missing_driver_function_is_reported(monkeypatch):
-    monkeypatch.setattr(libcuda_child, "load", lambda: CDLL(None))
+    monkeypatch.setattr(libcuda_child, "load_library", lambda: CDLL(None))
     assert Cuda().status("cuDeviceGetUuid_v2", None, 0) == LACKING
 
 
@@ -199,10 +199,10 @@ def test_libcuda_is_found_in_memory_maps():
         "7f0000003000-7f0000004000 r-xp 00001000 08:01 133      /usr/lib/wsl/lib/libcuda.so.1\n"
         "7ffd00000000-7ffd00001000 rw-p 00000000 00:00 0                          [stack]\n"
     )
-    assert mapped(maps) == LIBRARY
-    assert mapped(maps.replace("libcuda", "libother")) is None
+    assert parse_mapped_file(maps) == LIBRARY
+    assert parse_mapped_file(maps.replace("libcuda", "libother")) is None
 
 
 @given(st.text())
 def test_any_memory_maps_are_parsed_without_error(maps):
-    assert mapped(maps) is None or "libcuda.so" in maps
+    assert parse_mapped_file(maps) is None or "libcuda.so" in maps

@@ -8,8 +8,8 @@ from gpuinstall.base.process import Finished
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.machine.nvidia.preflight import (
     classify_trial,
-    gpu_outcomes,
-    trial_problems,
+    combine_outcomes,
+    create_trial_problems,
 )
 from gpuinstall.machine.prober import Preflight
 
@@ -44,7 +44,7 @@ def test_loader_error_is_reported_as_evidence():
     found = tried_on(
         0, fault="missing", error="libcuda.so.1: cannot open shared object file"
     )
-    (problem,) = trial_problems([found], HERE)
+    (problem,) = create_trial_problems([found], HERE)
     assert (problem.code, problem.evidence) == (
         "libcuda-missing",
         "libcuda.so.1: cannot open shared object file",
@@ -53,7 +53,7 @@ def test_loader_error_is_reported_as_evidence():
 
 def test_killed_child_leaves_the_gpu_unproven():
     killed = tried_on(0, ended=-9)
-    (problem,) = trial_problems([killed], HERE)
+    (problem,) = create_trial_problems([killed], HERE)
     assert (killed.outcome, problem.code, problem.blocking, problem.why) == (
         "unproven",
         "driver-not-asked",
@@ -66,15 +66,15 @@ def test_gpu_fails_if_one_mig_slice_fails():
     # Slice, and number of wrong words of its kernel.
     slices = [(0, 0), (1, 0), (1, 3), (1, 0)]
     tried = [tried_on(index, wrong=wrong) for index, wrong in slices]
-    assert gpu_outcomes(tried) == {0: "proven", 1: "failed"}
+    assert combine_outcomes(tried) == {0: "proven", 1: "failed"}
 
 
 def test_fault_on_all_gpus_is_machine_fault():
     stuck = [tried_on(0, ended=None), tried_on(1, ended=None)]
-    assert [problem.gpus for problem in trial_problems(stuck, HERE)] == [()]
-    alone = trial_problems([*stuck, tried_on(2, wrong=0)], HERE)
+    assert [problem.gpus for problem in create_trial_problems(stuck, HERE)] == [()]
+    alone = create_trial_problems([*stuck, tried_on(2, wrong=0)], HERE)
     assert [problem.gpus for problem in alone] == [(0, 1)]
-    differing = trial_problems(
+    differing = create_trial_problems(
         [tried_on(0, ended=None), tried_on(1, call="cuInit", status=999)], HERE
     )
     assert [problem.gpus for problem in differing] == [(0,), (1,)]

@@ -114,7 +114,7 @@ def resolve_relaxed(
                 _explain_relaxation(one, changed, why, why_torch, failed)
                 for one in outcome
             ]
-            if not _has_pinned_source_build(outcome, pins):
+            if not optional or not _has_pinned_source_build(outcome, pins):
                 return found
             built = built or found
             continue

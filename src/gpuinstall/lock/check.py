@@ -38,7 +38,7 @@ class CheckedLock(NamedTuple):
     lock: Lock
     reasons: tuple[Reason, ...]
     is_left_over: bool = False
-    """Whether the folder no longer has this target."""
+    """Whether the folder's settings no longer list this target."""
 
     @property
     def command(self) -> str:
@@ -68,7 +68,7 @@ def check_locks(
     has_others: bool = True,
     for_lock: RequestForLock = lambda _lock, _machine, request: request,
 ) -> list[CheckedLock]:
-    """Check every lock of gpuinstall in a folder.
+    """Check every lock that gpuinstall created in a folder.
 
     Args:
         folder: The folder.
@@ -76,7 +76,7 @@ def check_locks(
         catalog: The builds of torch.
         targets: The targets that must have a lock. If empty, any lock is enough.
         session: The clients of the run; None to skip checking the files online.
-        gate: The gate for the sources; None if they are already checked.
+        gate: Checks the sources of locks; None if they are already checked.
         has_others: Whether ``lock`` also updates locks of other targets.
         for_lock: Returns the request for a lock and the machine of its target.
 
@@ -90,7 +90,7 @@ def check_locks(
     checked = []
     for lock in locks:
         is_left_over = lock in left_over
-        # Exclude leftover locks from the comparison of the others.
+        # Do not compare the other locks with leftover ones.
         conflicts = find_version_conflicts(locks if is_left_over else kept)
         reasons = [
             *_find_staleness_reasons(
@@ -139,7 +139,7 @@ def _find_staleness_reasons(
         request: The current request.
         catalog: The builds of torch.
         conflicts: The packages whose versions conflict between locks, formatted.
-        gate: The gate for its sources.
+        gate: Checks the sources of the lock.
         for_lock: Returns the request for a lock and the machine of its target.
     """
     try:

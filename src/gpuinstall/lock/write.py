@@ -97,7 +97,7 @@ def write_locks(
         folder: The folder of the locks.
         requests: The request of each lock.
         session: The clients of the run.
-        gate: The gate for the existing locks.
+        gate: Checks the sources of existing locks.
         upgrade: Whether to resolve even if the existing locks are up to date.
         moving: The only packages whose versions may change.
         dry_run: Whether to resolve without writing locks or downloading files
@@ -296,7 +296,7 @@ def build_lock(resolution: Resolution, hashes: _Hashes, folder: Path) -> Lock:
         hashes: The sha256 of every file by its URL.
         folder: The folder of the lock, to which its paths are relative.
     """
-    # pip installs this wheel only as an archive.
+    # pip installs these wheels only from an ``archive`` entry.
     by_address = {
         name
         for name, files in resolution.prebuilt.items()

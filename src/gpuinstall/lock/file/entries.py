@@ -1,4 +1,4 @@
-"""Check the sources that a lock selects with the gate."""
+"""Check whether the sources in a lock are trusted."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def list_sources(lock: Lock) -> list[Selected]:
 
 
 class LockGate(Value):
-    """The gate for locks in one folder."""
+    """Checks the sources of the locks in one folder."""
 
     sources: Sources
     folder: Path

@@ -83,8 +83,8 @@ def check_lock(
         machine: The machine.
         request: The request.
         catalog: The builds of torch.
-        gate: The gate for its sources; None if they are already checked.
-        exact: Whether its recorded requirements must equal the request.
+        gate: Checks the sources; None if they are already checked.
+        exact: Whether the recorded requirements must equal the request.
     """
     python = _select_python(lock, machine, request)
     reasons = chain(

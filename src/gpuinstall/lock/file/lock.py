@@ -61,7 +61,7 @@ _CONFLICT = re.compile(
     r"^<{7} .*?\n(.*?)(?:^\|{7}.*?)?^={7}\n(.*?)^>{7} [^\n]*\n",
     re.MULTILINE | re.DOTALL,
 )
-"""A merge conflict of git: ours, the common base (with diff3), theirs."""
+"""A Git merge conflict: ours, the common base (with diff3), and theirs."""
 
 
 def _normalize_requirement(text: str) -> str:
@@ -329,7 +329,8 @@ class Lock(Value):
     ) -> set[str]:
         """Return local projects that are missing or installed from elsewhere.
 
-        A copied environment has projects from its original's folder.
+        A copied environment contains projects from the folder of the original
+        environment.
         """
         projects = self.find_projects(folder)
         installed = {(one.name, one.source) for one in packages if one.name in projects}
@@ -337,7 +338,7 @@ class Lock(Value):
 
     @property
     def pinning_description(self) -> str:
-        """How the packages are pinned, for messages."""
+        """The description of how packages are pinned, for messages."""
         pinned_by = "every file hashed"
         addresses = ", ".join(self.addresses.values())
         if addresses:
@@ -505,7 +506,7 @@ def parse(name: str, text: str) -> Lock:
 
 
 def _check_sources(lock: Lock) -> None:
-    """Raise LockError for a source that no lock may have."""
+    """Raise LockError for a source that is not allowed in a lock."""
     packages = lock.pylock.packages
     folders = [(one.name, one.directory) for one in packages if one.directory]
     repositories = [(one.name, one.vcs) for one in packages if one.vcs]
@@ -534,7 +535,7 @@ def _check_repository(lock: str, package: str, source: Any) -> None:
         )
     if has_login(source.url or ""):
         raise _login_error(lock, package)
-    # uv ignores both, and the subdirectory has its own key.
+    # uv ignores the query and fragment, and the subdirectory has its own key.
     if re.search(r"[?#]", source.url or ""):
         raise _malformed_error(lock, f"has a query or fragment in the URL of {package}")
 

@@ -41,7 +41,7 @@ MACOS = "14.0"
 UV_MACOS = "13.0"
 """The oldest macOS version that uv resolves for."""
 GLIBC = "2.28"
-"""The glibc that torch wheels require since 2.7 (on aarch64 since 2.6)."""
+"""The glibc that wheels of torch 2.7 and later require (2.6 on aarch64)."""
 
 _UV_GLIBC = (17, 28, *range(31, 41))
 """The minor versions of glibc that uv can resolve for."""

@@ -172,7 +172,7 @@ class _CondaSpec(Value):
     name: str
     origin: TextOrigin
     version: str = ""
-    """As written, without spaces."""
+    """The version as written, without spaces."""
     build: str = ""
     """A pattern of the build string, such as ``*cuda*``."""
     keys: tuple[str, ...] = ()
@@ -263,7 +263,8 @@ def _convert_element(element: str, *, is_exact: bool) -> str:
 
     Args:
         element: ``>=1.2``, ``=1.2``, ``1.2.*``, ``1.2`` or ``==1.2``.
-        is_exact: Whether ``=1.2`` excludes 1.2.5. Without an operator, 1.2 always does.
+        is_exact: Whether ``=1.2`` excludes 1.2.5. Without an operator, 1.2 always
+            excludes 1.2.5.
 
     Raises:
         ValueError: The element has another form.

@@ -77,8 +77,8 @@ _DECLARING = {
 }
 """Files to read, in order, if pyproject.toml requests nothing.
 
-Only the first one with contents is used. The value is the command that installs the
-file if it is an export.
+Only the first file that is not empty is used. The value is the command that installs
+an exported file.
 """
 
 _SETUP = "setup.py"
@@ -93,7 +93,7 @@ _EXPORTED_BY = {
 }
 """Unsupported files, each with the command that exports it."""
 _EXPORT = "# From pylock."
-"""The start of a file that is an export and not a request."""
+"""The start of a file that ``gpuinstall export`` wrote."""
 
 
 class Declaration(Value):
@@ -109,7 +109,7 @@ class Declaration(Value):
     default_parts: tuple[Part, ...] = ()
     """The dependency groups that ``listed`` includes."""
     alternatives: tuple[tuple[PartContents, ...], ...] = ()
-    """Sets of conflicting extras and groups. Only one of each is selected."""
+    """Sets of conflicting extras and groups. One of each set is selected."""
     omitted: tuple[PartContents, ...] = ()
     """Other extras and groups that require torch-family packages."""
 
@@ -433,7 +433,7 @@ def find_parent_environment(start: Path) -> Path | None:
 
 
 def _find_trusted_parents(start: Path) -> Iterator[Path]:
-    """Yield parents up to a repository, the home, or another user's folder."""
+    """Yield parents up to a repository, the home folder, or another owner."""
     home = Path.home()
     if exists(start / ".git"):
         return
@@ -489,8 +489,8 @@ def group_files_by_path(
 ) -> dict[str, RequirementsFile]:
     """Return requirements files and groups by their paths from ``folder``.
 
-    The key "" has those that later commands cannot find: a pipe, or a file on another
-    drive.
+    The key "" contains the files that later commands cannot find, such as pipes and
+    files on another drive.
 
     Raises:
         UsageError: Such a file selects sources, which later commands could not apply.
@@ -524,7 +524,7 @@ def reread_file(
 
     Args:
         name: The path of the file from ``folder``.
-        lines: Its recorded lines. If all are constraints, it is a constraints file.
+        lines: The recorded lines. A constraints file has only constraints.
         folder: The folder of the lock, which may belong to another user.
 
     Raises:

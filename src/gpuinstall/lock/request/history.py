@@ -146,7 +146,7 @@ def _check_removable(name: str, request: Request) -> None:
 
 
 def increment_revision(request: Request, recorded: Request) -> Request:
-    """Return a request, with the next revision if it has changed.
+    """Return a request with an incremented revision if it has changed.
 
     Args:
         request: The current request.
@@ -183,7 +183,7 @@ def read_recorded_request(folder: Path, own: Lock | None = None) -> Request:
 
     Args:
         folder: The folder.
-        own: The copy in its environment, used if the folder has no lock.
+        own: The lock in the environment, used if the folder has no lock.
     """
     requests = [
         request

@@ -45,7 +45,7 @@ class LockRequest(Value):
     """Whether packages without a wheel are built on this machine."""
 
     written: Request | None = None
-    """The user's request, which the lock records; None: ``request``.
+    """The user's request, which the lock records; None if it is ``request``.
 
     When a lock is updated, ``request`` has a backend that the user did not request.
     """
@@ -134,9 +134,9 @@ class LockRequest(Value):
         """Return the plan for the machine, or the rejection.
 
         Args:
-            torch: The only torch to select; None: any.
-            python: The only Python; None: any.
-            programs: The constraints that its programs impose.
+            torch: The only version of torch to select; None for any version.
+            python: The only version of Python to select; None for any version.
+            programs: The constraints of the requested packages on torch.
         """
         request = replace(self.request, python=python or self.request.python)
         if torch:
@@ -162,8 +162,8 @@ class LockRequest(Value):
     def create_target(self, build: Build) -> Target:
         """Return the target of the requested lock.
 
-        The target's glibc is the machine's, or the oldest with which the build runs.
-        The macOS version is always the oldest.
+        The glibc version is from the machine, or the oldest version that the build
+        supports. The macOS version is always the oldest version.
         """
         machine = self.machine
         macos = (UV_MACOS, build.macos or MACOS)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 MIRROR = "GPUINSTALL_EXTENSION_INDEX"
-"""The variable with the URL of a mirror of Astral's index."""
+"""Environment variable with the URL of a mirror of Astral's index."""
 
 
 def check_hosts(
@@ -93,7 +93,7 @@ def add_locked_builds(
         folder: The folder of the locks.
         opened: Returns the session; called only if needed.
     """
-    # An unreadable lock is reported where it is needed.
+    # The command that needs an unreadable lock reports it.
     locks = filter(None, map(try_read_lock, find_locks(folder)))
     unknown = []
     for file in chain.from_iterable(lock.files for lock in locks):
@@ -190,7 +190,7 @@ def _read_listed_urls(
 ) -> Iterator[str | None]:
     """Yield the URLs on the pages of a package.
 
-    An unreachable source has none.
+    An unreachable source yields no URLs.
 
     Args:
         package: The package.

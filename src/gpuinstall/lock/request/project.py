@@ -289,7 +289,7 @@ def compute_build_files_digest(
     """Return the digest of the build files of requested and nested projects.
 
     The digest includes archives and the requirements files that a build file mentions.
-    It is empty if there are none.
+    The result is empty if there are no such files.
 
     For a static project in ``folder``, it includes only the name and extras, because
     the lock has its requirements.

@@ -70,7 +70,7 @@ class PartContents(Value):
         return next((_VENDORS[word] for word in words if word in _VENDORS), "")
 
     def find_backend(self, environment: Mapping[str, str]) -> str | None:
-        """Return the backend that its sources select, or its name if none do.
+        """Return the backend that the sources select, or the one in the name.
 
         Args:
             environment: The marker values.
@@ -168,7 +168,8 @@ class ProjectParts(Value):
 
         Args:
             part: The extra or group.
-            where: The key that selects it; empty if the user does.
+            where: The key that selects the extra or group; empty if the user selects
+                it.
 
         Raises:
             UsageError: The project has no such extra or group.
@@ -337,7 +338,8 @@ def _expand_group(
 ) -> Iterator[str]:
     """Yield the requirements of a group and of its included groups.
 
-    packaging expands a group once per inclusion, so a crafted file may never end.
+    packaging expands a group once per inclusion, so a crafted file may take
+    forever.
 
     Args:
         resolver: The groups.
@@ -414,7 +416,7 @@ def _locate_requirement(
         sources: The sources of each package with a URL or path, and perhaps a marker.
 
     Raises:
-        UsageError: No marker can express where none of the sources applies.
+        UsageError: No marker can express that none of the sources applies.
     """
     name = requirement.name
     is_family = name in load_catalog().family

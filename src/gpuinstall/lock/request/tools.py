@@ -529,7 +529,7 @@ def read_project_lock(
     markers: Mapping[str, str],
     parts: Collection[Part] = (),
 ) -> tuple[Constraint, ...]:
-    """Return the versions in a team's lock for a machine and a Python.
+    """Return the versions in a uv.lock or poetry.lock for a machine.
 
     Torch-family versions have no local label. Libraries of torch's build are omitted.
 
@@ -606,7 +606,7 @@ def _evaluate_parts(marker: str, parts: Collection[Part]) -> str:
 def read_project_lock_settings(
     path: Path, parts: Collection[Part] = ()
 ) -> tuple[SourceSetting, ...]:
-    """Return the files and sources of packages in a team's lock.
+    """Return the files and sources of packages in a uv.lock or poetry.lock.
 
     Args:
         path: The ``uv.lock`` or ``poetry.lock``.

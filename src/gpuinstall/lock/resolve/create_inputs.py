@@ -58,7 +58,7 @@ def create_inputs(
     """Return a resolver input for each target, with a common Python.
 
     Args:
-        requests: One for each target.
+        requests: The request for each target.
         alternative: The torch and Python to select if all targets support them.
 
     Raises:
@@ -113,10 +113,11 @@ def find_common_torch_versions(requests: Requests) -> list[Version]:
 
 
 def _list_pythons(requests: Requests) -> list[str]:
-    """Return the Pythons to try for all targets, in order.
+    """Return the Python versions to try for all targets, in order.
 
-    A requested Python is the only one. Otherwise, the preferred ones come first, then
-    the catalog's default, then the latest.
+    If the request has only one Python version, only this version is tried. Otherwise,
+    the preferred versions are first, then the catalog's default, then the others from
+    latest to oldest.
     """
     first = requests[0]
     demand = parse_request(first.request, first.catalog.family, first.machine)
@@ -138,12 +139,12 @@ def _create_with_python(
     plans: Sequence[Plan],
     python: str | None,
 ) -> list[ResolverInput]:
-    """Return the resolver inputs for one Python.
+    """Return the resolver inputs for one Python version.
 
     Args:
-        requests: One for each target.
+        requests: The request for each target.
         plans: The plan of each target.
-        python: The ``X.Y`` for all targets; None: each target has its own.
+        python: The ``X.Y`` version for all targets; None if each target has its own.
     """
     first = requests[0]
     is_shared = len(requests) > 1 and first.has_programs
@@ -172,7 +173,7 @@ def _create_with_python(
 
 
 def explain_limiting_targets(requests: Requests, chosen: Version) -> list[Reason]:
-    """Return the targets that prevent a later torch, as reasons."""
+    """Return the targets that do not support a later torch, as reasons."""
     first = requests[0]
     # If there are programs, each resolution reports its own limiting target.
     is_reported = len(requests) > 1 and first.has_programs
@@ -188,12 +189,12 @@ def explain_limiting_targets(requests: Requests, chosen: Version) -> list[Reason
 
 
 def format_newest(name: str, torch: Version) -> str:
-    """Return the message that a torch is the latest for a target."""
+    """Return a message that a torch version is the latest for a target."""
     return f"torch {torch} is the newest for {name}"
 
 
 def find_limiting_targets(requests: Requests, chosen: Version) -> dict[str, Version]:
-    """Return the targets that prevent a later torch, each with its latest."""
+    """Return the limiting targets, with the latest torch of the others."""
     torches = {
         one.label: {build.torch for build in one.plan.runnable} for one in requests
     }

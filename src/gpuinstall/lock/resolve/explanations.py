@@ -129,7 +129,7 @@ class ResolutionExplanation:
     def explain_older_releases(self) -> Iterator[str]:
         """Yield requested packages below their latest release, with the cause.
 
-        If facts about a package exclude its newer releases, it has a warning instead.
+        A package whose newer releases are excluded by facts has a warning instead.
         """
         facts = self._known.facts.values()
         reported = {fact.package for fact in facts if self._is_newer(fact)}
@@ -245,7 +245,7 @@ class ResolutionExplanation:
         )
 
     def _explain_older_wheel(self, wheel: Wheel, package: str) -> str:
-        """Return why a wheel is not at its latest, compatible release."""
+        """Return why a package is not at its latest compatible release."""
         newest = self._index.newest_releases().get(wheel.package)
         if newest is None or newest <= Version(wheel.version.public):
             return ""
@@ -257,7 +257,7 @@ class ResolutionExplanation:
         return f"; {sentence}, and {join_names(limits)} is requested"
 
     def _find_excluding_limits(self, demand: Requirement) -> list[str]:
-        """Return the limits of the request that exclude every version."""
+        """Return the requested limits that exclude all allowed versions."""
         request = self._resolver_input.lock_request.request
         released = {wheel.version for wheel in self._index.find_wheels(demand.name)}
         if demand.name == "torch":
@@ -310,7 +310,8 @@ class ResolutionExplanation:
     ) -> Requirement | None:
         """Return the unsatisfied requirement that excludes a release.
 
-        A requirement that the request or a fact forbids precedes its consequences.
+        Requirements that the request or a fact excludes are first, because others may be
+        consequences of them.
         """
         wheel = self._index.find_wheel(package, version)
         if wheel is None:
@@ -342,7 +343,8 @@ class ResolutionExplanation:
     def _can_be_satisfied(self, demand: Requirement, package: str) -> bool:
         """Return whether another release satisfies a demand and all packages.
 
-        If so, the demand conflicts only with the selected release. It is not the cause.
+        In this case, the demand conflicts only with the selected release and is not the
+        cause.
 
         Args:
             demand: The unsatisfied requirement.
@@ -389,7 +391,7 @@ class ResolutionExplanation:
     # Warnings.
 
     def find_warnings(self) -> list[Reason]:
-        """Return exclusions by facts, and packages that may not run."""
+        """Return warnings about excluded releases and doubtful packages."""
         conflicts = load_members().find_conflicts(self._versions)
         reasons = [
             *self._explain_exclusions(),

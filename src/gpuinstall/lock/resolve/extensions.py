@@ -1,7 +1,8 @@
 """Select a prebuilt file of each extension, and the torch that loads it.
 
 File names are checked first, then file contents, with range requests. Both checks can
-only reject a file: after the installation, it is checked again and a kernel runs.
+only reject a file. After the installation, gpuinstall checks the file again and runs a
+kernel.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from gpuinstall.wheels.inspector import Context, Inspector
 from gpuinstall.wheels.learned.row import Depth, WheelRow
 
 Read = Callable[[Wheel, Build, Depth], Generator[WheelRow, None, None]]
-"""Yields rows of a wheel from a minimum depth; raises InstallationError."""
+"""Function that yields rows of a wheel, or raises InstallationError."""
 Pair = tuple[ExtensionFile, Build]
 """A file and a build of torch that may load it."""
 
@@ -72,7 +73,7 @@ _OTHER_PLATFORM = "other-platform"
 
 
 class CompatibleFile(NamedTuple):
-    """A file, the build of torch that loads it, and the row of the file."""
+    """A file, the build of torch that loads it, and the facts in the file."""
 
     file: ExtensionFile
     build: Build
@@ -91,7 +92,7 @@ class ExtensionChoice(NamedTuple):
 
     fit: CompatibleFile | None
     rejected: tuple[Rejection[Pair], ...] = ()
-    """Rejected files with their first builds, suitable names first."""
+    """Rejected files with their first builds, best file names first."""
 
     refusal: Reason | None = None
     """The reason why no file of the extension can run."""
@@ -111,10 +112,10 @@ class ExtensionChooser:
         extension: Extension,
         files: Iterable[ExtensionFile],
     ) -> ExtensionChoice:
-        """Return the latest version of an extension with a file for a build.
+        """Select the latest version of an extension with a compatible file.
 
-        The latest torch is preferred. Files with a suitable name are read until one is
-        compatible, at most ``MAX_READ`` of them.
+        The latest torch is preferred. At most ``MAX_READ`` files with a suitable name
+        are read.
         """
         refusal = self._find_unsupported_gpu(extension)
         if refusal:
@@ -123,7 +124,7 @@ class ExtensionChooser:
             (pair, self._find_name_mismatch(*pair))
             for pair in self._sort_by_preference(files)
         ]
-        # Rejected files by URL, each with its first build.
+        # Files with a suitable name by URL, each with its first build.
         suitable: dict[str, Pair] = {}
         for pair, fault in faults:
             if fault is None:
@@ -251,7 +252,7 @@ class ExtensionChooser:
         package: str,
         torch: Version,
     ) -> Requirement | None:
-        """Return a package's versions for a torch version; None: unknown."""
+        """Return a package's versions for a torch version; None if unknown."""
         for constraint in self._resolver_input.catalog.constraints(torch):
             if constraint.name == package:
                 return constraint
@@ -339,7 +340,8 @@ def create_inputs_with_files(
     The order of the requirements does not affect the result.
 
     Raises:
-        NoBuildError: No torch has a file of each extension, and one cannot be built.
+        NoBuildError: No torch version has a file of each extension, and an extension
+            cannot be built.
     """
     requested = _find_requested_extensions(resolver_inputs[0], session)
     extensions = sorted(requested, key=lambda one: one[0].name)
@@ -352,7 +354,7 @@ def create_inputs_with_files(
         if chosen.refusal is None:
             found += 1
             yield chosen
-        # Report the error for the first torch.
+        # Raise the error of the first torch version.
         refusal = refusal or chosen.refusal
         tried = chosen.resolver_inputs[0].torches
         resolver_inputs = [
@@ -372,7 +374,7 @@ def _choose_files(
 
     Args:
         extensions: The extensions with their requirements.
-        resolver_inputs: A resolver input for each target.
+        resolver_inputs: The resolver input for each target.
         session: The sources and their clients.
     """
     chosen = InputsWithFiles([*resolver_inputs])
@@ -507,7 +509,7 @@ def choose_prebuilt(
                 )
                 yield file._replace(wheel=replace(wheel, sha256=sha256))
 
-    # No file supports the GPU, so do not list the pages.
+    # The generator is lazy: if no file supports the GPU, it reads no page.
     return chooser.choose(extension, files())
 
 

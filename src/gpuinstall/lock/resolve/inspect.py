@@ -1,8 +1,8 @@
-"""Inspect the wheels that uv selected for facts that METADATA omits.
+"""Find facts that METADATA omits in the wheels that uv selected.
 
 The inspector reads the GPU code of requested packages and the catalog's core packages.
-It checks other dependencies only by name and METADATA. A certain result becomes a fact,
-an uncertain one a warning.
+The inspector checks other dependencies only by name and METADATA. Certain results
+become facts, and uncertain results become warnings.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WHEELS_AT_ONCE = 32
 
 
 def create_wheel_fact(found: Compatibility, torch: str) -> Fact | None:
-    """Return the fact that a wheel's METADATA omits; None if complete.
+    """Return the fact that a wheel's METADATA omits, or None.
 
     Args:
         found: The compatibility of the wheel.
@@ -71,7 +71,7 @@ def create_wheel_fact(found: Compatibility, torch: str) -> Fact | None:
 
 
 class ResolutionInspector:
-    """Inspects the resolutions of one target, each wheel once."""
+    """Inspector for one target, which inspects each wheel only once."""
 
     def __init__(self, resolver_input: ResolverInput, index: PackageIndex) -> None:
         self.resolver_input = resolver_input
@@ -162,7 +162,7 @@ class ResolutionInspector:
     def _read_torch_requirements(self, resolution: UvResolution) -> list[Requirement]:
         """Return the requirements of torch and of its libraries.
 
-        A package that satisfies them is compatible in any request.
+        Packages that satisfy these requirements are compatible in any request.
         """
         if resolution.torch not in self._of_torch:
             wheels = {wheel.package: wheel for wheel in resolution.wheels}
@@ -181,9 +181,9 @@ class ResolutionInspector:
         return self._of_torch[resolution.torch]
 
     def find_pure_files(self, rejected: Compatibility) -> tuple[Wheel, ...]:
-        """Return the files without a native one that a pure one replaces.
+        """Return files without native wheels that a pure wheel can replace.
 
-        uv would select the native file of a version that has both.
+        If a version has both, uv would select the native wheel.
         """
         wheel = rejected.wheel
         files = self.index.find_wheels(wheel.package)
@@ -200,7 +200,7 @@ class ResolutionInspector:
         )
 
     def find_linked_dependencies(self, resolution: UvResolution) -> frozenset[str]:
-        """Return the dependencies whose libraries other packages link to."""
+        """Return dependencies whose libraries other packages are linked to."""
         linked = set[str]()
         for wheel in self.select_installed_wheels(resolution):
             found = self.inspected.get(wheel)
@@ -226,7 +226,7 @@ class ResolutionInspector:
         )
 
     def find_source_facts(self, resolution: UvResolution) -> Iterator[Fact]:
-        """Yield facts about source builds whose names exclude the GPUs."""
+        """Yield facts about sdists whose CUDA does not support the GPUs."""
         build = self.index.builds()[resolution.torch]
         for package in find_sdists(resolution):
             cuda = parse_name_cuda(package)
@@ -262,7 +262,8 @@ class ResolutionInspector:
     def max_depth(self, package: str) -> Depth:
         """Return the depth to which to read a package.
 
-        Lines of a frozen requirements file are dependencies, whose code is not read.
+        The lines of a frozen requirements file are treated as dependencies, whose code
+        is not read.
         """
         resolver_input = self.resolver_input
         is_requested = (
@@ -273,7 +274,7 @@ class ResolutionInspector:
         return min(deepest, Depth.PART) if self.is_optional(package) else deepest
 
     def is_optional(self, package: str) -> bool:
-        """Return whether other packages run without it or its GPU code."""
+        """Return whether a package or its GPU code is optional."""
         request = self.resolver_input.lock_request.request
         pinned = [one.name for one in request.requirements if one.is_exact]
         if package in pinned and load_members().works_on_cpu.fullmatch(package):
@@ -323,7 +324,7 @@ class ResolutionInspector:
             wheel: The wheel.
             resolution: The resolution with the wheel.
             known: The facts found so far.
-            deepest: How much of the wheel may be read.
+            deepest: The maximum depth to which to read the wheel.
             builds: The builds of torch to check; empty: all.
 
         Raises:

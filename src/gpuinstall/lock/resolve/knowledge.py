@@ -31,16 +31,16 @@ class Fact(Value):
     version: str
 
     why: str = ""
-    """The message to report; empty: none."""
+    """The message to report; empty if there is none."""
 
     builds: frozenset[str] | None = None
-    """The compatible builds of torch; None: all, empty: none."""
+    """The compatible builds of torch; None means all builds."""
 
     requires: tuple[str, ...] = ()
     """Requirements that METADATA omits."""
 
     wheel: Wheel | None = None
-    """The file that the METADATA is from."""
+    """The wheel that contains the METADATA."""
 
     unread: str = ""
     """The reason why the release was not inspected; empty if it was."""
@@ -50,7 +50,7 @@ class Fact(Value):
 
     @property
     def excludes(self) -> bool:
-        """Whether the release runs with no build."""
+        """Whether the release is incompatible with every build."""
         return self.builds == frozenset()
 
     def rejects(self, build: str) -> bool:
@@ -73,7 +73,7 @@ class Knowledge(Value):
     """The prebuilt file of each extension that a package requires."""
 
     unbuildable: frozenset[str] = frozenset()
-    """Packages built only because of a fact, whose build failed."""
+    """Packages that uv tried to build only because of a fact, but failed."""
 
     before_torch: tuple[str, ...] = ()
     """Dependencies that uv decides before torch, because of their CUDA."""
@@ -88,7 +88,7 @@ class Knowledge(Value):
     """Packages that a requested extra requires."""
 
     linked: frozenset[str] = frozenset()
-    """Dependencies with libraries that other packages link."""
+    """Dependencies with libraries that other packages are linked to."""
 
     def __or__(self, other: Knowledge) -> Knowledge:
         facts = dict(self.facts)
@@ -141,12 +141,12 @@ class Knowledge(Value):
         return (fact for fact in self.facts.values() if fact.package == package)
 
     def find_excluded_versions(self, package: str) -> frozenset[str]:
-        """Return the versions of a package that run with no build of torch."""
+        """Return the versions of a package that facts exclude."""
         facts = self.find_package_facts(package)
         return frozenset(fact.version for fact in facts if fact.excludes)
 
     def find_facts(self, versions: Mapping[str, str]) -> Iterator[Fact]:
-        """Yield the facts of selected releases."""
+        """Yield the facts about selected releases."""
         return filter(None, map(self.facts.get, versions.items()))
 
     def rejects(self, versions: Mapping[str, str], build: str) -> bool:

@@ -1,4 +1,4 @@
-"""Builds that the sources list today, including new ones read from wheels."""
+"""Builds that the sources currently list, including new builds."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _find_unavailable_builds(
 
     Args:
         requests: The requests, with the builds of the catalog.
-        live: The same requests, with the builds that the sources list today.
+        live: The same requests, with the builds that the sources currently list.
         silent: The host of the unreachable torch index.
     """
     for request, live_request in zip(requests, live, strict=True):
@@ -129,8 +129,8 @@ def _call_or_none(ask: Callable[[], object]) -> object:
 def _check_default_index(session: Session) -> UnreachableError | None:
     """Return the error of an unreachable default index.
 
-    The result is None if it responds or uv is offline, or if uv may trust a certificate
-    that gpuinstall does not.
+    The result is None if the index responds, if uv is offline, or if uv may trust a
+    certificate that gpuinstall does not trust.
     """
     address = session.default_index or ""
     if session.environment.get("UV_OFFLINE") or not address.startswith(
@@ -153,10 +153,10 @@ def update_catalog(
     session: Session,
     reporter: Reporter,
 ) -> Catalog:
-    """Return the catalog with the builds that the sources list today.
+    """Return the catalog with the builds that the sources currently list.
 
-    Each iteration reads the latest unread torch until the selected one is later. Builds
-    in the catalog are not read.
+    Each iteration inspects the latest torch version that was not inspected, until the
+    selected version is later. Builds in the catalog are not inspected.
 
     Args:
         request: The request.

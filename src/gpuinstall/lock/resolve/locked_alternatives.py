@@ -29,7 +29,7 @@ def create_locked_alternatives(
     """Yield alternatives: pin the locked torch first, then only prefer it.
 
     Args:
-        requests: One for each target.
+        requests: The request for each target.
         locks: The existing locks.
         moving: The only packages to upgrade.
         upgrade: Whether to upgrade everything.
@@ -45,7 +45,7 @@ def create_locked_alternatives(
     )
     torch = versions.get("torch")
     is_new = not moving and _has_new_programs(requests[0], locks)
-    # Without a torch version, the build of the family's versions is unknown.
+    # Without a torch version, the build of the other PyTorch packages is unknown.
     torch_is_kept = torch and not is_new and _can_keep_torch(requests[0], torch)
     if torch_is_kept:
         by_target = {lock.target: lock.versions for lock in locks}

@@ -67,10 +67,10 @@ def resolve_locks(
     upgrade: bool = False,
     installed: Mapping[str, str] | None = None,
 ) -> Resolutions:
-    """Resolve locks with the builds that the sources list today.
+    """Resolve locks with the builds that the sources currently list.
 
     Args:
-        requests: One for each target.
+        requests: The request for each target.
         session: The clients of the run.
         locks: The existing locks, whose versions are kept where possible.
         moving: The only packages to upgrade.
@@ -143,7 +143,7 @@ def resolve_alternative(
     """Resolve one alternative, and check that its sdists can be built.
 
     Args:
-        requests: One for each target.
+        requests: The request for each target.
         alternative: The preferences and pins.
         session: The clients of the run.
         usual: The requests with all builds of the catalog.
@@ -285,9 +285,9 @@ def _resolve_with_other_python(
     """Resolve for another installed Python, unless the Python is fixed.
 
     Args:
-        requests: One for each target.
+        requests: The request for each target.
         alternative: The last alternative.
-        error: Its error.
+        error: The error of the last alternative.
         session: The clients of the run.
     """
     first = requests[0]
@@ -345,7 +345,7 @@ def _report_sources(
     """Report source builds and the indexes from the user's configuration.
 
     Args:
-        resolutions: One for each target.
+        resolutions: The resolution for each target.
         reported: Releases whose builds were reported before.
         session: The clients of the run.
     """

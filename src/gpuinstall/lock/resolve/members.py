@@ -57,7 +57,8 @@ def find_missing_members(
     """Return the torch-family packages that a lock lacks.
 
     A package has no file if the source of torch does not list it or did not respond.
-    For a torch from the default index, only versions that the catalog pairs are known.
+    If torch is from the default index, only the versions that the catalog pairs with it
+    are known.
 
     Args:
         fit: The lock and its torch.

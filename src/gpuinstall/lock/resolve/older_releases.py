@@ -75,7 +75,7 @@ class OlderReleaseSearch:
 
     @property
     def _is_refused(self) -> bool:
-        """Whether all releases, or enough for one reason, are rejected."""
+        """Whether all releases are rejected, or enough for one reason."""
         are_all_rejected = all(
             place in self.trials and self.trials[place].runs is False
             for place in range(len(self.wheels))
@@ -131,8 +131,8 @@ class OlderReleaseSearch:
 
         Args:
             rejected: The position of the last release rejected for a cause.
-            older: The position of one that runs or is rejected for another cause.
-            cause: The cause.
+            older: The position of a release that runs or has another cause.
+            cause: The code of the reason for the rejection.
         """
         found = older if self.trials[older].runs else None
         while older - rejected > 1:

@@ -56,7 +56,7 @@ _WheelPages = dict[str, tuple[Wheel, ...]]
 _LAST_EXTRA = re.compile(r"""[; ]extra *== *["']([^"']*)["'] *\Z""")
 
 NEWEST_GLIBC = "2.40"
-"""A glibc that every wheel supports."""
+"""A glibc version that satisfies every wheel."""
 
 MAX_UNKNOWN = 64
 """Maximum number of packages outside the catalog bound to torch's index."""
@@ -70,7 +70,7 @@ class PackageIndex:
         self.session = session
         builds = resolver_input.builds
         self.backends = tuple(dict.fromkeys(build.backend.tag for build in builds))
-        """The tags of the builds, the best first."""
+        """The backend tags of the builds, best first."""
         self.has_own_source = any(build.source is not DEFAULT_INDEX for build in builds)
         """Whether torch has a source other than the default index."""
         self.reader = make_reader(session)
@@ -80,7 +80,7 @@ class PackageIndex:
         self._copied = set[str]()
         """Packages on PyTorch's index with files of the default index."""
         self._is_for_cpu = self.backends == (CPU.tag,)
-        # These are read at the first call.
+        # The first call of each function reads the pages.
         self.builds = cache(self._read_builds)
         self.newest_releases = cache(self._read_newest_releases)
         self.pages_of_sources = cache(self._read_pages_of_sources)
@@ -138,7 +138,7 @@ class PackageIndex:
         family = self.resolver_input.catalog.family
         # Some mirrors list only some of their packages on the root page.
         if {"torch", "torchvision"} <= self._listed() and not sources.find_links:
-            # GPU builds require Triton. A CPU build has it from the default index.
+            # GPU builds require Triton. For CPU builds, the default index has Triton.
             family &= self._listed() | self.resolver_input.requested | {"triton"}
         return family.union(self._listed()).difference(self._extensions)
 
@@ -342,7 +342,7 @@ class PackageIndex:
     def _read_newest_releases(self) -> dict[str, Version | None]:
         """Return the latest allowed release of each requested program.
 
-        None: only uv can determine it.
+        The value is None if only uv can determine the release.
         """
         names = [one.name for one in self.resolver_input.programs if not one.url]
         bound = self.names().union(self.resolver_input.files)
@@ -425,7 +425,8 @@ class PackageIndex:
     def find_upload_date(self, name: str, version: str) -> str:
         """Return the upload date of a version, or an empty string (PEP 700).
 
-        It is the date of the first file, because wheels for newer Pythons follow later.
+        The result is the date of the first file, because wheels for newer Python
+        versions are uploaded later.
         """
         page = self.session.known_page(name)
         days = []
@@ -477,9 +478,9 @@ class PackageIndex:
     def find_release_for_newer_glibc(
         self, package: str, selected: Version
     ) -> tuple[Version, str] | None:
-        """Return the next release that only a newer glibc allows.
+        """Return the next release if it requires a newer glibc.
 
-        None: the next release after the selected one is compatible or does not exist.
+        The result is None if the next release is compatible or does not exist.
         """
         page = self.session.known_page(package)
         if page is None or package in self.read_pages():

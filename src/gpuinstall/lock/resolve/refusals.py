@@ -84,7 +84,7 @@ def _suggest_other_name(package: str, resolver: Resolver) -> str:
 def _find_requiring_program(
     package: str, refused: RefusedInput, resolver: Resolver
 ) -> str:
-    """Return the requested package that requires a package, or itself."""
+    """Return the requested package that requires a package, or the package."""
     if resolver.inspector.is_requested(package, refused.known):
         return package
     for name in resolver.index.newest_releases():
@@ -106,7 +106,7 @@ def _read_newest_requirements(
 def _explain_by_machine(
     conflict: Conflict, refused: RefusedInput, resolver: Resolver
 ) -> Conflict:
-    """Return a conflict if the machine runs no torch that programs need."""
+    """Return the conflict if no required torch version runs on the machine."""
     resolver_input = refused.resolver_input
     lock_request = resolver_input.lock_request
     if resolver.index.find_limits("torch"):

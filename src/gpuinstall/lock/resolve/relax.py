@@ -1,4 +1,4 @@
-"""Resolve with fewer pins a request that cannot be satisfied as written.
+"""Resolve a request that cannot be satisfied as written, with fewer pins.
 
 The pins of torch and of packages that its build determines are relaxed first. Other
 pins are kept if possible: first all of them, then all except one, then any subset.
@@ -58,7 +58,7 @@ def resolve_relaxed(
     """Resolve the nearest satisfiable requests.
 
     Args:
-        requests: One for each target, with the builds that the sources list.
+        requests: The request for each target, with the builds that the sources list.
         refusal: The error of the requests as written.
         session: The clients of the run.
         resolve: Resolves one alternative.
@@ -126,7 +126,7 @@ def resolve_relaxed(
 
 
 def _has_pinned_source_build(resolutions: Sequence[Resolution], pins: Pins) -> bool:
-    """Return whether the error is about building a pinned package."""
+    """Return whether a resolution builds a pinned package from source."""
     names = {pin.name for pin in pins}
     return any(
         build.origin == SDIST and build.package in names
@@ -146,7 +146,7 @@ def suggest_relax(
     The attempt reports and builds nothing.
 
     Args:
-        requests: One for each target.
+        requests: The request for each target.
         refusal: The error, whose hint is modified.
         session: The clients of the run.
         resolve: Resolves one alternative.

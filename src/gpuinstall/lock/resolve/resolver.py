@@ -1,4 +1,4 @@
-"""Resolve one target: run uv and inspect wheels until no fact is new.
+"""Resolve one target: run uv and inspect wheels until there are no new facts.
 
 Then the resolver tries lower bounds for requested packages that are not at their latest
 possible release, and selects the best resolution.
@@ -40,11 +40,11 @@ RUNS = 6
 """Number of uv runs after which no newer release is tried."""
 
 RELEASES_READ = 24
-"""Maximum number of releases to read METADATA of for a compatible one."""
+"""Maximum number of releases whose METADATA is checked for compatibility."""
 
 
 class ResolvedInput(Value):
-    """uv's resolution of an input, with the facts that uv received."""
+    """uv's resolution of a resolver input, and the facts passed to uv."""
 
     resolver_input: ResolverInput
     resolution: UvResolution
@@ -55,7 +55,7 @@ class ResolvedInput(Value):
 
 
 class RefusedInput(Value):
-    """A conflict in an input, with the facts that uv received."""
+    """uv's conflict for a resolver input, and the facts passed to uv."""
 
     resolver_input: ResolverInput
     conflict: Conflict
@@ -63,7 +63,7 @@ class RefusedInput(Value):
 
 
 class Resolver:
-    """Resolves the inputs of one target. Pages and wheels are read once."""
+    """Resolver for one target, which reads each page and wheel only once."""
 
     def __init__(self, resolver_input: ResolverInput, session: Session) -> None:
         self.resolver_input = resolver_input
@@ -130,7 +130,7 @@ class Resolver:
         """Try newer releases: with torch decided last, then with lower bounds.
 
         A mirror that lists torch without its companions is rejected, because only
-        years-old programs require none of them.
+        programs that are years old do not require them.
         """
         if not self._find_newer_releases(best):
             return best
@@ -164,7 +164,7 @@ class Resolver:
     def find_newest_release(self, package: str, known: Knowledge) -> Version | None:
         """Return the latest release of a program that no fact excludes.
 
-        Its METADATA must allow a build of torch. A release without a wheel is included.
+        If the release has a wheel, its METADATA must allow a build of torch.
         """
         listed = self.index.newest_releases()[package]
         wheels = self.index.find_releases(package)
@@ -179,7 +179,7 @@ class Resolver:
         return next(iter(newest), listed)
 
     def allows_all_newest(self) -> bool:
-        """Return whether METADATA allows all the latest programs."""
+        """Return whether the latest release of every program allows torch."""
         programs = self.index.newest_releases()
         newest = map_concurrently(
             partial(self.find_newest_release, known=Knowledge()), programs
@@ -224,9 +224,9 @@ class Resolver:
     ) -> ResolvedInput:
         """Return the better resolution, with the facts of both.
 
-        The second is better if a requested package is newer and none is older. If each
-        has a newer package because of facts, the one whose oldest release was uploaded
-        later is better.
+        The second resolution is better if a requested package is newer and none is
+        older. If each resolution has a newer package because of facts, the resolution
+        whose oldest release was uploaded later is better.
         """
         known = second.known
         if isinstance(second, RefusedInput) or not self._is_better(first, second):

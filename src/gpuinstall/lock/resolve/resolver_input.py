@@ -56,7 +56,7 @@ class Alternative(Value):
 
     @property
     def torch(self) -> Version | None:
-        """The pinned torch."""
+        """The pinned version of torch."""
         pin = self.pins.get("torch")
         return parse_public_version(pin) if pin else None
 
@@ -70,7 +70,7 @@ class ResolverInput(Value):
     """The plan before packages are inspected."""
 
     builds: tuple[Build, ...]
-    """The builds of torch that uv may select, the best first."""
+    """The builds of torch that uv may select, best first."""
 
     requirements: tuple[Requirement, ...]
     """The requirements in the order in which uv decides them."""
@@ -84,10 +84,10 @@ class ResolverInput(Value):
     """The prebuilt file of each extension."""
 
     common: Version | None = None
-    """The latest torch common to all targets; None for a single target."""
+    """The latest torch version for all targets; None for a single target."""
 
     limiting_target: str = ""
-    """The target that supports no later torch."""
+    """The target that does not support a later torch version."""
 
     @property
     def python(self) -> str:
@@ -101,12 +101,12 @@ class ResolverInput(Value):
 
     @cached_property
     def tags(self) -> tuple[Tag, ...]:
-        """The wheel tags of the platform, the best first."""
+        """The wheel tags of the platform, best first."""
         return self.target.tags(self.python)
 
     @property
     def catalog(self) -> Catalog:
-        """The builds that the sources list today."""
+        """The builds that the sources currently list."""
         return self.lock_request.catalog
 
     @cached_property
@@ -159,7 +159,7 @@ class ResolverInput(Value):
     def is_open(self) -> bool:
         """Whether packages, not the plan, determine the build of torch.
 
-        If the catalog lacks a torch version, only METADATA has its companions.
+        If the catalog lacks a torch version, only METADATA lists its companions.
         """
         return (
             self.lock_request.has_programs or self.plan.choice.build.learned is not None
@@ -182,7 +182,7 @@ class ResolverInput(Value):
         return frozenset(build.torch for build in self.builds)
 
     def with_alternative(self, alternative: Alternative) -> ResolverInput:
-        """Return a copy for an alternative, with the target's own lock."""
+        """Return a copy with an alternative and the versions of its lock."""
         locked = alternative.locks.get(str(self.target), {})
         own = replace(
             alternative,

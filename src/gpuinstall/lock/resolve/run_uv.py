@@ -3,8 +3,9 @@
 Three kinds of virtual packages express what METADATA cannot:
 
 - ``gpuinstall-build`` has a version for each build of torch, the highest for the best
-  build. Each version requires its torch.
-- ``gpuinstall-code`` has no version. A release that must not be selected requires it.
+  build. Each version requires the torch of its build.
+- ``gpuinstall-code`` has no version. A release that must not be selected requires this
+  package.
 - ``gpuinstall-pin-NAME`` has two versions: 1 requires the pin of NAME, 0 any version.
 """
 
@@ -51,8 +52,8 @@ def resolve_once(
         resolver_input: The resolver input.
         known: The facts found so far.
         index: The pages of the sources.
-        previous: The previous resolution: labels of builds that facts about it reject
-            are not preferred.
+        previous: The previous resolution. Labels of builds that are incompatible with
+            it are not preferred.
 
     Returns:
         The resolution or the conflict. If uv failed to build a release that it selected
@@ -271,7 +272,7 @@ def _find_running_builds(
 ) -> dict[str, Build]:
     """Return builds that no fact about the previous resolution rejects.
 
-    Instead of a rejected label, uv would select the highest one.
+    uv would replace a rejected label with the highest label.
     """
     versions = previous.versions if previous else {}
     return {

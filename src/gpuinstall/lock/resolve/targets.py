@@ -46,7 +46,7 @@ def resolve_targets(
     """Resolve one alternative, with the first possible extension files.
 
     Args:
-        requests: One for each target.
+        requests: The request for each target.
         alternative: The preferences and pins.
         session: The clients of the run.
 
@@ -124,7 +124,7 @@ def _allows_torch(resolver_input: ResolverInput, session: Session) -> bool:
 def _prefer_versions(
     proposal: Resolution, resolver_input: ResolverInput
 ) -> ResolverInput:
-    """Return another target's input that prefers the first one's versions."""
+    """Return an input that prefers the versions of the first target."""
     family = resolver_input.catalog.family
     versions = {
         name: version

@@ -41,7 +41,7 @@ WITH_SOURCES = "Run it again without only-binary (GPUINSTALL_ONLY_BINARY), or re
 
 
 CXX_20_SINCE = Version("2.14")
-"""The first torch whose headers require C++20."""
+"""The first torch version whose headers require C++20."""
 
 
 class KnownBuild(Value):
@@ -103,12 +103,12 @@ class BuildContext(NamedTuple):
 
     @property
     def is_for_cuda(self) -> bool:
-        """Whether nvcc compiles GPU code; other GPUs are unsupported."""
+        """Whether nvcc compiles GPU code; other GPU builds are unsupported."""
         return self.backend.kind == "cuda"
 
     @property
     def architectures(self) -> tuple[str, ...]:
-        """Compute capabilities to compile for: the user's, or the GPUs'."""
+        """Compute capabilities to compile for, from the user or the GPUs."""
         given = self.environ.get(COMPILED_FOR)
         if given:
             return tuple(given.split(";"))
@@ -172,7 +172,7 @@ def create_no_wheel_error(package: object) -> NoBuildError:
 def check_wheels(
     builds: Iterable[SourceBuild], introduced: Collection[str] = ()
 ) -> None:
-    """Raise NoBuildError for an index's sdist or an introduced package."""
+    """Raise NoBuildError for an sdist of an index or an introduced package."""
     for build in builds:
         if build.origin == SDIST or build.package in introduced:
             raise create_no_wheel_error(build)

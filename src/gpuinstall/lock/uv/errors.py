@@ -1,7 +1,7 @@
 """Explain uv's error messages.
 
 uv has no structured errors, so this module contains every uv message that affects
-behavior. ``tests/unit/lock/test_uv_texts.py`` makes the pinned uv print each.
+behavior. ``tests/unit/lock/test_uv_texts.py`` makes the pinned uv print each message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpuinstall.sources.web import LOGIN_HINT, OFFLINE, network_hint
 
 BUILD_FAILED = "build-failed"
 FAMILY_UNLISTED = "family-unlisted"
-"""The error code if no source of a PyTorch package has it."""
+"""The error code if no source of PyTorch packages lists a package."""
 
 _LONGEST = 1200
 """Maximum length of uv's message, to limit an error to 1,500 characters."""
@@ -167,7 +167,7 @@ _REQUEST_ERRORS = (
         error=NoBuildError,
     ),
     _ErrorPattern(
-        # In this case, uv tries no further indexes.
+        # After this error, uv does not try other indexes.
         r"(?s)was not found in the.*An index URL \((?P<index>\S+)\) could not be queried"
         r".*credentials \((?P<status>\d+)",
         "http-status",
@@ -243,7 +243,7 @@ def explain_failure(
 
     Args:
         message: uv's message.
-        unlisted: Packages that none of PyTorch's sources has.
+        unlisted: The packages that no source of PyTorch packages lists.
 
     Returns:
         A conflict if another request may succeed, otherwise an error.

@@ -376,7 +376,7 @@ class LockInstaller(Value):
                 if packages may be from several indexes.
         """
         document = parse_toml(self.lock.text)
-        # uv would compare it with an interpreter other than the environment's.
+        # uv would compare this value with a different interpreter.
         document.pop("requires-python", None)
         packages = [one for one in document["packages"] if one["name"] in self.packages]
         document["packages"] = packages
@@ -402,7 +402,7 @@ class LockInstaller(Value):
             for entry in package.get("wheels", ()):
                 self._replace_location(entry, name, address)
             if package.get("wheels") and name not in self.built:
-                # Otherwise, uv could build it without an announcement.
+                # Otherwise, uv could build the package without an announcement.
                 package.pop("sdist", None)
             for kind in {"sdist", "archive"} & package.keys():
                 self._replace_location(package[kind], name, lambda file: file.url)

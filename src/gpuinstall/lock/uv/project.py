@@ -3,11 +3,11 @@
 The project's pages are the index with the highest priority. A package with a page is
 available only there, and every other package only on the default index.
 
-The build code of a package is announced before it runs, or refused. uv first runs
-with a Python that cannot start, so it stops before running build code and reports the
-package. This package is then announced and built separately, with a working Python.
-uv caches its metadata and resolves again. Packages requested by URL or path are built
-first, because their names may be unknown until then (setup.py).
+gpuinstall announces the build code of a package before it runs. uv first runs with a
+Python that cannot start, so it stops before running build code and reports the package.
+This package is then announced and built separately, with a working Python. uv caches
+its metadata and resolves again. Packages requested by URL or path are built first,
+because their names may be unknown until then (setup.py).
 
 Reading the pages of all packages on PyTorch's index takes seconds. A package with an
 unread page is a placeholder that satisfies every requirement, so it excludes no
@@ -89,7 +89,7 @@ class ResolverProject(Value):
 
     requirements: tuple[Requirement, ...]
     python: str
-    """``X.Y``."""
+    """The Python version, ``X.Y``."""
 
     target: Target
     pages: Pages
@@ -212,7 +212,7 @@ class ResolverProject(Value):
 
     @property
     def overrides(self) -> list[str]:
-        """The overrides except PyTorch's, plus one per unread package."""
+        """The overrides except for torch, plus one per unread package."""
         family = load_catalog().family
         overrides = self.sources.overrides
         texts = [one.text for one in overrides if one.name not in family]
@@ -299,7 +299,7 @@ def create_metadata_row(
 
 
 def list_versions(packages: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the versions in a lock; packages from folders may have none."""
+    """Return the versions in a lock, except of packages without a version."""
     return {
         package["name"]: package["version"]
         for package in packages
@@ -427,8 +427,8 @@ class _Resolver:
     def needs_version(self) -> bool:
         """Return whether a package requires a version of a dynamic project.
 
-        If so, uv succeeds without the bounds on these projects. They are then built to
-        determine their versions.
+        In this case, uv succeeds without the bounds on these projects. gpuinstall then
+        builds the projects to determine their versions.
         """
         names = {row["name"] for row in self.dynamic}
         if not names:
@@ -526,7 +526,7 @@ class _Resolver:
         self.session.reporter.notice("Code", f"{shown} {text}")
 
     def run(self, *words: str, code: bool = True) -> Finished:
-        """Run uv; without ``code``, it stops before running package code."""
+        """Run uv; without ``code``, uv stops before it runs package code."""
         if code and self.project.unread:
             raise _UnreadPagesError
         passed = self.session.sources.policy.pass_build_variables

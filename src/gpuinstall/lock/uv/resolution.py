@@ -113,7 +113,7 @@ def check_resolution(
     """Check the sources of all resolved files, and return the resolution.
 
     Args:
-        packages: The packages of uv's lock, without gpuinstall's own.
+        packages: The packages of uv's lock, without the virtual packages.
         request: The request.
         plan: The plan of the resolution.
         family: The packages that only PyTorch's sources may provide.
@@ -123,7 +123,7 @@ def check_resolution(
         session: The clients of the run.
 
     Raises:
-        InstallationError: A file is from a source other than its package's own.
+        InstallationError: A file is from a source that is not configured for its package.
         UsageError: A project file requires another source or hash of a package.
     """
     sources = session.sources
@@ -413,7 +413,7 @@ def keep_requested_files(
 ) -> Packages:
     """Keep files with an allowed hash, and download files without a hash.
 
-    While resolving, uv does not check hashes, not even one in a URL.
+    uv does not check hashes during a resolution, not even a hash in a URL.
 
     Args:
         packages: The packages of uv's lock.

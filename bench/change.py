@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.lab.environments import VERSION
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 
 from bench.harness import (
     GPUINSTALL,
@@ -79,7 +79,7 @@ class Project:
     """Folders with torch and NumPy in environments of gpuinstall and uv."""
 
     folder: Path
-    index: StandInIndex
+    index: SimulatedIndex
     place: str = "ours"
 
     @property
@@ -159,7 +159,7 @@ def rows(chosen: str = "") -> Iterator[Row]:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with StandInIndex(_served(folder / "index", wheel)) as index:
+        with SimulatedIndex(_served(folder / "index", wheel)) as index:
             for host in index.hosts:
                 delay(host)
             yield from _rows(Project(folder, index), chosen)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.lab.clone import Person
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.lab.releases import LINUX, catalog_index
 
 from bench.harness import (
@@ -87,7 +87,7 @@ def rows() -> Iterator[Row]:
         made = catalog_index(
             Path(folder) / "index", ["2.14.1"], platforms=[LINUX], pythons=[PYTHON]
         )
-        with StandInIndex(made) as index:
+        with SimulatedIndex(made) as index:
             contest = small(Path(folder) / "warm", index)
             yield paired(contest.ours, contest.uv, RUNS).more(
                 "install, warm, small packages, against uv", 1
@@ -95,7 +95,7 @@ def rows() -> Iterator[Row]:
     yield from _real()
 
 
-def small(folder: Path, index: StandInIndex) -> Contest:
+def small(folder: Path, index: SimulatedIndex) -> Contest:
     """Return the comparison with a fake torch and separate caches."""
     person = Person(folder)
     folder.mkdir(parents=True, exist_ok=True)

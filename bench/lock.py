@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from tests.lab.clone import Person
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_wheel
 
@@ -84,7 +84,7 @@ def rows() -> Iterator[Row]:
     """Measure with a local index that delays each response."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        with StandInIndex(_served(folder / "index")) as index:
+        with SimulatedIndex(_served(folder / "index")) as index:
             desk = _desk(folder / "desk", index)
             yield _nothing_to_do(desk)
             for host in index.hosts:
@@ -107,7 +107,7 @@ def _served(folder: Path) -> Path:
     return folder
 
 
-def _desk(folder: Path, index: StandInIndex) -> Desk:
+def _desk(folder: Path, index: SimulatedIndex) -> Desk:
     folder.mkdir()
     environment = {**Person(folder).environment(), **index.environment()}
     return Desk(folder, environment, f"{index.torch_index}/cu126")

@@ -23,17 +23,19 @@ EMPTY_FOR_WINDOWS = "$carried = ''\n"
 
 def write_single_files(folder: Path) -> None:
     """Write both scripts, with the packed sources, into ``folder``."""
-    encoded = base64.b85encode(payload()).decode()
+    encoded = base64.b85encode(pack_sources()).decode()
     lines = "\n".join(textwrap.wrap(encoded, 120))
     script = _filled("bootstrap.py", EMPTY, f'PAYLOAD = """\n{lines}\n"""\n')
     folder.mkdir(exist_ok=True)
     file = folder / "bootstrap.py"
     file.write_text(script, encoding="utf-8")
     file.chmod(0o755)
-    (folder / "bootstrap.ps1").write_text(for_windows(script), encoding="ascii")
+    (folder / "bootstrap.ps1").write_text(
+        build_powershell_script(script), encoding="ascii"
+    )
 
 
-def with_owners(script: str) -> str:
+def embed_owners_module(script: str) -> str:
     """Return bootstrap.py with the current copy of the ownership module."""
     module = ROOT / "src" / "gpuinstall" / "base" / "owners.py"
     copied = OWNERS.search(module.read_text(encoding="utf-8"))
@@ -42,7 +44,7 @@ def with_owners(script: str) -> str:
     return OWNERS.sub(lambda _: copied.group(), script)
 
 
-def for_windows(script: str) -> str:
+def build_powershell_script(script: str) -> str:
     """Return bootstrap.ps1 with the text of bootstrap.py."""
     if "\n'@" in script:
         sys.exit(
@@ -62,7 +64,7 @@ def _filled(
     return text.replace(empty, full)
 
 
-def payload() -> bytes:
+def pack_sources() -> bytes:
     """Return the tool's sources as one reproducible archive."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -74,5 +76,7 @@ def payload() -> bytes:
 
 if __name__ == "__main__":
     source = ROOT / "bootstrap.py"
-    source.write_text(with_owners(source.read_text(encoding="utf-8")), encoding="utf-8")
+    source.write_text(
+        embed_owners_module(source.read_text(encoding="utf-8")), encoding="utf-8"
+    )
     write_single_files(ROOT / "dist")

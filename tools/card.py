@@ -207,7 +207,7 @@ def main() -> None:
         (FOLDER / folder).mkdir(parents=True)
     if not all(map(find_spec, ("uv", "click", "requests"))):
         provide_tool(card)
-    is_proven = take_steps(card)
+    is_proven = run_steps(card)
     shutil.rmtree(FOLDER / "work", ignore_errors=True)
     with suppress(OSError):
         print((FOLDER / "evidence" / "card.md").read_text(encoding="utf-8"))  # noqa: T201
@@ -231,7 +231,7 @@ def provide_tool(card: Card) -> None:
     card.run("pip install", sys.executable, "-m", "pip", *words)
 
 
-def take_steps(card: Card) -> bool:
+def run_steps(card: Card) -> bool:
     """Run the steps by importance; return whether a GPU was verified."""
     python = card.python
     # Steps that need a GPU are first.
@@ -241,7 +241,7 @@ def take_steps(card: Card) -> bool:
     verified = card.tool("verify", "verify", "--python", python, "--require-gpu")
     card.tool("verify --deep", "verify", "--python", python, "--deep")
     card.run("torch", python, "-c", FACTS)
-    put_into_a_copy(card)
+    damage_environment_copy(card)
     card.tool("verify --bench", "verify", "--python", python, "--bench")
     card.tool("doctor", "doctor", "--venv", python.parent.parent)
     card.tool("plan", "plan", "torch")
@@ -250,10 +250,10 @@ def take_steps(card: Card) -> bool:
     return verified.status == 0
 
 
-def put_into_a_copy(card: Card) -> None:
+def damage_environment_copy(card: Card) -> None:
     """Add a wrong kernel and a package that breaks torch to a copy."""
     sys.path[:0] = [str(ROOT), str(FOLDER / "tool")]
-    from tests.lab.index import StandInIndex
+    from tests.lab.index import SimulatedIndex
     from tests.lab.wheels import make_wheel
 
     copy = FOLDER / "work" / "copy"
@@ -262,14 +262,14 @@ def put_into_a_copy(card: Card) -> None:
         return
     # Warnings precede the printed line.
     version, tag = copied.output.splitlines()[-1].split()
-    plant(card, copy)
+    verify_wrong_kernel(card, copy)
     pages = FOLDER / "work" / "index" / "simple"
     # An installed version is not installed again, so its file is empty.
     for folder in (pages, pages.with_name("whl") / "cu130"):
         make_wheel(folder, "torch", version, f"{tag}-{tag}-manylinux_2_28_x86_64")
     make_wheel(pages, "card-note", "1.0", modules={"card_note.py": ""})
     make_wheel(pages, "card-note", "2.0", modules={"card_note.pth": BROKEN})
-    with StandInIndex(pages.parent) as index:
+    with SimulatedIndex(pages.parent) as index:
         into = ("install", "--into", "--python", copy / "bin" / "python")
         variables = {
             **index.environment(),
@@ -280,7 +280,7 @@ def put_into_a_copy(card: Card) -> None:
     card.run("what is there", copy / "bin" / "python", "-c", THERE)
 
 
-def plant(card: Card, copy: Path) -> None:
+def verify_wrong_kernel(card: Card, copy: Path) -> None:
     """Insert a wrong kernel, run verify, and remove the kernel."""
     for packages in copy.glob("lib/python3*/site-packages"):
         init = packages / "torch" / "__init__.py"

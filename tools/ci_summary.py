@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def summary(document: dict[str, Any]) -> str:
+def format_summary(document: dict[str, Any]) -> str:
     """Return the summary of one document."""
     lines = [
         f"### gpuinstall {document['command']}: {document['status']}",
@@ -72,4 +72,4 @@ def _visible(text: str) -> str:
 
 if __name__ == "__main__":
     with open(sys.argv[1], encoding="utf-8") as result:  # noqa: PTH123  as short as it is
-        sys.stdout.write(summary(json.load(result)))
+        sys.stdout.write(format_summary(json.load(result)))

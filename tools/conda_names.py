@@ -30,11 +30,11 @@ def main() -> None:
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps"]
         subprocess.run([*command, "-d", folder, "conda-pypi"], check=True)
         [wheel] = Path(folder).glob("*.whl")
-        text = table_of(wheel)
+        text = build_table(wheel)
     (TABLES / "conda_mapping.txt").write_text(text, encoding="utf-8")
 
 
-def table_of(wheel: Path) -> str:
+def build_table(wheel: Path) -> str:
     """Return a line per conda package, with the wheel's name if it differs."""
     with zipfile.ZipFile(wheel) as archive:
         rows = json.loads(archive.read(MAPPING)).values()

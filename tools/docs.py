@@ -26,7 +26,7 @@ from zlib import crc32
 
 import click
 import tomli
-from tests.lab.source import room_graph
+from tests.lab.source import build_package_graph
 
 from gpuinstall import __version__
 from gpuinstall.api import Machine, Request, choose, load_catalog
@@ -40,7 +40,7 @@ from gpuinstall.cli.main import load_command, main_command
 from gpuinstall.machine.symptoms import SYMPTOMS
 from gpuinstall.sources.provenance import load_rules
 from gpuinstall.verify.kernels import all_gpus, deep, programs, quick
-from tools.support_table import support_page
+from tools.support_table import format_support_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,25 +120,25 @@ COMMON_OPTIONS = re.compile(
 
 def main() -> None:
     """Update all pages."""
-    for name, text in made().items():
+    for name, text in generate_pages().items():
         (ROOT / name).write_text(text, encoding="utf-8")
     for page in pages():
         text = page.read_text(encoding="utf-8")
-        page.write_text(refreshed(text), encoding="utf-8")
+        page.write_text(refresh_page(text), encoding="utf-8")
 
 
-def made() -> dict[str, str]:
+def generate_pages() -> dict[str, str]:
     """Return the generated pages."""
     return {
-        "docs/commands.md": commands_page(),
-        "docs/failures.md": failures_index("{id}"),
-        "docs/support-table.md": support_page(load_catalog()),
-        MAN_PAGE.relative_to(ROOT).as_posix(): man_page(),
-        **dict(map(parsed_table, PARSED)),
+        "docs/commands.md": format_commands_page(),
+        "docs/failures.md": format_failure_index("{id}"),
+        "docs/support-table.md": format_support_page(load_catalog()),
+        MAN_PAGE.relative_to(ROOT).as_posix(): format_man_page(),
+        **dict(map(convert_table_to_json, PARSED)),
     }
 
 
-def parsed_table(name: str) -> tuple[str, str]:
+def convert_table_to_json(name: str) -> tuple[str, str]:
     """Return the path and the JSON of an authored table, one row per line."""
     path = TABLES / name
     text = path.read_bytes()
@@ -152,7 +152,7 @@ def parsed_table(name: str) -> tuple[str, str]:
     return path.with_suffix(".json").relative_to(ROOT).as_posix(), document
 
 
-def commands_page() -> str:
+def format_commands_page() -> str:
     """Return the help of every command for a terminal of 80 columns.
 
     Common options are listed once.
@@ -160,16 +160,16 @@ def commands_page() -> str:
     help_of_one = _help(("explain",), load_command("explain"), 78)
     lines = COMMON_OPTIONS.findall(f"\n{help_of_one}")
     text = f"{COMMANDS}\n```text{''.join(lines)}\n```\n"
-    for words, command in commands():
+    for words, command in walk_commands():
         own = COMMON_OPTIONS.sub("", _help(words, command, 78))
         own = re.sub(r"\n\nOptions:(?=\n\n|$)", "", own)
         text += f"\n```text\ngpuinstall {' '.join(words)} --help\n\n{own}\n```\n"
-    rows = [f"| {status} | {meaning} |" for status, meaning in exit_statuses()]
+    rows = [f"| {status} | {meaning} |" for status, meaning in format_exit_statuses()]
     table = "\n".join(["| status | meaning |", "|---|---|", *rows])
     return f"{text}\n## Exit statuses\n\n{table.replace('``', '`')}\n"
 
 
-def exit_statuses() -> list[tuple[int, str]]:
+def format_exit_statuses() -> list[tuple[int, str]]:
     """Return the exit statuses and their meanings."""
     meanings = {
         kind.exit_code: inspect.getdoc(kind) or ""
@@ -178,41 +178,41 @@ def exit_statuses() -> list[tuple[int, str]]:
     return sorted({0: DONE, **meanings}.items())
 
 
-def man_page() -> str:
+def format_man_page() -> str:
     """Return the man page, with the introduction of README.md."""
     introduction = (ROOT / "README.md").read_text(encoding="utf-8").split("\n\n")[1]
     lines = [
         f'.TH GPUINSTALL 1 "" "gpuinstall {__version__}" "User Commands"',
         ".SH NAME",
-        roff(
+        escape_roff(
             "gpuinstall - install the newest PyTorch build that runs on this machine's GPUs"
         ),
         ".SH DESCRIPTION",
-        roff(introduction.replace("\n", " ").replace("`", "")),
+        escape_roff(introduction.replace("\n", " ").replace("`", "")),
         ".SH COMMANDS",
     ]
-    for words, command in commands():
+    for words, command in walk_commands():
         # man indents by eight columns.
         text = _help(words, command, 72)
         lines += [
             f".SS gpuinstall {' '.join(words)}",
             ".nf",
-            *map(roff, text.splitlines()),
+            *map(escape_roff, text.splitlines()),
             ".fi",
         ]
     lines.append(".SH EXIT STATUS")
-    for status, meaning in exit_statuses():
-        lines += [".TP", f".B {status}", roff(meaning.replace("``", ""))]
+    for status, meaning in format_exit_statuses():
+        lines += [".TP", f".B {status}", escape_roff(meaning.replace("``", ""))]
     return "\n".join(lines) + "\n"
 
 
-def roff(text: str) -> str:
+def escape_roff(text: str) -> str:
     """Escape roff requests and escape sequences in a text."""
     safe = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq")
     return f"\\&{safe}" if safe.startswith(".") else safe
 
 
-def commands(
+def walk_commands(
     group: click.Group = main_command, words: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Yield the words of every command and the command; groups come first."""
@@ -222,7 +222,7 @@ def commands(
         if command:
             yield (*words, name), command
         if isinstance(command, click.Group):
-            yield from commands(command, (*words, name))
+            yield from walk_commands(command, (*words, name))
 
 
 def _help(words: tuple[str, ...], command: click.Command, columns: int) -> str:
@@ -235,7 +235,7 @@ def _help(words: tuple[str, ...], command: click.Command, columns: int) -> str:
     return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
 
 
-def failures_index(number: str) -> str:
+def format_failure_index(number: str) -> str:
     """Return the tables of all failures.
 
     Args:
@@ -274,7 +274,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def failure_pages() -> dict[str, str]:
+def format_failure_pages() -> dict[str, str]:
     """Return the site's page of each failure by its id."""
     return {
         failure.id: f"{_entry(failure)}\n[All failures](../failures.md)\n"
@@ -315,17 +315,17 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def refreshed(text: str) -> str:
+def refresh_page(text: str) -> str:
     """Update the command output, tables, and examples of a page."""
     text = DOCUMENT.sub(
         lambda block: f"{block['head']}{document(block['file'])}\n```", text
     )
     text = CHECKS.sub(lambda table: f"{table['head']}{checks(table['kind'])}", text)
     text = GETS.sub(
-        lambda row: f"{row['head']}{choice_of(row['chips'], row['driver'])} |",
+        lambda row: f"{row['head']}{select_build(row['chips'], row['driver'])} |",
         text,
     )
-    text = ARROWS.sub(lambda block: f"{block['head']}{arrows()}```", text)
+    text = ARROWS.sub(lambda block: f"{block['head']}{list_package_imports()}```", text)
     text = SETTINGS.sub(lambda table: f"{table['head']}{settings()}", text)
     text = VARIABLES.sub(lambda table: f"{table['head']}{variables()}", text)
     text = EXAMPLE.sub(
@@ -385,7 +385,7 @@ def settings() -> str:
 def variables() -> str:
     """Return the table of variables and their options."""
     options: dict[str, str] = {}
-    for _, command in commands():
+    for _, command in walk_commands():
         for each in command.params:
             names = each.envvar or ()
             for name in [names] if isinstance(names, str) else names:
@@ -394,9 +394,9 @@ def variables() -> str:
     return "| variable | option |\n|---|---|\n" + "".join(rows)
 
 
-def arrows() -> str:
+def list_package_imports() -> str:
     """Return the imports between packages, in topological order."""
-    imports = room_graph()
+    imports = build_package_graph()
     packages = sorted(imports.keys() - {"cli", "__main__", "gpuinstall"})
     # TopologicalSorter keeps the order of independent nodes, so sort them.
     graph = {name: sorted(imports[name].intersection(packages)) for name in packages}
@@ -407,7 +407,7 @@ def arrows() -> str:
     return text
 
 
-def choice_of(chips: str, driver: str) -> str:
+def select_build(chips: str, driver: str) -> str:
     """Return the build for the GPUs of a table row on Linux."""
     gpus = []
     for index, chip in enumerate(chips.split(", ")):

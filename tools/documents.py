@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.lab.driver import FakeDriver, FakeGpu, build, environment
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.lab.new_torch import make_new_torch
 from tests.lab.recorded import read_recording
 from tests.lab.releases import LINUX, catalog_index
@@ -74,14 +74,14 @@ FAILING = {"verify", "doctor"}
 def main() -> None:
     """Write every document."""
     with tempfile.TemporaryDirectory() as folder:
-        for name, document in recorded(Path(folder)):
-            text = json.dumps(shortened(document), indent=2, ensure_ascii=False)
+        for name, document in record_documents(Path(folder)):
+            text = json.dumps(shorten_document(document), indent=2, ensure_ascii=False)
             (DOCS / "documents" / f"{name}.json").write_text(
                 f"{text}\n", encoding="utf-8"
             )
 
 
-def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def record_documents(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Run every command below ``folder`` and yield its portable document."""
     (folder / "project").mkdir()
     (folder / "failing.json").write_text(
@@ -94,7 +94,7 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         pythons=[PYTHON],
     )
     make_new_torch(wheels, "cu132", python=PYTHON.replace(".", ""))
-    with StandInIndex(wheels) as index:
+    with SimulatedIndex(wheels) as index:
         played = environment(RTX_4090, build(folder / "libraries"), folder)
         node = {"GPUINSTALL_NODE": "n1", "XDG_CONFIG_HOME": str(folder / "settings")}
         variables = {
@@ -125,20 +125,20 @@ def recorded(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, json.loads(_elsewhere(printed, folder, index))
 
 
-def shortened(value: Any, depth: int = 0) -> Any:
+def shorten_document(value: Any, depth: int = 0) -> Any:
     """Shorten lists, and replace nested documents by their schemas."""
     if isinstance(value, list):
         has_objects = any(isinstance(entry, dict) for entry in value)
         kept = value[: 1 if has_objects else 3]
-        return [shortened(entry, depth + 1) for entry in kept]
+        return [shorten_document(entry, depth + 1) for entry in kept]
     if not isinstance(value, dict):
         return value
     if depth > 1 and "schema" in value:
         return {"schema": value["schema"]}
-    return {key: shortened(entry, depth + 1) for key, entry in value.items()}
+    return {key: shorten_document(entry, depth + 1) for key, entry in value.items()}
 
 
-def unexplained(
+def find_undescribed_keys(
     value: object,
     schema: Mapping[str, Any],
     path: str = "",
@@ -147,13 +147,13 @@ def unexplained(
     if isinstance(value, list):
         items = schema.get("items", {})
         for entry in value:
-            yield from unexplained(entry, items, f"{path}[]")
+            yield from find_undescribed_keys(entry, items, f"{path}[]")
     elif isinstance(value, dict) and not schema.get("additionalProperties"):
         properties = schema.get("properties", {})
         for name, inner in value.items():
             key = f"{path}.{name}".lstrip(".")
             if name in properties:
-                yield from unexplained(inner, properties[name], key)
+                yield from find_undescribed_keys(inner, properties[name], key)
             else:
                 yield key
 
@@ -164,7 +164,7 @@ def read(file: str) -> dict[str, Any]:
     return document
 
 
-def schemas_of_documents() -> dict[str, str]:
+def find_document_schemas() -> dict[str, str]:
     """Return the schema of each recorded document."""
     page = (DOCS / "documents.md").read_text(encoding="utf-8")
     schemas = {}
@@ -178,7 +178,7 @@ def schemas_of_documents() -> dict[str, str]:
 def _elsewhere(
     text: str,
     folder: Path,
-    index: StandInIndex,
+    index: SimulatedIndex,
 ) -> str:
     """Replace paths and URLs with examples from a typical machine."""
     text = text.replace(index.torch_index, "https://download.pytorch.org/whl")

@@ -47,20 +47,20 @@ class Fault:
         return source[: self.start] + self.replacement.encode() + source[self.end :]
 
 
-def faults_of(path: Path) -> Iterator[Fault]:
+def find_faults(path: Path) -> Iterator[Fault]:
     """Yield every possible fault in the functions of a module."""
     source = path.read_bytes()
     offsets = [0]
     for line in source.splitlines(keepends=True):
         offsets.append(offsets[-1] + len(line))
-    for node in nodes_of_functions(ast.parse(source)):
+    for node in find_function_nodes(ast.parse(source)):
         for kind, target, replacement in changes(node):
             start = offsets[target.lineno - 1] + target.col_offset
             end = offsets[(target.end_lineno or 1) - 1] + (target.end_col_offset or 0)
             yield Fault(path, target.lineno, kind, start, end, replacement)
 
 
-def nodes_of_functions(tree: ast.AST, *, is_inside: bool = False) -> Iterator[ast.AST]:
+def find_function_nodes(tree: ast.AST, *, is_inside: bool = False) -> Iterator[ast.AST]:
     """Yield the executed nodes of functions."""
     if isinstance(tree, ast.FunctionDef):
         children: Sequence[ast.AST] = tree.body
@@ -73,7 +73,7 @@ def nodes_of_functions(tree: ast.AST, *, is_inside: bool = False) -> Iterator[as
             continue
         if is_inside:
             yield node
-        yield from nodes_of_functions(node, is_inside=is_inside)
+        yield from find_function_nodes(node, is_inside=is_inside)
 
 
 def changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
@@ -97,7 +97,7 @@ def changes(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
             yield "condition negated", test, f"(not ({ast.unparse(test)}))"
 
 
-def tests_that_fail(tests: Sequence[str], seconds: float) -> set[str]:
+def find_failing_tests(tests: Sequence[str], seconds: float) -> set[str]:
     """Return the failing tests.
 
     Args:
@@ -125,7 +125,7 @@ def tests_that_fail(tests: Sequence[str], seconds: float) -> set[str]:
     return set(found)
 
 
-def with_fault(
+def run_with_fault(
     fault: Fault,
     tests: Sequence[str],
     seconds: float,
@@ -136,7 +136,7 @@ def with_fault(
         compiled.unlink()
     fault.path.write_bytes(fault.apply_to(source))
     try:
-        return tests_that_fail(tests, seconds)
+        return find_failing_tests(tests, seconds)
     finally:
         fault.path.write_bytes(source)
 
@@ -162,14 +162,16 @@ def main() -> None:
     candidates: list[Fault] = []
     for each in arguments.modules:
         for path in sorted(each.rglob("*.py")) or [each]:
-            candidates += faults_of(path)
+            candidates += find_faults(path)
     generator = random.Random(arguments.seed)  # noqa: S311  anyone draws the same
     drawn = generator.sample(candidates, min(arguments.count, len(candidates)))
-    failing_anyway = tests_that_fail(arguments.tests, arguments.seconds)
+    failing_anyway = find_failing_tests(arguments.tests, arguments.seconds)
     finders: dict[str, int] = {}
     found = 0
     for fault in drawn:
-        names = with_fault(fault, arguments.tests, arguments.seconds) - failing_anyway
+        names = (
+            run_with_fault(fault, arguments.tests, arguments.seconds) - failing_anyway
+        )
         sys.stdout.write(
             f"{fault.path}:{fault.line} {fault.kind}: {' '.join(names) or 'NOT'}\n"
         )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tools.prose import EXCEPTION, Passage, passages_of
+from tools.prose import EXCEPTION, Passage, read_passages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -80,7 +80,7 @@ def main() -> int:
     files = [path for path in changed if is_checked(Path(path))]
     findings = {
         finding
-        for finding in findings_of(files)
+        for finding in check_files(files)
         if any(line in changed[finding.path] for line in _range(finding))
     }
     for finding in sorted(findings):
@@ -136,7 +136,7 @@ def is_checked(path: Path) -> bool:
     return is_managed and path.suffix in PROSE and path.is_file()
 
 
-def findings_of(files: Sequence[str]) -> Iterator[Finding]:
+def check_files(files: Sequence[str]) -> Iterator[Finding]:
     """Yield the findings in all lines of the files."""
     passages = {name: _read(name) for name in files}
     for name, found in passages.items():
@@ -150,7 +150,7 @@ def findings_of(files: Sequence[str]) -> Iterator[Finding]:
 
 def _read(name: str) -> list[Passage]:
     is_source = name.startswith("src/") or name == "bootstrap.py"
-    return passages_of(Path(name), messages=is_source)
+    return read_passages(Path(name), messages=is_source)
 
 
 def _phrases(name: str, passage: Passage) -> Iterator[Finding]:

@@ -71,14 +71,14 @@ def main(words: Sequence[str]) -> None:
         sources = replace(sources, default_index=session.default_index)
         reader = Reader(sources, session.client, open_row_cache(), Reporter())
         for os_name, arch in PLATFORMS:
-            rows += learn(release, os_name, arch, catalog, reader)
-    new = additions(rows, catalog)
+            rows += inspect_missing_builds(release, os_name, arch, catalog, reader)
+    new = find_additions(rows, catalog)
     sys.stdout.write(str(new))
     if "--write" in words and new.builds:
-        DATA.write_text(extended(DATA.read_text("utf-8"), new), encoding="utf-8")
+        DATA.write_text(extend_catalog(DATA.read_text("utf-8"), new), encoding="utf-8")
 
 
-def learn(
+def inspect_missing_builds(
     release: str,
     os: str,
     arch: str,
@@ -108,7 +108,7 @@ def learn(
     return map_concurrently(reader.read_torch_row, to_read, AT_ONCE)
 
 
-def additions(rows: Iterable[WheelRow], catalog: Catalog) -> Additions:
+def find_additions(rows: Iterable[WheelRow], catalog: Catalog) -> Additions:
     """Return missing rows of releases and builds, with their evidence."""
     known = set()
     for build in catalog.builds:
@@ -215,7 +215,7 @@ def _evidence(day: str) -> str:
     return f"LEARNED-{day}"
 
 
-def extended(text: str, new: Additions) -> str:
+def extend_catalog(text: str, new: Additions) -> str:
     """Return the catalog with the rows appended and its date updated."""
     for table, lines in (("releases", new.releases), ("builds", new.builds)):
         start = text.index(f"\n{table} = [\n")

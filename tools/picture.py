@@ -20,7 +20,7 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 from tests.lab.driver import FakeDriver, FakeGpu, build, environment
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.wheels import make_wheel
 from tests.lab.workshop import Workshop
@@ -51,7 +51,7 @@ def main() -> None:
         played = environment(DRIVER, build(folder / "libraries"), folder)
         home = folder / "home"
         (home / "project").mkdir(parents=True)
-        with StandInIndex(_wheels(folder / "index")) as index:
+        with SimulatedIndex(_wheels(folder / "index")) as index:
             variables = {
                 **index.environment(),
                 "LAB_GPUS": played["LAB_GPUS"],
@@ -68,15 +68,15 @@ def main() -> None:
             for command in COMMANDS:
                 raw = run(command, workshop.folder, workshop.environment)
                 drawn[command] = raw.replace(str(home), "~")
-    PICTURE.write_text(picture(drawn), encoding="utf-8")
+    PICTURE.write_text(draw_picture(drawn), encoding="utf-8")
 
 
-def picture(drawn: Mapping[str, str]) -> str:
+def draw_picture(drawn: Mapping[str, str]) -> str:
     """Return an SVG of commands and output, without web fonts."""
     console = Console(record=True, width=COLUMNS, file=StringIO())
     for command, raw in drawn.items():
         console.print(Text(f"$ gpuinstall {command}", style="bold"))
-        console.print(Text.from_ansi(settled(raw)))
+        console.print(Text.from_ansi(render_final_screen(raw)))
         console.print()
     template = FONT.sub("", CONSOLE_SVG_FORMAT)
     return console.export_svg(
@@ -110,7 +110,7 @@ def run(
     return raw.decode()
 
 
-def settled(raw: str) -> str:
+def render_final_screen(raw: str) -> str:
     """Return the final screen with its colors."""
     lines = []
     for line in raw.replace("\r\n", "\n").split("\n"):

@@ -47,7 +47,7 @@ def _blank(match: re.Match[str]) -> str:
     return "_" + "\n" * match[0].count("\n")
 
 
-def passages_of(path: Path, *, messages: bool = False) -> list[Passage]:
+def read_passages(path: Path, *, messages: bool = False) -> list[Passage]:
     """Read the passages of a file, except those marked as exceptions.
 
     Args:

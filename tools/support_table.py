@@ -35,7 +35,7 @@ These builds do not depend on the driver. A dash means that no build supports th
 """
 
 
-def support_page(catalog: Catalog) -> str:
+def format_support_page(catalog: Catalog) -> str:
     """Write the tables of all platforms."""
     tables = [_table_by_driver(os, arch, catalog) for os, arch in PLATFORMS]
     return "\n".join(
@@ -43,7 +43,7 @@ def support_page(catalog: Catalog) -> str:
     )
 
 
-def gpu_capabilities(drivers: Drivers) -> list[ComputeCapability]:
+def list_gpu_capabilities(drivers: Drivers) -> list[ComputeCapability]:
     """Return the compute capabilities of all chips in ascending order.
 
     Jetsons before Thor are excluded.
@@ -60,7 +60,7 @@ def _table_by_driver(
     """Return the builds by capability and driver."""
     drivers = catalog.drivers
     rows = {}
-    for capability in gpu_capabilities(drivers):
+    for capability in list_gpu_capabilities(drivers):
         gpu = Gpu(0, compute_capability=capability)
         builds = []
         for version in drivers.versions:

@@ -60,7 +60,7 @@ def main(words: Sequence[str]) -> None:
     with open_session(
         read_sources(None, os.environ, Path.cwd()), Reporter()
     ) as session:
-        for word in words or [newest(session)]:
+        for word in words or [find_latest_release(session)]:
             version = word.removesuffix("+")
             minor = "{}.{}".format(*Version(version).release)
             if Version(minor) <= Version(table.minors[-1]):
@@ -68,12 +68,12 @@ def main(words: Sequence[str]) -> None:
                 continue
             common = read(session, version, COMMON)
             device = read(session, version, DEVICE) if word.endswith("+") else None
-            table = extended(table, minor, common, device)
+            table = add_release(table, minor, common, device)
             sys.stdout.write(f"torch {minor} was added\n")
-    TABLE.write_bytes(packed(table))
+    TABLE.write_bytes(pack_exports(table))
 
 
-def newest(session: Session) -> str:
+def find_latest_release(session: Session) -> str:
     """Return the newest release of the default index."""
     sources = replace(session.sources, default_index=session.default_index)
     wheels = default_wheels(sources, session.client, "torch")
@@ -81,7 +81,7 @@ def newest(session: Session) -> str:
     return max(versions).public
 
 
-def extended(
+def add_release(
     table: Exports,
     minor: str,
     common: Collection[bytes],
@@ -105,7 +105,7 @@ def extended(
     return Exports((*table.minors, minor), whole, masks)
 
 
-def packed(table: Exports) -> bytes:
+def pack_exports(table: Exports) -> bytes:
     """Return the bytes of the table's file."""
     groups: dict[int, list[int]] = defaultdict(list)
     for name, mask in sorted(table.masks.items()):
@@ -129,7 +129,7 @@ def read(
     libraries: Sequence[str],
 ) -> set[bytes]:
     """Return the symbols that libraries of a release export."""
-    wheel = linux_wheel(session, version)
+    wheel = find_linux_wheel(session, version)
     ranges = HttpRanges(session.client.ask_part, wheel.url, timeouts=Timeouts(450))
     reader = WheelReader(ranges, LIMITS)
     names: set[bytes] = set()
@@ -151,7 +151,7 @@ def read(
     return names
 
 
-def linux_wheel(session: Session, version: str) -> Wheel:
+def find_linux_wheel(session: Session, version: str) -> Wheel:
     """Return a Linux wheel of a release on the default index."""
     page = session.client.page(f"{session.default_index}/torch/")
     if page is None:

@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tools.prose import passages_of
+from tools.prose import read_passages
 
 SOURCE = "src/gpuinstall"
 WORD = re.compile(r"[A-Za-z][\w'-]*")
@@ -57,7 +57,7 @@ def main(names: list[str]) -> None:
     hits: Counter[str] = Counter()
     sys.stdout.write(f"{'folder':38}{'words':>9}{'clauses':>9}{'idioms':>9}\n")
     for name in names or [SOURCE]:
-        text = prose_of(Path(name))
+        text = read_prose(Path(name))
         clauses, idioms = CLAUSE.findall(text), IDIOM.findall(text)
         words = len(WORD.findall(text))
         rates = "".join(
@@ -71,10 +71,10 @@ def main(names: list[str]) -> None:
     sys.stdout.write(f"Most frequent: {commonest}\n")
 
 
-def prose_of(path: Path) -> str:
+def read_prose(path: Path) -> str:
     """Read the docstrings and comments below a folder, or of one file."""
     files = [path] if path.is_file() else sorted(path.rglob("*.py"))
-    passages = (each for file in files for each in passages_of(file))
+    passages = (each for file in files for each in read_passages(file))
     return "\n\n".join(each.prose for each in passages)
 
 

@@ -5,7 +5,7 @@ import random
 from urllib.parse import urlencode
 
 import pytest
-from tools.site.selector import PACKAGES, kinds_of_gpus, selector_page
+from tools.site.selector import PACKAGES, build_selector_page, list_gpu_kinds
 
 from tests.frozen import frozen_catalog
 from tests.lab.browser import CHROMIUM, browser
@@ -34,7 +34,7 @@ def place(tmp_path_factory):
     def make(folder):
         folder.mkdir()
         (folder / "index.html").write_text(
-            selector_page(frozen_catalog(), SMALL), encoding="utf-8"
+            build_selector_page(frozen_catalog(), SMALL), encoding="utf-8"
         )
 
     return once(tmp_path_factory, "page", make) / "index.html"
@@ -54,7 +54,7 @@ def opened(started, place):
 
 def address(visit):
     """Return the URL fragment of a visit."""
-    kind = kinds_of_gpus(frozen_catalog())[visit.kind]
+    kind = list_gpu_kinds(frozen_catalog())[visit.kind]
     name = f"{kind.cards[0]} ({kind.code})" if kind.code else kind.cards[0]
     driver = str(visit.driver) if visit.driver else ""
     return urlencode(
@@ -73,7 +73,7 @@ def shown(page, addresses):
 
 def test_selector_page_selects_same_builds_as_plan(opened):
     chance = random.Random(16)
-    kinds = kinds_of_gpus(frozen_catalog())
+    kinds = list_gpu_kinds(frozen_catalog())
     drawn = (any_visit(chance) for _ in range(60))
     # The page lists Apple's GPUs only for Macs.
     visits = [

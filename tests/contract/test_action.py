@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import yaml
-from tools.ci_summary import summary
+from tools.ci_summary import format_summary
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,7 +65,7 @@ HOSTILE = "gpuinstall sync\n```\n<script>\n# big\r# bigger\u2028[a](https://x.ex
 
 def test_action_summary_escapes_markdown():
     error = {"code": "stale", "message": f"torch &#x202e; ~~{HOSTILE}", "hint": HOSTILE}
-    text = summary(
+    text = format_summary(
         {"command": "sync", "status": "error", "errors": [error], "data": None}
     )
     *_, message, empty, hint = text.split("\n", 7)
@@ -144,7 +144,7 @@ def test_action_failure_summary_contains_reason_and_fix():
         "message": "the driver <b>is</b> too old",
         "hint": "sudo apt install nvidia-driver",
     }
-    text = summary(
+    text = format_summary(
         {
             "command": "install",
             "status": "error",
@@ -160,4 +160,4 @@ def test_action_failure_summary_contains_reason_and_fix():
     document = json.loads(
         (ROOT / "docs" / "documents" / "lock.json").read_text("utf-8")
     )
-    assert "| Lock | " in summary(document)
+    assert "| Lock | " in format_summary(document)

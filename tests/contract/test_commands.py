@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 import pytest
-from tools.docs import commands
+from tools.docs import walk_commands
 
 from gpuinstall.base.request import Sourcing
 from gpuinstall.cli.main import run_command_line
@@ -13,7 +13,7 @@ from tests.lab.forked import gpuinstall
 
 RUNNABLE = {
     words: {str(parameter.name) for parameter in command.params}
-    for words, command in commands()
+    for words, command in walk_commands()
     if not isinstance(command, click.Group) or command.invoke_without_command
 }
 """The parameters of every command, by its words."""

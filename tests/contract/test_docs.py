@@ -8,11 +8,11 @@ from tools.docs import (
     EXAMPLE,
     GETS,
     ROOT,
-    failure_pages,
-    made,
+    format_failure_pages,
+    generate_pages,
     output,
     pages,
-    refreshed,
+    refresh_page,
     run,
 )
 from tools.site.__main__ import home, stage
@@ -22,8 +22,8 @@ from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.install.install import InstallResult
 from gpuinstall.lock.write import WrittenLock
 from gpuinstall.verify.verdict import Verdict
-from tests.lab.links import broken, markdown
-from tests.lab.source import room_graph
+from tests.lab.links import find_broken_links, markdown
+from tests.lab.source import build_package_graph
 
 PAGES = [page.relative_to(ROOT).as_posix() for page in pages()]
 
@@ -31,7 +31,7 @@ PAGES = [page.relative_to(ROOT).as_posix() for page in pages()]
 def test_documentation_shows_current_output_of_its_commands():
     texts = {page: (ROOT / page).read_text("utf-8") for page in PAGES}
 
-    assert [page for page, text in texts.items() if refreshed(text) != text] == [], (
+    assert [page for page, text in texts.items() if refresh_page(text) != text] == [], (
         "run: make docs"
     )
 
@@ -48,7 +48,7 @@ def test_documented_output_does_not_depend_on_working_directory(tmp_path, monkey
 def test_generated_pages_are_current():
     stale = [
         name
-        for name, text in made().items()
+        for name, text in generate_pages().items()
         if (ROOT / name).read_text("utf-8") != text
     ]
 
@@ -57,7 +57,7 @@ def test_generated_pages_are_current():
 
 def test_failure_pages_format_only_commands_as_code():
     """Only commands, variables, and cmdlets are code."""
-    text = "".join(failure_pages().values())
+    text = "".join(format_failure_pages().values())
     assert re.findall(r"(?m)^- `[A-Z][a-z]+[ ,:].*", text) == []
 
 
@@ -101,7 +101,10 @@ def test_contributor_pages_mention_only_existing_names():
 def test_every_link_targets_an_existing_heading():
     written = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 
-    assert broken([*written, *sorted((ROOT / "docs").rglob("*.md"))], markdown) == []
+    assert (
+        find_broken_links([*written, *sorted((ROOT / "docs").rglob("*.md"))], markdown)
+        == []
+    )
 
 
 def test_every_link_of_the_site_works(tmp_path):
@@ -111,7 +114,7 @@ def test_every_link_of_the_site_works(tmp_path):
     assert {page.stem for page in pages if page.parent.name == "failures"} == set(
         load_failures()
     )
-    assert broken(pages, markdown) == []
+    assert find_broken_links(pages, markdown) == []
 
 
 def test_every_page_is_in_the_menu():
@@ -134,7 +137,10 @@ def test_broken_link_is_found(tmp_path):
         "# A (new) `page`\n\n[x](a.md#a-new-page) [y](#b) [z](c.md)\n\n```\n[](d.md)\n```\n"
     )
 
-    assert broken([tmp_path / "a.md"], markdown) == [("a.md", "#b"), ("a.md", "c.md")]
+    assert find_broken_links([tmp_path / "a.md"], markdown) == [
+        ("a.md", "#b"),
+        ("a.md", "c.md"),
+    ]
 
 
 def test_readme_lists_builds_for_example_machines():
@@ -215,7 +221,9 @@ def test_architecture_page_lists_every_package():
         line.partition(" | ")[0] for line in text.splitlines() if line.startswith("| `")
     )
 
-    assert set(re.findall(r"`(\w+)`", rows)) - {"plan"} == set(room_graph()) - {
+    assert set(re.findall(r"`(\w+)`", rows)) - {"plan"} == set(
+        build_package_graph()
+    ) - {
         "plan",
         "__main__",
         "gpuinstall",

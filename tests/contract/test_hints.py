@@ -8,11 +8,11 @@ from itertools import chain
 from pathlib import Path
 
 import click
-from tools.docs import commands
+from tools.docs import walk_commands
 
 from gpuinstall.base.advice import expand_hint
 from gpuinstall.cli.outcome import COMMANDS
-from tests.lab.advice import judged
+from tests.lab.advice import check_hint_line
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "gpuinstall"
@@ -22,7 +22,7 @@ OPTIONS = {
         "--help",
         *chain(*(each.opts + each.secondary_opts for each in command.params)),
     }
-    for words, command in commands()
+    for words, command in walk_commands()
 }
 FILES = [
     *sorted((ROOT / "src").rglob("*.py")),
@@ -140,17 +140,17 @@ def test_retry_hints_expand_to_valid_commands():
         for line in changes()
         for command in expand_hint(line, install, options=options)
     ]
-    assert {line: fault for line in written if (fault := judged(line))} == {}
+    assert {line: fault for line in written if (fault := check_hint_line(line))} == {}
 
 
 def test_hint_checker_accepts_every_gpuinstall_command():
     lines = []
-    for words, command in commands():
+    for words, command in walk_commands():
         needs = [_needed(each) for each in command.params if each.required]
         if not isinstance(command, click.Group) or command.invoke_without_command:
             lines.append(shlex.join(["gpuinstall", *words, *chain(*needs)]))
 
-    assert {line: fault for line in lines if (fault := judged(line))} == {}
+    assert {line: fault for line in lines if (fault := check_hint_line(line))} == {}
 
 
 def _needed(parameter):

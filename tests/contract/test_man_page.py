@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import pytest
-from tools.docs import MAN_PAGE, roff
+from tools.docs import MAN_PAGE, escape_roff
 
 from gpuinstall.base import process
 from gpuinstall.cli.outcome import COMMANDS
@@ -45,7 +45,7 @@ def test_man_page_lists_commands_and_statuses():
 def test_man_page_escapes_roff_characters(tmp_path):
     said = ".venv\\Scripts it's --here"
     (tmp_path / "page.1").write_text(
-        f'.TH PAGE 1 "" "" ""\n.SH NAME\n{roff(said)}\n', "utf-8"
+        f'.TH PAGE 1 "" "" ""\n.SH NAME\n{escape_roff(said)}\n', "utf-8"
     )
     text, warnings = formatted(tmp_path / "page.1")
 

@@ -3,7 +3,7 @@
 import re
 from html import escape
 
-from tools.picture import COMMANDS, PICTURE, settled
+from tools.picture import COMMANDS, PICTURE, render_final_screen
 
 
 def test_readme_picture_loads_no_external_resources():
@@ -23,4 +23,4 @@ def test_progress_bars_are_removed_from_the_picture():
         f"before\r\n{frames}\r\x1b[2K\x1b[1A\x1b[2KDownload    a ━━━\r\x1b[2Kafter\r\n"
     )
 
-    assert settled(raw).split("\n") == ["before", "after"]
+    assert render_final_screen(raw).split("\n") == ["before", "after"]

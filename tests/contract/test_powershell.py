@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import tree_sitter_powershell
-from tools.bundle import for_windows
+from tools.bundle import build_powershell_script
 from tree_sitter import Language, Node, Parser
 
 from gpuinstall.base.shell import format_activation, path_command
@@ -92,7 +92,7 @@ def test_bootstrap_script_suggests_python():
 
 def test_windows_bootstrap_contains_bootstrap_py():
     script = (ROOT / "bootstrap.py").read_text("utf-8")
-    tree = parsed(for_windows(script))
+    tree = parsed(build_powershell_script(script))
 
     assert not tree.root_node.has_error
     assert texts(tree, "verbatim_here_string_characters") == [f"@'\n{script}'@"]
@@ -100,7 +100,7 @@ def test_windows_bootstrap_contains_bootstrap_py():
 
 def test_script_that_ends_powershell_string_is_rejected():
     with pytest.raises(SystemExit, match="begins with '@"):
-        for_windows("text = '''\n'@\n'''\n")
+        build_powershell_script("text = '''\n'@\n'''\n")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from gpuinstall.base import process
 from gpuinstall.base.uv import uv
 from gpuinstall.cli.main import bootstrap_command
 from gpuinstall.cli.outcome import COMMANDS
-from tests.lab.advice import judged
+from tests.lab.advice import check_hint_line
 
 ROOT = Path(__file__).resolve().parents[2]
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
@@ -62,7 +62,7 @@ def test_recipes_call_valid_commands():
 def fault_of(words):
     """Return why the command line rejects a call, or None."""
     # The folder must exist.
-    return judged(shlex.join(["gpuinstall", *words]).replace("DIR", "."))
+    return check_hint_line(shlex.join(["gpuinstall", *words]).replace("DIR", "."))
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

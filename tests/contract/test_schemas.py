@@ -6,9 +6,9 @@ from collections import defaultdict
 import pytest
 from check_jsonschema import main
 from click.testing import CliRunner
-from tools.documents import DOCS, read, schemas_of_documents, unexplained
+from tools.documents import DOCS, find_document_schemas, find_undescribed_keys, read
 
-SCHEMAS = schemas_of_documents()
+SCHEMAS = find_document_schemas()
 
 
 def check(*words):
@@ -38,7 +38,7 @@ def test_recorded_documents_match_their_json_schemas():
 
 def test_every_json_key_has_a_schema_description():
     found = {
-        name: list(unexplained(read(f"documents/{name}.json"), read(schema)))
+        name: list(find_undescribed_keys(read(f"documents/{name}.json"), read(schema)))
         for name, schema in SCHEMAS.items()
     }
 
@@ -51,7 +51,7 @@ def test_json_key_without_description_is_detected():
         "data": {"gpus": [gpu], "plan": {}, "environment": {"wsl": False, "moon": True}}
     }
 
-    found = list(unexplained(document, read("schemas/machine.json")))
+    found = list(find_undescribed_keys(document, read("schemas/machine.json")))
 
     assert found == ["data.gpus[].colour", "data.plan", "data.environment.moon"]
 

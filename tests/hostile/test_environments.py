@@ -8,7 +8,7 @@ import pytest
 
 from gpuinstall.base import process
 from tests.frozen import GPUINSTALL
-from tests.lab.bounded import fault_of, run
+from tests.lab.bounded import find_run_fault, run
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import NO_GPU
 from tests.lab.programs import write_program
@@ -153,7 +153,7 @@ def test_output_of_unmanaged_environments_is_validated(name, tmp_path, play):
         "install --into --venv app torch==2.14.1",
     ):
         ended = run([*GPUINSTALL, *words.split()], variables, tmp_path, 300)
-        if fault := fault_of(ended, {2, 4, 5}):
+        if fault := find_run_fault(ended, {2, 4, 5}):
             faults[words] = fault
 
     assert faults == {}

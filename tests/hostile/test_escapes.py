@@ -13,7 +13,7 @@ import pytest
 from gpuinstall.base.text import sanitize
 from tests.frozen import GPUINSTALL
 from tests.hostile.repository import LOCK, Repository
-from tests.lab.bounded import fault_of, run
+from tests.lab.bounded import find_run_fault, run
 from tests.lab.driver import NO_GPU, FakeDriver, FakeGpu, environment
 from tests.lab.screen import opened, shown
 from tests.lab.workshop import Workshop
@@ -118,7 +118,7 @@ def seen(source, text, repository, variables, library):
         (*GPUINSTALL, *source.command.split()), env, repository.folder
     )
     found = ", ".join(faults(shown(raw, COLUMNS, LINES)))
-    return fault_of(ended, {0, 2, 3, 4, 5, 6, 7, 8}, found)
+    return find_run_fault(ended, {0, 2, 3, 4, 5, 6, 7, 8}, found)
 
 
 def in_a_terminal(words, env, cwd):

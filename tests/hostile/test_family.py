@@ -9,7 +9,7 @@ import tomli
 
 from tests.lab.cases import mostly_heavy
 from tests.lab.host import Answer
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.lab.projects import make_sdist
 from tests.lab.stub_torch import modules
 from tests.lab.wheels import make_wheel
@@ -28,7 +28,7 @@ TORCH, TAG = "2.14.1", "cu126"
 class Attack:
     """An index with malicious packages, and a file that their code writes."""
 
-    index: StandInIndex
+    index: SimulatedIndex
     mark: Path
 
     def plant(self, names, *, wheels=True):

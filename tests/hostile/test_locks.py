@@ -15,7 +15,7 @@ from gpuinstall.lock.file.lock import add_seal
 from tests.frozen import frozen_catalog
 from tests.lab.cases import mostly_heavy
 from tests.lab.driver import FakeDriver, FakeGpu
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.lab.shared import once
 from tests.lab.workshop import Workshop
 
@@ -152,7 +152,7 @@ def here(workshop):
 @pytest.fixture(scope="session")
 def document(catalog_wheels, tmp_path_factory):
     def make(folder):
-        with StandInIndex(catalog_wheels) as index:
+        with SimulatedIndex(catalog_wheels) as index:
             made = Workshop.made(folder, index.environment())
             made.document("lock", "torch==2.14.1", "numpy", "--target", "cu126")
 

@@ -11,10 +11,10 @@ from itertools import product
 import pytest
 
 from tests.frozen import GPUINSTALL
-from tests.lab.bounded import fault_of, run
+from tests.lab.bounded import find_run_fault, run
 from tests.lab.driver import NO_GPU
 from tests.lab.host import Answer
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.lab.new_torch import make_new_torch
 from tests.lab.pace import within
 from tests.lab.workshop import Workshop
@@ -209,7 +209,7 @@ def test_malformed_response_leaves_no_partial_installation(
     for number, place in enumerate(PLACES):
         folder = tmp_path / f"project {number}"
         folder.mkdir()
-        with StandInIndex(stand_in_folder) as index:
+        with SimulatedIndex(stand_in_folder) as index:
             spoil(index, place, manner)
             here = Workshop(
                 folder, tmp_path / f"caches {number}", index.environment() | LIMITS
@@ -220,7 +220,7 @@ def test_malformed_response_leaves_no_partial_installation(
         left = here.entries() if ended.status else ""
         # A configured torch index without torch is a configuration error.
         allowed = {0, 3, 4} | ({2} if place == "torch page" else set())
-        if fault := fault_of(ended, allowed, f"left {left}" if left else ""):
+        if fault := find_run_fault(ended, allowed, f"left {left}" if left else ""):
             broken.append((place, fault))
 
     assert broken == []

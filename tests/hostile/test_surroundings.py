@@ -16,11 +16,11 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.cli.self import remove_tool
 from gpuinstall.install.removal import remove
-from tests.lab.bounded import fault_of, run
+from tests.lab.bounded import find_run_fault, run
 from tests.lab.clone import ROOT
 from tests.lab.environments import packages, put_package
 from tests.lab.failing import PLACES
-from tests.lab.index import Habits
+from tests.lab.index import IndexBehavior
 from tests.lab.mounts import mounted
 from tests.lab.programs import write_program
 from tests.unit.install.environments import make_environment
@@ -163,7 +163,7 @@ def test_temporary_files_are_private(here, tmp_path, mode):
 @pytest.mark.heavy
 def test_secrets_are_never_printed_or_written(here, stand_in, tmp_path):
     login = f"me:{SECRET}"
-    stand_in.habits = Habits(credentials=login, torch_credentials=login)
+    stand_in.habits = IndexBehavior(credentials=login, torch_credentials=login)
     netrc = tmp_path / "netrc"
     netrc.write_text(f"machine 127.0.0.1 login me password {SECRET}\n", "utf-8")
     netrc.chmod(0o600)
@@ -339,7 +339,7 @@ def test_failing_system_call_leaves_one_complete_environment(call, here):
     total = int(failing(10**9).err.rpartition("calls: ")[2])
     wrong = []
     for position in sorted({1, total // 3, 2 * total // 3, total}):
-        fault = fault_of(failing(position), {0, 4})
+        fault = find_run_fault(failing(position), {0, 4})
         torch = here.python("import torch; print(torch.__version__)")
         if fault or torch not in {"2.13.0+cpu", "2.14.1+cpu"}:
             wrong.append((position, fault, torch))

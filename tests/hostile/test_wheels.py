@@ -11,7 +11,7 @@ import pytest
 
 from gpuinstall.base import process, uv
 from tests.frozen import GPUINSTALL
-from tests.lab.bounded import fault_of, run
+from tests.lab.bounded import find_run_fault, run
 from tests.lab.driver import NO_GPU
 from tests.lab.wheels import make_wheel
 
@@ -177,7 +177,7 @@ def test_malicious_wheel_cannot_write_outside_environment(
         ended = run(command, here.environment, here.folder)
         left = names(here.folder) ^ before if ended.status else set()
         touched = names(here.folder.parent) - names(here.folder) ^ beside - before
-        fault = fault_of(ended, {0, 3, 4, 5}, ", ".join({*left, *touched}))
+        fault = find_run_fault(ended, {0, 3, 4, 5}, ", ".join({*left, *touched}))
         if fault or victim.read_text("utf-8") != "mine":
             faults.append((words, fault))
 

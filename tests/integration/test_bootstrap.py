@@ -17,7 +17,7 @@ import pytest
 
 from tests.lab.cases import mostly_heavy
 from tests.lab.clone import Person, copy_project
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.lab.pace import within
 from tests.lab.processes import succeed
 from tests.lab.pythons import interpreter
@@ -307,7 +307,7 @@ def index(tmp_path_factory):
     folder = catalog_index(
         tmp_path_factory.mktemp("index"), ["2.14.1", "2.15.0"], platforms=[LINUX]
     )
-    with StandInIndex(folder) as served:
+    with SimulatedIndex(folder) as served:
         yield served
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.lab.clone import ROOT, copy_project
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.lab.mounts import mounted
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.uv_mirror import uv_mirror, uv_program
@@ -55,7 +55,7 @@ def packages(tmp_path_factory, debian):
         [sys.executable, "-m", "pip", "download", "-q", "--no-deps", *which, *pins],
         check=True,
     )
-    with StandInIndex(folder) as index:
+    with SimulatedIndex(folder) as index:
         yield index.environment()
 
 

@@ -11,7 +11,7 @@ from gpuinstall.diagnose.examination import examine
 from gpuinstall.machine.probe import read_machine
 from gpuinstall.sources import read_sources
 from tests.lab.environments import WHEEL, packages, rewrite
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.unit.diagnose.evidence import found, installed_in
 
 GONE = {
@@ -83,7 +83,7 @@ def torch_index(tmp_path_factory):
     (folder / "whl" / "cpu").mkdir(parents=True)
     for wheel in Path(os.environ.get("PIP_FIND_LINKS", "")).glob(WHEEL):
         (folder / "whl" / "cpu" / wheel.name).symlink_to(wheel)
-    with StandInIndex(folder) as index:
+    with SimulatedIndex(folder) as index:
         yield index.torch_index
 
 

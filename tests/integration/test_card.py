@@ -185,10 +185,10 @@ def test_python_warning_does_not_stop_gpu_tests(monkeypatch):
         raise ReachedError
 
     said = "UserWarning: no NumPy\n2.9.1 cp312"
-    monkeypatch.setattr(card, "plant", plant)
+    monkeypatch.setattr(card, "verify_wrong_kernel", plant)
     monkeypatch.setattr(card.Card, "run", lambda *_: card.Step("", "", 0, said, 1.0))
     with pytest.raises(ReachedError):
-        card.put_into_a_copy(card.Card(Path(sys.executable)))
+        card.damage_environment_copy(card.Card(Path(sys.executable)))
 
 
 @pytest.mark.heavy

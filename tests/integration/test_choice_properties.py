@@ -17,7 +17,7 @@ from gpuinstall.lock.uv.errors import FAMILY_UNLISTED
 from gpuinstall.machine.options import machine_from_options
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.lab.index_text import publish, steps_of
 from tests.lab.releases import catalog_index
 from tests.lab.workshop import Workshop
@@ -60,7 +60,7 @@ def served(tmp_path_factory):
 
 @pytest.fixture
 def index(served):
-    with StandInIndex(served) as index:
+    with SimulatedIndex(served) as index:
         yield index
 
 

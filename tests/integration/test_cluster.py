@@ -14,7 +14,7 @@ import pytest
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
 from tests.lab.driver import A100, H100, FakeDriver, environment
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.lab.processes import succeed
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.slurm_cluster import needs_slurm, run_on_slurm
@@ -104,7 +104,7 @@ def ray_nodes(wheels, libraries, tmp_path):
     command.chmod(0o755)
     folder = tmp_path / "project"
     folder.mkdir()
-    with StandInIndex(wheels) as index:
+    with SimulatedIndex(wheels) as index:
         shared = {
             **index.environment(),
             "LD_LIBRARY_PATH": played["n1"]["LD_LIBRARY_PATH"],

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from tests.lab.driver import RTX_4090
-from tests.lab.index import Habits, StandInIndex
+from tests.lab.index import IndexBehavior, SimulatedIndex
 from tests.lab.workshop import Workshop
 
 
 def test_torch_index_login_is_used_and_hidden(stand_in_folder, tmp_path):
-    habits = Habits(absolute=False, torch_credentials="me:s3cr3t")
-    with StandInIndex(stand_in_folder, habits) as index:
+    habits = IndexBehavior(absolute=False, torch_credentials="me:s3cr3t")
+    with SimulatedIndex(stand_in_folder, habits) as index:
         here = Workshop.made(tmp_path, index.environment())
         refused = here.refusal("lock", "torch", "--target", "cu126", exit_code=4)
         assert "user name and password" in refused["hint"]
@@ -46,7 +46,9 @@ def test_keyring_password_is_used(stand_in_folder, play, tmp_path):
     keyring.parent.mkdir()
     keyring.write_text('#!/bin/sh\n[ "$1 $3" = "get user" ] && echo s3cret\n', "utf-8")
     keyring.chmod(0o755)
-    with StandInIndex(stand_in_folder, Habits(credentials="user:s3cret")) as index:
+    with SimulatedIndex(
+        stand_in_folder, IndexBehavior(credentials="user:s3cret")
+    ) as index:
         variables = index.environment() | {
             "UV_DEFAULT_INDEX": index.environment()["UV_DEFAULT_INDEX"].replace(
                 "user:s3cret@", "user@"

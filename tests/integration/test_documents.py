@@ -9,10 +9,10 @@ from click.testing import CliRunner
 from tools.documents import (
     COMMANDS,
     DOCS,
+    find_document_schemas,
+    find_undescribed_keys,
     read,
-    recorded,
-    schemas_of_documents,
-    unexplained,
+    record_documents,
 )
 
 
@@ -20,12 +20,12 @@ from tools.documents import (
 def test_printed_documents_match_their_schemas(tmp_path):
     if shutil.which("cc") is None:
         pytest.skip("no C compiler (cc) to build the fake NVIDIA libraries")
-    schemas = {name: read(file) for name, file in schemas_of_documents().items()}
-    printed = dict(recorded(tmp_path))
+    schemas = {name: read(file) for name, file in find_document_schemas().items()}
+    printed = dict(record_documents(tmp_path))
 
     assert schemas.keys() == COMMANDS.keys()
     found = {
-        name: list(unexplained(document, schemas[name]))
+        name: list(find_undescribed_keys(document, schemas[name]))
         for name, document in printed.items()
     }
     assert {name: keys for name, keys in found.items() if keys} == {}, (
@@ -44,6 +44,6 @@ def _against_schema(name, document, folder):
     file = folder / "document.json"
     file.write_text(json.dumps(document), "utf-8")
     done = CliRunner().invoke(
-        main, ["--schemafile", str(DOCS / schemas_of_documents()[name]), str(file)]
+        main, ["--schemafile", str(DOCS / find_document_schemas()[name]), str(file)]
     )
     return done.output if done.exit_code else ""

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from gpuinstall.base import process
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.lab.workshop import Workshop
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -17,7 +17,7 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 @pytest.fixture(scope="module")
 def index(catalog_wheels):
     """Serve an index for all tests."""
-    with StandInIndex(catalog_wheels) as index:
+    with SimulatedIndex(catalog_wheels) as index:
         yield index
 
 

@@ -1,6 +1,6 @@
 """Index pages that a lock requests."""
 
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.lab.releases import LINUX, catalog_index
 from tests.lab.workshop import Workshop
 
@@ -9,7 +9,7 @@ def test_lock_requests_only_index_pages_it_needs(tmp_path):
     served = tmp_path / "served"
     catalog_index(served, ["2.14.1"], platforms=[LINUX], pythons=["3.12"])
     machine = ("--gpu", "RTX 4090", "--driver", "580.95.05", "--python", "3.12")
-    with StandInIndex(served) as index:
+    with SimulatedIndex(served) as index:
         workshop = Workshop.made(tmp_path, index.environment())
         workshop.succeed("lock", "torch", *machine)
         pages = [request.path for request in index.torch.log]

@@ -5,7 +5,7 @@ import re
 import shutil
 
 import pytest
-from tools.documents import read, schemas_of_documents
+from tools.documents import find_document_schemas, read
 
 from gpuinstall.base import process
 from tests.contract.test_powershell import nodes, parsed
@@ -73,7 +73,7 @@ def test_node_installer_plans_and_installs_torch(workshop, play):
 def test_node_validates_recorded_documents():
     documents = [
         (schema, read(f"documents/{name}.json"))
-        for name, schema in schemas_of_documents().items()
+        for name, schema in find_document_schemas().items()
     ]
     assert node_finds(*documents) == []
     wrong = read("documents/plan.json") | {"exit_code": "0", "data": []}

@@ -17,7 +17,7 @@ from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
 from gpuinstall.wheels.learned.reader import make_reader
 from tests.lab.cases import mostly_heavy
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.lab.native import native_library
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_wheel
@@ -67,7 +67,7 @@ def libraries(folder):
 
 @pytest.fixture
 def session(folder, tmp_path, monkeypatch):
-    with StandInIndex(folder) as index:
+    with SimulatedIndex(folder) as index:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         for name, value in index.environment().items():
             monkeypatch.setenv(name, value)

@@ -34,7 +34,9 @@ pytestmark = [
         or shutil.which("unshare") is None,
         reason="requires root and unshare to replace files in /proc, /sys, and /dev",
     ),
-    pytest.mark.skipif(own_gpus.are_there(), reason="requires a machine without a GPU"),
+    pytest.mark.skipif(
+        own_gpus.has_gpus_or_container(), reason="requires a machine without a GPU"
+    ),
 ]
 
 

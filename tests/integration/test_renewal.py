@@ -11,7 +11,7 @@ import yaml
 from gpuinstall.base import process
 from tests.frozen import GPUINSTALL
 from tests.lab.clone import ROOT
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.lab.processes import succeed
 from tests.lab.releases import LINUX, catalog_index
 
@@ -54,7 +54,7 @@ def index(tmp_path):
     wheels = catalog_index(
         tmp_path / "wheels", ["2.13.0"], platforms=[LINUX], pythons=[PYTHON]
     )
-    with StandInIndex(wheels) as served:
+    with SimulatedIndex(wheels) as served:
         yield served
 
 

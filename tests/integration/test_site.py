@@ -9,7 +9,7 @@ import pytest
 from gpuinstall.catalog.failures.table import load_failures
 from tests.contract.test_tracked_files import ROOT, project_files
 from tests.lab.browser import CHROMIUM, browser
-from tests.lab.links import broken, html
+from tests.lab.links import find_broken_links, html
 from tests.lab.processes import succeed
 from tests.lab.shared import once
 
@@ -60,7 +60,7 @@ def test_every_failure_has_a_page(site):
 
 
 def test_every_link_has_a_target(site):
-    assert broken(sorted(site.resolve().rglob("*.html")), html) == []
+    assert find_broken_links(sorted(site.resolve().rglob("*.html")), html) == []
 
 
 def test_site_loads_no_external_resources(site):

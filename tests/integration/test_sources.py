@@ -7,7 +7,7 @@ from uv import find_uv_bin
 
 from gpuinstall.base import process, uv
 from gpuinstall.sources import read_sources
-from tests.lab.index import Habits, StandInIndex
+from tests.lab.index import IndexBehavior, SimulatedIndex
 from tests.lab.wheels import make_wheel
 
 
@@ -40,7 +40,9 @@ def _environ(index, tmp_path):
 
 def test_uv_receives_the_login_of_the_default_index(tmp_path):
     make_wheel(tmp_path / "served" / "simple", "cowsay", "6.1")
-    with StandInIndex(tmp_path / "served", Habits(credentials="me:s@cret")) as index:
+    with SimulatedIndex(
+        tmp_path / "served", IndexBehavior(credentials="me:s@cret")
+    ) as index:
         done = _resolve("cowsay", _environ(index, tmp_path), tmp_path)
     assert (done.out.strip(), done.ok) == ("cowsay==6.1", True)
     assert "cret" not in done.err
@@ -50,8 +52,8 @@ def test_uv_uses_no_configured_extra_index(tmp_path):
     make_wheel(tmp_path / "good" / "simple", "cowsay", "6.1")
     make_wheel(tmp_path / "evil" / "simple", "cowsay", "99")
     with (
-        StandInIndex(tmp_path / "good") as good,
-        StandInIndex(tmp_path / "evil") as evil,
+        SimulatedIndex(tmp_path / "good") as good,
+        SimulatedIndex(tmp_path / "evil") as evil,
     ):
         (tmp_path / "config" / "uv").mkdir(parents=True)
         (tmp_path / "config" / "uv" / "uv.toml").write_text(

@@ -37,11 +37,11 @@ def _advice(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(GpuInstallError, "__init__", made)
     yield
-    wrong = {line: fault for line in lines if (fault := judged(line))}
+    wrong = {line: fault for line in lines if (fault := check_hint_line(line))}
     assert not wrong
 
 
-def judged(line: str) -> str | None:
+def check_hint_line(line: str) -> str | None:
     """Return the fault of a line that a user pastes, or None."""
     if line not in JUDGED:
         JUDGED[line] = _fault(line)

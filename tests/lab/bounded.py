@@ -46,7 +46,7 @@ def run(
         return Finished(tuple(words), status, out.read(200_000), err.read(200_000))
 
 
-def fault_of(ended: Finished, allowed: set[int], more: str = "") -> str:
+def find_run_fault(ended: Finished, allowed: set[int], more: str = "") -> str:
     """Return the fault of a run, or an empty text.
 
     A run must end in time with an allowed status and without a traceback.

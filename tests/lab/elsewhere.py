@@ -15,7 +15,7 @@ from tests.lab.recorded import Recording, write_recording
 FOLDER = "LAB_MACHINE"
 
 
-def lay(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
+def write_machine_files(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
     """Write a machine's files, and return the variable that selects them."""
     write_recording(folder, files)
     return {FOLDER: str(folder)}

@@ -45,7 +45,7 @@ _COPIED = ("filelock", "numpy", "nvidia-", "typing-extensions")
 
 
 @dataclass(frozen=True)
-class Habits:
+class IndexBehavior:
     """Behavior of the index."""
 
     absolute: bool = True
@@ -70,16 +70,16 @@ class Habits:
     """Patterns of yanked files on the default index."""
 
 
-class StandInIndex:
+class SimulatedIndex:
     """Four hosts: ``torch`` (pages and files), ``r2``, ``default``, ``corp``.
 
     ``corp`` is a company's index of ``whl/corp``. Its ``/files/`` is one page of all
     files without hashes.
     """
 
-    def __init__(self, folder: Path, habits: Habits | None = None):
+    def __init__(self, folder: Path, habits: IndexBehavior | None = None):
         self.folder = folder
-        self.habits = habits or Habits()
+        self.habits = habits or IndexBehavior()
         self.torch = Host("torch", self._torch)
         self.r2 = Host("r2", self._r2)
         self.default = Host("default", self._default)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.lab.releases import catalog_index
 from tests.lab.shared import once
 from tests.lab.workshop import Workshop
@@ -26,13 +26,13 @@ def stand_in_folder(catalog_wheels: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def stand_in(stand_in_folder: Path) -> Iterator[StandInIndex]:
+def stand_in(stand_in_folder: Path) -> Iterator[SimulatedIndex]:
     """A simulated index with all releases of the lab."""
-    with StandInIndex(stand_in_folder) as index:
+    with SimulatedIndex(stand_in_folder) as index:
         yield index
 
 
 @pytest.fixture
-def workshop(stand_in: StandInIndex, tmp_path: Path) -> Workshop:
+def workshop(stand_in: SimulatedIndex, tmp_path: Path) -> Workshop:
     """An empty folder with its own caches, limited to the simulated index."""
     return Workshop.made(tmp_path, stand_in.environment())

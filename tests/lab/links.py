@@ -25,7 +25,9 @@ class Page(NamedTuple):
     """Anchors of the page."""
 
 
-def broken(pages: Iterable[Path], read: Callable[[str], Page]) -> list[tuple[str, str]]:
+def find_broken_links(
+    pages: Iterable[Path], read: Callable[[str], Page]
+) -> list[tuple[str, str]]:
     """Return each broken link, with the name of its page.
 
     Args:

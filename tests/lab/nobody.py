@@ -18,7 +18,7 @@ def open_folder() -> Iterator[Path]:
         yield folder
 
 
-def said_to_nobody(work: Callable[[], object]) -> str:
+def run_as_nobody(work: Callable[[], object]) -> str:
     """Return the result or exception of a function, run as nobody."""
     reading, writing = os.pipe()
     child = os.fork()

@@ -19,7 +19,7 @@ NAME = "hidden.so"
 DRIVER = ("libcuda.so.1", "libnvidia-ml.so.1")
 
 
-def are_there() -> bool:
+def has_gpus_or_container() -> bool:
     """Return whether this machine has GPUs, or is a container."""
     return read_container(Source()).engine is not None or any(
         map(os.path.exists, SIGNS)
@@ -38,7 +38,7 @@ def hide(folder: Path):
     kept = [path for path in folders if path and not _has_driver(path)]
     if kept:
         os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(kept)
-    if are_there() and shutil.which("cc"):
+    if has_gpus_or_container() and shutil.which("cc"):
         os.environ["LD_PRELOAD"] = str(compile_into(folder))
 
 

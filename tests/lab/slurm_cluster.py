@@ -23,8 +23,8 @@ import shlex, threading
 from pathlib import Path
 from tests.lab import host
 host.ADDRESS = "{CONTROLLER}"
-from tests.lab.index import StandInIndex
-for name, value in StandInIndex(Path("/mnt/index")).environment().items():
+from tests.lab.index import SimulatedIndex
+for name, value in SimulatedIndex(Path("/mnt/index")).environment().items():
     print(f"export {{name}}={{shlex.quote(value)}}", flush=True)
 threading.Event().wait()
 """

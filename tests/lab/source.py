@@ -29,7 +29,7 @@ class Module:
     """Dotted names of its imports for type checkers."""
 
 
-def room_of(name: str) -> str:
+def find_package(name: str) -> str:
     """Return the package of a module, such as ``plan`` or ``errors``."""
     names = name.split(".")
     return names[1] if len(names) > 1 else name
@@ -95,17 +95,17 @@ def module_graph(*, types: bool = False) -> dict[str, frozenset[str]]:
     return graph
 
 
-def room_graph(*, types: bool = False) -> dict[str, set[str]]:
+def build_package_graph(*, types: bool = False) -> dict[str, set[str]]:
     """Return imports between packages."""
     graph: dict[str, set[str]] = {}
     for name, imports in module_graph(types=types).items():
-        room = room_of(name)
-        others = {room_of(other) for other in imports}
+        room = find_package(name)
+        others = {find_package(other) for other in imports}
         graph.setdefault(room, set()).update(others - {room})
     return graph
 
 
-def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
+def find_import_cycles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
     """Return import cycles, sorted by name."""
     reachable = {node: _reachable(graph, graph[node]) for node in graph}
     groups = set()
@@ -115,7 +115,7 @@ def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
     return sorted(sorted(group) for group in groups if len(group) > 1)
 
 
-def reached(roots: Iterable[str]) -> set[str]:
+def find_imported_modules(roots: Iterable[str]) -> set[str]:
     """Return all gpuinstall modules that running these modules imports."""
     return _reachable(module_graph(), roots)
 
@@ -151,7 +151,7 @@ def _defined(statements: Iterable[ast.AST]) -> Iterator[str]:
                 yield name
 
 
-def drawn(graph: Mapping[str, Iterable[str]]) -> str:
+def format_graph(graph: Mapping[str, Iterable[str]]) -> str:
     """Return a graph as text with one line per node."""
     lines = []
     for node, others in sorted(graph.items()):
@@ -161,4 +161,4 @@ def drawn(graph: Mapping[str, Iterable[str]]) -> str:
 
 
 if __name__ == "__main__":
-    print(drawn(room_graph()), end="")  # noqa: T201
+    print(format_graph(build_package_graph()), end="")  # noqa: T201

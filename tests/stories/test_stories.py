@@ -22,7 +22,7 @@ with the title ``# heavy: ...`` runs only in ``make test-all``. Steps::
                                                  torch index
     yank painter-2.0*                            yank on the default index
     dated 2023-07-14 painter-1.0* …              set upload times, which the index publishes from then on
-    habit ranges                                 toggle a behavior of the index (``tests.lab.index.Habits``)
+    habit ranges                                 toggle a behavior of the index (``tests.lab.index.IndexBehavior``)
     stop torch                                   stop this host
     kernel NAME on PLACE: MESSAGE                make this kernel of the fake torch fail on a GPU or build
     python X.Y                                   skip unless another CPython X.Y exists; put it on PATH
@@ -78,9 +78,9 @@ from tests.lab.driver import (
     FakeSlice,
     environment,
 )
-from tests.lab.elsewhere import lay
+from tests.lab.elsewhere import write_machine_files
 from tests.lab.extension_index import ExtensionIndex
-from tests.lab.index import StandInIndex
+from tests.lab.index import SimulatedIndex
 from tests.lab.index_text import native, needs, publish, steps_of
 from tests.lab.new_torch import make_new_torch
 from tests.lab.projects import make_project
@@ -151,7 +151,7 @@ def stage(stand_in_folder, tmp_path, libraries, monkeypatch):
     # Messages abbreviate the home folder to a tilde.
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     extensions = ExtensionIndex()
-    with StandInIndex(stand_in_folder) as index, closing(extensions.host()) as host:
+    with SimulatedIndex(stand_in_folder) as index, closing(extensions.host()) as host:
         variables = {
             **index.environment(),
             "GPUINSTALL_EXTENSION_INDEX": f"{host.url}/simple",
@@ -223,7 +223,7 @@ class Stage:
     """The folder, machine, and index of a running story."""
 
     workshop: Workshop
-    index: StandInIndex
+    index: SimulatedIndex
     extensions: ExtensionIndex
     libraries: Path
     tmp_path: Path
@@ -256,7 +256,9 @@ class Stage:
         loader.touch()
         path = self.workshop.variables["LD_LIBRARY_PATH"]
         self.set("LD_LIBRARY_PATH", f"{loader.parent}{os.pathsep}{path}")
-        for variable, folder in lay(self.tmp_path / "machine", OTHERS[name]).items():
+        for variable, folder in write_machine_files(
+            self.tmp_path / "machine", OTHERS[name]
+        ).items():
             self.set(variable, folder)
 
     def do_kernel(self, words, _below):

@@ -14,13 +14,13 @@ from gpuinstall.plan.rules import RULES
 from gpuinstall.wheels.learned.row import READING
 from tests.lab.source import (
     SOURCE,
-    circles,
-    drawn,
+    build_package_graph,
+    find_import_cycles,
+    find_imported_modules,
+    format_graph,
     module_graph,
     modules,
     public_names,
-    reached,
-    room_graph,
 )
 
 # All imports between packages, also inside functions. Remove unused entries.
@@ -83,25 +83,27 @@ ENTRANCES = {"command", "main", "TYPE_CHECKING"}
 
 
 def test_package_imports_match_architecture_list():
-    graph = {room: others for room, others in room_graph().items() if room != "cli"}
+    graph = {
+        room: others for room, others in build_package_graph().items() if room != "cli"
+    }
 
-    assert drawn(graph).splitlines() == ARROWS.strip().splitlines()
+    assert format_graph(graph).splitlines() == ARROWS.strip().splitlines()
 
 
 def test_only_main_imports_the_command_line():
-    assert {room for room, others in room_graph().items() if "cli" in others} == {
-        "__main__"
-    }
+    assert {
+        room for room, others in build_package_graph().items() if "cli" in others
+    } == {"__main__"}
 
 
-@pytest.mark.parametrize("graph", [module_graph, room_graph])
+@pytest.mark.parametrize("graph", [module_graph, build_package_graph])
 def test_imports_and_types_have_no_cycles(graph):
     below = graph(types=True)
     del below["gpuinstall"]
     of_types = {name: others - {"gpuinstall"} for name, others in below.items()}
 
-    assert circles(graph()) == []
-    assert circles(of_types) == []
+    assert find_import_cycles(graph()) == []
+    assert find_import_cycles(of_types) == []
 
 
 def test_public_name_is_defined_once():
@@ -126,7 +128,7 @@ def test_pure_modules_do_not_import_io_modules(root):
     }
     touched = {
         name: {other.partition(".")[0] for other in modules()[name].imports} & WORLD
-        for name in reached(inside)
+        for name in find_imported_modules(inside)
     }
 
     assert inside
@@ -208,7 +210,9 @@ def test_module_graph_contains_all_imports(tmp_path_factory):
 
 
 def test_import_cycles_are_found_from_any_module():
-    assert circles({"a": "b", "b": "c", "c": "bd", "d": "", "e": "f", "f": "e"}) == [
+    assert find_import_cycles(
+        {"a": "b", "b": "c", "c": "bd", "d": "", "e": "f", "f": "e"}
+    ) == [
         ["b", "c"],
         ["e", "f"],
     ]

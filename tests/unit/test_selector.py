@@ -13,10 +13,10 @@ from tools.site.selector import (
     PACKAGES,
     PLATFORMS,
     Platform,
-    answer_of,
-    driver_borders,
-    kinds_of_gpus,
-    selector_page,
+    build_selector_page,
+    find_driver_boundaries,
+    format_answer,
+    list_gpu_kinds,
 )
 
 from gpuinstall.api import choose
@@ -40,7 +40,7 @@ def catalog():
 
 @cache
 def kinds():
-    return kinds_of_gpus(catalog())
+    return list_gpu_kinds(catalog())
 
 
 class Visit(NamedTuple):
@@ -67,7 +67,7 @@ def any_visit(chance):
     kind = chance.randrange(len(kinds()))
     driver = None
     if kinds()[kind].needs_driver and platform.os != "macos":
-        first = chance.choice(driver_borders(platform, catalog()))
+        first = chance.choice(find_driver_boundaries(platform, catalog()))
         branch = max(first[0], 390)
         releases = [
             (branch, *first[1:]),
@@ -83,7 +83,7 @@ def any_visit(chance):
 
 @pytest.fixture(scope="module")
 def text():
-    return selector_page(catalog(), SMALL)
+    return build_selector_page(catalog(), SMALL)
 
 
 @cache
@@ -119,7 +119,7 @@ def planned(visit):
     """Return the plan that the page must show."""
     packages = PACKAGES[visit.packages]
     plan = choose(visit.machine, Request(packages), catalog())
-    return json.loads(json.dumps(answer_of(plan, packages)))
+    return json.loads(json.dumps(format_answer(plan, packages)))
 
 
 @pytest.mark.heavy
@@ -145,5 +145,5 @@ def test_selector_page_loads_no_external_resources(text):
 def test_catalog_text_cannot_close_script_element(text):
     hostile = replace(catalog(), date="</script><b>")
 
-    assert "</script><b>" not in selector_page(hostile, ())
+    assert "</script><b>" not in build_selector_page(hostile, ())
     assert text.count("</script>") == 2

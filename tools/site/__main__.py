@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 from gpuinstall.api import load_catalog
-from tools.docs import failure_pages, failures_index
-from tools.site.selector import selector_page
+from tools.docs import format_failure_index, format_failure_pages
+from tools.site.selector import build_selector_page
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "site"
@@ -49,7 +49,7 @@ def main() -> int:
             return done.returncode
         selector = built / SELECTOR
         selector.parent.mkdir()
-        selector.write_text(selector_page(load_catalog()), encoding="utf-8")
+        selector.write_text(build_selector_page(load_catalog()), encoding="utf-8")
         shutil.rmtree(SITE, ignore_errors=True)
         shutil.copytree(built, SITE)
     print(f"Open {(SITE / 'index.html').as_uri()}")  # noqa: T201
@@ -69,9 +69,9 @@ def stage(source: Path) -> None:
         home(readme.read_text(encoding="utf-8"), index.read_text(encoding="utf-8")),
         encoding="utf-8",
     )
-    pages = failure_pages()
+    pages = format_failure_pages()
     menu = "\n".join(f"failures/{name}" for name in pages)
-    table = failures_index("[{id}](failures/{id}.md)")
+    table = format_failure_index("[{id}](failures/{id}.md)")
     (source / "failures.md").write_text(
         f"---\nnosearch: true\n---\n{table}\n```{{toctree}}\n:hidden:\n\n{menu}\n```\n",
         encoding="utf-8",

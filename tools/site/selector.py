@@ -17,7 +17,7 @@ from gpuinstall.catalog.authored import read_data
 from gpuinstall.catalog.gpus import other_chips, products
 from gpuinstall.catalog.loader import OTHER_KINDS
 from gpuinstall.plan import Rejected, choose
-from tools.support_table import gpu_capabilities
+from tools.support_table import list_gpu_capabilities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,10 +81,10 @@ class Kind(NamedTuple):
         return self.gpu is not None and self.gpu.compute_capability is not None
 
 
-def kinds_of_gpus(catalog: Catalog) -> list[Kind]:
+def list_gpu_kinds(catalog: Catalog) -> list[Kind]:
     """Return kinds by descending capability, then other chips, then no GPU."""
     kinds = []
-    for capability in reversed(gpu_capabilities(catalog.drivers)):
+    for capability in reversed(list_gpu_capabilities(catalog.drivers)):
         cards = {
             product.name for product in products() if product.capability == capability
         }
@@ -97,7 +97,9 @@ def kinds_of_gpus(catalog: Catalog) -> list[Kind]:
     return [*kinds, Kind("", ("No GPU",))]
 
 
-def selector_page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -> str:
+def build_selector_page(
+    catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS
+) -> str:
     """Return the page for a catalog, which takes half a minute."""
     style = (PARTS / "page.css").read_text("utf-8").strip()
     script = (PARTS / "page.js").read_text("utf-8").strip()
@@ -109,7 +111,7 @@ def selector_page(catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS) -
         "form-action 'none'",
     )
     document = json.dumps(
-        page_data(catalog, platforms), separators=(",", ":"), ensure_ascii=False
+        build_page_data(catalog, platforms), separators=(",", ":"), ensure_ascii=False
     )
     text_at = {
         "POLICY": "; ".join(policy),
@@ -131,7 +133,7 @@ def _csp_source(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def page_data(
+def build_page_data(
     catalog: Catalog, platforms: Sequence[Platform] = PLATFORMS
 ) -> dict[str, Any]:
     """Return the document that the page embeds and page.js reads.
@@ -145,7 +147,7 @@ def page_data(
          "platforms": [{"key": "linux", "name": "Linux", "ranges": [[[[0, 0], [0, 1]], [[525, 0], [2, 3]]]]}],
          "answers": [{"title": "No build fits", "reasons": []}]}
     """
-    kinds = kinds_of_gpus(catalog)
+    kinds = list_gpu_kinds(catalog)
     positions: dict[str, int] = {}
     rows = []
     for platform in platforms:
@@ -171,7 +173,7 @@ def _ranges(
     """Return the first driver and the answers of each range."""
     borders: list[tuple[int, ...] | None] = [None]
     if kind.needs_driver and platform.os != "macos":
-        borders = [*driver_borders(platform, catalog)]
+        borders = [*find_driver_boundaries(platform, catalog)]
     ranges: list[tuple[tuple[int, ...] | None, list[int]]] = []
     for border in borders:
         driver = Driver(DriverVersion(border, DRIVER)) if border else None
@@ -180,14 +182,16 @@ def _ranges(
             plan = choose(
                 platform.machine(kind.gpu, driver), Request(packages), catalog
             )
-            answer = json.dumps(answer_of(plan, packages))
+            answer = json.dumps(format_answer(plan, packages))
             numbers.append(positions.setdefault(answer, len(positions)))
         if not ranges or ranges[-1][1] != numbers:
             ranges.append((border, numbers))
     return ranges
 
 
-def driver_borders(platform: Platform, catalog: Catalog) -> list[tuple[int, ...]]:
+def find_driver_boundaries(
+    platform: Platform, catalog: Catalog
+) -> list[tuple[int, ...]]:
     """Return the drivers at which an answer may change, ascending."""
     tables = catalog.drivers
     borders = set()
@@ -207,7 +211,7 @@ def driver_borders(platform: Platform, catalog: Catalog) -> list[tuple[int, ...]
     return sorted(borders)
 
 
-def answer_of(plan: Plan | Rejected, packages: Sequence[str]) -> dict[str, Any]:
+def format_answer(plan: Plan | Rejected, packages: Sequence[str]) -> dict[str, Any]:
     """Return the text for a plan, with placeholders for GPU and driver."""
     # If several reasons have the same message, keep the first.
     reasons = list(dict.fromkeys(reason.message for reason in plan.reasons))

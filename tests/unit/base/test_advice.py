@@ -15,7 +15,7 @@ from gpuinstall.catalog.failures.table import (
     load_lookalikes,
     load_problems,
 )
-from tests.lab.advice import judged
+from tests.lab.advice import check_hint_line
 
 ROOT = Path(__file__).resolve().parents[3]
 REFUSED = """\
@@ -65,7 +65,7 @@ def test_every_failure_fix_is_prose_or_valid_command():
     assert len(lines) > 400
     for line in lines:
         command = re.sub(r"\{(?:at|into|anew)\}", "", line)
-        assert judged(re.sub(r"\{\w+\}", "x", command)) is None, line
+        assert check_hint_line(re.sub(r"\{\w+\}", "x", command)) is None, line
 
 
 def test_fix_sentences_contain_no_commands():
@@ -98,6 +98,6 @@ def test_every_source_hint_is_prose_or_valid_command():
                     hints.append(hint)
     assert len(hints) > 50
     for line in "\n".join(hints).splitlines():
-        assert judged(line) is None, line
+        assert check_hint_line(line) is None, line
         # The hint is printed as a whole command line.
         assert "--torch-index URL" not in line

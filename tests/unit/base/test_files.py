@@ -26,7 +26,7 @@ from gpuinstall.base.files import (
 from gpuinstall.base.removal import iter_files, remove_path
 from gpuinstall.base.reporter import Reporter
 from tests.lab.listener import Listener
-from tests.lab.nobody import NOBODY, open_folder, said_to_nobody
+from tests.lab.nobody import NOBODY, open_folder, run_as_nobody
 
 
 def test_atomic_write_creates_missing_folders(tmp_path):
@@ -105,7 +105,7 @@ def test_private_cache_in_world_writable_directory_is_used():
         cache = folder / "cache"
         cache.mkdir()
         os.chown(cache, NOBODY, NOBODY)
-        assert said_to_nobody(lambda: check_cache(cache, Listener())) == "None"
+        assert run_as_nobody(lambda: check_cache(cache, Listener())) == "None"
 
 
 def _half_written(file):

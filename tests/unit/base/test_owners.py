@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tools.bundle import ROOT, with_owners
+from tools.bundle import ROOT, embed_owners_module
 
 from gpuinstall.base import owners
 
@@ -28,7 +28,7 @@ def is_container(request, monkeypatch):
 def test_bootstrap_contains_the_current_owners_module():
     text = (ROOT / "bootstrap.py").read_text("utf-8")
 
-    assert with_owners(text) == text
+    assert embed_owners_module(text) == text
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tools.support_table import gpu_capabilities
+from tools.support_table import list_gpu_capabilities
 
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.catalog import load_catalog
@@ -200,7 +200,9 @@ def test_gpu_series_names_match_their_products():
         for word in words
         if not _is_called(word, names[text])
     ] == []
-    unnamed = set(map(str, gpu_capabilities(load_catalog().drivers))) - listed.keys()
+    unnamed = (
+        set(map(str, list_gpu_capabilities(load_catalog().drivers))) - listed.keys()
+    )
     assert unnamed <= {"3.0", "3.5", "5.0", "10.7", "11.0"}
 
 

@@ -23,7 +23,7 @@ from gpuinstall.catalog.listing import (
 from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Client
-from tests.lab.index import Habits, StandInIndex
+from tests.lab.index import IndexBehavior, SimulatedIndex
 from tests.lab.own_sources import naming
 from tests.lab.releases import catalog_index
 from tests.lab.wheels import make_wheel
@@ -58,10 +58,16 @@ def _files(listing):
 
 
 @pytest.mark.parametrize(
-    "habits", [Habits(), Habits(absolute=False), Habits(flat=True), Habits(json=True)]
+    "habits",
+    [
+        IndexBehavior(),
+        IndexBehavior(absolute=False),
+        IndexBehavior(flat=True),
+        IndexBehavior(json=True),
+    ],
 )
 def test_every_index_layout_lists_the_same_wheels(habits, folder, client):
-    with StandInIndex(folder, habits) as index:
+    with SimulatedIndex(folder, habits) as index:
         listing = read_listing(_named(index), client, TAGS, ["torch"])
         assert {wheel.source for wheel in listing.wheels} == {
             f"{index.torch_index}/{tag}" for tag in ("cpu", "cu126")
@@ -75,7 +81,7 @@ def test_every_index_layout_lists_the_same_wheels(habits, folder, client):
 
 
 def test_unreachable_index_is_reported_once(folder, client):
-    with StandInIndex(folder) as index:
+    with SimulatedIndex(folder) as index:
         sources = naming(
             ("find-links", str(folder / "whl" / "cpu")),
             ("find-links", "file:///nowhere"),
@@ -89,7 +95,7 @@ def test_unreachable_index_is_reported_once(folder, client):
 
 def test_requested_index_precedes_find_links_folders(folder, client):
     place = str(folder / "whl" / "cu126")
-    with StandInIndex(folder) as index:
+    with SimulatedIndex(folder) as index:
         official = naming(("find-links", place), torch_index=index.torch_index)
         assert (
             read_listing(official, client, ["cu126"], ["torch"]).wheels[0].source
@@ -102,7 +108,7 @@ def test_requested_index_precedes_find_links_folders(folder, client):
 
 
 def test_default_index_is_listed_last(folder, client):
-    with StandInIndex(folder) as index:
+    with SimulatedIndex(folder) as index:
         sources = naming(("index-url", index.default_index), sources=_named(index))
         listing = read_listing(sources, client, ["cu126"], ["torch"])
     assert listing.default_listed
@@ -138,7 +144,7 @@ def test_local_html_pages_and_folders_are_listed(folder, client, tmp_path):
 
 
 def test_triton_wheels_are_listed_from_backend_page(folder, client):
-    with StandInIndex(folder) as index:
+    with SimulatedIndex(folder) as index:
         (triton,) = family_wheels(_named(index), client, "cu126", "triton")
         assert family_wheels(_named(index), client, "cpu", "triton") == ()
     assert (triton.package, str(triton.version), triton.sha256, triton.metadata) == (
@@ -155,7 +161,7 @@ def test_unsafe_file_name_stops_the_listing(client, tmp_path):
         tmp_path / "whl/cpu/torch-..\\x.whl"
     )
     with (
-        StandInIndex(tmp_path) as index,
+        SimulatedIndex(tmp_path) as index,
         pytest.raises(InstallationError, match="unsafe name"),
     ):
         read_listing(_named(index), client, ["cpu"], ["torch"])

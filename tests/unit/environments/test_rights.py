@@ -17,7 +17,7 @@ from gpuinstall.install.removal import remove
 from gpuinstall.sources.configuration import PIP_NAME, read_policy
 from tests.lab.listener import Listener
 from tests.lab.mounts import mounted
-from tests.lab.nobody import NOBODY, open_folder, said_to_nobody
+from tests.lab.nobody import NOBODY, open_folder, run_as_nobody
 from tests.unit.install.environments import make_environment
 
 pytestmark = pytest.mark.root
@@ -42,7 +42,7 @@ def test_writable_environment_passes_the_check(folder):
         make_for_nobody(folder / ".venv"),
         EnvironmentPaths(folder / "new" / ".venv"),
     ):
-        assert said_to_nobody(partial(check_rights, paths)) == "None"
+        assert run_as_nobody(partial(check_rights, paths)) == "None"
 
 
 def test_another_users_environment_is_not_removed_or_undone(folder, monkeypatch):
@@ -114,15 +114,15 @@ def test_owner_of_an_unwritable_folder_is_reported(folder):
     for closed in (packages, paths.venv, folder):
         os.chown(closed, 0, 0)
         closed.chmod(0o755)
-        assert said_to_nobody(partial(check_rights, paths)) == (
+        assert run_as_nobody(partial(check_rights, paths)) == (
             f"{closed} cannot be written: it belongs to root and has mode 755"
         )
-    assert said_to_nobody(partial(unmanaged_reason, paths.venv)) == "belongs to root"
+    assert run_as_nobody(partial(unmanaged_reason, paths.venv)) == "belongs to root"
     assert unmanaged_reason(paths.venv) == (
         "is not recorded on this machine: it was copied or created elsewhere"
     )
     new = EnvironmentPaths(folder / "project" / ".venv")
-    assert said_to_nobody(partial(check_rights, new)).startswith(f"{folder} cannot be")
+    assert run_as_nobody(partial(check_rights, new)).startswith(f"{folder} cannot be")
 
 
 def test_inaccessible_interpreter_is_reported_with_its_folder(folder):
@@ -133,7 +133,7 @@ def test_inaccessible_interpreter_is_reported_with_its_folder(folder):
     hidden.chmod(0o700)
     (paths.venv / "bin" / "python").unlink()
     (paths.venv / "bin" / "python").symlink_to(hidden / "python" / "python3")
-    assert said_to_nobody(partial(check_rights, paths)) == (
+    assert run_as_nobody(partial(check_rights, paths)) == (
         f"the Python of {paths.venv} cannot be started: {hidden}: it belongs to root and has mode 700"
     )
 

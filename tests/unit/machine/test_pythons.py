@@ -20,7 +20,7 @@ from gpuinstall.machine.pythons import (
     start_python,
 )
 from gpuinstall.machine.source import Source
-from tests.lab.nobody import open_folder, said_to_nobody
+from tests.lab.nobody import open_folder, run_as_nobody
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_inaccessible_interpreters_are_skipped(monkeypatch):
         (folder / "bin/python3.9").symlink_to(installed)
         closed.chmod(0o700)
 
-        assert said_to_nobody(lambda: found(folder)) == "{'3.10'}"
+        assert run_as_nobody(lambda: found(folder)) == "{'3.10'}"
 
 
 def shim(home, version, command):

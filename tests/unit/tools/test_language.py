@@ -3,8 +3,8 @@
 import subprocess
 
 import pytest
-from tools.language import HUNK, changed_lines, findings_of
-from tools.prose import passages_of
+from tools.language import HUNK, changed_lines, check_files
+from tools.prose import read_passages
 from tools.words import CLAUSE, IDIOM
 
 
@@ -13,7 +13,7 @@ def found(tmp_path, monkeypatch, name, text):
     file = tmp_path / name
     file.parent.mkdir(exist_ok=True)
     file.write_text(text, "utf-8")
-    return [(each.start, each.message) for each in sorted(findings_of([name]))]
+    return [(each.start, each.message) for each in sorted(check_files([name]))]
 
 
 @pytest.mark.parametrize(
@@ -111,4 +111,4 @@ def test_consecutive_comments_are_joined(tmp_path):
     file = tmp_path / "a.py"
     file.write_text("# a\n# b\nx = 1  # c\n\n# d\n")
 
-    assert [each.text for each in passages_of(file)] == ["a\nb\nc", "d"]
+    assert [each.text for each in read_passages(file)] == ["a\nb\nc", "d"]

@@ -6,7 +6,7 @@ import tracemalloc
 from collections import Counter
 
 import pytest
-from tools.torch_exports import extended, packed
+from tools.torch_exports import add_release, pack_exports
 
 from gpuinstall.wheels.needs import (
     Needs,
@@ -348,9 +348,9 @@ def test_package_name_determines_its_cuda_variant(package, cuda, other):
 
 
 def test_symbol_export_table_survives_a_round_trip():
-    older = extended(Exports((), frozenset(), {}), "2.1", [b"_ZN2at1aEv"])
-    table = extended(older, "2.2", [b"_ZN2at1aEv"], [b"_ZN2at1bEv"])
-    again = Exports.unpack(packed(table))
+    older = add_release(Exports((), frozenset(), {}), "2.1", [b"_ZN2at1aEv"])
+    table = add_release(older, "2.2", [b"_ZN2at1aEv"], [b"_ZN2at1bEv"])
+    again = Exports.unpack(pack_exports(table))
 
     assert again == table
     names = (b"_ZN2at1aEv", b"_ZN2at1bEv", b"_ZN2at1cEv", b"_ZN2at4cuda1dEv")

@@ -19,7 +19,7 @@ from gpuinstall.wheels.learned.row import Depth
 from gpuinstall.wheels.learned.store import RowCache
 from gpuinstall.wheels.ranges import WheelError
 from tests.lab.host import Answer
-from tests.lab.index import Habits, StandInIndex
+from tests.lab.index import IndexBehavior, SimulatedIndex
 from tests.lab.wheels import make_wheel
 from tests.unit.wheels.made import server, serving
 
@@ -117,7 +117,7 @@ def test_metadata_is_read_from_the_wheel(reader, tmp_path):
     requirements = {"plain": [], "engine": ["torch"], "some-kernels": []}
     for package, requires in requirements.items():
         wheel(tmp_path / "simple", package, requires=requires)
-    with StandInIndex(tmp_path, Habits(metadata=False)) as index:
+    with SimulatedIndex(tmp_path, IndexBehavior(metadata=False)) as index:
         environ = {"UV_DEFAULT_INDEX": index.default_index}
         there = replace(reader, sources=read_sources(None, environ, tmp_path))
         answers = {}
@@ -129,7 +129,7 @@ def test_metadata_is_read_from_the_wheel(reader, tmp_path):
 
 def test_metadata_is_cached_by_url_and_hash(reader, tmp_path):
     wheel(tmp_path / "simple", "engine", requires=["torch"])
-    with StandInIndex(tmp_path, Habits(metadata=False)) as index:
+    with SimulatedIndex(tmp_path, IndexBehavior(metadata=False)) as index:
         environ = {"UV_DEFAULT_INDEX": index.default_index}
         there = replace(reader, sources=read_sources(None, environ, tmp_path))
         [served] = default_wheels(there.sources, there.client, "engine")

@@ -1,7 +1,7 @@
 """Catalog rows printed for new releases."""
 
 import tomli
-from tools.learn_release import DATA, additions, extended
+from tools.learn_release import DATA, extend_catalog, find_additions
 
 from gpuinstall.api import load_catalog
 from gpuinstall.base.values import replace
@@ -18,7 +18,7 @@ CPU = replace(NEW, backend="cpu", codes=(), cuda=None)
 
 def test_learned_release_is_printed_as_catalog_row():
     arm = replace(NEW, platform="linux-aarch64", codes=SM_110)
-    found = additions([NEW, arm, CPU], load_catalog())
+    found = find_additions([NEW, arm, CPU], load_catalog())
     (row,) = tomli.loads(f"builds = [\n{found.builds}\n]")["builds"]
 
     assert (row["torch"], row["tag"], row["toolkit"], row["cudnn"]) == (
@@ -34,7 +34,7 @@ def test_learned_release_is_printed_as_catalog_row():
 
 def test_printed_row_is_loaded_from_the_catalog():
     before = DATA.read_text("utf-8")
-    after = extended(before, additions([NEW, ARM, CPU], load_catalog()))
+    after = extend_catalog(before, find_additions([NEW, ARM, CPU], load_catalog()))
     rows = Rows(tomli.loads(after))
     new = {
         build.name: build
@@ -50,7 +50,7 @@ def test_printed_row_is_loaded_from_the_catalog():
         ("3.12",),
     )
     assert rows.releases["9.1.0"].triton == "~=3.9.0"
-    assert extended(after, additions([], load_catalog())) == after
+    assert extend_catalog(after, find_additions([], load_catalog())) == after
 
 
 def test_known_release_is_not_printed():
@@ -64,4 +64,4 @@ def test_known_release_is_not_printed():
         platform=f"{build.os}-{build.arch}",
     )
 
-    assert str(additions([same], load_catalog())) == ""
+    assert str(find_additions([same], load_catalog())) == ""

@@ -77,7 +77,7 @@ folder, python, limit, budget, copies = sys.argv[1:]
 card.FOLDER = Path(folder)
 card.LIMIT_S, card.BUDGET_S = float(limit), float(budget)
 if copies == "False":
-    card.put_into_a_copy = lambda *_: None
+    card.damage_environment_copy = lambda *_: None
 sys.argv[1:] = [python]
 card.main()
 """

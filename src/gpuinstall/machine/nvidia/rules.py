@@ -123,8 +123,8 @@ class NvidiaRules(Rules):
     def no_code_cause(self, code: Sequence[str], gpu: Gpu) -> str:
         """Return the failure of a GPU that is newer or older than the code."""
         sass, _ = split_code(tuple(code))
-        newest = max(sass).capability if sass else (0, 0)
-        return "F38" if self.rank(gpu) > newest else self.no_code
+        oldest = min(sass).capability if sass else (0, 0)
+        return "F38" if self.rank(gpu) > oldest else self.no_code
 
     def driver_rejection(self, build: Build) -> Reason | None:
         """Reject a build if its CUDA major requires a newer driver."""

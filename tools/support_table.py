@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.machine import Driver, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import ComputeCapability
-from gpuinstall.catalog.gpus import load_gpus, other_chips
+from gpuinstall.catalog.gpus import load_gpus, load_other_chips
 from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.alternatives import native_build
 
@@ -97,7 +97,7 @@ def _name(capability: ComputeCapability, drivers: Drivers) -> str:
 def _other_makers(catalog: Catalog) -> Iterator[str]:
     """Write a table by chip for each vendor whose builds require no driver."""
     for (brand, os), chips in groupby(
-        other_chips(), key=lambda chip: (chip.brand, chip.os)
+        load_other_chips(), key=lambda chip: (chip.brand, chip.os)
     ):
         lines = ""
         for chip in chips:

@@ -23,7 +23,7 @@ from packaging.version import Version
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.base.values import replace
-from gpuinstall.catalog.listing import default_wheels, platforms
+from gpuinstall.catalog.listing import platforms, read_default_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.session import open_session
@@ -76,7 +76,7 @@ def main(words: Sequence[str]) -> None:
 def find_latest_release(session: Session) -> str:
     """Return the newest release of the default index."""
     sources = replace(session.sources, default_index=session.default_index)
-    wheels = default_wheels(sources, session.client, "torch")
+    wheels = read_default_wheels(sources, session.client, "torch")
     versions = [wheel.version for wheel in wheels if not wheel.version.is_prerelease]
     return max(versions).public
 

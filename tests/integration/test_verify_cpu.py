@@ -103,8 +103,8 @@ def test_distributed_processes_compute_the_same_sum(real_torch):
     program = (
         f"import sys, torch; sys.path.insert(0, {str(KERNELS.parent)!r})\n"
         "from kernels.context import CheckContext\n"
-        "from kernels.all_gpus import sum_over\n"
-        "sum_over(CheckContext(torch, 'cpu'), 'gloo', 3)\n"
+        "from kernels.all_gpus import check_sum\n"
+        "check_sum(CheckContext(torch, 'cpu'), 'gloo', 3)\n"
     )
     succeed([real_torch / "bin" / "python", "-c", program], seconds=120)
 

@@ -36,10 +36,10 @@ import torch
 device, folder, site, *modules = sys.argv[1:]
 sys.path[:0] = folder, site
 from kernels.context import CheckContext
-from kernels.programs import program_check
+from kernels.programs import create_program_check
 
 for module in modules:
-    check = program_check(module, device)
+    check = create_program_check(module, device)
     try:
         check.run(CheckContext(torch, device, check.limit or 0.0))
         print("passed")

@@ -216,9 +216,9 @@ def answer(version, architectures):
     channel.send(architectures=architectures)
     if told.get("architecture"):
         channel.send(architecture=told["architecture"])
-    from gpuinstall_kernels.main import table
+    from gpuinstall_kernels.main import select_checks
 
-    checks = [] if options.device == "none" else table(options.device, options.work)
+    checks = [] if options.device == "none" else select_checks(options.device, options.work)
     if checks and not _opened(channel, options.device):
         os._exit(0)
     for check in checks:
@@ -255,12 +255,12 @@ def _opened(channel, device):
 
 def _program(channel, options, told):
     from gpuinstall_kernels.context import CheckContext
-    from gpuinstall_kernels.programs import imported, program_check
+    from gpuinstall_kernels.programs import create_program_check, import_program
 
-    name = program_check(options.program, options.device).name
+    name = create_program_check(options.program, options.device).name
     if told.get("at") == name:
         _end(told)
-    imported(options.program, CheckContext(None, options.device))
+    import_program(options.program, CheckContext(None, options.device))
     _check(channel, name, told)
     os._exit(0)
 
@@ -313,7 +313,7 @@ def _check(channel, name, told):
 
 
 def _refuse(channel, name, text):
-    from gpuinstall_kernels.context import supported
+    from gpuinstall_kernels.context import call_if_supported
     from gpuinstall_kernels.deep import UNSUPPORTED
     from gpuinstall_kernels.quick import NO_KERNEL
 
@@ -321,7 +321,7 @@ def _refuse(channel, name, text):
         raise RuntimeError(text)
 
     signs = NO_KERNEL if name.startswith("attention") else UNSUPPORTED
-    channel.attempt(name, lambda: supported(product, *signs))
+    channel.attempt(name, lambda: call_if_supported(product, *signs))
 """
 
 

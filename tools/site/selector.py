@@ -14,7 +14,7 @@ from gpuinstall.base.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog.authored import read_data
-from gpuinstall.catalog.gpus import other_chips, products
+from gpuinstall.catalog.gpus import load_other_chips, load_products
 from gpuinstall.catalog.loader import OTHER_KINDS
 from gpuinstall.plan import Rejected, choose
 from tools.support_table import list_gpu_capabilities
@@ -86,11 +86,13 @@ def list_gpu_kinds(catalog: Catalog) -> list[Kind]:
     kinds = []
     for capability in reversed(list_gpu_capabilities(catalog.drivers)):
         cards = {
-            product.name for product in products() if product.capability == capability
+            product.name
+            for product in load_products()
+            if product.capability == capability
         }
         gpu = Gpu(0, CARD, compute_capability=capability)
         kinds.append(Kind(capability.sm, tuple(sorted(cards)), gpu))
-    for chip in other_chips():
+    for chip in load_other_chips():
         gpu = Gpu(0, CARD, vendor=chip.maker, architecture=chip.architecture)
         cards_of_chip = chip.products or (chip.code,)
         kinds.append(Kind(chip.code, cards_of_chip, gpu, chip.os))

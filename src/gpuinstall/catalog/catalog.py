@@ -165,11 +165,11 @@ def platform_name(os: str, arch: str) -> str:
     return f"{os}_{platform_processor(os, arch)}"
 
 
-def _backends(tags: str) -> frozenset[Backend]:
+def _parse_backends(tags: str) -> frozenset[Backend]:
     return frozenset(map(Backend.parse, tags.split()))
 
 
-_Backends = Annotated[frozenset[Backend], _backends]
+_Backends = Annotated[frozenset[Backend], _parse_backends]
 
 
 class Release(Value):
@@ -226,13 +226,13 @@ class Companion(Value):
     undeclared: WordSet = frozenset()
     """The imported packages that METADATA omits."""
 
-    def may_load_in(self, build: Build) -> bool:
+    def may_have_wheel_for(self, build: Build) -> bool:
         """Return whether the companion may have a wheel for a build."""
         if build.platform not in self.platforms:
             return False
         return self.backends is None or build.backend in self.backends
 
-    def was_seen(self, build: Build) -> bool:
+    def is_known_to_be_listed(self, build: Build) -> bool:
         """Return whether an index is known to list the wheels for a build."""
         unverified = self.unverified.get(build.platform, ())
         return build.backend not in unverified

@@ -13,7 +13,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value
 from gpuinstall.catalog import Wheel, authored
-from gpuinstall.catalog.listing import default_wheels
+from gpuinstall.catalog.listing import read_default_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.sources import Sources
 from gpuinstall.sources.web import Client, UnreachableError
@@ -173,7 +173,7 @@ def list_files(
     silent: list[str] = []
     for source in extension.sources:
         try:
-            wheels = list(_wheels(source, extension.name, keys, sources, client))
+            wheels = list(_read_wheels(source, extension.name, keys, sources, client))
         except UnreachableError as error:
             silent.append(error.host)
             continue
@@ -183,7 +183,7 @@ def list_files(
     return ExtensionListing(tuple(files.values()), tuple(silent))
 
 
-def _wheels(
+def _read_wheels(
     source: ExtensionSource,
     name: str,
     keys: Iterable[TorchKey],
@@ -191,7 +191,7 @@ def _wheels(
     client: Client,
 ) -> Iterator[Wheel]:
     if source.url is None:
-        yield from default_wheels(sources, client, name)
+        yield from read_default_wheels(sources, client, name)
         return
     form = source.url.replace("{name}", name)
     addresses = []

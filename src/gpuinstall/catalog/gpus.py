@@ -89,19 +89,19 @@ def load_gpus() -> dict[str, Any]:
 
 
 @cache
-def products() -> tuple[Product, ...]:
+def load_products() -> tuple[Product, ...]:
     """Return NVIDIA's products from the PCI list, product lines, and chips."""
     table = load_gpus()
     arm_chips = {row.get("chip") for row in table["arm"]}
     # The only operating system of each ARM name, if any.
     arm_names = {row["name"]: row.get("os") for row in table["arm"] if "name" in row}
     found = []
-    for name, chip in _names_and_chips():
+    for name, chip in _list_names_and_chips():
         own = [arm_names[word] for word in name.split() if word in arm_names]
         product = Product(
             name,
             chip,
-            capability=_capability(chip),
+            capability=_find_capability(chip),
             os=own[0] if own else None,
             arm=bool(own) or chip in arm_chips,
         )
@@ -110,7 +110,7 @@ def products() -> tuple[Product, ...]:
 
 
 @cache
-def other_chips() -> tuple[Product, ...]:
+def load_other_chips() -> tuple[Product, ...]:
     """Return the chips of all other vendors."""
     chips: list[Product] = []
     for maker in OTHER_MAKERS:
@@ -122,7 +122,7 @@ def other_chips() -> tuple[Product, ...]:
 
 
 @cache
-def product_by_id(key: str) -> Product | None:
+def find_product_by_id(key: str) -> Product | None:
     """Return the NVIDIA product with a PCI device ID such as ``2684``."""
     table = load_gpus()
     chip, _, listed = table["pci"].get(key, "").partition(": ")
@@ -132,23 +132,23 @@ def product_by_id(key: str) -> Product | None:
     if chip not in table["chips"]:
         return None
     return Product(
-        name=next(_names(listed or chip)),
+        name=next(_parse_names(listed or chip)),
         chip=chip,
-        capability=_capability(chip),
+        capability=_find_capability(chip),
     )
 
 
 @cache
-def _capability(chip: str) -> ComputeCapability:
+def _find_capability(chip: str) -> ComputeCapability:
     return ComputeCapability.parse(load_gpus()["chips"][chip])
 
 
-def _names_and_chips() -> Iterator[tuple[str, str]]:
+def _list_names_and_chips() -> Iterator[tuple[str, str]]:
     table = load_gpus()
     own_names = {row["id"]: row["names"] for row in table["names"]}
     for key, text in table["pci"].items():
         chip, _, listed = text.partition(": ")
-        for name in own_names.get(key, _names(listed)):
+        for name in own_names.get(key, _parse_names(listed)):
             yield name, chip
     for row in table["lines"]:
         yield row["name"], row["chip"]
@@ -156,7 +156,7 @@ def _names_and_chips() -> Iterator[tuple[str, str]]:
         yield chip, chip
 
 
-def _names(listed: str) -> Iterator[str]:
+def _parse_names(listed: str) -> Iterator[str]:
     """Yield the names in ``GA107M [GeForce RTX 3050 Mobile / Max-Q]``."""
     _, bracket, inside = listed.partition("[")
     if bracket:
@@ -180,13 +180,13 @@ def find_gpu(name: str) -> Product:
         NoBuildError: No build is known for the GPU.
     """
     name = _COUNT.sub("", name[:_LONGEST])
-    text = _spaced(name)
-    matches = _matches(text)
+    text = _normalize_name(name)
+    matches = _find_matches(text)
     for row in load_gpus()["no_builds"]:
         # A listed GPU of a newer series has builds. An unlisted name may be mistyped.
         is_meant = row["older"] or not matches
         if is_meant and re.search(row["names"], text):
-            suggestion = None if row["older"] else _suggestion(text)
+            suggestion = None if row["older"] else _suggest_names(text)
             raise NoBuildError(
                 "gpu-not-supported",
                 f"no known build of torch supports the {row['maker']} {name}",
@@ -196,14 +196,14 @@ def find_gpu(name: str) -> Product:
         assumed = _guess_product(name, text)
         if assumed:
             return assumed
-        hint = _suggestion(text) or _ASK_THE_DRIVER
+        hint = _suggest_names(text) or _ASK_THE_DRIVER
         raise UsageError("gpu-unknown", f"unknown GPU: {name!r}", hint=hint)
     if len({gpu.code for gpu in matches}) > 1:
-        hint = f"Use {_examples(matches)}"
+        hint = f"Use {_format_examples(matches)}"
         raise UsageError("gpu-ambiguous", f"{name!r} is ambiguous", hint=hint)
     first = matches[0]
-    own = _words(_spaced(first.name), first.maker)
-    is_named = _has_name(own, _words(text, first.maker))
+    own = _split_words(_normalize_name(first.name), first.maker)
+    is_named = _has_name(own, _split_words(text, first.maker))
     if is_named and len({gpu.name for gpu in matches}) == 1:
         return first
     return first._replace(name=name.replace("_", " ").strip())
@@ -221,7 +221,7 @@ def _guess_product(name: str, text: str) -> Product | None:
     return None
 
 
-def _matches(text: str) -> list[Product]:
+def _find_matches(text: str) -> list[Product]:
     """Return the GPUs that match the first matching variant of a name.
 
     The variants are the name as written, without a MIG profile, and without "Quadro". A
@@ -230,13 +230,13 @@ def _matches(text: str) -> list[Product]:
     """
     for reading in (text, _MIG.sub("", text), text.replace("quadro ", "")):
         makers = load_gpus()["brands"]
-        words = {maker: _words(reading, maker) for maker in makers}
+        words = {maker: _split_words(reading, maker) for maker in makers}
         for is_match in (_has_name, _contains):
             # Compare whole names first, then only the words of the model.
-            for part in (tuple, _model):
+            for part in (tuple, _select_model_words):
                 matches = [
                     gpu
-                    for gpu, own in _entries()
+                    for gpu, own in _load_entries()
                     if is_match(part(own), part(words[gpu.maker]))
                 ]
                 if matches:
@@ -246,18 +246,18 @@ def _matches(text: str) -> list[Product]:
 
 def _has_name(own: _Words, words: _Words) -> bool:
     """Return whether a GPU has this name, which may omit the series."""
-    return bool(words) and "".join(words) in _spellings(own)
+    return bool(words) and "".join(words) in _spell_name(own)
 
 
 @cache
-def _spellings(own: _Words) -> set[str]:
+def _spell_name(own: _Words) -> set[str]:
     """Return a GPU's name without spaces, with and without the series."""
     return {"".join(own), "".join(word for word in own if word not in _SERIES)}
 
 
 def _contains(own: _Words, words: _Words) -> bool:
     """Return whether a GPU's name contains a given name with a number."""
-    if not re.search(r"\d", "".join(_model(words))):
+    if not re.search(r"\d", "".join(_select_model_words(words))):
         return False
     if Counter(words) <= Counter(own):
         return True
@@ -266,7 +266,7 @@ def _contains(own: _Words, words: _Words) -> bool:
 
 
 @cache
-def _model(words: _Words) -> _Words:
+def _select_model_words(words: _Words) -> _Words:
     """Return the words of a model, without its variant.
 
     A model with a single character is ignored.
@@ -278,13 +278,16 @@ def _model(words: _Words) -> _Words:
 
 
 @cache
-def _entries() -> tuple[tuple[Product, _Words], ...]:
+def _load_entries() -> tuple[tuple[Product, _Words], ...]:
     """Return every GPU with the words of its name."""
-    return tuple((gpu, _words(_spaced(gpu.name), gpu.maker)) for gpu in _gpus())
+    return tuple(
+        (gpu, _split_words(_normalize_name(gpu.name), gpu.maker))
+        for gpu in _list_gpus()
+    )
 
 
-def _gpus() -> Iterator[Product]:
-    for gpu in products():
+def _list_gpus() -> Iterator[Product]:
+    for gpu in load_products():
         yield gpu
         if gpu.capability and gpu.name == gpu.chip:
             drivers = load_drivers()
@@ -293,30 +296,30 @@ def _gpus() -> Iterator[Product]:
             # If the first driver of a chip is unknown, the chip has no products yet.
             if generation and not (first and first.after):
                 yield gpu._replace(name=generation.name)
-    for chip in other_chips():
+    for chip in load_other_chips():
         for name in (*chip.products, chip.chip, chip.code):
             yield chip._replace(name=name)
 
 
-def _spaced(name: str) -> str:
+def _normalize_name(name: str) -> str:
     """Return a name in lower case with single spaces between its words."""
     text = _SEPARATORS.sub(" ", name.lower()).strip()
     return _MEMORY.sub(r"\1gb", text).replace("max q", "maxq")
 
 
-def _words(text: str, maker: str) -> _Words:
+def _split_words(text: str, maker: str) -> _Words:
     """Return the words of a name without the vendor's brands."""
-    brands = _brands()[maker]
+    brands = _load_brands()[maker]
     return tuple(word for word in text.split() if word not in brands)
 
 
 @cache
-def _brands() -> dict[str, frozenset[str]]:
+def _load_brands() -> dict[str, frozenset[str]]:
     brands = load_gpus()["brands"]
     return {maker: frozenset(words.split()) for maker, words in brands.items()}
 
 
-def _examples(gpus: Iterable[Product]) -> str:
+def _format_examples(gpus: Iterable[Product]) -> str:
     """Return the GPU with the shortest name for each architecture."""
     # The dictionary keeps the last GPU of each architecture.
     longest_first = sorted(gpus, key=lambda gpu: -len(gpu.name))
@@ -328,13 +331,13 @@ def _examples(gpus: Iterable[Product]) -> str:
     )
 
 
-def _suggestion(text: str) -> str | None:
+def _suggest_names(text: str) -> str | None:
     """Return the most similar known names for a name with a number."""
     from difflib import get_close_matches  # rarely needed
 
     for maker in load_gpus()["brands"]:
-        text = " ".join(_words(text, maker))
-    names = {" ".join(words): gpu.full_name for gpu, words in _entries()}
+        text = " ".join(_split_words(text, maker))
+    names = {" ".join(words): gpu.full_name for gpu, words in _load_entries()}
     near = get_close_matches(text, names, n=3, cutoff=_NEAR)
     if not near or not re.search(r"\d", text):
         return None

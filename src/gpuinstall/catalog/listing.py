@@ -96,22 +96,25 @@ def read_listing(
         for tag, name in product(tags, names)
     ]
     links = [
-        partial(_read, client, place, place, names) for place in sources.find_links
+        partial(_read_place, client, place, place, names)
+        for place in sources.find_links
     ]
     default = []
     if sources.default_index and "torch" in names:
-        default.append(partial(default_wheels, sources, client, "torch"))
+        default.append(partial(read_default_wheels, sources, client, "torch"))
 
     # The torch index has priority over --find-links only if the user requested it.
     if sources.is_torch_index_requested:
-        asks = index + links + default
+        reads = index + links + default
     else:
-        asks = links + index + default
+        reads = links + index + default
     silent = {}
     wheels: dict[Wheel, None] = {}
-    for ask, answer in zip(asks, map_concurrently(_wheels_or_error, asks), strict=True):
+    for read, answer in zip(
+        reads, map_concurrently(_read_or_return_error, reads), strict=True
+    ):
         if isinstance(answer, UnreachableError):
-            silent[ask] = answer
+            silent[read] = answer
         else:
             wheels.update(dict.fromkeys(answer))
     return Listing(
@@ -119,19 +122,19 @@ def read_listing(
         backends=frozenset(tags),
         packages=frozenset(names),
         index_answers=silent.keys().isdisjoint(index),
-        default_listed=any(ask not in silent for ask in default),
+        default_listed=any(read not in silent for read in default),
         silent=tuple({error.host: error for error in silent.values()}.values()),
     )
 
 
-def _wheels_or_error(ask: Callable[[], _Wheels]) -> _Wheels | UnreachableError:
+def _read_or_return_error(read: Callable[[], _Wheels]) -> _Wheels | UnreachableError:
     try:
-        return ask()
+        return read()
     except UnreachableError as error:
         return error
 
 
-def family_wheels(
+def read_family_wheels(
     sources: Sources,
     client: Client,
     backend: str,
@@ -149,7 +152,7 @@ def family_wheels(
     return read_listing(own_sources, client, (backend,), (package,)).wheels
 
 
-def default_wheels(
+def read_default_wheels(
     sources: Sources,
     client: Client,
     package: str,
@@ -158,10 +161,10 @@ def default_wheels(
     if sources.default_index is None:
         return ()
     place = f"{sources.default_index}/{package}/"
-    return _read(client, place, DEFAULT_INDEX, (package,))
+    return _read_place(client, place, DEFAULT_INDEX, (package,))
 
 
-def index_names(
+def read_index_names(
     sources: Sources,
     client: Client,
     backend: str,
@@ -174,7 +177,7 @@ def index_names(
     return frozenset()
 
 
-def is_own_name(
+def hosts_package(
     sources: Sources,
     client: Client,
     name: str,
@@ -190,12 +193,12 @@ def is_own_name(
         name: The package.
         backend: The tag of the backend.
     """
-    own_hosts = _hosts(sources, client, backend, "torch")
+    own_hosts = _find_hosts(sources, client, backend, "torch")
     own_hosts.add(Location.parse(sources.torch_index).server)
-    return bool(own_hosts & _hosts(sources, client, backend, name))
+    return bool(own_hosts & _find_hosts(sources, client, backend, name))
 
 
-def _hosts(
+def _find_hosts(
     sources: Sources,
     client: Client,
     backend: str,
@@ -224,13 +227,13 @@ def _read_index(
     """
     source = f"{base}/{backend}"
     for url in (f"{source}/{package}/", f"{source}/"):
-        wheels = _read(client, url, source, (package,), backend)
+        wheels = _read_place(client, url, source, (package,), backend)
         if wheels:
             return wheels
     return ()
 
 
-def _read(
+def _read_place(
     client: Client,
     place: str,
     source: WheelSource,
@@ -300,8 +303,8 @@ def update_builds(
     listed = _group_by_build(listing.wheels, known, platform)
     for build in known:
         by_source = listed.get((build.torch, build.backend), {})
-        update_builds += _listed_builds(build, by_source, listing)
-    for build in _uncataloged_builds(listed, known, platform):
+        update_builds += _update_build(build, by_source, listing)
+    for build in _find_uncataloged_builds(listed, known, platform):
         if build.backend.kind in kinds and not build.torch.is_prerelease:
             update_builds.append(build)
     return tuple(update_builds)
@@ -362,13 +365,13 @@ def _update_from_source(
     return replace(
         build,
         source=source,
-        pythons=_pythons(wheels),
+        pythons=_list_pythons(wheels),
         is_labeled=wheels[0].version.local is not None,
         macos=platform_floor(tags, "macosx") or build.macos,
     )
 
 
-def _listed_builds(
+def _update_build(
     build: Build,
     by_source: _Sources,
     listing: Listing,
@@ -377,8 +380,8 @@ def _listed_builds(
         yield _update_from_source(build.published(), source, wheels)
     if by_source:
         return
-    was_asked_for = build.backend.tag in listing.backends
-    if build.listed_at or (not was_asked_for and listing.index_answers):
+    was_requested = build.backend.tag in listing.backends
+    if build.listed_at or (not was_requested and listing.index_answers):
         # The page of this backend was not read.
         yield build
     elif build.on_default_index and not listing.default_listed:
@@ -393,7 +396,7 @@ def _listed_builds(
         )
 
 
-def _uncataloged_builds(
+def _find_uncataloged_builds(
     listed: _Listed,
     known: Iterable[Build],
     platform: str,
@@ -418,7 +421,7 @@ def _uncataloged_builds(
             yield _update_from_source(build, source, wheels)
 
 
-def unknown_builds(
+def find_unknown_builds(
     wheels: Iterable[Wheel],
     known: Collection[Build],
     platform: str,
@@ -430,12 +433,12 @@ def unknown_builds(
         known: The known builds, which determine the backend of an unlabeled torch.
         platform: The platform, such as ``linux_x86_64``.
     """
-    return _uncataloged_builds(
+    return _find_uncataloged_builds(
         _group_by_build(wheels, known, platform), known, platform
     )
 
 
-def _pythons(wheels: Iterable[Wheel]) -> tuple[str, ...]:
+def _list_pythons(wheels: Iterable[Wheel]) -> tuple[str, ...]:
     names = {python(wheel.tags) for wheel in wheels}
     return tuple(sorted(filter(None, names), key=Version))
 
@@ -453,11 +456,11 @@ def platforms(tags: Iterable[Tag]) -> frozenset[str]:
 
 def python(tags: Iterable[Tag]) -> str | None:
     """Return the ``X.Y`` of a wheel for one CPython (not free-threaded)."""
-    names = {_python(tag) for tag in tags}
+    names = {_parse_python(tag) for tag in tags}
     return names.pop() if len(names) == 1 else None
 
 
-def _python(tag: Tag) -> str | None:
+def _parse_python(tag: Tag) -> str | None:
     match = re.fullmatch(r"cp3([0-9]+)", tag.interpreter)
     if match is None or tag.abi == "abi3" or tag.abi.endswith("t"):
         return None
@@ -474,7 +477,7 @@ def platform_floor(tags: Iterable[Tag], system: str) -> str | None:
     return min(floors, key=Version, default=None)
 
 
-def live_catalog(
+def read_live_catalog(
     catalog: Catalog,
     machine: Machine,
     request: Request,
@@ -511,7 +514,7 @@ def live_catalog(
         builds = catalog.builds_for(machine.os, machine.arch)
         tags = [build.backend.tag for build in builds]
         tags = [tag for tag in tags if tag not in excluded]
-        tags += _new_tags(index, client, catalog, builds)
+        tags += _find_new_tags(index, client, catalog, builds)
         if request.allowed_backends is not None:
             tags = [tag for tag in tags if tag in request.allowed_backends]
     companions = COMPANIONS & requirement_names(request.requirements)
@@ -543,14 +546,14 @@ def live_catalog(
     )
 
 
-def all_torches(index: str, client: Client) -> Page | None:
+def read_torch_page(index: str, client: Client) -> Page | None:
     """Return the torch page for all backends, if available."""
     with suppress(InstallationError):
         return client.page(f"{index}/torch/")
     return None
 
 
-def _new_tags(
+def _find_new_tags(
     index: str,
     client: Client,
     catalog: Catalog,
@@ -564,7 +567,7 @@ def _new_tags(
         catalog: The catalog, with the known backends.
         builds: The builds of the platform.
     """
-    page = all_torches(index, client)
+    page = read_torch_page(index, client)
     if page is None:
         return []
     backends = {build.backend for build in catalog.builds}

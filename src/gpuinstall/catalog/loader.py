@@ -51,16 +51,16 @@ def parse_catalog(
         family=frozenset(family),
         copied=tuple(builds["copied"]),
         tied=tuple(builds["tied"]),
-        companions=_companions(builds),
+        companions=_parse_companions(builds),
         settled_python=builds["settled_python"]["version"],
         further={kind: partial(rows.builds_of_kind, kind) for kind in OTHER_KINDS},
         chips=authored.read_chips,
-        cuda_names=_cuda_names,
-        driver_commands=_driver_commands,
+        cuda_names=_load_cuda_names,
+        driver_commands=_create_driver_commands,
     )
 
 
-def _companions(builds: _Row) -> dict[tuple[str, str], Companion]:
+def _parse_companions(builds: _Row) -> dict[tuple[str, str], Companion]:
     companions = {}
     for row in builds["companions"]:
         whole = {"platforms": builds["companion_platforms"], **row}
@@ -71,7 +71,7 @@ def _companions(builds: _Row) -> dict[tuple[str, str], Companion]:
 
 
 @cache
-def _cuda_names() -> Mapping[str, CudaName]:
+def _load_cuda_names() -> Mapping[str, CudaName]:
     cuda_names = {}
     for row in authored.read_data("cuda_names.toml")["packages"]:
         majors = [key for key in row if key.isdecimal()]
@@ -82,7 +82,7 @@ def _cuda_names() -> Mapping[str, CudaName]:
     return cuda_names
 
 
-def _driver_commands(
+def _create_driver_commands(
     machine: Machine,
     branch: str,
     is_legacy: bool,
@@ -102,13 +102,13 @@ class Rows:
         self.releases = {
             row["torch"]: read_object(Release, row) for row in table["releases"]
         }
-        self.glibc = self._floors("glibc")
-        self.macos = self._floors("macos")
+        self.glibc = self._read_minimums("glibc")
+        self.macos = self._read_minimums("macos")
 
     def builds(self) -> Iterator[Build]:
         """Yield the CUDA builds, then the CPU builds."""
         for row in self.table["builds"]:
-            yield from self._gpu_builds(row, row["torch"])
+            yield from self._create_gpu_builds(row, row["torch"])
         for row in self.table["cpu"]:
             labeled: Collection[str] = ()
             first_labeled = row.get("labelled")  # prose: the key of the file
@@ -117,7 +117,7 @@ class Rows:
             first = row.get("first")
             last = row.get("last")
             for torch in self._releases_between(first, last):
-                yield self._cpu_build(row, torch, is_labeled=torch in labeled)
+                yield self._create_cpu_build(row, torch, is_labeled=torch in labeled)
 
     def builds_of_kind(self, kind: str) -> Iterator[Build]:
         """Yield the builds of another kind of backend.
@@ -127,15 +127,15 @@ class Rows:
         for row in authored.read_data(f"builds_{kind}.toml")["builds"]:
             for torch in self.releases:
                 if torch.startswith(f"{row['torch']}."):
-                    yield from self._gpu_builds(row, torch)
+                    yield from self._create_gpu_builds(row, torch)
 
-    def _gpu_builds(self, row: _Row, torch: str) -> Iterator[Build]:
+    def _create_gpu_builds(self, row: _Row, torch: str) -> Iterator[Build]:
         # A value that is a list contains the code and evidence for a platform.
         for platform, facts in row.items():
             if isinstance(facts, list):
-                yield self._platform_build(row, torch, platform)
+                yield self._create_platform_build(row, torch, platform)
 
-    def _platform_build(
+    def _create_platform_build(
         self,
         row: _Row,
         torch: str,
@@ -179,7 +179,7 @@ class Rows:
             absent=absent,
         )
 
-    def _cpu_build(
+    def _create_cpu_build(
         self,
         row: _Row,
         torch: str,
@@ -202,7 +202,7 @@ class Rows:
             evidence=(row["evidence"],),
         )
 
-    def _floors(self, name: str) -> dict[tuple[str, str], str]:
+    def _read_minimums(self, name: str) -> dict[tuple[str, str], str]:
         """Return the minimum glibc or macOS by torch release and platform.
 
         If several rows apply, the last one has priority.
@@ -234,10 +234,10 @@ def code_names(text: str) -> tuple[str, ...]:
         text: The names, such as ``gfx1100``, or the numbers of SASS and, after a plus
             sign, of PTX, such as ``75 90a +90``.
     """
-    return tuple(map(_code_name, text.split()))
+    return tuple(map(_parse_code_name, text.split()))
 
 
-def _code_name(word: str) -> str:
+def _parse_code_name(word: str) -> str:
     if word.startswith("+"):
         return f"compute_{word[1:]}"
     return f"sm_{word}" if word[0].isdigit() else word

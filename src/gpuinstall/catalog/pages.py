@@ -73,7 +73,7 @@ def parse_page(
     Raises:
         InstallationError: The page is malformed, or a file name is a path.
     """
-    return wheels_from_files(_files(page), backend, source)
+    return wheels_from_files(_load_files(page), backend, source)
 
 
 @cache
@@ -84,7 +84,7 @@ def parse_sources(page: Page, package: str) -> tuple[SourceRelease, ...]:
         InstallationError: The page is malformed.
     """
     releases = []
-    for file in _files(page):
+    for file in _load_files(page):
         if file.filename.endswith(".whl"):
             continue
         # Ignore files without a version.
@@ -98,9 +98,9 @@ def parse_sources(page: Page, package: str) -> tuple[SourceRelease, ...]:
 def parse_names(page: Page) -> frozenset[str]:
     """Return the packages whose pages or wheels an index lists."""
     if "json" in page.content_type:
-        names = _json_names(page)
+        names = _parse_json_names(page)
     else:
-        links = _files(page)
+        links = _load_files(page)
         wheels = wheels_from_files(links, None, DEFAULT_INDEX)
         names = [wheel.package for wheel in wheels]
         for link in links:
@@ -153,7 +153,7 @@ def parse_files(page: Page, newest: str | None = None) -> tuple[PageFile, ...]:
     Raises:
         InstallationError: The page is malformed.
     """
-    files = _files(page)
+    files = _load_files(page)
     if newest is None:
         return files
     return tuple(file for file in files if "" < file.uploaded[:10] <= newest)
@@ -167,10 +167,10 @@ class _ParsedPage(Value):
 
 
 @cache
-def _files(page: Page) -> tuple[PageFile, ...]:
+def _load_files(page: Page) -> tuple[PageFile, ...]:
     """Return the files on a page, from the cache if possible."""
     if len(page.text) <= _SMALL_PAGE:
-        return _parsed(page)
+        return _parse_files(page)
     parts = (__version__, page.url, page.content_type, page.text)
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     name = hashlib.sha256(page.url.encode()).hexdigest()
@@ -180,27 +180,27 @@ def _files(page: Page) -> tuple[PageFile, ...]:
         cached = read_object(_ParsedPage, read_json(path))
         if cached.digest == digest:
             return cached.files
-    files = _parsed(page)
+    files = _parse_files(page)
     with suppress(InstallationError):
         text = json.dumps(write_object(_ParsedPage(digest, files)))
         write_atomically(path, text, is_cached=True)
     return files
 
 
-def _parsed(page: Page) -> tuple[PageFile, ...]:
+def _parse_files(page: Page) -> tuple[PageFile, ...]:
     """Parse a page. Yanked files and forbidden URLs are omitted."""
     parsed = []
     try:
         is_json = "json" in page.content_type
-        for file in _json_files(page) if is_json else _html_files(page):
+        for file in _parse_json_files(page) if is_json else _parse_html_files(page):
             if file.get("yanked"):
                 continue
-            page_file = _page_file(file, page.url)
+            page_file = _create_page_file(file, page.url)
             if page_file is not None:
                 parsed.append(page_file)
     # html.parser raises AssertionError for a malformed declaration.
     except (ValueError, TypeError, KeyError, AttributeError, AssertionError) as error:
-        raise _malformed(page.url) from error
+        raise _create_error(page.url) from error
     return tuple(parsed)
 
 
@@ -219,11 +219,11 @@ def wheels_from_files(
     Raises:
         InstallationError: A file name is a path.
     """
-    wheels = [_wheel(file, backend, source) for file in files]
+    wheels = [_create_wheel(file, backend, source) for file in files]
     return tuple(filter(None, wheels))
 
 
-def _wheel(
+def _create_wheel(
     file: PageFile,
     backend: str | None,
     source: WheelSource,
@@ -235,13 +235,13 @@ def _wheel(
         raise InstallationError("unsafe-name", message)
     stem, *tags = file.filename.removesuffix(".whl").rsplit("-", 3)
     try:
-        package, version, label = _release(stem)
+        package, version, label = _parse_stem(stem)
         return Wheel(
             package=package,
             version=version,
             filename=file.filename,
             url=file.url,
-            tags=_tags("-".join(tags)),
+            tags=_parse_tags("-".join(tags)),
             sha256=file.sha256,
             metadata=file.metadata,
             metadata_sha256=file.metadata_sha256,
@@ -255,7 +255,7 @@ def _wheel(
 
 
 @cache
-def _release(stem: str) -> tuple[str, Version, str | None]:
+def _parse_stem(stem: str) -> tuple[str, Version, str | None]:
     """Parse the part of a wheel's name before the tags, and cache the result.
 
     Returns:
@@ -267,26 +267,26 @@ def _release(stem: str) -> tuple[str, Version, str | None]:
 
 
 @cache
-def _tags(text: str) -> frozenset[Tag]:
+def _parse_tags(text: str) -> frozenset[Tag]:
     return frozenset(parse_tag(text))
 
 
-def _json_names(page: Page) -> list[str]:
+def _parse_json_names(page: Page) -> list[str]:
     try:
         projects = parse_json(page.text)["projects"]
         return [str(project["name"]) for project in projects]
     except (ValueError, TypeError, KeyError) as error:
-        raise _malformed(page.url) from error
+        raise _create_error(page.url) from error
 
 
-def _json_files(page: Page) -> list[dict[str, Any]]:
+def _parse_json_files(page: Page) -> list[dict[str, Any]]:
     files: list[dict[str, Any]] = parse_json(page.text)["files"]
     if len(files) > _MAX_LINKS:
         raise ValueError(f"the page has more than {_MAX_LINKS:,} files")
     return files
 
 
-def _html_files(page: Page) -> Iterator[dict[str, Any]]:
+def _parse_html_files(page: Page) -> Iterator[dict[str, Any]]:
     """Yield the links on an HTML page as file objects of PEP 691."""
     if page.text.lower().count("<a") > _MAX_LINKS:
         raise ValueError(f"the page has more than {_MAX_LINKS:,} links")
@@ -328,12 +328,12 @@ def _parse_anchors(text: str) -> list[dict[str, str]]:
     return anchors
 
 
-def _page_file(
+def _create_page_file(
     file: dict[str, Any],
     page_url: str,
 ) -> PageFile | None:
     """Return a file on a page, or None if its URL is forbidden."""
-    address = _address(page_url, str(file["url"]))
+    address = _resolve_url(page_url, str(file["url"]))
     if address is None:
         return None
     metadata = file.get("core-metadata", file.get("dist-info-metadata"))
@@ -341,15 +341,15 @@ def _page_file(
     return PageFile(
         url=address,
         filename=str(file["filename"]),
-        sha256=_digest(file.get("hashes", {})),
+        sha256=_find_digest(file.get("hashes", {})),
         metadata=bool(metadata),
-        metadata_sha256=_digest(metadata) if isinstance(metadata, dict) else None,
+        metadata_sha256=_find_digest(metadata) if isinstance(metadata, dict) else None,
         requires_python=str(requires_python) if requires_python else None,
         uploaded=str(file.get("upload-time") or ""),
     )
 
 
-def _address(
+def _resolve_url(
     base: str,
     href: str,
 ) -> str | None:
@@ -370,14 +370,14 @@ def _address(
     return None
 
 
-def _digest(hashes: dict[str, Any]) -> str | None:
+def _find_digest(hashes: dict[str, Any]) -> str | None:
     match = _SHA256.search(str(hashes.get("sha256")))
     if match:
         return match[1].lower()
     return None
 
 
-def _malformed(url: str) -> InstallationError:
+def _create_error(url: str) -> InstallationError:
     return InstallationError(
         "malformed-page",
         f"the page {url} is not a package index",

@@ -92,7 +92,7 @@ def command(options: CommandOptions) -> Outcome:
         reasons = () if origin.for_cpu else refusals(machine)
         if reasons:
             machine = machine.add_problems(reasons)
-            verdict = verdict.refused_by(reasons[0])
+            verdict = verdict.add_machine_fault(reasons[0])
         record_failure(folder, machine, verdict.to_dict())
     elif options.require_gpu and not verdict.verifies_gpus:
         raise _no_gpu_error(verdict)

@@ -15,7 +15,7 @@ from gpuinstall.base.text import sanitize
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog import Catalog
-from gpuinstall.catalog.gpus import other_chips, products
+from gpuinstall.catalog.gpus import load_other_chips, load_products
 from gpuinstall.export.pins import export_error, lock_backend, lock_systems
 from gpuinstall.lock.file.fit import CompatibleLock, check_lock_for_drivers
 from gpuinstall.lock.file.lock import Lock
@@ -149,13 +149,13 @@ def _known_gpus(
         # Some GPUs exist only on ARM boards.
         capabilities = {
             product.capability
-            for product in products()
+            for product in load_products()
             if product.capability and not (product.arm and arch == "x86_64")
         }
         for index, capability in enumerate(sorted(capabilities)):
             yield Gpu(index, compute_capability=capability)
         return
-    for index, chip in enumerate(other_chips()):
+    for index, chip in enumerate(load_other_chips()):
         if chip.maker == maker:
             yield Gpu(index, vendor=maker, architecture=chip.architecture)
 

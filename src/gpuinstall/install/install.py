@@ -327,9 +327,9 @@ def _verify_before_change(
     change = planned.change
     if change.is_rebuild or "torch" not in change.comes or not unpacked.python:
         return None
-    from gpuinstall.verify.files import program_packages  # slow to import
+    from gpuinstall.verify.files import find_program_packages  # slow to import
 
-    programs = program_packages(planned.existing.paths.packages_folders).values()
+    programs = find_program_packages(planned.existing.paths.packages_folders).values()
     # Python would still find a removed package. In this case, the kernels run after the change.
     if any(program.name in change.goes for program in programs):
         return None

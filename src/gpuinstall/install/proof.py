@@ -25,7 +25,7 @@ from gpuinstall.lock.file.fit import CompatibleLock
 from gpuinstall.machine.children import describe_end
 from gpuinstall.project import Project
 from gpuinstall.verify.kernel_run import KERNEL_SECONDS
-from gpuinstall.verify.verdict import Verdict, with_programs
+from gpuinstall.verify.verdict import Verdict, update_programs
 
 
 class KernelFailedError(VerificationError):
@@ -155,7 +155,7 @@ def update_verification(
         # If a GPU is in use, postpone all kernels.
         if tested is None or tested.status == "passed":
             changed = {*new, *(earlier.programs - stamp.programs)}
-            verdict = with_programs(earlier.verdict, changed, tested)
+            verdict = update_programs(earlier.verdict, changed, tested)
             is_kept = True
     if verdict is None:
         verdict = run_kernels(fit, python, here, project).to_dict()

@@ -170,10 +170,10 @@ class Companions(Value):
         wheels = self._wheels(name, version)
         listed = self._listed_versions(build, name)
         if listed is None:
-            has_wheels = wheels.was_seen(build)
+            has_wheels = wheels.is_known_to_be_listed(build)
         else:
             has_wheels = version in listed or f"{version}+{build.backend}" in listed
-        return has_wheels and wheels.may_load_in(build)
+        return has_wheels and wheels.may_have_wheel_for(build)
 
     def _listed_versions(
         self,

@@ -80,7 +80,7 @@ class DeviceTarget(Value):
 CPU_TARGET = DeviceTarget(0, "CPU", "cpu", kind="cpu")
 
 
-def device_targets(
+def select_targets(
     machine: Machine,
     *,
     kind: str | None,
@@ -96,7 +96,7 @@ def device_targets(
         environ: The environment variables, in which a scheduler may limit the GPUs.
     """
     targets = [
-        _target(part, prober.vendor)
+        _create_target(part, prober.vendor)
         for prober in PROBERS
         for part in prober.parts(machine, environ)
         if gpus is None or part.gpu.index in gpus
@@ -117,7 +117,7 @@ def device_targets(
     return (target,)
 
 
-def _target(part: GpuPart, vendor: str) -> DeviceTarget:
+def _create_target(part: GpuPart, vendor: str) -> DeviceTarget:
     gpu = part.gpu
     name = gpu.name or gpu.label
     if part.slice:
@@ -133,7 +133,7 @@ def _target(part: GpuPart, vendor: str) -> DeviceTarget:
     return target.without_gpu(part.withheld) if part.withheld else target
 
 
-def all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:
+def create_all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:
     """Return one target for all GPUs that are not in MIG mode."""
     whole = [
         target

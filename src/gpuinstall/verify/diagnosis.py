@@ -17,7 +17,7 @@ from gpuinstall.catalog.failures.table import load_problems
 from gpuinstall.environments.environment import advice_words
 from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS, create_rules
 from gpuinstall.verify.kernels import all_gpus, deep, quick
-from gpuinstall.verify.kernels.programs import program_check
+from gpuinstall.verify.kernels.programs import create_program_check
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,13 +89,13 @@ def diagnose(
         report: The child's report.
         context: The environment and the machine.
     """
-    checks = check_results(target, report, context)
+    checks = diagnose_checks(target, report, context)
     if target.unproven:
         checks.append(CheckResult("device", "skipped", message=target.unproven))
     return target.result(checks, unproven=target.unproven or report.unproven)
 
 
-def check_results(
+def diagnose_checks(
     target: DeviceTarget,
     report: KernelReport,
     context: VerificationContext,
@@ -108,25 +108,25 @@ def check_results(
         context: The environment and the machine.
     """
     return [
-        _failed_check(record, target, report, context)
+        _diagnose_check(record, target, report, context)
         if record.status == "failed"
         else record
         for record in report.records
     ]
 
 
-def _failed_check(
+def _diagnose_check(
     record: CheckResult,
     target: DeviceTarget,
     report: KernelReport,
     context: VerificationContext,
 ) -> CheckResult:
-    message = _message(record, report, context)
+    message = _format_message(record, report, context)
     entry = None
     # If a file is missing, the error mentions the library that needs it, which is not the cause.
     if not context.altered and ABSENT not in record.evidence:
         text = f"{message}\n{record.evidence}"
-        entry = _cause(record.name, text, target, report, context)
+        entry = _find_cause(record.name, text, target, report, context)
     if record.name == "import" and not entry and not code_told(message):
         entry = "torch-damaged"
     words = {}
@@ -136,14 +136,14 @@ def _failed_check(
     return replace(check, seconds=record.seconds)
 
 
-def _message(
+def _format_message(
     record: CheckResult,
     report: KernelReport,
     context: VerificationContext,
 ) -> str:
     if ABSENT in record.evidence:
         return "torch is not installed in this environment"
-    parts = [_numpy_error(record.evidence) or record.message or "failed"]
+    parts = [_find_numpy_error(record.evidence) or record.message or "failed"]
     if record.name == "import" and context.altered:
         parts.append(f"{NOT_AS_INSTALLED}: {join_names(context.altered)}")
     if report.loader_settings:
@@ -151,13 +151,13 @@ def _message(
     return "; ".join(parts)
 
 
-def _numpy_error(text: str) -> str | None:
+def _find_numpy_error(text: str) -> str | None:
     """Return NumPy's original error, which follows a long explanation."""
     lines = text.partition("Original error was:")[2].strip().splitlines()
     return f"{NO_NUMPY}: {lines[0]}" if lines else None
 
 
-def _cause(
+def _find_cause(
     name: str,
     text: str,
     target: DeviceTarget,
@@ -176,7 +176,7 @@ def _cause(
     known = next((cause.id for cause in classify(text, context.machine)), None)
     # torch has passed its checks, so its failures cannot be the cause.
     if report.program:
-        usual = program_check(report.program, target.device).cause
+        usual = create_program_check(report.program, target.device).cause
         if NO_KERNEL in text or NO_LIBRARY in text:
             return usual
         return known or (None if "No module named" in text else usual)
@@ -193,7 +193,7 @@ def _cause(
     return known or USUAL_CAUSES.get(name)
 
 
-def wrong_build(target: DeviceTarget, context: VerificationContext) -> Device:
+def report_wrong_build(target: DeviceTarget, context: VerificationContext) -> Device:
     """Return a failed GPU, because torch was built for other devices."""
     backend = context.torch.backend
     is_for_cpu = backend == CPU

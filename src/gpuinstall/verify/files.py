@@ -52,16 +52,16 @@ def create_stamp(venv: Path) -> Stamp:
     packages = {package.name: package for package in read_packages(folders)}
     sites = [folder.relative_to(root).as_posix() for folder in folders]
     own = list(startup_files(str(root), sites))
-    roots = [*_ROOTS, *_implicitly_loaded(packages.values(), own)]
+    roots = [*_ROOTS, *_find_implicit_packages(packages.values(), own)]
     core = _add_requirements(roots, packages)
     for name in sorted(core):
         own.append(_record_path(packages[name], root))
-        own += _native_libraries(packages[name], root)
-    files = {TORCH: _stamps(own, root)}
-    for module, package in program_packages(folders).items():
+        own += _find_native_libraries(packages[name], root)
+    files = {TORCH: _create_stamps(own, root)}
+    for module, package in find_program_packages(folders).items():
         own_packages = _add_requirements([package.name], packages) - core
         records = [_record_path(packages[name], root) for name in sorted(own_packages)]
-        files[module] = _stamps(records, root)
+        files[module] = _create_stamps(records, root)
     return Stamp(
         python=stamped_python(str(root)),
         variables=loading_variables(),
@@ -70,7 +70,7 @@ def create_stamp(venv: Path) -> Stamp:
     )
 
 
-def _implicitly_loaded(
+def _find_implicit_packages(
     packages: Iterable[InstalledPackage], startup: Iterable[str]
 ) -> Iterator[str]:
     """Yield packages that torch or Python loads without requiring them.
@@ -98,11 +98,11 @@ def _add_requirements(
         name = remaining.pop()
         if name in packages and name not in installed:
             installed.add(name)
-            remaining.extend(_requirements(packages[name]))
+            remaining.extend(_list_requirements(packages[name]))
     return installed
 
 
-def _requirements(package: InstalledPackage) -> Iterator[str]:
+def _list_requirements(package: InstalledPackage) -> Iterator[str]:
     """Yield the names of required packages."""
     for requirement in package.requires:
         yield canonicalize_name(requirement.name)
@@ -112,7 +112,7 @@ def _record_path(package: InstalledPackage, root: Path) -> str:
     return (package.record / "RECORD").relative_to(root).as_posix()
 
 
-def _native_libraries(package: InstalledPackage, root: Path) -> Iterator[str]:
+def _find_native_libraries(package: InstalledPackage, root: Path) -> Iterator[str]:
     """Yield the native libraries of a package, relative to ``root``."""
     site = package.record.parent.relative_to(root).as_posix()
     for file in package.recorded:
@@ -120,11 +120,11 @@ def _native_libraries(package: InstalledPackage, root: Path) -> Iterator[str]:
             yield f"{site}/{file.path}"
 
 
-def _stamps(paths: Iterable[str], root: Path) -> dict[str, FileStamp]:
+def _create_stamps(paths: Iterable[str], root: Path) -> dict[str, FileStamp]:
     return {path: file_stamp(f"{root}/{path}") for path in paths}
 
 
-def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
+def find_program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
     """Return the package of each module to verify with torch, by module.
 
     These packages belong to the torch family, have their own check, or are native and require torch. Only installed
@@ -136,23 +136,23 @@ def program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
     known = load_catalog().family - {TORCH}
     programs: dict[str, InstalledPackage] = {}
     for package in read_packages(folders):
-        for module in _tested_modules(package, known):
+        for module in _select_modules(package, known):
             programs.setdefault(module, package)
     return dict(sorted(programs.items()))
 
 
-def _tested_modules(package: InstalledPackage, known: Collection[str]) -> list[str]:
+def _select_modules(package: InstalledPackage, known: Collection[str]) -> list[str]:
     """Return the listed modules of a package, or its main module."""
     modules = [
         row.module for row in PROGRAMS if re.fullmatch(row.package, package.name)
     ]
-    is_extension = TORCH in _requirements(package) and package.is_native
+    is_extension = TORCH in _list_requirements(package) and package.is_native
     if not modules and (package.name in known or is_extension):
-        modules.append(_main_module(package))
+        modules.append(_find_main_module(package))
     return modules
 
 
-def _main_module(package: InstalledPackage) -> str:
+def _find_main_module(package: InstalledPackage) -> str:
     """Return the module named after the package, or its first module."""
     matches = (_MODULE.fullmatch(file.path) for file in package.files)
     modules = [match[1] for match in matches if match]
@@ -162,7 +162,7 @@ def _main_module(package: InstalledPackage) -> str:
     return modules[0] if modules else name
 
 
-def altered_files(torch: FoundTorch, names: Collection[str]) -> Iterator[str]:
+def find_modified_files(torch: FoundTorch, names: Collection[str]) -> Iterator[str]:
     """Yield the missing and modified files of packages.
 
     Args:

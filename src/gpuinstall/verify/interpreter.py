@@ -122,18 +122,18 @@ def run_script(kind: type[_Answer], argv: Sequence[str | Path]) -> _Answer:
     try:
         done = process.query_interpreter(argv)
     except OSError as error:
-        raise _unusable(python, error.strerror or str(error)) from None
+        raise _create_error(python, error.strerror or str(error)) from None
     # The environment's startup files may print more lines.
     answers = json_lines(done, MARK)
     if answers:
         with suppress(ValueError):
             return read_object(kind, answers[-1])
-    raise _unusable(
+    raise _create_error(
         python, describe_end(done, read_timeouts(os.environ).interpreter_query)
     )
 
 
-def _unusable(python: Path, reason: str) -> UsageError:
+def _create_error(python: Path, reason: str) -> UsageError:
     return UsageError(
         "python-unusable",
         f"{python} cannot be run as a Python interpreter",
@@ -142,7 +142,7 @@ def _unusable(python: Path, reason: str) -> UsageError:
     )
 
 
-def interference(interpreter: Interpreter) -> Finding | None:
+def find_interference(interpreter: Interpreter) -> Finding | None:
     """Return a finding if programs in this folder import another torch.
 
     The evidence is the path of that torch. An interpreter that starts only with ``-I`` is also a finding.
@@ -159,11 +159,11 @@ def interference(interpreter: Interpreter) -> Finding | None:
             message += f"; PYTHONHOME={home}"
         return Finding(code, message, where="environment")
     if interpreter.shadow:
-        return _shadowed(interpreter.shadow)
+        return _report_shadow(interpreter.shadow)
     return None
 
 
-def _shadowed(shadow: str) -> Finding:
+def _report_shadow(shadow: str) -> Finding:
     """Return a finding about another torch, depending on its location."""
     top = Path(shadow)
     if top.name == "__init__.py":

@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(GpuRequirement())
 
 
-def allocations() -> int:
+def count_allocations() -> int:
     """Return the number of GPU memory allocations that torch has counted."""
     torch = sys.modules.get("torch")
     devices = [getattr(torch, kind, None) for kind in ("cuda", "xpu")]
@@ -57,7 +57,7 @@ class GpuRequirement:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
         """Count allocations before a test's fixtures run."""
-        self.before = allocations()
+        self.before = count_allocations()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -71,7 +71,7 @@ class GpuRequirement:
         is_green = (is_call or report.skipped) and not (
             report.failed or hasattr(report, "wasxfail")
         )
-        if is_call and allocations() > self.before:
+        if is_call and count_allocations() > self.before:
             report.user_properties.append(USED)
         elif is_green and item.get_closest_marker("gpu_required"):
             reason = "it was skipped" if report.skipped else "it ran only on the CPU"

@@ -20,18 +20,18 @@ from gpuinstall.machine.vendors import VENDORS, find_vendor
 from gpuinstall.verify.devices import (
     CPU_TARGET,
     DeviceTarget,
-    all_gpus_target,
-    device_targets,
+    create_all_gpus_target,
+    select_targets,
 )
 from gpuinstall.verify.diagnosis import (
     NOT_AS_INSTALLED,
     VerificationContext,
-    check_results,
     diagnose,
-    wrong_build,
+    diagnose_checks,
+    report_wrong_build,
 )
-from gpuinstall.verify.files import altered_files, program_packages
-from gpuinstall.verify.interpreter import inspect_interpreter, interference
+from gpuinstall.verify.files import find_modified_files, find_program_packages
+from gpuinstall.verify.interpreter import find_interference, inspect_interpreter
 from gpuinstall.verify.kernel_run import (
     INTERPRETING,
     KernelReport,
@@ -93,30 +93,31 @@ def verify_environment(
         origin = read_origin(environment_folder(python), machine)
     work = "deep" if deep else "quick"
     verification = _prepare(python, machine, origin, reporter, work=work)
-    if _leaves_idle(verification):
+    if _leaves_gpus_idle(verification):
         devices = [
-            wrong_build(target, verification.context) for target in verification.targets
+            report_wrong_build(target, verification.context)
+            for target in verification.targets
         ]
-        return _verdict(verification, devices)
+        return _create_verdict(verification, devices)
     devices, reports = _check_torch(verification, verification.targets)
-    programs = program_packages(map(Path, verification.context.torch.path))
+    programs = find_program_packages(map(Path, verification.context.torch.path))
     devices = check_programs(devices, verification, programs)
     checks: list[CheckResult] = []
     if deep:
         devices = _add_all_gpu_checks(devices, verification)
-        checks += _file_checks(verification)
+        checks += _check_files(verification)
     if origin.for_cpu and machine.gpus:
         names = ", ".join(f"GPU {gpu.index} ({gpu.label})" for gpu in machine.gpus)
         message = f"the environment was created for the CPU, as requested, and does not use {names}"
         reporter.warn(message)
     # The verification runs in isolated mode, but the user's programs do not.
-    interfering = interference(verification.interpreter)
+    interfering = find_interference(verification.interpreter)
     if interfering and surroundings:
-        checks.append(_surroundings_check(interfering, verification.context))
+        checks.append(_create_surroundings_check(interfering, verification.context))
     elif interfering:
         reporter.warn(interfering.message)
     devices = [device.with_checks(checks) for device in devices]
-    return _verdict(verification, devices, reports)
+    return _create_verdict(verification, devices, reports)
 
 
 def verify_programs(
@@ -141,7 +142,7 @@ def verify_programs(
         target.result(unproven=target.unproven) for target in verification.targets
     ]
     devices = check_programs(devices, verification, programs)
-    return _verdict(verification, devices)
+    return _create_verdict(verification, devices)
 
 
 def measure(
@@ -179,7 +180,7 @@ def _prepare(
     context = VerificationContext(machine, python, torch)
     targets: tuple[DeviceTarget, ...] = (CPU_TARGET,)
     if not (origin.for_cpu or _is_for_cpu(context)):
-        targets = device_targets(
+        targets = select_targets(
             machine, kind=torch.kind, gpus=origin.gpus, environ=os.environ
         )
     interpreting = [name for name in INTERPRETING if os.environ.get(name)]
@@ -206,7 +207,7 @@ def _check_torch(
     if any(report.architectures is None for report in reports):
         # The import error does not mention the missing file that caused it.
         context = replace(
-            context, altered=tuple(altered_files(context.torch, {"torch"}))
+            context, altered=tuple(find_modified_files(context.torch, {"torch"}))
         )
     devices = []
     for target, report in zip(targets, reports, strict=True):
@@ -228,7 +229,7 @@ def _is_for_cpu(context: VerificationContext) -> bool:
     )
 
 
-def _leaves_idle(verification: Verification) -> bool:
+def _leaves_gpus_idle(verification: Verification) -> bool:
     """Return whether torch was built for other devices than the GPUs."""
     machine = verification.context.machine
     if verification.is_for_cpu or not (machine.gpus or machine.refusing):
@@ -242,7 +243,7 @@ def _leaves_idle(verification: Verification) -> bool:
     return verification.context.torch.kind not in {None, *kinds}
 
 
-def _verdict(
+def _create_verdict(
     verification: Verification,
     devices: Sequence[Device],
     reports: Sequence[KernelReport] = (),
@@ -265,11 +266,11 @@ def _verdict(
     verdict = Verdict(tested, tuple(devices))
     refusing = verification.context.machine.refusing
     if refusing and not verification.is_for_cpu:
-        return verdict.refused_by(refusing[0])
+        return verdict.add_machine_fault(refusing[0])
     return verdict
 
 
-def _processors() -> int:
+def _count_processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -301,7 +302,7 @@ def check_programs(
     tested = list(devices)
     runs = [replace(verification.run, program=module) for module in modules]
     # Allow two available processors per child.
-    at_once = min(PROGRAMS_AT_ONCE, _processors() // (2 * len(testable) or 1))
+    at_once = min(PROGRAMS_AT_ONCE, _count_processors() // (2 * len(testable) or 1))
 
     def run_program(program: KernelRun) -> list[KernelReport]:
         return program.run_all(list(testable.values()))
@@ -313,7 +314,7 @@ def check_programs(
             # Run each program again by itself, because an exclusive or nearly full GPU may allow only one process.
             reports[:] = run_program(program)
         for (number, target), report in zip(testable.items(), reports, strict=True):
-            checks = check_results(target, report, verification.context)
+            checks = diagnose_checks(target, report, verification.context)
             tested[number] = tested[number].with_checks(checks)
     return tested
 
@@ -322,14 +323,14 @@ def _add_all_gpu_checks(
     devices: list[Device], verification: Verification
 ) -> list[Device]:
     """Add the checks that need all GPUs together."""
-    target = all_gpus_target(verification.targets)
+    target = create_all_gpus_target(verification.targets)
     if target is None:
         return devices
     # One child tests all GPUs, and its result applies to each.
     (report,) = verification.run.run_all([target])
     checks = [
         check
-        for check in check_results(target, report, verification.context)
+        for check in diagnose_checks(target, report, verification.context)
         if check.name != "import"
     ]
     return [
@@ -338,19 +339,21 @@ def _add_all_gpu_checks(
     ]
 
 
-def _file_checks(verification: Verification) -> Iterator[CheckResult]:
+def _check_files(verification: Verification) -> Iterator[CheckResult]:
     """Yield a failed check if files of the torch family were modified."""
     verification.reporter.wait("comparing torch's files with their hashes")
-    altered = list(altered_files(verification.context.torch, load_catalog().family))
+    altered = list(
+        find_modified_files(verification.context.torch, load_catalog().family)
+    )
     if altered:
         message = f"{NOT_AS_INSTALLED}: {join_names(altered)}"
         yield verification.context.failed("files", message, "torch-damaged")
 
 
-def _surroundings_check(
+def _create_surroundings_check(
     interfering: Finding, context: VerificationContext
 ) -> CheckResult:
-    """Return a failed check for a finding of ``interference``."""
+    """Return a failed check for a finding of ``find_interference``."""
     path = interfering.evidence or ""
     return context.failed(
         "surroundings",

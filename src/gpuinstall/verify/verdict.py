@@ -65,7 +65,7 @@ class Device(Value):
                 groups.setdefault(check.id or check.message or "failed", []).append(
                     check
                 )
-        return tuple(map(_fault, groups.values()))
+        return tuple(map(_create_finding, groups.values()))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of a Verdict document."""
@@ -81,7 +81,7 @@ class Device(Value):
         return replace(self, checks=(*self.checks, *checks))
 
 
-def _fault(group: Sequence[CheckResult]) -> Finding:
+def _create_finding(group: Sequence[CheckResult]) -> Finding:
     """Return one finding for failed checks with the same cause."""
     first = group[0]
     names = ", ".join(check.name for check in group)
@@ -136,7 +136,7 @@ class Verdict(Value):
             check.name == MACHINE for device in self.devices for check in device.checks
         )
 
-    def refused_by(self, fault: Finding) -> Verdict:
+    def add_machine_fault(self, fault: Finding) -> Verdict:
         """Add a fault of the machine to every device."""
         check = CheckResult(
             MACHINE, "failed", 0.0, fault.message, id=fault.id, fixes=fault.fixes
@@ -169,7 +169,7 @@ class Verdict(Value):
         }
 
 
-def with_programs(
+def update_programs(
     verdict: dict[str, Any],
     modules: Iterable[str],
     tested: Verdict | None = None,

@@ -12,7 +12,7 @@ from gpuinstall.base.versions import CPU, ComputeCapability
 from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.authored import read_data
 from gpuinstall.catalog.drivers import load_drivers
-from gpuinstall.catalog.gpus import load_gpus, products
+from gpuinstall.catalog.gpus import load_gpus, load_products
 from gpuinstall.machine.nvidia.driver import split_code
 
 FILES = ("builds.toml", "drivers.toml", "hashes.toml")
@@ -82,7 +82,7 @@ def test_every_catalog_build_has_required_fields():
 
 
 def test_catalog_capabilities_are_in_the_gpu_table():
-    known = {product.capability for product in products()}
+    known = {product.capability for product in load_products()}
     code = {
         code.capability
         for build in load_catalog().builds
@@ -214,7 +214,7 @@ def test_every_pci_id_has_a_known_chip():
     assert {row["chip"] for row in table["ranges"]} <= set(table["chips"])
     assert all(re.fullmatch("[0-9a-f]{4}", device) for device in table["pci"])
     assert {row["id"] for row in table["names"]} <= set(table["pci"])
-    assert all(product.name.strip() for product in products())
+    assert all(product.name.strip() for product in load_products())
 
 
 def test_every_hash_belongs_to_a_released_wheel():
@@ -245,6 +245,7 @@ def test_windows_on_arm_has_one_gpu_build():
         (package, build.name)
         for (package, version), companion in catalog.companions.items()
         for build in builds
-        if companion.may_load_in(build) and companion.was_seen(build)
+        if companion.may_have_wheel_for(build)
+        and companion.is_known_to_be_listed(build)
     }
     assert seen == {("torchvision", own.name), ("torchaudio", own.name)}

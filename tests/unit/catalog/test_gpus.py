@@ -16,8 +16,8 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.gpus import (
     find_gpu,
     load_gpus,
-    other_chips,
-    products,
+    load_other_chips,
+    load_products,
 )
 
 NAMES = Path(__file__).parents[2] / "data" / "gpu_names.txt"
@@ -104,11 +104,11 @@ def letters(text):
 def test_listed_gpu_is_found_in_any_spelling(step):
     # The capabilities of all products with these letters.
     sold = defaultdict(set)
-    for one in products():
+    for one in load_products():
         sold[letters(bare(one.name))].add(str(one.capability))
     spelled = [
         (spelling, sold[letters(bare(name))])
-        for name in sorted({one.name for one in products()})
+        for name in sorted({one.name for one in load_products()})
         for spelling in sorted(spellings(name) - SHARED)
     ]
     wrong = {}
@@ -139,7 +139,7 @@ def other_spellings(chip, name):
 def test_gpu_names_of_other_vendors_are_found(step):
     spelled = [
         (text, chip.architecture)
-        for chip in other_chips()
+        for chip in load_other_chips()
         for name in chip.products
         for text in sorted(other_spellings(chip, name))
     ]
@@ -154,8 +154,8 @@ def test_arbitrary_text_returns_gpu_or_error(text):
 
     assert found(text) in {
         *errors,
-        *(str(product.capability) for product in products()),
-        *(chip.architecture for chip in other_chips()),
+        *(str(product.capability) for product in load_products()),
+        *(chip.architecture for chip in load_other_chips()),
     }
 
 
@@ -190,7 +190,7 @@ def test_gpu_name_determines_arm_platform():
 def test_gpu_series_names_match_their_products():
     listed = load_gpus()["series"]
     names = {
-        text: [one.name for one in products() if str(one.capability) == text]
+        text: [one.name for one in load_products() if str(one.capability) == text]
         for text in listed
     }
 

@@ -12,11 +12,11 @@ from gpuinstall.catalog import DEFAULT_INDEX, Build
 from gpuinstall.catalog.catalog import ConfiguredIndex
 from gpuinstall.catalog.listing import (
     Listing,
-    family_wheels,
     listed_companions,
     platform_floor,
     platforms,
     python,
+    read_family_wheels,
     read_listing,
     update_builds,
 )
@@ -145,8 +145,8 @@ def test_local_html_pages_and_folders_are_listed(folder, client, tmp_path):
 
 def test_triton_wheels_are_listed_from_backend_page(folder, client):
     with SimulatedIndex(folder) as index:
-        (triton,) = family_wheels(_named(index), client, "cu126", "triton")
-        assert family_wheels(_named(index), client, "cpu", "triton") == ()
+        (triton,) = read_family_wheels(_named(index), client, "cu126", "triton")
+        assert read_family_wheels(_named(index), client, "cpu", "triton") == ()
     assert (triton.package, str(triton.version), triton.sha256, triton.metadata) == (
         "triton",
         "3.8.0",

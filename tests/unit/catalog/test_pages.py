@@ -233,7 +233,7 @@ def own_cache(tmp_path, monkeypatch):
 
 def _versions(text):
     parse_page.cache_clear()
-    pages._files.cache_clear()
+    pages._load_files.cache_clear()
     return [str(wheel.version) for wheel in _html(text)]
 
 
@@ -241,7 +241,7 @@ def _versions(text):
 def test_parsed_page_is_cached_until_it_changes(damage, own_cache, monkeypatch):
     first = _versions(LARGE)
     with monkeypatch.context() as patch:
-        patch.setattr(pages, "_html_files", None)
+        patch.setattr(pages, "_parse_html_files", None)
         assert _versions(LARGE) == first
     assert _versions(LARGE + NEWER) == [*first, "3.0"]
     [file] = (own_cache / "gpuinstall" / "parsed").iterdir()

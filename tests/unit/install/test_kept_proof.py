@@ -14,7 +14,7 @@ from gpuinstall.base.versions import DriverVersion
 from gpuinstall.environments.packages import read_packages
 from gpuinstall.install.state import read_valid_stamp, stamp_file
 from gpuinstall.verify.files import create_stamp
-from gpuinstall.verify.verdict import with_programs
+from gpuinstall.verify.verdict import update_programs
 from tests.lab.environments import put_package
 from tests.unit.install.environments import MARKER
 
@@ -283,7 +283,7 @@ def test_verification_keeps_only_checks_of_installed_packages():
     checks = [{"name": name} for name in names]
     verdict = {"devices": [{"index": 0, "name": "CPU", "checks": checks}]}
 
-    [left] = with_programs(verdict, ["torchvision", "flash_attn"])["devices"]
+    [left] = update_programs(verdict, ["torchvision", "flash_attn"])["devices"]
 
     assert left["checks"] == [checks[0], checks[3]]
-    assert with_programs(verdict, []) == verdict
+    assert update_programs(verdict, []) == verdict

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.catalog.gpus import other_chips
+from gpuinstall.catalog.gpus import load_other_chips
 from gpuinstall.machine.options import machine_from_options, parse_driver
 
 
@@ -90,7 +90,7 @@ def test_platform_is_given_or_implied(gpu, driver, os, arch, platform):
 
 def test_products_of_other_vendors_are_found_by_name():
     wrong = []
-    for chip in other_chips():
+    for chip in load_other_chips():
         for name in chip.products:
             (gpu,) = machine_from_options((f"{chip.brand} {name}",)).gpus
             if (gpu.vendor, gpu.architecture) != (chip.maker, chip.architecture):

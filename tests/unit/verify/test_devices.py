@@ -4,7 +4,7 @@ from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Gpu, Machine, MigDevice
 from gpuinstall.base.values import replace
 from gpuinstall.machine.options import machine_from_options
-from gpuinstall.verify.devices import all_gpus_target, device_targets
+from gpuinstall.verify.devices import create_all_gpus_target, select_targets
 
 MACHINE = Machine(
     "linux",
@@ -21,7 +21,7 @@ SLICED = Gpu(
 
 
 def targets(machine=MACHINE, kind="cuda", gpus=None):
-    return device_targets(machine, kind=kind, gpus=gpus, environ={})
+    return select_targets(machine, kind=kind, gpus=gpus, environ={})
 
 
 def test_each_check_process_sees_one_gpu_by_uuid():
@@ -49,11 +49,11 @@ def test_mig_device_has_name_of_gpu_and_profile():
 
 
 def test_only_whole_gpus_are_tested_together():
-    every = all_gpus_target(targets())
+    every = create_all_gpus_target(targets())
     assert every is not None
     assert (every.device, every.visible) == ("all", ("GPU-aaa", "GPU-bbb"))
-    assert all_gpus_target(targets(replace(MACHINE, gpus=(SLICED,)))) is None
-    one = all_gpus_target(targets(gpus=(0,)))
+    assert create_all_gpus_target(targets(replace(MACHINE, gpus=(SLICED,)))) is None
+    one = create_all_gpus_target(targets(gpus=(0,)))
     assert one
     assert one.visible == ("GPU-aaa",)
 

@@ -12,8 +12,8 @@ from gpuinstall.base.versions import (
 from gpuinstall.verify.devices import DeviceTarget
 from gpuinstall.verify.diagnosis import (
     VerificationContext,
-    check_results,
-    wrong_build,
+    diagnose_checks,
+    report_wrong_build,
 )
 from gpuinstall.verify.interpreter import FoundTorch
 from gpuinstall.verify.kernel_run import KernelReport
@@ -53,7 +53,7 @@ def failed(name, text, *, on=CARD, context=PROOF, program=None, settings=""):
         program=program,
         loader_settings=settings,
     )
-    (check,) = check_results(on, report, context)
+    (check,) = diagnose_checks(on, report, context)
     return check
 
 
@@ -96,7 +96,7 @@ def test_missing_torch_is_reported():
 
 
 def test_wrong_torch_build_suggests_gpuinstall_install():
-    (check,) = wrong_build(CARD, proof(torch=None, version="2.14.1+cpu")).checks
+    (check,) = report_wrong_build(CARD, proof(torch=None, version="2.14.1+cpu")).checks
     assert check.id == "F33"
     assert str(check.fixes[0]).startswith("gpuinstall install")
 

@@ -1,7 +1,7 @@
 import os
 import zipfile
 
-from gpuinstall.verify.files import altered_files
+from gpuinstall.verify.files import find_modified_files
 from gpuinstall.verify.interpreter import FoundTorch
 from tests.lab.wheels import make_wheel
 
@@ -20,7 +20,7 @@ def test_modified_files_are_reported(tmp_path):
     torch = FoundTorch("3.12.1", venv=True, torch=str(module))
 
     def altered(names=FAMILY):
-        return {*altered_files(torch, names)}
+        return {*find_modified_files(torch, names)}
 
     assert altered() == set()
     module.write_text("answer = 43")

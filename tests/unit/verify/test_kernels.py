@@ -11,18 +11,18 @@ from gpuinstall.verify.kernels.context import (
     Skip,
     Wrong,
     available_memory,
-    supported,
-    tolerance,
+    call_if_supported,
+    compute_tolerance,
 )
 from gpuinstall.verify.kernels.deep import UNSUPPORTED, _fp8_type
-from gpuinstall.verify.kernels.main import _outcome, table
+from gpuinstall.verify.kernels.main import _run_and_classify, select_checks
 from gpuinstall.verify.kernels.quick import NO_KERNEL
 
 SIGNS = {"attention": NO_KERNEL, "product": UNSUPPORTED}
 
 
 def names(device, work="deep"):
-    return {check.name for check in table(device, work)}
+    return {check.name for check in select_checks(device, work)}
 
 
 def torch_with(hip, *, integrated=False, capability=(7, 0), name="", refusal=None):
@@ -45,9 +45,11 @@ def torch_with(hip, *, integrated=False, capability=(7, 0), name="", refusal=Non
 
 def test_tolerance_grows_with_square_root_of_terms():
     rounding = 4 * EPSILON["float32"]
-    above = [tolerance("float32", terms) - rounding for terms in (100, 400)]
+    above = [compute_tolerance("float32", terms) - rounding for terms in (100, 400)]
     assert above[1] / above[0] == pytest.approx(2)
-    assert tolerance("float16") == pytest.approx(4 * EPSILON["float16"], rel=0.01)
+    assert compute_tolerance("float16") == pytest.approx(
+        4 * EPSILON["float16"], rel=0.01
+    )
 
 
 def test_every_vendor_has_general_gpu_checks():
@@ -89,7 +91,7 @@ def is_skipped(text, signs):
         raise RuntimeError(text)
 
     try:
-        supported(refuse, *signs)
+        call_if_supported(refuse, *signs)
     except (RuntimeError, Skip) as end:
         return isinstance(end, Skip)
     return False
@@ -140,12 +142,16 @@ def outcome_of(error):
     def fail():
         raise error
 
-    return _outcome(fail)["status"]
+    return _run_and_classify(fail)["status"]
 
 
 def test_check_for_newer_gpus_is_skipped():
     pascal = CheckContext(torch_with(None, capability=(6, 1)), "cuda")
-    for check in (deep.torch_compile, partial(quick.convolution, "bfloat16"), deep.fp8):
+    for check in (
+        deep.check_torch_compile,
+        partial(quick.check_convolution, "bfloat16"),
+        deep.check_fp8,
+    ):
         with pytest.raises(Skip, match=r"requires compute capability \d\.\d"):
             check(pascal)
 
@@ -154,7 +160,7 @@ def test_torch_without_attention_is_skipped():
     old = torch_with(None)
     old.nn = SimpleNamespace(functional=SimpleNamespace())
     with pytest.raises(Skip, match=r"requires torch 2\.0"):
-        quick.attention(CheckContext(old, "cuda"))
+        quick.check_attention(CheckContext(old, "cuda"))
 
 
 def test_mi300_uses_fnuz_fp8_type():
@@ -171,22 +177,22 @@ def test_mi300_uses_fnuz_fp8_type():
 
 def test_peer_check_is_skipped_without_cuda_gpus():
     with pytest.raises(Skip, match="torch finds 0 GPUs"):
-        all_gpus.peers(CheckContext(torch_with(None), "all", gpus=2))
+        all_gpus.check_peer_copies(CheckContext(torch_with(None), "all", gpus=2))
 
 
 def test_nccl_failure_of_one_process_is_skipped(monkeypatch):
     def no_interface(*_):
         raise Wrong("Bootstrap : no socket interface found")
 
-    monkeypatch.setattr(all_gpus, "sum_over", no_interface)
+    monkeypatch.setattr(all_gpus, "check_sum", no_interface)
     torch = torch_with(None)
     torch.distributed = SimpleNamespace(
         is_available=lambda: True, is_nccl_available=lambda: True
     )
     with pytest.raises(Skip, match="no socket interface"):
-        all_gpus.all_reduce(CheckContext(torch, "all", gpus=1))
+        all_gpus.check_all_reduce(CheckContext(torch, "all", gpus=1))
     with pytest.raises(Wrong):
-        all_gpus.all_reduce(CheckContext(torch, "all", gpus=2))
+        all_gpus.check_all_reduce(CheckContext(torch, "all", gpus=2))
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,13 @@
 import pytest
 
 from gpuinstall.catalog import load_catalog
-from gpuinstall.verify.files import program_packages
-from gpuinstall.verify.kernels.programs import PROGRAMS, program_check
+from gpuinstall.verify.files import find_program_packages
+from gpuinstall.verify.kernels.programs import PROGRAMS, create_program_check
 from tests.lab.environments import small_package
 
 
 def programs_in(*folders):
-    return tuple(program_packages(folders))
+    return tuple(find_program_packages(folders))
 
 
 def test_torch_and_numpy_require_no_package_checks(tmp_path):
@@ -66,7 +66,7 @@ def test_package_is_only_imported_on_unsupported_devices():
     }
     for row in PROGRAMS:
         names[row.module, "none"] = f"{row.module.replace('_', '-')}-import"
-    assert {where: program_check(*where).name for where in names} == names
+    assert {where: create_program_check(*where).name for where in names} == names
 
 
 def test_every_checked_package_has_one_row():

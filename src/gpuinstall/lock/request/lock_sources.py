@@ -19,7 +19,11 @@ from gpuinstall.catalog.extensions import (
     list_files,
     load_extensions,
 )
-from gpuinstall.catalog.listing import family_wheels, platforms, unknown_builds
+from gpuinstall.catalog.listing import (
+    find_unknown_builds,
+    platforms,
+    read_family_wheels,
+)
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.catalog.pages import PageFile, parse_files, wheels_from_files
 from gpuinstall.lock.file.fit import try_read_lock
@@ -127,7 +131,7 @@ def _find_unknown_builds(file: LockedFile, catalog: Catalog) -> Iterator[Build]:
             catalog = catalog.with_kind(backend.kind)
         for platform in platforms(wheel.tags):
             known = catalog.builds_for(*platform.split("_", 1))
-            yield from unknown_builds([wheel], known, platform)
+            yield from find_unknown_builds([wheel], known, platform)
 
 
 def find_unknown_hosts_in_lock(
@@ -201,7 +205,7 @@ def _read_listed_urls(
     client = session.client
     wheels: Iterable[Wheel] = ()
     with suppress(InstallationError):
-        wheels = family_wheels(sources, client, torch.backend, package)
+        wheels = read_family_wheels(sources, client, torch.backend, package)
     for wheel in wheels:
         yield wheel.url
     # Read this last, so that other indexes receive no names from torch's index.

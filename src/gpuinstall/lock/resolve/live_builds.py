@@ -13,11 +13,11 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog import COMPANIONS, PAIRED, Build, Catalog
 from gpuinstall.catalog.listing import (
-    all_torches,
-    default_wheels,
-    family_wheels,
-    index_names,
-    live_catalog,
+    read_default_wheels,
+    read_family_wheels,
+    read_index_names,
+    read_live_catalog,
+    read_torch_page,
 )
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.machine.vendors import create_rules
@@ -100,7 +100,7 @@ def _prefetch_pages(
     programs = [one.name for one in first.request.requirements if not one.url]
     asks: list[Callable[[], object]] = [
         partial(_check_default_index, session),
-        partial(default_wheels, sources, client, "torch"),
+        partial(read_default_wheels, sources, client, "torch"),
         *(
             partial(session.find_page, name)
             for name in programs
@@ -108,12 +108,14 @@ def _prefetch_pages(
         ),
     ]
     if not first.request.backend:
-        asks.append(partial(all_torches, sources.torch_index, client))
+        asks.append(partial(read_torch_page, sources.torch_index, client))
     plans = [one.outcome for one in requests]
     for tag in {one.choice.build.backend.tag for one in plans if isinstance(one, Plan)}:
-        asks.append(partial(index_names, sources, client, tag))
+        asks.append(partial(read_index_names, sources, client, tag))
         paired = PAIRED - COMPANIONS.difference(programs)
-        asks += [partial(family_wheels, sources, client, tag, name) for name in paired]
+        asks += [
+            partial(read_family_wheels, sources, client, tag, name) for name in paired
+        ]
     unreachable, *_ = map_concurrently(_call_or_none, asks)
     if isinstance(unreachable, UnreachableError):
         return unreachable
@@ -178,7 +180,7 @@ def update_catalog(
     shipped = [
         build for build in catalog.builds if build.learned is None or build.absent
     ]
-    live = live_catalog(
+    live = read_live_catalog(
         replace(catalog, builds=tuple(shipped)),
         machine,
         request.request,

@@ -11,7 +11,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.requirement import Requirement
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.catalog import PAIRED, Catalog, Wheel
-from gpuinstall.catalog.listing import family_wheels
+from gpuinstall.catalog.listing import read_family_wheels
 from gpuinstall.environments.guard import FamilyMember
 from gpuinstall.lock.file.target import Target, select_best_files
 from gpuinstall.plan.companions import Companions
@@ -85,7 +85,7 @@ def find_missing_members(
     def find_member(name: str) -> FamilyMember:
         wheels: Sequence[Wheel] = ()
         with suppress(InstallationError):
-            wheels = family_wheels(session.sources, session.client, backend, name)
+            wheels = read_family_wheels(session.sources, session.client, backend, name)
         suitable = select_best_wheels(wheels, backend, tags)
         by_version = {wheel.version.public: wheel for wheel in suitable}
         # Without a paired version, use the latest.

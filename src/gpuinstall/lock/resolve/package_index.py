@@ -31,10 +31,10 @@ from gpuinstall.catalog import COMPANIONS, DEFAULT_INDEX, PAIRED, Build, Wheel
 from gpuinstall.catalog.catalog import WheelSource
 from gpuinstall.catalog.extensions import load_extensions
 from gpuinstall.catalog.listing import (
-    default_wheels,
-    family_wheels,
-    index_names,
-    is_own_name,
+    hosts_package,
+    read_default_wheels,
+    read_family_wheels,
+    read_index_names,
 )
 from gpuinstall.catalog.pages import (
     PageFile,
@@ -157,7 +157,7 @@ class PackageIndex:
     def _read_listed_names(self, backend: str) -> frozenset[str]:
         session = self.session
         catalog = self.resolver_input.catalog
-        names = index_names(session.sources, session.client, backend)
+        names = read_index_names(session.sources, session.client, backend)
         unknown = names - catalog.family
         for pattern in catalog.copied:
             unknown = unknown.difference(fnmatch.filter(unknown, pattern))
@@ -179,7 +179,7 @@ class PackageIndex:
         session = self.session
         sources = replace(session.sources, default_index=session.default_index)
         if name not in self.resolver_input.catalog.family:
-            is_own = partial(is_own_name, sources, session.client, name)
+            is_own = partial(hosts_package, sources, session.client, name)
             return self._read_wheels(name) if any(map(is_own, self.backends)) else None
         listed = self._read_wheels(name)
         is_requested = name in self.resolver_input.requested - {"torch"}
@@ -189,7 +189,7 @@ class PackageIndex:
             return listed
         # uv would query the extra indexes first.
         if sources.extra_indexes:
-            return default_wheels(sources, session.client, name)
+            return read_default_wheels(sources, session.client, name)
         return None
 
     def resolve(
@@ -273,9 +273,9 @@ class PackageIndex:
                 package in PAIRED or not self.has_own_source
             )
             if is_of_default_index:
-                listed = default_wheels(sources, session.client, package)
+                listed = read_default_wheels(sources, session.client, package)
             else:
-                listed = family_wheels(sources, session.client, backend, package)
+                listed = read_family_wheels(sources, session.client, backend, package)
             for wheel in select_best_wheels(listed, backend, self.resolver_input.tags):
                 if package != "torch" or wheel.version.public in versions:
                     wheels.setdefault(str(wheel.version), wheel)

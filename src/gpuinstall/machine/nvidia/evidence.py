@@ -77,9 +77,9 @@ class BusCard(Value):
     @cached_property
     def chip(self) -> Product | None:
         """The chip, if the catalog contains it."""
-        from gpuinstall.catalog.gpus import product_by_id
+        from gpuinstall.catalog.gpus import find_product_by_id
 
-        return product_by_id(self.device.model)
+        return find_product_by_id(self.device.model)
 
     @property
     def capability(self) -> ComputeCapability | None:

@@ -13,13 +13,13 @@ COUNT = 1 << 20
 PATIENCE = timedelta(seconds=60)
 
 
-def all_reduce(context: CheckContext) -> None:
+def check_all_reduce(context: CheckContext) -> None:
     """Check an all-reduce over all GPUs, with one NCCL process per GPU."""
     distributed = context.torch.distributed
     if not distributed.is_available() or not distributed.is_nccl_available():
         raise Skip("this build has no NCCL")
     try:
-        sum_over(context, "nccl", context.gpus)
+        check_sum(context, "nccl", context.gpus)
     except Exception as error:
         if context.gpus > 1:
             raise
@@ -28,7 +28,7 @@ def all_reduce(context: CheckContext) -> None:
         raise Skip(message) from None
 
 
-def sum_over(
+def check_sum(
     context: CheckContext,
     backend: str,
     world: int,
@@ -90,7 +90,7 @@ def _sum_in_process(
     torch.distributed.destroy_process_group()
 
 
-def peers(context: CheckContext) -> str:
+def check_peer_copies(context: CheckContext) -> str:
     """Check copies between all pairs of GPUs, direct if possible."""
     torch = context.torch
     count = torch.cuda.device_count()
@@ -108,13 +108,13 @@ def peers(context: CheckContext) -> str:
 CHECKS = (
     Check(
         "all-reduce",
-        all_reduce,
+        check_all_reduce,
         where="all",
         cause="F69",
     ),
     Check(
         "peer-to-peer",
-        peers,
+        check_peer_copies,
         where="all",
     ),
 )

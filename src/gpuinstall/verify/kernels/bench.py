@@ -14,11 +14,11 @@ BATCH = 16
 MIB = 1 << 20
 
 
-def seconds_of(context: CheckContext, call: Callable[[], Any]) -> float:
+def measure_seconds(context: CheckContext, call: Callable[[], Any]) -> float:
     """Return the median time of a repeated call in seconds."""
     timer = import_module("torch.utils.benchmark").Timer(
         "call()",
-        timer=partial(_now, context),
+        timer=partial(_read_time, context),
         globals={"call": call},
         # By default, Timer uses one thread.
         num_threads=context.torch.get_num_threads(),
@@ -27,22 +27,22 @@ def seconds_of(context: CheckContext, call: Callable[[], Any]) -> float:
     return float(timer.blocked_autorange(min_run_time=0.5).median)
 
 
-def _now(context: CheckContext) -> float:
+def _read_time(context: CheckContext) -> float:
     context.synchronize()
     return time.perf_counter()
 
 
-def product(dtype: str, context: CheckContext) -> float:
+def measure_product(dtype: str, context: CheckContext) -> float:
     """Return the TFLOP/s of a square matrix product."""
     if dtype == "bfloat16":
         context.require_capability(8, 0, dtype)
     torch = context.torch
     side = 8192 if context.on_gpu else 1024
     a = torch.randn(side, side, device=context.device).to(getattr(torch, dtype))
-    return float(2 * side**3 / seconds_of(context, lambda: a @ a) / 1e12)
+    return float(2 * side**3 / measure_seconds(context, lambda: a @ a) / 1e12)
 
 
-def copy(
+def measure_copy(
     source: str,
     target: str,
     context: CheckContext,
@@ -56,13 +56,13 @@ def copy(
     }
     from_block = torch.ones(size, dtype=torch.uint8, **places[source])
     to_block = torch.empty(size, dtype=torch.uint8, **places[target])
-    seconds = seconds_of(
+    seconds = measure_seconds(
         context, partial(to_block.copy_, from_block, non_blocking=True)
     )
     return (2 if source == target else 1) * size / seconds / 1e9
 
 
-def resnet50(context: CheckContext) -> float:
+def measure_resnet50(context: CheckContext) -> float:
     """Return images per second of a ResNet-50 forward and backward pass."""
     try:
         models = import_module("torchvision.models")
@@ -71,10 +71,10 @@ def resnet50(context: CheckContext) -> float:
     allow_tf32(context.torch, True)
     model = models.resnet50().to(context.device)
     images = context.torch.randn(BATCH, 3, 224, 224, device=context.device)
-    return BATCH / seconds_of(context, lambda: model(images).sum().backward())
+    return BATCH / measure_seconds(context, lambda: model(images).sum().backward())
 
 
-def _measure(
+def _create_measurement(
     name: str,
     run: Callable[[CheckContext], float],
     unit: str,
@@ -96,11 +96,21 @@ def _measure(
 
 
 CHECKS = (
-    _measure("product-float32", partial(product, "float32"), "TFLOP/s"),
-    _measure("product-float16", partial(product, "float16"), "TFLOP/s", where="gpu"),
-    _measure("product-bfloat16", partial(product, "bfloat16"), "TFLOP/s"),
-    _measure("memory", partial(copy, "device", "device"), "GB/s"),
-    _measure("host-to-device", partial(copy, "host", "device"), "GB/s", where="gpu"),
-    _measure("device-to-host", partial(copy, "device", "host"), "GB/s", where="gpu"),
-    _measure("resnet50", resnet50, "img/s"),
+    _create_measurement(
+        "product-float32", partial(measure_product, "float32"), "TFLOP/s"
+    ),
+    _create_measurement(
+        "product-float16", partial(measure_product, "float16"), "TFLOP/s", where="gpu"
+    ),
+    _create_measurement(
+        "product-bfloat16", partial(measure_product, "bfloat16"), "TFLOP/s"
+    ),
+    _create_measurement("memory", partial(measure_copy, "device", "device"), "GB/s"),
+    _create_measurement(
+        "host-to-device", partial(measure_copy, "host", "device"), "GB/s", where="gpu"
+    ),
+    _create_measurement(
+        "device-to-host", partial(measure_copy, "device", "host"), "GB/s", where="gpu"
+    ),
+    _create_measurement("resnet50", measure_resnet50, "img/s"),
 )

@@ -231,13 +231,13 @@ class Check(NamedTuple):
     """The module of the tested package."""
 
 
-def runs_on(where: str, device: str) -> bool:
+def applies_to(where: str, device: str) -> bool:
     """Return whether a check with this ``where`` applies to a device."""
     kinds = where.split()
     return device in kinds or ("gpu" in kinds and device not in WITHOUT_MODULE)
 
 
-def supported(product: Callable[[], Any], *refusals: str) -> Any:
+def call_if_supported(product: Callable[[], Any], *refusals: str) -> Any:
     """Call a function, and skip the check if the device does not support it.
 
     Raises:
@@ -253,7 +253,7 @@ def supported(product: Callable[[], Any], *refusals: str) -> Any:
         raise
 
 
-def tolerance(
+def compute_tolerance(
     dtype: str,
     terms: int = 1,
     margin: int = 1,

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .context import Check, CheckContext, Skip, supported, tolerance
+from .context import Check, CheckContext, Skip, call_if_supported, compute_tolerance
 
 SIDE = 256
 UNSUPPORTED = (
@@ -26,7 +26,7 @@ UNSUPPORTED = (
 """Messages about unsupported products: pytorch/pytorch#132009, #132928."""
 
 
-def fp8(context: CheckContext) -> None:
+def check_fp8(context: CheckContext) -> None:
     """Check an FP8 (e4m3) matrix product against float64."""
     context.require_capability(8, 9, "FP8")
     if not hasattr(context.torch, "_scaled_mm"):
@@ -43,7 +43,7 @@ def fp8(context: CheckContext) -> None:
         scale_b=scale,
         out_dtype=context.torch.bfloat16,
     )
-    result = supported(multiply, *UNSUPPORTED)
+    result = call_if_supported(multiply, *UNSUPPORTED)
     # torch 2.4 and older return a tuple with the result and its maximum.
     product = result[0] if isinstance(result, tuple) else result
     context.compare_product(product, a, b.double().t())
@@ -58,7 +58,7 @@ def _fp8_type(context: CheckContext) -> str:
     return "float8_e4m3fn"
 
 
-def bessel(context: CheckContext) -> None:
+def check_bessel(context: CheckContext) -> None:
     """Check a Bessel function, which NVRTC compiles, against float64."""
     special = context.torch.special.bessel_j0
     # Compile again, because the user's cache may contain the kernel of an earlier run.
@@ -67,7 +67,7 @@ def bessel(context: CheckContext) -> None:
     context.compare(special(context.to_device(x)), special(x.double()))
 
 
-def fft(context: CheckContext) -> None:
+def check_fft(context: CheckContext) -> None:
     """Check a Fourier transform (cuFFT) against float64."""
     torch = context.torch
     x = context.random(64, 1000)
@@ -79,7 +79,7 @@ def fft(context: CheckContext) -> None:
     )
 
 
-def solve(context: CheckContext) -> None:
+def check_solvers(context: CheckContext) -> None:
     """Check residuals of a linear system and a Cholesky factor (cuSOLVER)."""
     linalg = context.torch.linalg
     x = context.random(SIDE, SIDE)
@@ -98,7 +98,7 @@ def solve(context: CheckContext) -> None:
     context.compare_product(a, factor, factor.t())
 
 
-def graph(context: CheckContext) -> None:
+def check_cuda_graph(context: CheckContext) -> None:
     """Check a CUDA graph, captured once and replayed on other numbers."""
     cuda = context.torch.cuda
     x = context.torch.ones(1024, device=context.device)
@@ -114,22 +114,22 @@ def graph(context: CheckContext) -> None:
     context.compare_exactly(y, context.torch.full((1024,), 7.0))
 
 
-def torch_compile(context: CheckContext) -> None:
+def check_torch_compile(context: CheckContext) -> None:
     """Check torch.compile (Triton and a C compiler) against float64."""
     context.require_capability(7, 0, "torch.compile")
-    toolchain(context)
+    require_toolchain(context)
     x = context.random(1 << 12)
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(TORCHINDUCTOR_CACHE_DIR=folder, TRITON_CACHE_DIR=folder)
-        function = context.torch.compile(_curve)
-        context.compare(function(context.to_device(x)), _curve(x.double()))
+        function = context.torch.compile(_compute_curve)
+        context.compare(function(context.to_device(x)), _compute_curve(x.double()))
 
 
-def _curve(x: Any) -> Any:
+def _compute_curve(x: Any) -> Any:
     return (x.sin() + x.cos() * 2).tanh()
 
 
-def toolchain(context: CheckContext) -> None:
+def require_toolchain(context: CheckContext) -> None:
     """Raise Skip if a requirement of torch.compile is missing."""
     if not hasattr(context.torch, "compile"):
         raise Skip("torch.compile requires torch 2.0")
@@ -162,39 +162,39 @@ def _require_compiler(
 CHECKS = (
     Check(
         "matmul-fp8",
-        fp8,
-        tolerance("bfloat16", SIDE),
+        check_fp8,
+        compute_tolerance("bfloat16", SIDE),
         where="cuda",
     ),
     Check(
         "fft",
-        fft,
-        tolerance("float32", 1000),
+        check_fft,
+        compute_tolerance("float32", 1000),
         where="gpu cpu",
     ),
     Check(
         "linear-algebra",
-        solve,
-        tolerance("float32", SIDE),
+        check_solvers,
+        compute_tolerance("float32", SIDE),
         where="gpu cpu",
     ),
     # The approximations of Bessel functions are accurate to about seven digits for results up to one.
     Check(
         "nvrtc",
-        bessel,
-        tolerance("float32", 64),
+        check_bessel,
+        compute_tolerance("float32", 64),
         where="cuda",
         cause="F85",
     ),
     Check(
         "cuda-graph",
-        graph,
+        check_cuda_graph,
         where="cuda",
     ),
     Check(
         "compile",
-        torch_compile,
-        tolerance("float32", 4),
+        check_torch_compile,
+        compute_tolerance("float32", 4),
         "gpu cpu",
         "F68",
     ),

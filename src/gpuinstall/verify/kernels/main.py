@@ -24,11 +24,11 @@ from .context import (
     Unproven,
     Wrong,
     allow_tf32,
+    applies_to,
     first_line,
     is_out_of_memory,
-    runs_on,
 )
-from .programs import program_check
+from .programs import create_program_check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ class Channel:
         """Run a check, report its start and result, and return its status."""
         self.send(begin=name)
         start = time.perf_counter()
-        outcome = _outcome(run)
+        outcome = _run_and_classify(run)
         seconds = time.perf_counter() - start
         status = str(outcome["status"])
         if status == "unproven":
@@ -76,7 +76,7 @@ class Channel:
         return status
 
 
-def _outcome(run: Callable[[], str | None]) -> dict[str, Any]:
+def _run_and_classify(run: Callable[[], str | None]) -> dict[str, Any]:
     try:
         return {"status": "passed", "message": run()}
     except Skip as reason:
@@ -84,21 +84,21 @@ def _outcome(run: Callable[[], str | None]) -> dict[str, Any]:
     except Unproven as reason:
         return {"status": "unproven", "message": str(reason)}
     except Wrong as reason:
-        return _failure(str(reason))
+        return _describe_failure(str(reason))
     except Exception as error:  # noqa: BLE001  a broken environment raises any exception
-        failure = _failure(_message(error))
+        failure = _describe_failure(_format_error(error))
         # If other processes use the GPU or its memory, the build is not the cause.
         if is_out_of_memory(error) or any(sign in str(error) for sign in BUSY):
             failure["status"] = "unproven"
         return failure
 
 
-def _failure(message: str) -> dict[str, Any]:
+def _describe_failure(message: str) -> dict[str, Any]:
     text = traceback.format_exc()
     return {"status": "failed", "message": message, "evidence": text[-MAX_TEXT:]}
 
 
-def _message(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     message = f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
     cause = first_line(error.__cause__)
     return f"{message} ({cause})" if cause else message
@@ -131,13 +131,13 @@ def main() -> None:
     # Python cannot interrupt a driver call. At the limit, a thread prints the call trace and ends the process.
     faulthandler.dump_traceback_later(options.seconds, exit=True)
     if options.program:
-        check = program_check(options.program, options.device)
-        channel.attempt(check.name, lambda: _run_check(check, _context(options)))
+        check = create_program_check(options.program, options.device)
+        channel.attempt(check.name, lambda: _run_check(check, _create_context(options)))
         # Exit without waiting for the program's threads, which are not part of the check.
         os._exit(0)
     if channel.attempt("import", _import_torch) == "passed":
         # Report the architectures first, because the first kernel may crash.
-        context = _context(options)
+        context = _create_context(options)
         _send_architectures(channel, context)
         _run_checks(channel, context, options.work)
 
@@ -150,7 +150,7 @@ def _import_torch() -> str:
     return str(torch.__file__)
 
 
-def _context(options: Options) -> CheckContext:
+def _create_context(options: Options) -> CheckContext:
     return CheckContext(import_module("torch"), options.device, gpus=options.gpus)
 
 
@@ -184,7 +184,7 @@ def _run_checks(
     """
     if context.on_gpu:
         allow_tf32(context.torch, False)
-    for check in table(context.device, work):
+    for check in select_checks(context.device, work):
         status = channel.attempt(check.name, partial(_run_check, check, context))
         if status == "unproven":
             break
@@ -192,14 +192,14 @@ def _run_checks(
             break
 
 
-def table(device: str, work: str) -> list[Check]:
+def select_checks(device: str, work: str) -> list[Check]:
     """Return the checks for a kind of device, or for ``all`` GPUs together."""
     tables = {
         "quick": (*quick.CHECKS, *all_gpus.CHECKS),
         "deep": (*quick.CHECKS, *deep.CHECKS, *all_gpus.CHECKS),
         "bench": bench.CHECKS,
     }
-    return [check for check in tables[work] if runs_on(check.where, device)]
+    return [check for check in tables[work] if applies_to(check.where, device)]
 
 
 def _run_check(check: Check, context: CheckContext) -> str | None:

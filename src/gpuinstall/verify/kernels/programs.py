@@ -14,7 +14,15 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from .context import Check, CheckContext, Skip, Wrong, first_line, runs_on, tolerance
+from .context import (
+    Check,
+    CheckContext,
+    Skip,
+    Wrong,
+    applies_to,
+    compute_tolerance,
+    first_line,
+)
 from .deep import require_headers
 from .quick import LENGTH, compare_attention
 
@@ -30,29 +38,29 @@ GPU_REQUIRED = (
 )
 
 
-def program_check(module: str, device: str) -> Check:
+def create_program_check(module: str, device: str) -> Check:
     """Return the check of a module on a device, or an import check."""
     rows = {row.module: row for row in PROGRAMS}
-    check = rows.get(module) or _row(
+    check = rows.get(module) or _create_check(
         module,
         "import",
-        import_alone,
+        check_import,
         where="",
     )
-    if not runs_on(check.where, device):
+    if not applies_to(check.where, device):
         # Underscores in module names are hyphens in package names.
         name = f"{module.replace('_', '-')}-import"
-        check = check._replace(name=name, run=import_alone, limit=None)
-    return check._replace(run=partial(_run, check))
+        check = check._replace(name=name, run=check_import, limit=None)
+    return check._replace(run=partial(_run_program, check))
 
 
-def _run(check: Check, context: CheckContext) -> str:
-    module = imported(check.module, context)
+def _run_program(check: Check, context: CheckContext) -> str:
+    module = import_program(check.module, context)
     check.run(context, module)
     return str(getattr(module, "__version__", ""))
 
 
-def imported(name: str, context: CheckContext) -> Any:
+def import_program(name: str, context: CheckContext) -> Any:
     """Import a module, and raise Skip if only a GPU or FFmpeg is missing."""
     try:
         return import_module(name)
@@ -67,11 +75,11 @@ def imported(name: str, context: CheckContext) -> Any:
         raise
 
 
-def import_alone(_context: CheckContext, _module: Any) -> None:
+def check_import(_context: CheckContext, _module: Any) -> None:
     """Check the import, which fails with an incompatible torch or CUDA."""
 
 
-def non_maximum_suppression(context: CheckContext, torchvision: Any) -> None:
+def check_non_maximum_suppression(context: CheckContext, torchvision: Any) -> None:
     """Check the boxes that remain after non-maximum suppression."""
     tensor = context.torch.tensor
     corners = tensor(
@@ -87,19 +95,19 @@ def non_maximum_suppression(context: CheckContext, torchvision: Any) -> None:
     context.compare_exactly(remaining, tensor([0, 2]))
 
 
-def packed_attention(context: CheckContext, xformers: Any) -> None:
+def check_xformers_attention(context: CheckContext, xformers: Any) -> None:
     """Check attention with xformers' best kernel against float64."""
     attend = import_module(f"{xformers.__name__}.ops").memory_efficient_attention
     compare_attention(context, attend, heads_first=False)
 
 
-def flash_attention(context: CheckContext, flash_attn: Any) -> None:
+def check_flash_attention(context: CheckContext, flash_attn: Any) -> None:
     """Check attention against float64."""
     context.require_capability(8, 0, "flash-attn")
     compare_attention(context, flash_attn.flash_attn_func, heads_first=False)
 
 
-def quantization(context: CheckContext, bitsandbytes: Any) -> None:
+def check_quantization(context: CheckContext, bitsandbytes: Any) -> None:
     """Check the error of 8-bit quantization relative to the maximum."""
     functional = bitsandbytes.functional
     x = context.random(SIDE * SIDE)
@@ -117,7 +125,7 @@ def quantization(context: CheckContext, bitsandbytes: Any) -> None:
     context.compare(result, exact, exact.abs().max())
 
 
-def triton_kernel(context: CheckContext, _triton: Any) -> None:
+def check_triton_kernel(context: CheckContext, _triton: Any) -> None:
     """Check a Triton kernel, compiled on this machine, against float64."""
     context.require_capability(7, 0, "triton")
     require_headers("triton")
@@ -131,7 +139,7 @@ def triton_kernel(context: CheckContext, _triton: Any) -> None:
         context.compare(result, expected, expected)
 
 
-def rms_norm(context: CheckContext, vllm: Any) -> None:
+def check_rms_norm(context: CheckContext, vllm: Any) -> None:
     """Check vLLM's root-mean-square norm against float64."""
     operations = import_module(f"{vllm.__name__}._custom_ops")
     x = context.random(BATCH, SIDE * 4, dtype="float16")
@@ -145,7 +153,7 @@ def rms_norm(context: CheckContext, vllm: Any) -> None:
     context.compare(result, x / scale * weight, weight.abs() * x.abs().max())
 
 
-def onnx_product(context: CheckContext, onnxruntime: Any) -> None:
+def check_onnx_product(context: CheckContext, onnxruntime: Any) -> None:
     """Check a matrix product with the device's provider against float64."""
     provider = "CUDAExecutionProvider" if context.on_gpu else "CPUExecutionProvider"
     settings = onnxruntime.SessionOptions()
@@ -170,7 +178,7 @@ def require_gpu(
         raise Wrong(f"{module.__name__} finds no GPU and would run on the CPU")
 
 
-def eight_bit_attention(context: CheckContext, sageattention: Any) -> None:
+def check_eight_bit_attention(context: CheckContext, sageattention: Any) -> None:
     """Check attention with 8-bit queries and keys against float64."""
     context.require_capability(8, 0, "sageattention")
     attend = partial(sageattention.sageattn, tensor_layout="NHD")
@@ -178,7 +186,7 @@ def eight_bit_attention(context: CheckContext, sageattention: Any) -> None:
 
 
 EIGHT_BITS = 2.0**-6
-TF32 = tolerance("float16")
+TF32 = compute_tolerance("float16")
 """ONNX Runtime rounds to TensorFloat-32, which is as precise as float16."""
 OTHER_TORCH = "F56"
 """The usual cause if torch works: the package was built for another torch."""
@@ -190,7 +198,7 @@ ONNX_PRODUCT = bytes.fromhex(
 )
 
 
-def _row(
+def _create_check(
     module: str,
     operation: str,
     run: Callable[..., None],
@@ -214,74 +222,74 @@ def _row(
 
 ANYWHERE = "cuda cpu"
 PROGRAMS: tuple[Check, ...] = (
-    _row(
+    _create_check(
         "torchvision",
         "nms",
-        non_maximum_suppression,
+        check_non_maximum_suppression,
         where=ANYWHERE,
         cause="F47",
     ),
-    _row(
+    _create_check(
         "torchaudio",
         "import",
-        import_alone,
+        check_import,
         where="",
         cause="F48",
     ),
-    _row(
+    _create_check(
         "bitsandbytes",
         "quantize",
-        quantization,
+        check_quantization,
         limit=EIGHT_BITS,
         where=ANYWHERE,
         cause="F71",
     ),
-    _row(
+    _create_check(
         "xformers",
         "attention",
-        packed_attention,
-        limit=tolerance("float16", LENGTH),
+        check_xformers_attention,
+        limit=compute_tolerance("float16", LENGTH),
     ),
-    _row(
+    _create_check(
         "flash_attn",
         "attention",
-        flash_attention,
-        limit=tolerance("float16", LENGTH, margin=4),
+        check_flash_attention,
+        limit=compute_tolerance("float16", LENGTH, margin=4),
     ),
-    _row(
+    _create_check(
         "vllm",
         "norm",
-        rms_norm,
-        limit=tolerance("float16", SIDE * 4),
+        check_rms_norm,
+        limit=compute_tolerance("float16", SIDE * 4),
     ),
-    _row(
+    _create_check(
         "triton",
         "kernel",
-        triton_kernel,
-        limit=tolerance("float32"),
+        check_triton_kernel,
+        limit=compute_tolerance("float32"),
         where="gpu",
         cause="F68",
     ),
-    _row(
+    _create_check(
         "sageattention",
         "attention",
-        eight_bit_attention,
+        check_eight_bit_attention,
         limit=4 * EIGHT_BITS,
     ),
-    _row(
+    _create_check(
         "onnxruntime",
         "product",
-        onnx_product,
+        check_onnx_product,
         limit=TF32,
         where=ANYWHERE,
         package="onnxruntime-gpu",
     ),
-    _row(
+    _create_check(
         "tensorflow",
         "device",
         partial(require_gpu, lambda module: module.config.list_physical_devices("GPU")),
     ),
-    _row(
+    _create_check(
         "ctranslate2",
         "device",
         partial(require_gpu, lambda module: module.get_cuda_device_count()),

@@ -14,8 +14,8 @@ from .context import (
     Skip,
     Unproven,
     Wrong,
-    supported,
-    tolerance,
+    call_if_supported,
+    compute_tolerance,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ HALF_WINOGRAD = 2
 LEAST_FREE_MIB = 600
 
 
-def device(context: CheckContext) -> str | None:
+def check_device(context: CheckContext) -> str | None:
     """Check that torch opens the device and that it has enough free memory."""
     if context.on_gpu:
         context.gpu.init()
@@ -49,43 +49,43 @@ def device(context: CheckContext) -> str | None:
     return str(context.gpu.get_device_name()) if context.on_gpu else None
 
 
-def elementwise(context: CheckContext) -> None:
+def check_elementwise(context: CheckContext) -> None:
     """Check elementwise kernels, the build's own code, against float64."""
     x = context.random(1 << 16)
-    context.compare(_bell(context.to_device(x)), _bell(x.double()))
+    context.compare(_compute_bell(context.to_device(x)), _compute_bell(x.double()))
 
 
-def _bell(x: Any) -> Any:
+def _compute_bell(x: Any) -> Any:
     return (-x * x).exp() + x.sigmoid()
 
 
-def matmul(dtype: str, context: CheckContext) -> None:
+def check_matmul(dtype: str, context: CheckContext) -> None:
     """Check a matrix product (cuBLAS) against float64."""
     if dtype == "bfloat16":
         context.require_capability(8, 0, dtype)
     a = context.random(SIDE, SIDE, dtype=dtype)
     b = context.random(SIDE, SIDE, dtype=dtype, seed=1)
-    supported(
+    call_if_supported(
         partial(context.compare_sums, operator.matmul, a, b),
         "not implemented for",
     )
 
 
-def convolution(dtype: str, context: CheckContext) -> str | None:
+def check_convolution(dtype: str, context: CheckContext) -> str | None:
     """Check a convolution and both gradients (cuDNN) against float64."""
     if dtype == "bfloat16":
         context.require_capability(8, 0, dtype)
     x = context.random(4, 16, 32, 32, dtype=dtype)
     w = context.random(32, 16, 3, 3, dtype=dtype, seed=1)
     weights = context.random(4, 32, 32, 32, dtype=dtype, seed=2)
-    supported(
-        partial(context.compare_sums, partial(_convolved, context), x, w, weights),
+    call_if_supported(
+        partial(context.compare_sums, partial(_convolve, context), x, w, weights),
         "not implemented for",
     )
-    return _cudnn(context, x) if context.capability else None
+    return _describe_cudnn(context, x) if context.capability else None
 
 
-def _convolved(
+def _convolve(
     context: CheckContext,
     x: Any,
     w: Any,
@@ -107,7 +107,7 @@ def _convolved(
     return context.torch.cat([part.flatten() for part in parts])
 
 
-def _cudnn(context: CheckContext, x: Any) -> str:
+def _describe_cudnn(context: CheckContext, x: Any) -> str:
     cudnn = context.torch.backends.cudnn
     # cuDNN supports bfloat16, although torch's list of types for cuDNN does not include it.
     if cudnn.is_acceptable(context.to_device(x).half()):
@@ -115,12 +115,12 @@ def _cudnn(context: CheckContext, x: Any) -> str:
     return "without cuDNN"
 
 
-def attention(context: CheckContext) -> None:
+def check_attention(context: CheckContext) -> None:
     """Check scaled_dot_product_attention with torch's default backend."""
     attend = getattr(context.torch.nn.functional, "scaled_dot_product_attention", None)
     if attend is None:
         raise Skip("scaled_dot_product_attention requires torch 2.0")
-    supported(partial(compare_attention, context, attend), *NO_KERNEL)
+    call_if_supported(partial(compare_attention, context, attend), *NO_KERNEL)
 
 
 def compare_attention(
@@ -150,7 +150,7 @@ def compare_attention(
     context.compare(result, exact, v.abs().max())
 
 
-def batched(context: CheckContext) -> None:
+def check_batched_product(context: CheckContext) -> None:
     """Check a batched product of strided matrices (cuBLAS) against float64."""
     a = context.random(8, 64, 96)
     b = context.random(8, 80, 96, seed=1)
@@ -158,7 +158,7 @@ def batched(context: CheckContext) -> None:
     context.compare_sums(lambda a, b: torch.bmm(a, b.transpose(1, 2)), a, b)
 
 
-def linear(context: CheckContext) -> None:
+def check_linear(context: CheckContext) -> None:
     """Check a matrix product with a bias (cuBLASLt) against float64."""
     x = context.random(64, SIDE)
     w = context.random(128, SIDE, seed=1)
@@ -166,7 +166,7 @@ def linear(context: CheckContext) -> None:
     context.compare_sums(context.torch.nn.functional.linear, x, w, bias)
 
 
-def optimizer(context: CheckContext) -> None:
+def check_optimizer(context: CheckContext) -> None:
     """Check an optimizer step over 96 tensors with long parameter lists.
 
     The operations are called directly, because creating an optimizer imports torch's compiler, which is slow.
@@ -182,7 +182,7 @@ def optimizer(context: CheckContext) -> None:
     )
 
 
-def numpy(context: CheckContext) -> None:
+def check_numpy(context: CheckContext) -> None:
     """Check the conversion of a tensor to NumPy."""
     try:
         import_module("numpy")
@@ -194,7 +194,7 @@ def numpy(context: CheckContext) -> None:
         raise Wrong("a NumPy array created from a tensor has different values")
 
 
-def copies(context: CheckContext) -> None:
+def check_copies(context: CheckContext) -> None:
     """Check copies to the device and back, from pageable and pinned memory."""
     x = context.torch.randint(0, 256, (1 << 20,), dtype=context.torch.uint8)
     context.compare_exactly(context.to_device(x), x)
@@ -204,79 +204,79 @@ def copies(context: CheckContext) -> None:
 
 
 CHECKS = (
-    Check("device", device),
+    Check("device", check_device),
     Check(
         "elementwise",
-        elementwise,
-        tolerance("float32"),
+        check_elementwise,
+        compute_tolerance("float32"),
     ),
     Check(
         "matmul-float32",
-        partial(matmul, "float32"),
-        tolerance("float32", SIDE),
+        partial(check_matmul, "float32"),
+        compute_tolerance("float32", SIDE),
     ),
     Check(
         "matmul-float16",
-        partial(matmul, "float16"),
-        tolerance("float16", SIDE),
+        partial(check_matmul, "float16"),
+        compute_tolerance("float16", SIDE),
     ),
     Check(
         "matmul-bfloat16",
-        partial(matmul, "bfloat16"),
-        tolerance("bfloat16", SIDE),
+        partial(check_matmul, "bfloat16"),
+        compute_tolerance("bfloat16", SIDE),
         where="gpu cpu",
     ),
     Check(
         "convolution",
-        partial(convolution, "float32"),
-        tolerance("float32", 16 * 9, WINOGRAD),
+        partial(check_convolution, "float32"),
+        compute_tolerance("float32", 16 * 9, WINOGRAD),
         cause="F51",
     ),
     Check(
         "convolution-float16",
-        partial(convolution, "float16"),
-        tolerance("float16", 16 * 9, HALF_WINOGRAD),
+        partial(check_convolution, "float16"),
+        compute_tolerance("float16", 16 * 9, HALF_WINOGRAD),
         where="cuda",
         cause="F51",
     ),
     Check(
         "convolution-bfloat16",
-        partial(convolution, "bfloat16"),
-        tolerance("bfloat16", 16 * 9, HALF_WINOGRAD),
+        partial(check_convolution, "bfloat16"),
+        compute_tolerance("bfloat16", 16 * 9, HALF_WINOGRAD),
         where="cuda",
         cause="F51",
     ),
     Check(
         "attention",
-        attention,
-        tolerance("float16", LENGTH),
+        check_attention,
+        compute_tolerance("float16", LENGTH),
         where="cuda",
     ),
     Check(
         "batched-product",
-        batched,
-        tolerance("float32", 96),
+        check_batched_product,
+        compute_tolerance("float32", 96),
         cause="F50",
     ),
     Check(
         "linear",
-        linear,
-        tolerance("float32", SIDE),
+        check_linear,
+        compute_tolerance("float32", SIDE),
         cause="F50",
     ),
     Check(
         "optimizer-step",
-        optimizer,
-        tolerance("float32", SIDE),
+        check_optimizer,
+        compute_tolerance("float32", SIDE),
     ),
     Check(
         "copies",
-        copies,
+        check_copies,
         where="gpu",
     ),
     Check(
         "numpy",
-        numpy,
+        check_numpy,
         where="gpu cpu none",
         cause="F66",
     ),

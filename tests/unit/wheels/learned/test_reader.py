@@ -11,7 +11,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import Backend
 from gpuinstall.catalog import Build, Wheel
 from gpuinstall.catalog.extensions import ExtensionSource, load_extensions
-from gpuinstall.catalog.listing import default_wheels
+from gpuinstall.catalog.listing import read_default_wheels
 from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.learned.reader import Reader
@@ -122,7 +122,7 @@ def test_metadata_is_read_from_the_wheel(reader, tmp_path):
         there = replace(reader, sources=read_sources(None, environ, tmp_path))
         answers = {}
         for package in requirements:
-            [served] = default_wheels(there.sources, there.client, package)
+            [served] = read_default_wheels(there.sources, there.client, package)
             answers[package] = there.may_have_code(served)
     assert answers == {"plain": False, "engine": True, "some-kernels": True}
 
@@ -132,7 +132,7 @@ def test_metadata_is_cached_by_url_and_hash(reader, tmp_path):
     with SimulatedIndex(tmp_path, IndexBehavior(metadata=False)) as index:
         environ = {"UV_DEFAULT_INDEX": index.default_index}
         there = replace(reader, sources=read_sources(None, environ, tmp_path))
-        [served] = default_wheels(there.sources, there.client, "engine")
+        [served] = read_default_wheels(there.sources, there.client, "engine")
         there.metadata(served)
         index.forget()
         assert there.metadata(served)["Requires-Dist"] == "torch"

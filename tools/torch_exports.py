@@ -130,7 +130,7 @@ def read(
 ) -> set[bytes]:
     """Return the symbols that libraries of a release export."""
     wheel = find_linux_wheel(session, version)
-    ranges = HttpRanges(session.client.ask_part, wheel.url, timeouts=Timeouts(450))
+    ranges = HttpRanges(session.client.request_range, wheel.url, timeouts=Timeouts(450))
     reader = WheelReader(ranges, LIMITS)
     names: set[bytes] = set()
     for library in libraries:

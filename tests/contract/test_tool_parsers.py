@@ -8,7 +8,7 @@ import yaml
 from gpuinstall.base import process
 from gpuinstall.base.uv import uv
 from gpuinstall.export.formats import conda
-from gpuinstall.export.uv_project import uv_tables
+from gpuinstall.export.uv_project import format_uv_tables
 from tests.unit.export.locks import cpu_lock, cuda_lock
 
 RECIPES = Path(__file__).resolve().parents[2] / "docs" / "recipes"
@@ -111,7 +111,7 @@ def test_dstack_parses_the_documented_gpu_resources(tmp_path):
 def test_uv_schema_accepts_exported_tables(tmp_path):
     locks = [cuda_lock(), cuda_lock("cu130"), cpu_lock()]
     file = tmp_path / "uv.toml"
-    file.write_text(uv_tables(locks, "https://index.example/whl"), "utf-8")
+    file.write_text(format_uv_tables(locks, "https://index.example/whl"), "utf-8")
     packages = ["validate-pyproject-schema-store==2026.10.23", "jsonschema"]
 
     assert ran(SCHEMA, packages, "uv", file, "tool", "uv") == "valid\n"

@@ -9,7 +9,10 @@ from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import UsageError
 from gpuinstall.lock.request.declaration import read_declaration, read_inputs
 from gpuinstall.lock.request.tools import read_project_lock, read_project_lock_settings
-from gpuinstall.sources.configuration import project_limits, read_configuration
+from gpuinstall.sources.configuration import (
+    read_configuration,
+    read_project_constraints,
+)
 from gpuinstall.sources.sources import Sources
 
 PYPROJECT = """\
@@ -136,9 +139,9 @@ def read(folder, name):
     if name == "pyproject.toml":
         for part in (":dev", "[fast]"):
             listed |= read_inputs(str(folder / f"{name}{part}"))
-    limits = project_limits(ENVIRONMENT, folder)
+    limits = read_project_constraints(ENVIRONMENT, folder)
     settings = [*read_configuration(ENVIRONMENT, folder), *listed.settings]
-    Sources().with_settings(settings, folder)
+    Sources().add_settings(settings, folder)
     assert isinstance(limits, dict)
 
 
@@ -211,5 +214,5 @@ PLACES = {
 def test_rejected_document_error_contains_location(tmp_path, file, text):
     (tmp_path / file).write_text(text, "utf-8", newline="")
     with pytest.raises(UsageError) as caught:
-        Sources().with_settings(read_declaration(tmp_path).listed.settings, tmp_path)
+        Sources().add_settings(read_declaration(tmp_path).listed.settings, tmp_path)
     assert re.search(PLACES[file, text], caught.value.message)

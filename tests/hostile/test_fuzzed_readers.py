@@ -212,7 +212,7 @@ def test_fuzzed_files_cause_no_traceback(tmp_path, monkeypatch, name, count):
         with suppress(GpuInstallError):
             declared = read_declaration(tmp_path, read_config(tmp_path).requirements)
             listed = join_files(declared.files.values())
-            Sources().with_settings(listed.settings, tmp_path)
+            Sources().add_settings(listed.settings, tmp_path)
             # Properties are read later.
             assert len(str(listed.lines)) < 100_000
             [one.specifier for one in listed.lines]

@@ -20,7 +20,7 @@ from gpuinstall.lock.uv.builds import find_source_builds
 from gpuinstall.lock.uv.errors import Conflict, explain_failure
 from gpuinstall.sources import Sources
 from gpuinstall.sources.gate import Policy
-from gpuinstall.sources.provenance import source_setting
+from gpuinstall.sources.provenance import create_setting
 from tests.lab.parsed import listed
 
 CASES = {
@@ -107,7 +107,7 @@ def test_local_torch_wheels_in_lock_require_find_links(project, place):
     entry = 'wheels = [{{path = "wheels/x-1-py3-none-any.whl", {hash}}}]'
     lock = lock_with(entry.replace("/x-", "/torch-"), "torch")
     found = [("--find-links", str(project / place))] if place else []
-    rows = [source_setting("pip", *one, Path("pip.conf")) for one in found]
+    rows = [create_setting("pip", *one, Path("pip.conf")) for one in found]
     sources = Sources(settings=tuple(rows))
     assert bool([*LockGate(sources, project).find_rejections(lock)]) != bool(place)
 

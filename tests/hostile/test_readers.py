@@ -25,7 +25,7 @@ from gpuinstall.lock.file.lock import parse
 from gpuinstall.lock.file.target import Target
 from gpuinstall.lock.request.declaration import parse_project, read_inputs
 from gpuinstall.lock.request.lock_request import create_target_machine
-from gpuinstall.sources.configuration import parse_pip_file, uv_settings
+from gpuinstall.sources.configuration import parse_pip_file, parse_uv_settings
 from gpuinstall.sources.web import Page
 from tests.frozen import frozen_catalog
 from tests.lab.cases import mostly_heavy
@@ -170,7 +170,7 @@ def known_readers(folder):
             toml,
         ),
         "uv's settings": (
-            lambda text: uv_settings(parse_toml(text), folder / "uv.toml", {}),
+            lambda text: parse_uv_settings(parse_toml(text), folder / "uv.toml", {}),
             'index-url = "https://x"\n',
             toml,
         ),

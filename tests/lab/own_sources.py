@@ -5,7 +5,7 @@ from typing import Any
 
 from gpuinstall.base.values import replace
 from gpuinstall.sources import Sources
-from gpuinstall.sources.provenance import source_setting
+from gpuinstall.sources.provenance import create_setting
 
 
 def naming(
@@ -14,6 +14,6 @@ def naming(
     """Return sources with settings, each a key of uv and its value."""
     sources = sources or Sources(**more)
     for key, value in rows:
-        setting = source_setting("uv", key, value, Path("uv.toml"))
-        sources = sources.with_setting(replace(setting, is_own=True))
+        setting = create_setting("uv", key, value, Path("uv.toml"))
+        sources = sources.add_setting(replace(setting, is_own=True))
     return sources

@@ -18,7 +18,7 @@ def constrained(*texts: str) -> tuple[Constraint, ...]:
 
 def listed(lines: Iterable[str]) -> RequirementsFile:
     """Return the contents of a requirements file with some lines."""
-    return RequirementsFile.of(required(*lines))
+    return RequirementsFile.from_lines(required(*lines))
 
 
 def written(requirements: Iterable[Requirement]) -> tuple[str, ...]:

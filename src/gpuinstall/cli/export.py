@@ -20,7 +20,7 @@ from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import COMMANDS, Outcome, define_command
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.export.formats import conda, constraints, requirements
-from gpuinstall.export.pins import unhashed_packages
+from gpuinstall.export.pins import find_unhashed_packages
 from gpuinstall.lock.file.lock import Lock
 
 _LOCKS = ("lock_files", "output")
@@ -70,9 +70,9 @@ _add("conda", "Write environment.yml with hashes in its pip section.", conda)
 def _dockerfile(options: CommandOptions) -> Outcome:
     from gpuinstall.export.dockerfile import (
         BOOTSTRAP,
-        any_dockerfile,
         dockerfile,
-        image_locks,
+        format_image_dockerfile,
+        select_image_locks,
     )
 
     extras = options.with_servers
@@ -87,13 +87,15 @@ def _dockerfile(options: CommandOptions) -> Outcome:
                 f"the Dockerfile copies {BOOTSTRAP}, which is not in this folder: "
                 f"run make bootstrap in a clone of gpuinstall and copy dist/{BOOTSTRAP} here"
             )
-        selected = image_locks(locks)
+        selected = select_image_locks(locks)
         if len(selected) < len(locks):
             names = ", ".join(lock.name for lock in locks if lock not in selected)
             options.terminal.warn(
                 f"omitted from the image because they are for another platform: {names}"
             )
-        return _outcome("dockerfile", any_dockerfile(selected, extras), options.output)
+        return _outcome(
+            "dockerfile", format_image_dockerfile(selected, extras), options.output
+        )
     if "ssh" in extras:
         message = "--with ssh requires --any"
         raise UsageError("any-missing", message, hint="Run it again with --any")
@@ -107,11 +109,11 @@ def _dockerfile(options: CommandOptions) -> Outcome:
     text="Write tables for pyproject.toml, with one group per backend.",
 )
 def _uv(options: CommandOptions) -> Outcome:
-    from gpuinstall.export.uv_project import uv_tables
+    from gpuinstall.export.uv_project import format_uv_tables
 
     locks = _read_locks(options, takes_several=True)
     with options.open(only_looks=True) as project:
-        text = uv_tables(locks, project.sources.torch_index)
+        text = format_uv_tables(locks, project.sources.torch_index)
     return _outcome("uv", text, options.output)
 
 
@@ -122,11 +124,11 @@ def _uv(options: CommandOptions) -> Outcome:
 )
 def _needs(options: CommandOptions) -> Outcome:
     from gpuinstall.catalog import load_catalog
-    from gpuinstall.export.needs import MachineNeeds, machine_needs
+    from gpuinstall.export.needs import MachineNeeds, find_machine_needs
 
     needs: list[MachineNeeds] = []
     for lock in _read_locks(options, takes_several=True):
-        needs += machine_needs(lock, load_catalog())
+        needs += find_machine_needs(lock, load_catalog())
     text = "\n".join(one.text for one in needs)
     entries = list(map(write_object, needs))
     return _outcome("needs", text, options.output, needs=entries)
@@ -183,7 +185,7 @@ def _read_locks(
 
 
 def _warn_of_packages(lock: Lock, terminal: Terminal) -> None:
-    left_out = unhashed_packages(lock)
+    left_out = find_unhashed_packages(lock)
     for name, words in left_out.items():
         terminal.warn(
             f"{name} was omitted because it has no hash; to install it: pip install --no-deps {words}"

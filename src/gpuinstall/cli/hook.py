@@ -32,7 +32,7 @@ from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.environments.guard import pip_section
 from gpuinstall.sources import OFFICIAL
-from gpuinstall.sources.configuration import own_file, pip_words
+from gpuinstall.sources.configuration import find_user_file, read_pip_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ _BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
 def command(options: CommandOptions, tool: str) -> Outcome:
     """Write or remove the hook."""
     # Follow a link, as pip and uv do when they read the file.
-    file = real_path(own_file(tool, os.environ))
+    file = real_path(find_user_file(tool, os.environ))
     before = _text(file)
     plain = _remove_hook(file, before)
     after = plain
@@ -129,8 +129,8 @@ def _add_hook(
     torch_index = project.catalog.torch_index
     pages = hooked_pages(backend, torch_index)
     if tool == "pip":
-        constraints = pip_words(os.environ, file, plain, "constraint")
-        links = pip_words(os.environ, file, plain, "find-links")
+        constraints = read_pip_option(os.environ, file, plain, "constraint")
+        links = read_pip_option(os.environ, file, plain, "find-links")
         own = file.with_name(BOUND).as_uri()
         lines = "\n".join(pip_section((*constraints, own), (*links, *pages)))
         # pip's configparser rejects duplicate sections.

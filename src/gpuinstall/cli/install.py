@@ -32,7 +32,7 @@ from gpuinstall.environments.application import find_application
 from gpuinstall.environments.environment import is_virtual
 from gpuinstall.environments.records import undo_command
 from gpuinstall.project import Project
-from gpuinstall.project.request import current_request
+from gpuinstall.project.request import read_current_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -351,7 +351,7 @@ def sync_command(options: CommandOptions) -> Outcome:
 def _warn_of_other_request(lock: Lock, project: Project) -> None:
     from gpuinstall.lock.request.history import describe_request_change
 
-    difference = describe_request_change(lock, current_request(project))
+    difference = describe_request_change(lock, read_current_request(project))
     if difference:
         project.reporter.warn(f"{difference}; gpuinstall lock updates it")
 
@@ -361,7 +361,7 @@ def _check_inputs(project: Project, target: Target | None) -> None:
     from gpuinstall.lock.file.fit import read_locks
     from gpuinstall.lock.request.project import find_changed_files
 
-    folder, today = project.paths.folder, current_request(project).files
+    folder, today = project.paths.folder, read_current_request(project).files
     for lock in read_locks(folder):
         if target and lock.name != target.filename:
             continue

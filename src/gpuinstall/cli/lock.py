@@ -135,11 +135,11 @@ def _write(
 
 def _support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:
     """Yield the GPUs and drivers that each lock file supports."""
-    from gpuinstall.export.needs import machine_needs
+    from gpuinstall.export.needs import find_machine_needs
 
     for lock in locks:
         with suppress(UsageError):  # an unknown build
-            for needs in machine_needs(lock, catalog):
+            for needs in find_machine_needs(lock, catalog):
                 for gpus in needs.gpu_texts if needs.maker else ():
                     yield "Supports", f"{lock.target}: {gpus}"
 

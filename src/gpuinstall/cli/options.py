@@ -446,7 +446,7 @@ class CommandOptions:
         files = {name: _read_stream(name) or read_inputs(name) for name in names}
         for name in self.constraints:
             stream = _read_stream(name)
-            files[name] = stream.as_limits() if stream else read_constraints(name)
+            files[name] = stream.as_constraints() if stream else read_constraints(name)
         return files
 
     def open(

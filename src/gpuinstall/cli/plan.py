@@ -175,12 +175,12 @@ def _with_warnings(plan: Plan, project: Project) -> Plan:
 
     def read_default() -> str | None:
         # The module is slow to import, and few folders need it.
-        from gpuinstall.sources.session import original_index
+        from gpuinstall.sources.session import read_original_index
 
-        return original_index(project.sources)
+        return read_original_index(project.sources)
 
     warnings = list(plan.warnings)
-    error = project.sources.unknown_index(read_default)
+    error = project.sources.find_unknown_index(read_default)
     if error:
         message = f"install and lock would fail: {error.message}; {error.hint}"
         warnings.append(Reason("source-not-obeyed", message))

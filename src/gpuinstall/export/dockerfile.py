@@ -1,7 +1,7 @@
 """Dockerfiles for images of one or several locks.
 
-The build of an image needs no GPU. An image of several locks selects an environment
-at startup.
+Building an image requires no GPU. A container of an image with several locks selects an
+environment at startup.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.authored import read_data
 from gpuinstall.environments.environment import LOCK_NAME
 from gpuinstall.export.pins import (
-    common_python,
     export_error,
-    lock_backend,
-    lock_systems,
+    find_common_python,
+    find_lock_systems,
+    read_lock_backend,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _BELOW = re.compile(r" @ \.(/|$)")
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 
-def _parts() -> dict[str, Any]:
+def _read_templates() -> dict[str, Any]:
     """Read the templates for the parts of a Dockerfile."""
     return read_data(str(Path(__file__).parent / "data/dockerfile.toml"))
 
@@ -47,14 +47,14 @@ def dockerfile(
 
     Args:
         lock: The lock.
-        extras: The extras of the image: ``jupyter``.
+        extras: The servers to start in a container: ``jupyter``.
 
     Raises:
         UsageError: The lock lacks its target or its Python.
     """
-    parts = _parts()
+    parts = _read_templates()
     # The options that give a container access to the GPUs.
-    access = parts["access"][lock_backend(lock).kind]
+    access = parts["access"][read_lock_backend(lock).kind]
     built = [package.name for package in lock.pylock.packages if not package.wheels]
     addresses = lock.addresses.items()
     projects = [name for name, address in addresses if _BELOW.search(address)]
@@ -82,15 +82,15 @@ def dockerfile(
     return text
 
 
-def any_dockerfile(
+def format_image_dockerfile(
     locks: Sequence[Lock],
     extras: Collection[str] = (),
 ) -> str:
     """Return a Dockerfile for an image of several locks.
 
     Args:
-        locks: The result of ``image_locks``.
-        extras: The extras of the image: ``jupyter`` and ``ssh``.
+        locks: The result of ``select_image_locks``.
+        extras: The servers to start in a container: ``jupyter`` and ``ssh``.
 
     Raises:
         UsageError: A lock lacks its target, its Python, or a requested JupyterLab.
@@ -101,8 +101,8 @@ def any_dockerfile(
         raise UsageError(
             "jupyter-not-locked", message, hint="gpuinstall lock torch jupyterlab"
         )
-    parts = _parts()
-    kinds = dict.fromkeys(lock_backend(lock).kind for lock in locks)
+    parts = _read_templates()
+    kinds = dict.fromkeys(read_lock_backend(lock).kind for lock in locks)
     access = [parts["access"][kind] for kind in kinds if kind != CPU.kind]
     environments = rows = ""
     for lock in locks:
@@ -115,7 +115,7 @@ def any_dockerfile(
         runs="\n".join(starts),
         needs="".join(way["needs"] for way in access),
         bootstrap=BOOTSTRAP,
-        image=f"python:{common_python(locks)}-slim-bookworm",
+        image=f"python:{find_common_python(locks)}-slim-bookworm",
         packages=parts["ssh"] if "ssh" in extras else "",
         visible="".join(way["environment"] for way in access),
         locks=" ".join(lock.name for lock in locks),
@@ -125,7 +125,7 @@ def any_dockerfile(
     return text
 
 
-def image_locks(locks: Sequence[Lock]) -> list[Lock]:
+def select_image_locks(locks: Sequence[Lock]) -> list[Lock]:
     """Return the locks for one Linux platform, preferably x86_64.
 
     Raises:
@@ -134,7 +134,7 @@ def image_locks(locks: Sequence[Lock]) -> list[Lock]:
     linux = [
         lock for lock in locks if not {"windows", "macos"} & set(lock.name.split("-"))
     ]
-    # _platform_of raises the error for a lock of another system.
+    # _docker_platform raises the error for a lock of another system.
     platforms = {lock.name: _docker_platform(lock) for lock in linux or locks[:1]}
     first = min(platforms.values())
     return [lock for lock in linux if platforms[lock.name] == first]
@@ -153,7 +153,7 @@ def _docker_platform(
     Raises:
         UsageError: The lock cannot be used in an image.
     """
-    systems = lock_systems(lock)
+    systems = find_lock_systems(lock)
     if not re.fullmatch(LOCK_NAME, lock.name):
         raise export_error(
             f"{lock.name} is not a valid lock name for a Dockerfile",
@@ -166,7 +166,7 @@ def _docker_platform(
             f"{lock.name} has {cause}: {', '.join(absent)}",
             "gpuinstall export requirements   # lists the omitted packages",
         )
-    # A standard lock can have several platforms. The image is for the first.
+    # The image is for the first platform that the lock supports.
     for arch, platform in _PLATFORMS.items():
         if ("linux", arch) in systems:
             return platform

@@ -1,6 +1,6 @@
 """Export formats for one lock.
 
-The writers raise UsageError if the lock lacks its target or a package has a local path.
+The functions raise UsageError if the lock has no target or a package has a local path.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.text import sanitize
 from gpuinstall.catalog import load_catalog
-from gpuinstall.export.needs import machine_needs
-from gpuinstall.export.pins import format_comments, format_pins, overridden
+from gpuinstall.export.needs import find_machine_needs
+from gpuinstall.export.pins import format_comments, format_override_comment, format_pins
 from gpuinstall.lock.file.lock import Lock
 
 
@@ -27,7 +27,10 @@ def requirements(lock: Lock) -> str:
 def constraints(lock: Lock) -> str:
     """Return a constraints file with the version of each package."""
     commands = "pip install -c constraints.txt, uv pip install -c constraints.txt"
-    lines = [f"# From {sanitize(lock.name)}: {commands}\n", overridden(lock)]
+    lines = [
+        f"# From {sanitize(lock.name)}: {commands}\n",
+        format_override_comment(lock),
+    ]
     lines += [f"{name}=={version}\n" for name, version in sorted(lock.versions.items())]
     return "".join(lines)
 
@@ -35,15 +38,15 @@ def constraints(lock: Lock) -> str:
 def conda(lock: Lock) -> str:
     """Return ``environment.yml``.
 
-    Its virtual packages make conda reject an old driver or glibc.
+    The virtual packages in it make conda reject an old driver or glibc.
     """
-    virtual_packages = _virtual_packages(lock)
+    virtual_packages = _find_virtual_packages(lock)
     command = "conda env create -f environment.yml"
     text = f"# From {sanitize(lock.name)}: {command}\n{format_comments(lock)}"
     if "__cuda" in virtual_packages:
         cuda = virtual_packages["__cuda"]
         text += f"# On a machine without a GPU: CONDA_OVERRIDE_CUDA={cuda} {command}\n"
-    # Packages in Anaconda's default channel have a different license.
+    # Exclude Anaconda's default channel, whose packages have a different license.
     name = lock.name.removesuffix(".toml").replace("pylock", "torch")
     text += f"name: {re.sub('[^A-Za-z0-9_-]', '-', name)}\n"
     text += "channels:\n  - conda-forge\n  - nodefaults\ndependencies:\n"
@@ -58,10 +61,10 @@ def conda(lock: Lock) -> str:
     return text
 
 
-def _virtual_packages(lock: Lock) -> dict[str, str]:
+def _find_virtual_packages(lock: Lock) -> dict[str, str]:
     """Return conda's virtual packages with minimum versions, if known."""
     try:
-        (needs,) = machine_needs(lock, load_catalog())
+        (needs,) = find_machine_needs(lock, load_catalog())
     except (UsageError, ValueError):
         # The lock lacks its target, or has several systems.
         return {}

@@ -1,7 +1,7 @@
 """Machine requirements of a lock: system, glibc, GPUs, driver, and CUDA.
 
-The rules that select a lock are applied to a simulated machine with one GPU of each
-known kind, once for each driver that the catalog's tables distinguish.
+The rules that select a lock are applied to a simulated machine with one GPU of each known
+kind. The machine is simulated with each driver that the catalog's tables distinguish.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.gpus import load_other_chips, load_products
-from gpuinstall.export.pins import export_error, lock_backend, lock_systems
+from gpuinstall.export.pins import export_error, find_lock_systems, read_lock_backend
 from gpuinstall.lock.file.fit import CompatibleLock, check_lock_for_drivers
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.file.target import find_required_glibc
@@ -31,7 +31,7 @@ _MAKERS = {"nvidia": "compute capability", "amd": "AMD", "intel": "Intel"}
 class GpuNeeds(Value):
     """GPU models that a lock supports, and their minimum driver.
 
-    There is no maximum, because a driver does not list a GPU that it does not support.
+    A maximum is unnecessary, because a driver lists only GPUs that it supports.
     """
 
     codes: tuple[str, ...]
@@ -58,7 +58,7 @@ class MachineNeeds(Value):
     arch: str
 
     glibc: str | None
-    """The minimum glibc. None: not Linux, or any glibc."""
+    """The minimum glibc. None: any glibc, or a system other than Linux."""
 
     maker: str | None
     """The vendor of the GPUs. None: no GPU is required."""
@@ -67,7 +67,7 @@ class MachineNeeds(Value):
     """The oldest driver for any of these GPUs. None: any driver."""
 
     cuda: CudaVersion | None
-    """The CUDA version that this driver reports."""
+    """The CUDA version that the minimum driver reports."""
 
     gpus: tuple[GpuNeeds, ...]
     """The GPUs, ordered by minimum driver."""
@@ -98,18 +98,18 @@ class MachineNeeds(Value):
         return texts
 
 
-def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
+def find_machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
     """Return the machine requirements of a lock for each of its systems.
 
     Raises:
         UsageError: The lock lacks its target, or runs on no known machine.
     """
-    kind = lock_backend(lock).kind
+    kind = read_lock_backend(lock).kind
     maker = None
     if kind != CPU.kind:
         maker = next(name for name, vendor in VENDORS.items() if vendor.kind == kind)
     needs = []
-    for os, arch in lock_systems(lock):
+    for os, arch in find_lock_systems(lock):
         files = [(file.package, file.name) for file in lock.files]
         glibc: str | None = find_required_glibc(files, _NO_GLIBC)
         if os != "linux" or glibc == _NO_GLIBC:
@@ -119,9 +119,9 @@ def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
             arch,
             libc=glibc and "glibc",
             glibc=glibc,
-            gpus=tuple(_known_gpus(maker, arch)),
+            gpus=tuple(_generate_known_gpus(maker, arch)),
         )
-        gpus = tuple(_gpu_needs(lock, machine, catalog))
+        gpus = tuple(_find_gpu_needs(lock, machine, catalog))
         minimum = gpus[0] if gpus else GpuNeeds(())
         needs.append(
             MachineNeeds(
@@ -140,7 +140,7 @@ def machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
     return needs
 
 
-def _known_gpus(
+def _generate_known_gpus(
     maker: str | None,
     arch: str,
 ) -> Iterator[Gpu]:
@@ -160,12 +160,12 @@ def _known_gpus(
             yield Gpu(index, vendor=maker, architecture=chip.architecture)
 
 
-def _gpu_needs(
+def _find_gpu_needs(
     lock: Lock,
     machine: Machine,
     catalog: Catalog,
 ) -> Iterator[GpuNeeds]:
-    """Yield the machine's GPUs that a lock supports, by minimum driver.
+    """Yield the GPUs that a lock supports, grouped by minimum driver.
 
     Args:
         lock: The lock.
@@ -174,7 +174,7 @@ def _gpu_needs(
     """
     drivers: list[DriverVersion | None] = [None]
     if any(gpu.compute_capability for gpu in machine.gpus):
-        drivers = list(_drivers(machine.os, catalog))
+        drivers = list(_list_drivers(machine.os, catalog))
     machines = [
         replace(machine, driver=driver and Driver(driver)) for driver in drivers
     ]
@@ -195,19 +195,19 @@ def _gpu_needs(
             yield GpuNeeds(codes)
             continue
         row = catalog.drivers.branch(driver)
-        # 580.0 was never released, so it stands for the branch.
+        # 580.0 was never released and represents the branch.
         if driver.parts == (driver.branch, 0):
             driver = DriverVersion.parse(str(driver.branch))  # noqa: PLW2901
         yield GpuNeeds(codes, driver, cuda=row and row[1])
 
 
-def _drivers(os: str, catalog: Catalog) -> list[DriverVersion]:
+def _list_drivers(os: str, catalog: Catalog) -> list[DriverVersion]:
     """Return the driver versions that the catalog's tables distinguish."""
     tables = catalog.drivers
     releases = {DriverVersion.parse(f"{branch}.0") for branch, _ in tables.branches}
     for floor in (*tables.floors.values(), *tables.first_drivers.values()):
         release = floor.windows if os == "windows" else floor.linux
-        # Skip a minimum that is only a branch, because its first release is included.
+        # Skip a minimum that is only a branch, because the releases include its first.
         if len(release.parts) > 1:
             releases.add(release)
     return sorted(releases)

@@ -1,4 +1,4 @@
-"""Parts of a lock that all formats use: packages, backend, and systems."""
+"""Read and format the packages, backend, and systems of a lock for export."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:[\w.~:/?#\[\]@!$&'()*+,;=%-]+", re.ASCII)
 """URL with the characters of RFC 3986, which exclude spaces and braces.
 
-A space would end the requirement, and a brace could belong to a variable.
+A space would end the requirement, and a brace could be part of a variable.
 """
 _OF_UV = ("override-dependencies", "dependency-metadata")
 """uv settings that replace the requirements of packages."""
@@ -42,10 +42,10 @@ _PLATFORMS = (
 """The systems and processors for which PyTorch has builds."""
 
 
-def unhashed_packages(lock: Lock) -> dict[str, str]:
-    """Return arguments for pip and uv for packages without files, by name.
+def find_unhashed_packages(lock: Lock) -> dict[str, str]:
+    """Return the pip and uv arguments of packages without hashes, by name.
 
-    pip refuses to install folders and repositories with files that have hashes.
+    pip refuses to install folders and repositories together with hashed files.
     """
     words_of: dict[str, str] = {}
     for name, address in lock.addresses.items():
@@ -59,14 +59,14 @@ def unhashed_packages(lock: Lock) -> dict[str, str]:
 
 def format_comments(lock: Lock) -> str:
     """Return comment lines about packages that need options."""
-    text = overridden(lock)
-    for name, words in unhashed_packages(lock).items():
+    text = format_override_comment(lock)
+    for name, words in find_unhashed_packages(lock).items():
         line = sanitize(f"# Without {name}: pip install --no-deps {words}")
         text += f"{line}\n"
     return text
 
 
-def overridden(lock: Lock) -> str:
+def format_override_comment(lock: Lock) -> str:
     """Return a comment line if requirements were overridden."""
     keys = {text.partition(" ")[0] for text in lock.record.sources}
     used = " and ".join(key for key in _OF_UV if key in keys)
@@ -81,9 +81,9 @@ def format_pins(lock: Lock) -> Iterator[tuple[str, ...]]:
 
     Packages from folders and repositories are omitted.
     """
-    # The default index does not have the files of these packages.
+    # These packages need a URL, because the default index lacks their files.
     named_by_address = {*load_catalog().family, *load_extensions().rows}
-    left_out = unhashed_packages(lock)
+    left_out = find_unhashed_packages(lock)
     for package in lock.pylock.packages:
         if package.name in left_out:
             continue
@@ -95,7 +95,7 @@ def format_pins(lock: Lock) -> Iterator[tuple[str, ...]]:
         if not hashed:
             raise export_error(f"{package.name} has no file with a SHA-256")
         by_address = package.name in named_by_address
-        requirement = package_requirement(package, hashed, by_address=by_address)
+        requirement = format_package_requirement(package, hashed, by_address=by_address)
         if package.marker:
             requirement += f" ; {package.marker}"
         if not requirement.isprintable():
@@ -106,8 +106,8 @@ def format_pins(lock: Lock) -> Iterator[tuple[str, ...]]:
         yield requirement, *sorted(hashes)
 
 
-def lock_backend(lock: Lock) -> Backend:
-    """Return the backend of a lock. Raise UsageError if it is unknown."""
+def read_lock_backend(lock: Lock) -> Backend:
+    """Return the backend of a lock, or raise UsageError if it is unknown."""
     _, _, local = lock.versions.get("torch", "").partition("+")
     try:
         return Backend.parse(local or Target.parse(lock.target).backend)
@@ -118,13 +118,13 @@ def lock_backend(lock: Lock) -> Backend:
         ) from None
 
 
-def lock_systems(lock: Lock) -> list[tuple[str, str]]:
+def find_lock_systems(lock: Lock) -> list[tuple[str, str]]:
     """Return the systems and processors that a lock supports.
 
     Raises:
         UsageError: The lock lacks its Python.
     """
-    python = common_python([lock])
+    python = find_common_python([lock])
     markers = lock.pylock.environments
     systems = []
     for os, arch in _PLATFORMS:
@@ -134,7 +134,7 @@ def lock_systems(lock: Lock) -> list[tuple[str, str]]:
     return systems
 
 
-def package_requirement(
+def format_package_requirement(
     package: Package,
     files: Sequence[_File],
     *,
@@ -144,8 +144,8 @@ def package_requirement(
 
     Args:
         package: The package.
-        files: Its files that have a sha256.
-        by_address: Whether the default index lacks its files.
+        files: The files of the package that have a SHA-256.
+        by_address: Whether the default index lacks the files.
 
     Raises:
         UsageError: The URL is local or malformed.
@@ -178,8 +178,8 @@ def export_error(
     return UsageError("not-exportable", message, hint=hint)
 
 
-def common_python(locks: Sequence[Lock]) -> str:
-    """Return the only Python of the locks, or raise UsageError."""
+def find_common_python(locks: Sequence[Lock]) -> str:
+    """Return the Python version of all locks, or raise UsageError."""
     pythons = set[str]()
     for lock in locks:
         if lock.python is None:

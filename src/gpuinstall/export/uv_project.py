@@ -1,6 +1,6 @@
 """Tables for a uv project: a dependency group and an index for each backend.
 
-uv does not select by GPU, so the user selects a group: ``uv sync --group torch-cu126``.
+uv selects no build by GPU. The user selects a group: ``uv sync --group torch-cu126``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.text import sanitize
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog import load_catalog
-from gpuinstall.export.pins import common_python, lock_backend, package_requirement
+from gpuinstall.export.pins import (
+    find_common_python,
+    format_package_requirement,
+    read_lock_backend,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.lock import Lock
 
 
-def uv_tables(
+def format_uv_tables(
     locks: Sequence[Lock],
     torch_index: str,
 ) -> str:
@@ -33,10 +37,10 @@ def uv_tables(
     Raises:
         UsageError: A lock lacks its backend, or the locks have several Pythons.
     """
-    python = common_python(locks)
+    python = find_common_python(locks)
     by_backend: dict[str, list[Lock]] = defaultdict(list)
     for lock in locks:
-        by_backend[lock_backend(lock).tag].append(lock)
+        by_backend[read_lock_backend(lock).tag].append(lock)
     backends = sorted(by_backend)
     # `uv run` uses a GPU build by default, if there is one.
     default = next((tag for tag in backends if tag != CPU.tag), CPU.tag)
@@ -44,7 +48,7 @@ def uv_tables(
     groups = pythons = indexes = conflicts = tables = ""
     sources: dict[str, dict[str, None]] = defaultdict(dict)
     for tag in backends:
-        requirements = map(json.dumps, _requirements(by_backend[tag]))
+        requirements = map(json.dumps, _format_requirements(by_backend[tag]))
         groups += f"torch-{tag} = [\n{_format_items(requirements)}]\n"
         pythons += f'torch-{tag} = {{ requires-python = "=={python}.*" }}\n'
         source = f'{{ index = "gpuinstall-{tag}", group = "torch-{tag}" }}'
@@ -75,17 +79,17 @@ def _format_items(items: Iterable[str]) -> str:
     return "".join(f"    {item},\n" for item in items)
 
 
-def _requirements(locks: Sequence[Lock]) -> Iterator[str]:
+def _format_requirements(locks: Sequence[Lock]) -> Iterator[str]:
     """Yield the requirements of a group.
 
-    Requested packages apply on all systems, and others only on systems whose lock has
-    them.
+    Requested packages apply on all systems. Other packages apply only on systems whose
+    lock contains them.
     """
     holders: dict[tuple[str, str], list[Lock]] = defaultdict(list)
     inputs = {"torch"}
     for lock in locks:
         inputs |= lock.requested
-        for package, requirement in _locked_requirements(lock):
+        for package, requirement in _format_locked_requirements(lock):
             holders[package, requirement].append(lock)
     for (package, requirement), own_locks in holders.items():
         markers = [
@@ -100,10 +104,10 @@ def _requirements(locks: Sequence[Lock]) -> Iterator[str]:
             yield requirement
 
 
-def _locked_requirements(lock: Lock) -> Iterator[tuple[str, str]]:
+def _format_locked_requirements(lock: Lock) -> Iterator[tuple[str, str]]:
     """Yield the packages that determine the build, with their requirements.
 
-    An extension's version for one torch is in no index, so its requirement has a URL.
+    No index has the version of an extension for one torch, so its requirement has a URL.
     """
     family = load_catalog().family
     for package, version in lock.select_versions(family).items():
@@ -114,5 +118,7 @@ def _locked_requirements(lock: Lock) -> Iterator[tuple[str, str]]:
         if extension.version and extension.version.local:
             yield (
                 extension.name,
-                package_requirement(extension, extension.wheels, by_address=True),
+                format_package_requirement(
+                    extension, extension.wheels, by_address=True
+                ),
             )

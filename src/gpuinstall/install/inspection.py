@@ -26,7 +26,7 @@ from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import add_locked_builds
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
-from gpuinstall.project.targets import environment_request, project_targets
+from gpuinstall.project.targets import environment_request, read_project_targets
 from gpuinstall.wheels.learned.store import load_extended_catalog
 
 
@@ -145,6 +145,8 @@ def read_state(
         options=options,
         gate=project.lock_gate,
         names_folder=bool(project.named_folders),
-        targets=() if options.locked else tuple(map(str, project_targets(project))),
+        targets=()
+        if options.locked
+        else tuple(map(str, read_project_targets(project))),
     )
     return check_lock_files(state)

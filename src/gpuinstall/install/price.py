@@ -366,7 +366,7 @@ def announce_builds(
 
 def find_requested_names(lock: Lock, project: Project) -> frozenset[str]:
     """Return the packages requested by the user and the folder's own files."""
-    files = [*project.contents.declaration.files.values(), project.words]
+    files = [*project.contents.declaration.files.values(), project.typed_requirements]
     files += [*project.settings.files.values()]
     requirements = [one for file in files for one in file.requirements]
     requested = set(requirement_names(requirements))

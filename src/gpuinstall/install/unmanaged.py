@@ -22,7 +22,7 @@ from gpuinstall.install.state import ExistingEnvironment, InstallOptions, Instal
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
-from gpuinstall.project.request import declared_request
+from gpuinstall.project.request import read_declared_request
 from gpuinstall.verify.interpreter import run_script
 from gpuinstall.verify.kernels.context import MARK
 
@@ -123,7 +123,7 @@ def read_unmanaged(
         packages=read_packages(place.packages_folders),
     )
     request = select_extras(
-        project, project.machine, declared_request(project), project.catalog
+        project, project.machine, read_declared_request(project), project.catalog
     )
     # The compiled companions of torch must match its version.
     companions = {"torchvision", "torchaudio"} & existing.versions.keys()

@@ -58,7 +58,7 @@ from gpuinstall.lock.uv.fetch import (
 )
 from gpuinstall.machine.pythons import find_python
 from gpuinstall.project import Project
-from gpuinstall.sources.configuration import PIP_NAME, pip_words
+from gpuinstall.sources.configuration import PIP_NAME, read_pip_option
 from gpuinstall.sources.session import Session
 
 
@@ -237,7 +237,9 @@ def _write_guard(
         place.venv,
         source=fit.lock.name if place.is_managed else f"torch=={versions['torch']}",
         lines=constraint_lines(versions, absent, fit.choice.build.backend.tag),
-        constraints=pip_words(os.environ, place.venv / PIP_NAME, "", "constraint"),
+        constraints=read_pip_option(
+            os.environ, place.venv / PIP_NAME, "", "constraint"
+        ),
     )
 
 
@@ -383,7 +385,10 @@ def _unpack_into_staging(
         # Lock files do not contain build requirements.
         words += ["--find-links", str(wheels)]
     # uv's cache may contain the same damaged files.
-    refreshed = [*fit.lock.unhashed_packages, *(planned.change.refreshed & set(names))]
+    refreshed = [
+        *fit.lock.find_unhashed_packages,
+        *(planned.change.refreshed & set(names)),
+    ]
     for package in fit.lock.pylock.packages:
         source = package.directory
         if source and real_path(folder / source.path) in project.named_folders:

@@ -1,6 +1,6 @@
-"""One run in a folder: its request, sources, catalog, and machine.
+"""A run in a project folder: its request, sources, catalog, and machine.
 
-Commands and API calls open the same kind of run, so that they read the same request.
+Commands and API calls both open a ``Project``, so that they read the same request.
 """
 
 from gpuinstall.project.folder import Settings

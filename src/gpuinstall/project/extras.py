@@ -15,7 +15,7 @@ from gpuinstall.lock.request.history import find_unfiled_requirements
 from gpuinstall.lock.request.tools import find_project_lock, read_project_lock
 from gpuinstall.plan import Plan, Rejected, choose
 from gpuinstall.project.folder import marker_values
-from gpuinstall.sources.provenance import TEAM_LOCK, recorded_sources
+from gpuinstall.sources.provenance import TEAM_LOCK, format_recorded_sources
 from gpuinstall.sources.requirements_file import PROJECT, Part, split_part
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpuinstall.project.run import Project
 
 
-def requested_parts(project: Project, request: Request) -> frozenset[Part]:
+def find_requested_parts(project: Project, request: Request) -> frozenset[Part]:
     """Return the requested extras and groups.
 
     Raises:
@@ -50,24 +50,26 @@ def _check_excluded(parts: Sequence[Part]) -> None:
     if len(parts) > 1:
         raise UsageError(
             "extras-conflict",
-            f"[tool.uv] conflicts in {PROJECT} does not allow {_names(parts)} together",
-            hint=_install_lines(parts),
+            f"[tool.uv] conflicts in {PROJECT} does not allow {_format_parts(parts)} together",
+            hint=_format_install_commands(parts),
         )
 
 
-def _names(parts: Iterable[Part]) -> str:
+def _format_parts(parts: Iterable[Part]) -> str:
     return " and ".join(f"the {part.kind} {part.name}" for part in parts)
 
 
-def _install_lines(parts: Iterable[Part]) -> str:
+def _format_install_commands(parts: Iterable[Part]) -> str:
     """Return an install command for each extra or group."""
     return "\n".join(f"gpuinstall install {part}" for part in parts)
 
 
-def torch_limits(project: Project, request: Request) -> tuple[Constraint, ...]:
+def find_torch_constraints(
+    project: Project, request: Request
+) -> tuple[Constraint, ...]:
     """Return the versions of torch that omitted extras require.
 
-    They apply if no requirement lists torch.
+    The constraints apply if no requirement lists torch.
 
     Args:
         project: The project.
@@ -79,7 +81,7 @@ def torch_limits(project: Project, request: Request) -> tuple[Constraint, ...]:
     declaration = project.contents.declaration
     if declaration.alternatives or "torch" in requirement_names(request.requirements):
         return ()
-    omitted = _omitted(project, request)
+    omitted = _find_omitted_parts(project, request)
     extras = [one for one in omitted if one.part.kind == "extra" and one.torch]
     if not extras:
         return ()
@@ -105,40 +107,40 @@ def torch_limits(project: Project, request: Request) -> tuple[Constraint, ...]:
         parts = [extra.part for extra in extras]
         raise UsageError(
             "extras-conflict",
-            f"{_names(parts)} of {PROJECT} require different builds of torch",
-            hint=_install_lines(parts),
+            f"{_format_parts(parts)} of {PROJECT} require different builds of torch",
+            hint=_format_install_commands(parts),
         )
     return tuple(dict.fromkeys(limits))
 
 
-def _omitted(project: Project, request: Request) -> list[PartContents]:
-    """Return omitted extras and groups with torch-family packages."""
-    requested = requested_parts(project, request)
+def _find_omitted_parts(project: Project, request: Request) -> list[PartContents]:
+    """Return the omitted extras and groups that require torch packages."""
+    requested = find_requested_parts(project, request)
     declared = project.contents.declaration.omitted
     return [one for one in declared if one.part not in requested]
 
 
 def report_omitted(project: Project, request: Request) -> None:
     """Report the omitted extras and groups that require torch."""
-    parts = [one.part for one in _omitted(project, request)]
+    parts = [one.part for one in _find_omitted_parts(project, request)]
     if parts:
         options = ", ".join(map(str, parts))
         message = f"not selected in {PROJECT}: {options}"
         project.reporter.step("Extras", message)
 
 
-def locked_versions(
+def read_locked_versions(
     project: Project, request: Request, machine: Machine
 ) -> tuple[Constraint, ...]:
     """Return the versions in uv.lock or poetry.lock."""
     path = find_project_lock(project.folder)
     if project.settings.only or path is None:
         return ()
-    parts = requested_parts(project, request)
+    parts = find_requested_parts(project, request)
     return read_project_lock(path, marker_values(machine, request), parts)
 
 
-def with_locked_versions(
+def prefer_locked_versions(
     project: Project, request: Request, machine: Machine
 ) -> Request:
     """Return a request that prefers the versions in uv.lock or poetry.lock.
@@ -148,10 +150,10 @@ def with_locked_versions(
         request: The request, whose extras select a fork of the lock.
         machine: The machine that selects the markers.
     """
-    preferred = locked_versions(project, request, machine)
+    preferred = read_locked_versions(project, request, machine)
     releases = set(map(str, preferred))
-    # From uv.lock or poetry.lock, keep only the files of preferred versions.
-    sources = recorded_sources(
+    # Keep only the files of preferred versions from uv.lock or poetry.lock.
+    sources = format_recorded_sources(
         setting
         for setting in project.sources.settings
         if setting.row.tool != TEAM_LOCK or setting.package in releases
@@ -175,7 +177,7 @@ def select_extras(
         machine: The machine of the target.
         request: The request.
         catalog: The builds to select from.
-        kept: The names of extras in an existing lock. A compatible one is kept.
+        kept: The names of extras in an existing lock. A compatible extra is kept.
         quiet: Whether to suppress reports.
 
     Raises:
@@ -184,23 +186,23 @@ def select_extras(
     alternatives = project.contents.declaration.alternatives
     if project.settings.only or request.selected or not alternatives:
         return request
-    requested = requested_parts(project, request)
+    requested = find_requested_parts(project, request)
     whole = choose(machine, request, catalog)
     # Resolution of this request reports the reason.
     if isinstance(whole, Rejected):
         return request
     for members in alternatives:
         if requested.isdisjoint(one.part for one in members):
-            fitting = _compatible_extras(members, request, machine, catalog, whole)
-            selected = _best_extra(fitting, request, machine, catalog, kept)
+            fitting = _find_compatible_extras(members, request, machine, catalog, whole)
+            selected = _select_best_extra(fitting, request, machine, catalog, kept)
             if selected:
                 request = _add_extra(selected, request, machine)
             if not quiet:
-                _report(project, selected, members)
-    return with_locked_versions(project, request, machine)
+                _report_selection(project, selected, members)
+    return prefer_locked_versions(project, request, machine)
 
 
-def _report(
+def _report_selection(
     project: Project, selected: PartContents | None, members: Sequence[PartContents]
 ) -> None:
     others = ", ".join(str(one.part) for one in members if one is not selected)
@@ -213,14 +215,14 @@ def _report(
     project.reporter.step(selected.part.kind.title(), message)
 
 
-def _compatible_extras(
+def _find_compatible_extras(
     members: Sequence[PartContents],
     request: Request,
     machine: Machine,
     catalog: Catalog,
     whole: Plan,
 ) -> dict[PartContents, Plan]:
-    """Return the conflicting extras that have a compatible build, with plans.
+    """Return the extras that have a compatible build, with their plans.
 
     Args:
         members: The conflicting extras.
@@ -251,11 +253,11 @@ def _compatible_extras(
         if (outcome.status == "cpu") == is_cpu and member.kind in {"", kind}:
             fitting[member] = outcome
     if not (fitting or is_cpu):
-        raise _no_extra(members, reasons, whole, environment)
+        raise _no_extra_error(members, reasons, whole, environment)
     return fitting
 
 
-def _no_extra(
+def _no_extra_error(
     members: Sequence[PartContents],
     reasons: Mapping[str, str],
     plan: Plan,
@@ -276,18 +278,18 @@ def _no_extra(
         "no-extra",
         f"no extra of {PROJECT} has a build of torch that runs on these GPUs: {names}",
         why="; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or None,
-        hint=_install_lines(cpu) or backend,
+        hint=_format_install_commands(cpu) or backend,
     )
 
 
-def _best_extra(
+def _select_best_extra(
     fitting: Mapping[PartContents, Plan],
     request: Request,
     machine: Machine,
     catalog: Catalog,
     kept: Collection[str],
 ) -> PartContents | None:
-    """Return the extra with the best build, or the first of several.
+    """Return the extra with the best build, or the first such extra.
 
     Args:
         fitting: The compatible extras with their plans.
@@ -317,7 +319,7 @@ def _best_extra(
 
 
 def _add_extra(member: PartContents, request: Request, machine: Machine) -> Request:
-    """Add an extra or a group, except for packages that the user added."""
+    """Add an extra or a group, except packages that the user added."""
     hand = {one.name for one in find_unfiled_requirements(request) if one != ANY_TORCH}
     lines = tuple(
         one

@@ -25,7 +25,7 @@ from gpuinstall.lock.request.history import (
     remove_files,
 )
 from gpuinstall.plan.python import RUNNING_PYTHON
-from gpuinstall.sources.configuration import project_limits
+from gpuinstall.sources.configuration import read_project_constraints
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
     extra_path,
@@ -48,10 +48,10 @@ SINGLE_VERSION = re.compile(r"3\.\d+")
 
 
 class Settings(Value):
-    """Command-line options or API arguments."""
+    """Settings of a run, from command-line options or API arguments."""
 
     request: Request = FOLDER_REQUEST
-    """The request to add to the folder's."""
+    """The request to add to the request of the folder."""
 
     files: Mapping[str, RequirementsFile] = {}
     """Requirements files to add, by name."""
@@ -60,25 +60,25 @@ class Settings(Value):
     """Whether ``request`` and ``files`` replace the folder's request."""
 
     anew: bool = False
-    """Whether to ignore the backend of the environment, too."""
+    """Whether to ignore the backend of the existing environment."""
 
     without: tuple[str, ...] = ()
     """The packages to remove from the request."""
 
     machine: Machine | None = None
-    """The machine to plan for; None: this one."""
+    """The machine to plan for. None: this machine."""
 
     names_gpus: bool = False
-    """Whether ``--gpu`` describes that machine."""
+    """Whether ``--gpu`` specifies the machine."""
 
     venv: Path | None = None
-    """The environment; None: ``.venv`` in the folder."""
+    """The environment. None: ``.venv`` in the folder."""
 
     base_python: Path | None = None
-    """The base interpreter of the environment; None: any of its version."""
+    """The base interpreter of the environment. None: any with its version."""
 
     only_looks: bool = False
-    """Whether the run neither changes nor starts an environment."""
+    """Whether the run is read-only and does not start the environment."""
 
     typed_in: Path | None = None
     """The folder from which the command runs; None: the working folder."""
@@ -110,7 +110,7 @@ class Contents(Value):
     @cached_property
     def limits(self) -> dict[str, RequirementsFile]:
         """The constraints in uv's settings, by file path."""
-        return project_limits(os.environ, self.folder)
+        return read_project_constraints(os.environ, self.folder)
 
     def read_own_lock(self) -> Lock | None:
         """Return the environment's lock unless a change is unfinished."""
@@ -121,10 +121,10 @@ class Contents(Value):
     def read_recorded(self) -> Request:
         """Return the request that is recorded in the lock files."""
         recorded = read_recorded_request(self.paths.folder, self.read_own_lock())
-        return remove_files(recorded, self._replaced())
+        return remove_files(recorded, self._find_replaced_parts())
 
-    def _replaced(self) -> set[str]:
-        """Return extras and groups that conflict with a requested one."""
+    def _find_replaced_parts(self) -> set[str]:
+        """Return extras and groups that conflict with a requested part."""
         if not any(split_part(name)[1] for name in self.requested):
             return set()
         replaced = set[str]()
@@ -162,10 +162,11 @@ def add_extras(request: Request, folder: Path) -> Request:
 def read_files(
     contents: Contents, reporter: Reporter, *, only: bool
 ) -> dict[str, RequirementsFile]:
-    """Return the current requirements of files, by path from the folder.
+    """Return the current requirements in files, by path from the folder.
 
-    The files are the folder's own, uv's settings, and files of earlier commands. For a
-    missing file, return its recorded lines: an image may contain only the lock file.
+    The files are the folder's own files, uv's settings, and the files of earlier commands.
+    A missing file is replaced by its recorded lines, because an image may contain only the
+    lock file.
 
     Args:
         contents: The folder.
@@ -187,7 +188,7 @@ def read_files(
         try:
             files[name] = reread_file(name, lines, contents.paths.folder)
         except UsageError as error:
-            # A group can be removed from its file, like a line.
+            # A group that was removed from its file no longer applies.
             if error.code in {"group-unknown", "extra-unknown"}:
                 files[name] = RequirementsFile()
                 reporter.warn(
@@ -195,7 +196,7 @@ def read_files(
                 )
                 continue
             # Do not print this error: it may quote another user's file.
-            files[name] = RequirementsFile.of(lines)
+            files[name] = RequirementsFile.from_lines(lines)
             gone.append(name)
     if not gone or only:
         return files

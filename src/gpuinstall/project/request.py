@@ -25,11 +25,11 @@ from gpuinstall.lock.request.history import (
 )
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.project.extras import (
-    locked_versions,
+    find_requested_parts,
+    find_torch_constraints,
+    prefer_locked_versions,
+    read_locked_versions,
     report_omitted,
-    requested_parts,
-    torch_limits,
-    with_locked_versions,
 )
 from gpuinstall.project.folder import SINGLE_VERSION
 from gpuinstall.sources.configuration import NEVER
@@ -53,7 +53,7 @@ _FROM_FIRST = (
     "allowed_backends",
     "newest_per_target",
 )
-"""Fields whose value is from the first of these sources that has one:
+"""Fields whose value comes from the first of these sources that sets it:
 
 1. an option or argument of the user;
 2. a selected extra;
@@ -66,7 +66,7 @@ _FROM_FIRST = (
 def read_request(project: Project, *, quiet: bool = False) -> Request:
     """Return the complete request, and report which files are used.
 
-    For each package, the last of these requirements is used:
+    For each package, the last of these requirements takes effect:
 
     - a requirement in the lock files that the user added with an earlier command;
     - a new line in files of the folder or of earlier commands;
@@ -84,8 +84,8 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     contents = project.contents
     recorded = contents.read_recorded()
     files = group_files_by_path(settings.files, project.paths.folder)
-    # A later command cannot reread a pipe. Treat its lines as typed by the user.
-    words = project.words | files.pop("", RequirementsFile())
+    # Treat the lines of a pipe as typed, because later commands cannot read it again.
+    words = project.typed_requirements | files.pop("", RequirementsFile())
     if settings.only:
         request = update_request(FOLDER_REQUEST, contents.limits, words.lines, files)
     else:
@@ -93,7 +93,7 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
         request = remove_packages(request, settings.without)
         request = _add_torch_limits(request, project)
         if not quiet:
-            _announce(project, request)
+            _report_files(project, request)
     return _complete_request(
         increment_revision(request, recorded), project, is_quiet=quiet
     )
@@ -101,7 +101,7 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
 
 def _add_torch_limits(request: Request, project: Project) -> Request:
     """Add the torch constraints of omitted extras to a request."""
-    limits = torch_limits(project, request)
+    limits = find_torch_constraints(project, request)
     if not limits:
         return request
     lines = (*request.files.get(PROJECT, ()), *limits)
@@ -110,15 +110,15 @@ def _add_torch_limits(request: Request, project: Project) -> Request:
     return replace(request, constraints=without_duplicates(constraints), files=files)
 
 
-def current_request(project: Project) -> Request:
-    """Return the current request of files with the user's additions."""
+def read_current_request(project: Project) -> Request:
+    """Return the current request of the files and of earlier commands."""
     return update_request(project.contents.read_recorded(), project.files)
 
 
-def declared_request(project: Project) -> Request:
-    """Return the request of the user or of the folder's files, or torch."""
+def read_declared_request(project: Project) -> Request:
+    """Return the user's request, the request of the folder, or torch."""
     contents = project.contents
-    listed = join_files((project.words, *project.settings.files.values()))
+    listed = join_files((project.typed_requirements, *project.settings.files.values()))
     if not listed.requirements:
         listed = contents.declaration.listed | listed
     listed = join_files((listed, *contents.limits.values()))
@@ -126,7 +126,7 @@ def declared_request(project: Project) -> Request:
     return _complete_request(request, project)
 
 
-def _announce(project: Project, request: Request) -> None:
+def _report_files(project: Project, request: Request) -> None:
     """Report which files of the folder are used and which are not read.
 
     Args:
@@ -136,23 +136,23 @@ def _announce(project: Project, request: Request) -> None:
     reporter = project.reporter
     declared = project.contents.declaration
     listed = join_files(declared.files.values())
-    # Only torch is requested by default.
+    # Without other requirements, only torch is requested.
     if listed.requirements not in {(), (ANY_TORCH,)}:
         message = str(declared)
-        preferred = locked_versions(project, request, project.machine)
+        preferred = read_locked_versions(project, request, project.machine)
         if preferred:
             message += f"; {len(preferred)} versions from its own lock file"
         reporter.step("Project", message)
     report_omitted(project, request)
     for name, export in declared.unread.items():
         reporter.warn(f"{name} is ignored; to install its packages: {export}")
-    for name, conda in _conda_requests(project):
+    for name, conda in _find_conda_requests(project):
         note = conda.note(requirement_names(request.requirements))
         if note:
             reporter.warn(f"{name}: {note}")
 
 
-def _conda_requests(project: Project) -> Iterator[tuple[str, CondaRequest]]:
+def _find_conda_requests(project: Project) -> Iterator[tuple[str, CondaRequest]]:
     """Yield the requests of conda environment files, with file names."""
     own = {} if project.settings.only else project.files
     for name, file in {**own, **project.settings.files}.items():
@@ -179,7 +179,7 @@ def _complete_request(
     settings = project.settings
     config = project.contents.config
     request = settings.request
-    speakers = _requests_by_precedence(project, listed, is_quiet=is_quiet)
+    speakers = _order_requests(project, listed, is_quiet=is_quiet)
     decided = {}
     for name in _FROM_FIRST:
         values = [getattr(one, name) for one in speakers]
@@ -212,24 +212,24 @@ def _complete_request(
         build_files_digest=_build_files_digest(requirements, project),
         sourcing=project.sourcing,
     )
-    return with_locked_versions(project, completed, project.machine)
+    return prefer_locked_versions(project, completed, project.machine)
 
 
-def _requests_by_precedence(
+def _order_requests(
     project: Project, listed: Request, *, is_quiet: bool
 ) -> tuple[Request, ...]:
     """Return requests for a Python and a backend, highest precedence first.
 
-    A CPU build in settings is a request, a CUDA build only a preference. The user's
-    backend, GPUs, and targets override both, which is reported in one line.
+    A setting requests a CPU build, but only prefers a CUDA build. The user's backend,
+    GPUs, and targets override both, and the override is reported in one line.
     """
     request = project.settings.request
-    extra = _extra_backend(project, listed)
+    extra = _find_extra_backend(project, listed)
     files = (
         extra,
         project.contents.config,
-        *(conda.request for _, conda in _conda_requests(project)),
-        _settings_backend(project),
+        *(conda.request for _, conda in _find_conda_requests(project)),
+        _read_settings_backend(project),
     )
     setting = next(
         filter(lambda one: one.backend, files),
@@ -238,7 +238,7 @@ def _requests_by_precedence(
     tag = setting.backend or setting.preferred_backend
     if tag is None:
         return (request, *files)
-    overriding, is_compatible = _backend_override(project, tag)
+    overriding, is_compatible = _find_backend_override(project, tag)
     text = ""
     if not is_compatible:
         text = f"{overriding} overrides {tag} of {setting.places[tag]}"
@@ -252,7 +252,7 @@ def _requests_by_precedence(
     return (request, *files)
 
 
-def _backend_override(project: Project, tag: str) -> tuple[str, bool]:
+def _find_backend_override(project: Project, tag: str) -> tuple[str, bool]:
     """Return the setting that overrides a backend, and whether both agree.
 
     Args:
@@ -275,7 +275,7 @@ def _backend_override(project: Project, tag: str) -> tuple[str, bool]:
     return "", True
 
 
-def _settings_backend(project: Project) -> Request:
+def _read_settings_backend(project: Project) -> Request:
     """Return the backend selected by an index or another setting.
 
     The folder's settings take precedence over the user's configuration.
@@ -285,22 +285,22 @@ def _settings_backend(project: Project) -> Request:
         tag = setting.backend
         if tag and setting.applies_in(project.markers):
             place = TextOrigin(str(setting.file), setting.row.key, setting.line)
-            return _backend_request(tag, place)
+            return _make_backend_request(tag, place)
     return FOLDER_REQUEST
 
 
-def _extra_backend(project: Project, listed: Request) -> Request:
+def _find_extra_backend(project: Project, listed: Request) -> Request:
     """Return the backend selected by a requested extra or group."""
-    requested = requested_parts(project, listed)
+    requested = find_requested_parts(project, listed)
     for member in chain.from_iterable(project.contents.declaration.alternatives):
         tag = member.find_backend(project.markers)
         if tag and member.part in requested:
-            return _backend_request(tag, TextOrigin(str(member.part)))
+            return _make_backend_request(tag, TextOrigin(str(member.part)))
     return FOLDER_REQUEST
 
 
-def _backend_request(tag: str, place: TextOrigin) -> Request:
-    """Return a request for the CPU build or a preference for another one."""
+def _make_backend_request(tag: str, place: TextOrigin) -> Request:
+    """Return a request for a CPU build or a preference for another build."""
     places = {tag: place}
     if tag == CPU.tag:
         return replace(FOLDER_REQUEST, backend=tag, places=places)
@@ -315,7 +315,7 @@ def _check_python(
     Args:
         python: The requested Python.
         config: The project's settings.
-        places: The origins of Pythons.
+        places: The origins of the requested Python versions.
 
     Raises:
         UsageError: The Python is not within ``requires-python``.
@@ -341,7 +341,7 @@ def _build_files_digest(requirements: Iterable[Requirement], project: Project) -
         UsageError: A path that the target requires does not exist.
     """
     folder = project.folder
-    # A torch requirement with a path is rejected later.
+    # Resolution rejects a torch requirement with a path.
     located = [one for one in requirements if one.path and one.name != "torch"]
     for one in located:
         path = one.path or ""

@@ -35,7 +35,7 @@ from gpuinstall.sources.provenance import (
     BY_ADDRESS,
     TORCH_SOURCE,
     SourceSetting,
-    source_setting,
+    create_setting,
 )
 from gpuinstall.sources.requirements_file import (
     PROJECT,
@@ -90,7 +90,7 @@ class Project(Value):
     def paths(self) -> EnvironmentPaths:
         """The paths of the environment and lock files."""
         venv = self.settings.venv or self.folder / ".venv"
-        # A read-only command also works where no environment can be created.
+        # A read-only command also works in a folder that cannot have an environment.
         if self.settings.only_looks:
             return EnvironmentPaths(
                 follow_redirect(venv).absolute(), project=venv.absolute().parent
@@ -115,16 +115,18 @@ class Project(Value):
             del vars(self)[name]
 
     @property
-    def words(self) -> RequirementsFile:
+    def typed_requirements(self) -> RequirementsFile:
         """The requirements that the user typed."""
         request = self.settings.request
-        words = RequirementsFile.of((*request.requirements, *request.constraints))
+        words = RequirementsFile.from_lines(
+            (*request.requirements, *request.constraints)
+        )
         own = [replace(setting, is_own=True) for setting in words.settings]
         return replace(words, settings=tuple(own))
 
     @cached_property
     def named_folders(self) -> set[Path]:
-        """The non-editable folders among the user's requirements."""
+        """The folders that the user requests without ``--editable``."""
         requirements = self.settings.request.requirements
         paths = [one.path for one in requirements if one.path and not one.editable]
         places = [real_path(self.folder / expand_home(path)) for path in paths]
@@ -132,7 +134,7 @@ class Project(Value):
 
     @cached_property
     def sources(self) -> Sources:
-        """The sources of packages. Sources from the folder are reported."""
+        """The package sources. Reading them reports the folder's sources."""
         torch_index = self.settings.request.sourcing.torch_index
         variable = os.environ.get("GPUINSTALL_TORCH_INDEX", "")
         sources = read_sources(
@@ -140,12 +142,12 @@ class Project(Value):
             os.environ,
             self.folder,
             configured=self.contents.config.sourcing.torch_index,
-        ).with_settings(_source_settings(self), self.folder)
+        ).add_settings(_collect_source_settings(self), self.folder)
         sources = refuse_family_builds(sources)
         typed = requirement_names(self.settings.request.requirements)
         policy = replace(sources.policy, requested=frozenset(typed))
         sources = replace(sources, policy=policy)
-        for setting in self.words.settings:
+        for setting in self.typed_requirements.settings:
             if setting.is_own and remove_logins(setting.value) != setting.value:
                 self.reporter.notice(
                     "Login",
@@ -170,14 +172,14 @@ class Project(Value):
     @property
     def lock_gate(self) -> LockGate:
         """The gate for the folder's lock files."""
-        return self._gate(self.settings.files.values(), (self.words,))
+        return self._make_gate(self.settings.files.values(), (self.typed_requirements,))
 
     @property
     def later_gate(self) -> LockGate:
-        """The gate for a later command without typed requirements."""
-        return self._gate()
+        """The gate for later commands, which lack the typed requirements."""
+        return self._make_gate()
 
-    def _gate(self, *typed: Iterable[RequirementsFile]) -> LockGate:
+    def _make_gate(self, *typed: Iterable[RequirementsFile]) -> LockGate:
         from gpuinstall.lock.file.entries import LockGate
 
         folder = self.paths.folder
@@ -198,7 +200,7 @@ class Project(Value):
         from gpuinstall.sources.session import open_session
 
         opened = open_session(
-            self.sources.for_markers(self.markers),
+            self.sources.filter_by_markers(self.markers),
             self.reporter,
             self.folder,
             sourcing=self.sourcing,
@@ -224,7 +226,7 @@ class Project(Value):
         return marker_values(self.machine, self.settings.request)
 
     def here(self, request: Request) -> Machine | None:
-        """Return this machine, unless it lacks the requested GPUs."""
+        """Return the machine, or None if it lacks the requested GPUs."""
         if request.is_for_gpus and not self.machine.gpus:
             return None
         return self.machine
@@ -236,15 +238,15 @@ class Project(Value):
         return read_machine(self.reporter)
 
 
-def _source_settings(project: Project) -> Iterator[SourceSetting]:
+def _collect_source_settings(project: Project) -> Iterator[SourceSetting]:
     """Yield the source settings of the user and the folder."""
     settings = project.settings
     contents = project.contents
     folder = project.folder
-    pages = partial(source_setting, "gpuinstall", "extension-sources")
+    pages = partial(create_setting, "gpuinstall", "extension-sources")
     for address in settings.request.sourcing.extension_sources:
         yield replace(pages(address, Path()), is_own=True)
-    yield from project.words.settings
+    yield from project.typed_requirements.settings
     for address in contents.config.sourcing.extension_sources:
         yield pages(address, folder / PROJECT)
     for listed in group_files_by_path(settings.files, project.paths.folder).values():
@@ -252,9 +254,9 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
     removed = set(map(normalize_name, settings.without))
     locks = TextOrigin(str(project.paths.folder / "pylock.*.toml"))
     recorded = find_unfiled_requirements(contents.read_recorded())
-    by_locks = RequirementsFile.of(one.at(locks) for one in recorded)
+    by_locks = RequirementsFile.from_lines(one.at(locks) for one in recorded)
     files = *project.files.values(), by_locks
-    # One extra or group of each set is selected later for the machine.
+    # ``select_extras`` later selects one extra or group of each set.
     alternatives = [
         one.listed for one in chain.from_iterable(contents.declaration.alternatives)
     ]
@@ -267,9 +269,9 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
         is_gone = settings.only or setting.package in removed
         if not (is_gone and setting.row.key == BY_ADDRESS):
             yield setting
-    counting = join_files((*settings.files.values(), project.words))
+    counting = join_files((*settings.files.values(), project.typed_requirements))
     if not settings.only:
-        yield from _locked_indexes(project.paths.folder, removed)
+        yield from _read_locked_indexes(project.paths.folder, removed)
         team_lock = find_project_lock(folder)
         if team_lock:
             names = map(split_part, (*project.files, *settings.files))
@@ -284,10 +286,10 @@ def _source_settings(project: Project) -> Iterator[SourceSetting]:
         yield from read_nested_settings(projects, folder)
 
 
-def _locked_indexes(folder: Path, removed: set[str]) -> Iterator[SourceSetting]:
+def _read_locked_indexes(folder: Path, removed: set[str]) -> Iterator[SourceSetting]:
     """Yield the indexes in a folder's lock files.
 
-    They may be only in the configuration of the lock file's author.
+    The indexes may otherwise exist only in the configuration of the lock's author.
 
     Args:
         folder: The folder.
@@ -302,4 +304,4 @@ def _locked_indexes(folder: Path, removed: set[str]) -> Iterator[SourceSetting]:
         for name, index in lock.indexes.items():
             if name not in removed:
                 key = "locked package index"
-                yield source_setting("gpuinstall", key, index, path, package=name)
+                yield create_setting("gpuinstall", key, index, path, package=name)

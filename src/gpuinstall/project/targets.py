@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def environment_request(
     project: Project, request: Request, *, quiet: bool = False
 ) -> Request:
-    """Return the folder's request for its environment.
+    """Return the folder's request, adapted to its environment.
 
-    The environment's Python is preferred and its target is kept.
+    The Python of the environment is preferred, and its target is kept.
     """
     paths = project.paths
     # Ignore the state of an interrupted change.
@@ -37,7 +37,7 @@ def environment_request(
         request = replace(request, preferred_pythons=pythons)
     # A requested backend or a new request overrides the previous target.
     if not (request.backend or project.settings.anew):
-        request = _within_targets(project, request)
+        request = _limit_to_targets(project, request)
     parse_request(request, project.catalog.family, project.machine)
     own = project.contents.read_own_lock()
     return select_extras(
@@ -50,16 +50,16 @@ def environment_request(
     )
 
 
-def project_targets(project: Project) -> list[Target]:
+def read_project_targets(project: Project) -> list[Target]:
     """Return the targets in the folder's settings and lock files."""
     targets = map(Target.parse, project.contents.config.targets)
     return [*targets, *find_requested_targets(project.paths.folder)]
 
 
-def _within_targets(project: Project, request: Request) -> Request:
+def _limit_to_targets(project: Project, request: Request) -> Request:
     """Limit a request to the folder's targets."""
     own = project.contents.read_own_lock()
-    targets = project_targets(project)
+    targets = read_project_targets(project)
     machine = project.machine
     tags = [
         target.backend
@@ -83,10 +83,10 @@ def lock_requests(
     request: Request,
     machine: Machine | None = None,
 ) -> tuple[LockRequest, ...]:
-    """Return requests for the locks to write, by default for folder targets.
+    """Return a request for each lock to write.
 
-    Without targets, return a request for each lock file of the folder. If there is
-    none, return one request for this machine.
+    By default, the locks are for the targets in the folder's settings. Without targets,
+    the result has a request for each lock file of the folder, or else for this machine.
 
     Args:
         project: The project.
@@ -94,7 +94,7 @@ def lock_requests(
         machine: The machine to lock for instead of targets.
 
     Raises:
-        UsageError: A target is malformed, or a machine is selected too.
+        UsageError: A target is malformed, or targets and a machine are selected.
     """
     from gpuinstall.lock.request.lock_sources import add_locked_builds
 
@@ -108,15 +108,15 @@ def lock_requests(
                 "--target cannot be combined with --machine or --gpu",
             )
         one = LockRequest(machine, request, catalog, builds_here=False)
-        return (_with_extras(project, one),)
+        return (_add_selected_extras(project, one),)
     targets = request.targets or project.contents.config.targets
     if not targets:
         here = LockRequest(project.machine, request, catalog)
-        known = _locked_requests(project, here) or (here,)
-        return tuple(_with_extras(project, one) for one in known)
+        known = _make_locked_requests(project, here) or (here,)
+        return tuple(_add_selected_extras(project, one) for one in known)
     parsed = dict.fromkeys(map(Target.parse, targets))
     if not project.settings.request.backend:
-        request = _without_cpu_setting(project, request)
+        request = _remove_cpu_setting(project, request)
     if request.backend and any(target.backend != request.backend for target in parsed):
         raise UsageError(
             "backend-and-target",
@@ -124,10 +124,10 @@ def lock_requests(
             hint=f"Leave out {request.places.get(request.backend, 'the backend')}",
         )
     requests = (LockRequest.for_target(target, request, catalog) for target in parsed)
-    return tuple(_with_extras(project, one) for one in requests)
+    return tuple(_add_selected_extras(project, one) for one in requests)
 
 
-def _with_extras(project: Project, one: LockRequest) -> LockRequest:
+def _add_selected_extras(project: Project, one: LockRequest) -> LockRequest:
     """Add the extras that are selected for a machine to its lock request."""
     locks = read_locks_by_target(project.folder)
     known = [
@@ -153,7 +153,7 @@ def _with_extras(project: Project, one: LockRequest) -> LockRequest:
     return replace(one, request=request, written=written)
 
 
-def _without_cpu_setting(project: Project, request: Request) -> Request:
+def _remove_cpu_setting(project: Project, request: Request) -> Request:
     """Remove the CPU backend of an extra, because targets override it."""
     if not request.backend:
         return request
@@ -162,7 +162,9 @@ def _without_cpu_setting(project: Project, request: Request) -> Request:
     return replace(request, backend=None)
 
 
-def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, ...]:
+def _make_locked_requests(
+    project: Project, here: LockRequest
+) -> tuple[LockRequest, ...]:
     """Return a lock request for each lock file of the folder."""
     if here.request.backend:
         return ()
@@ -180,7 +182,7 @@ def _locked_requests(project: Project, here: LockRequest) -> tuple[LockRequest, 
             written=here.request if lock and not lock.record.asked else None,
         )
         if own and own.name == target.filename:
-            # The environment's lock uses this machine's glibc.
+            # The lock of the environment is for the glibc of this machine.
             written = here.request
             within = replace(written, allowed_backends=(target.backend,))
             if own.record.asked:

@@ -48,18 +48,18 @@ from gpuinstall.sources.provenance import (
     TRUST_FOLDER,
     Effect,
     SourceSetting,
-    is_known,
+    create_setting,
+    create_unknown_setting,
+    has_rule,
     load_rules,
-    source_setting,
-    unknown_setting,
 )
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     RequirementsFile,
     convert_content_errors,
     join_files,
-    read_listed,
     read_requirements,
+    read_requirements_text,
     requirements_path,
 )
 
@@ -67,10 +67,10 @@ _Environ: TypeAlias = Mapping[str, str]
 _Tables: TypeAlias = tuple[Path, dict[str, Any]]
 
 OFF = {"", "0", "false", "no", "off", "n", "f"}
-"""False for pip and uv, whose list is ``BoolishValueParser`` of clap."""
+"""False values of pip and uv. uv uses clap's ``BoolishValueParser``."""
 
 _ON = {"1", "true", "yes", "on", "y", "t"}
-"""True for pip and uv."""
+"""True values of pip and uv."""
 
 _UV_VARIABLES = {
     "UV_DEFAULT_INDEX": "index-url",
@@ -79,7 +79,7 @@ _UV_VARIABLES = {
     "UV_EXTRA_INDEX_URL": "extra-index-url",
     "UV_FIND_LINKS": "find-links",
 }
-"""uv's variables for sources and their settings, highest precedence first."""
+"""uv's source variables, by setting, in order of precedence."""
 
 NEVER = '; python_version < "0"'
 """Marker that is never true, for excluded requirements."""
@@ -89,7 +89,7 @@ _UV_LISTS = {
     "UV_OVERRIDE": _OVERRIDES,
     "UV_EXCLUDE": "exclude-dependencies",
 }
-"""uv's variables for requirements files, and their settings."""
+"""uv's variables with paths of requirements files, and their settings."""
 
 _DECIDING = re.compile(
     r".+\.(toml|lock)|requirements.*\.txt|environment\.ya?ml|setup\.(py|cfg)|\.python-version"
@@ -99,29 +99,29 @@ PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
 _UV_FILE = Path("uv", "uv.toml")
 
 _READ_ELSEWHERE = {Effect.REQUEST, Effect.CONSTRAINT, Effect.HARMLESS}
-"""Effects of settings that other functions read or that change nothing."""
+"""Effects of settings that other functions read or that have no effect."""
 
 
 def user_folder(environ: _Environ) -> Path:
     """Return the folder of the user's configuration files."""
     if sys.platform == "win32":
-        return _folder_in("APPDATA", "", environ)
-    return _folder_in("XDG_CONFIG_HOME", ".config", environ)
+        return _config_folder("APPDATA", "", environ)
+    return _config_folder("XDG_CONFIG_HOME", ".config", environ)
 
 
-def _folder_in(variable: str, default: str, environ: _Environ) -> Path:
+def _config_folder(variable: str, default: str, environ: _Environ) -> Path:
     # The XDG specification ignores relative paths.
     folder = Path(environ.get(variable, ""))
-    return folder if folder.is_absolute() else _home(environ) / default
+    return folder if folder.is_absolute() else _home_folder(environ) / default
 
 
-def _home(environ: _Environ) -> Path:
+def _home_folder(environ: _Environ) -> Path:
     return Path(environ.get("HOME") or environ.get("USERPROFILE") or Path.home())
 
 
 def _machine_folders(environ: _Environ) -> list[Path]:
     if sys.platform == "win32":
-        return [_folder_in("PROGRAMDATA", "C:/ProgramData", environ)]
+        return [_config_folder("PROGRAMDATA", "C:/ProgramData", environ)]
     folders = environ.get("XDG_CONFIG_DIRS") or "/etc/xdg"
     return [*map(Path, filter(os.path.isabs, folders.split(":"))), Path("/etc")]
 
@@ -129,7 +129,7 @@ def _machine_folders(environ: _Environ) -> list[Path]:
 def find_pip_files(environ: _Environ) -> list[Path]:
     """Return pip's global, user, and environment configuration files.
 
-    The last has the highest precedence. The files may not exist.
+    The last file has the highest precedence. Some of the files may not exist.
     """
     requested = environ.get("PIP_CONFIG_FILE")
     if requested == os.devnull:
@@ -141,7 +141,7 @@ def find_pip_files(environ: _Environ) -> list[Path]:
         # pip reads /etc/pip.conf, not /etc/pip/pip.conf.
         folders[-1] = Path("/etc")
     files = [folder / PIP_NAME for folder in folders]
-    # An existing file in the variable replaces the user's files.
+    # PIP_CONFIG_FILE replaces the user's files if the file exists.
     if not requested or not exists(requested):
         files += _pip_files_of_user(environ)
     return [*files, *_active_pip_files(environ)]
@@ -158,10 +158,10 @@ def _active_pip_files(environ: _Environ) -> list[Path]:
 def _pip_files_of_user(environ: _Environ) -> list[Path]:
     config = user_folder(environ)
     legacy = "pip" if sys.platform == "win32" else ".pip"
-    application_support = _home(environ) / "Library/Application Support"
+    application_support = _home_folder(environ) / "Library/Application Support"
     if sys.platform == "darwin" and isdir(application_support / "pip"):
         config = application_support
-    return [_home(environ) / legacy / PIP_NAME, config / "pip" / PIP_NAME]
+    return [_home_folder(environ) / legacy / PIP_NAME, config / "pip" / PIP_NAME]
 
 
 def _find_uv_files(environ: _Environ) -> list[Path]:
@@ -170,7 +170,7 @@ def _find_uv_files(environ: _Environ) -> list[Path]:
     ``UV_CONFIG_FILE`` replaces both.
 
     Raises:
-        UsageError: ``UV_CONFIG_FILE`` does not exist, which is an error of uv, too.
+        UsageError: ``UV_CONFIG_FILE`` does not exist. uv also reports this error.
     """
     requested = environ.get("UV_CONFIG_FILE")
     if requested and not exists(requested):
@@ -187,8 +187,8 @@ def _find_uv_files(environ: _Environ) -> list[Path]:
     return [user_folder(environ) / _UV_FILE, *filter(isfile, files)][:2]
 
 
-def own_file(tool: str, environ: Mapping[str, str]) -> Path:
-    """Return the user's highest-precedence file of ``pip`` or ``uv``."""
+def find_user_file(tool: str, environ: Mapping[str, str]) -> Path:
+    """Return the user's highest-precedence ``pip`` or ``uv`` file."""
     requested = environ.get(f"{tool.upper()}_CONFIG_FILE")
     if requested and requested != os.devnull:
         return Path(requested).absolute()
@@ -204,19 +204,19 @@ def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSettin
         UsageError: A file is malformed.
     """
     projects = [folder]
-    yield from map(_mark_own, uv_variables(environ, folder))
-    for file, table in project_tables(environ, folder):
+    yield from map(_mark_own, read_uv_variables(environ, folder))
+    for file, table in read_project_tables(environ, folder):
         projects.append(file.parent)
         with _convert_read_errors(file):
-            yield from uv_settings(table, file, environ)
-    for file, table in _user_tables(environ):
+            yield from parse_uv_settings(table, file, environ)
+    for file, table in _read_user_tables(environ):
         with _convert_read_errors(file):
-            yield from map(_mark_own, uv_settings(table, file, environ))
-    yield from map(_mark_own, pip_variables(environ, folder))
+            yield from map(_mark_own, parse_uv_settings(table, file, environ))
+    yield from map(_mark_own, read_pip_variables(environ, folder))
     active_files = _active_pip_files(environ)
     for file in reversed(find_pip_files(environ)):
         with _convert_read_errors(file):
-            settings = parse_pip_file(_text(file), file, folder)
+            settings = parse_pip_file(_read_text(file), file, folder)
         is_of_folder = file in active_files and any(
             _is_in_folder(project, file) for project in projects
         )
@@ -235,11 +235,11 @@ def _is_in_folder(folder: Path, file: Path) -> bool:
     )
 
 
-def project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
+def read_project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
     """Yield uv's configuration files for a folder, with their settings.
 
-    They are the nearest one, and the workspace root above it, which uv reads
-    instead.
+    The files are the nearest configuration and the configuration of its workspace root.
+    uv reads only the root's configuration.
     """
     if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE"):
         return
@@ -247,7 +247,7 @@ def project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
     is_nearest = True
     for base in (folder, *folder.parents):
         files = [path for path in (base / "uv.toml", base / PROJECT) if isfile(path)]
-        tables = {path: _uv_table(path, base) for path in files}
+        tables = {path: _read_uv_table(path, base) for path in files}
         is_root = "workspace" in (tables.get(base / PROJECT) or {})
         for path, table in tables.items():
             if table is not None and (is_nearest or is_root):
@@ -257,50 +257,54 @@ def project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
             return
 
 
-def _user_tables(environ: _Environ) -> Iterator[_Tables]:
+def _read_user_tables(environ: _Environ) -> Iterator[_Tables]:
     """Yield uv's user and system settings, highest precedence first."""
     for file in _find_uv_files(environ):
-        yield file, _uv_table(file) or {}
+        yield file, _read_uv_table(file) or {}
 
 
-def project_limits(environ: _Environ, folder: Path) -> dict[str, RequirementsFile]:
+def read_project_constraints(
+    environ: _Environ, folder: Path
+) -> dict[str, RequirementsFile]:
     """Return the constraints in uv's settings for a folder, by relative path.
 
     The constraints of the folder's own pyproject.toml are part of its request.
     """
     limits = {
-        Path(os.path.relpath(file, folder)).as_posix(): _limits(file, table)
-        for file, table in project_tables(environ, folder)
+        Path(os.path.relpath(file, folder)).as_posix(): _read_constraints(file, table)
+        for file, table in read_project_tables(environ, folder)
         if file != folder / PROJECT
     }
-    # A lock must not contain paths of the user's files.
-    own = [_limits(file, table) for file, table in _user_tables(environ)]
-    own.append(_files_of("UV_CONSTRAINT", environ, folder).as_limits())
+    # A lock must not contain the paths of the user's configuration files.
+    own = [_read_constraints(file, table) for file, table in _read_user_tables(environ)]
+    own.append(_read_variable_files("UV_CONSTRAINT", environ, folder).as_constraints())
     limits["~/uv.toml"] = join_files(own)
     return {name: one for name, one in limits.items() if one.constraints}
 
 
-def _files_of(variable: str, environ: _Environ, folder: Path) -> RequirementsFile:
+def _read_variable_files(
+    variable: str, environ: _Environ, folder: Path
+) -> RequirementsFile:
     """Read the requirements files in one of uv's variables.
 
-    Skip gpuinstall's own constraints file, which protects torch from plain uv.
+    Skip gpuinstall's own constraints file, which keeps uv from replacing torch.
     """
     files = []
     for name in environ.get(variable, "").split():
         is_url = name.startswith("file:")
         place = Location.parse(name).path if is_url else requirements_path(name)
         path = folder / place
-        if not is_guard_text(read_listed(path)):
+        if not is_guard_text(read_requirements_text(path)):
             files.append(read_requirements(path))
     return join_files(files)
 
 
-def _limits(file: Path, table: Mapping[str, Any]) -> RequirementsFile:
+def _read_constraints(file: Path, table: Mapping[str, Any]) -> RequirementsFile:
     with _convert_read_errors(file):
-        return RequirementsFile.of(uv_constraints(table, file))
+        return RequirementsFile.from_lines(parse_uv_constraints(table, file))
 
 
-def uv_constraints(table: Mapping[str, Any], file: Path) -> list[Constraint]:
+def parse_uv_constraints(table: Mapping[str, Any], file: Path) -> list[Constraint]:
     """Return the constraints in a uv settings table.
 
     Args:
@@ -316,7 +320,7 @@ def uv_constraints(table: Mapping[str, Any], file: Path) -> list[Constraint]:
     return [parse_constraint(one, origin) for one in text_list(table.get(key, []), key)]
 
 
-def pip_words(
+def read_pip_option(
     environ: _Environ,
     file: Path,
     text: str,
@@ -330,12 +334,12 @@ def pip_words(
         text: The text of ``file``.
         option: The option in the files, such as ``constraint``.
     """
-    texts = {path: _text(path) for path in find_pip_files(environ)}
+    texts = {path: _read_text(path) for path in find_pip_files(environ)}
     texts[file] = text
     value = ""
     for path, content in texts.items():
         with _convert_read_errors(path):
-            value = _pip_options(content).get(option) or value
+            value = _parse_pip_options(content).get(option) or value
     return tuple(value.split())
 
 
@@ -343,18 +347,18 @@ def read_policy(environ: _Environ, folder: Path) -> Policy:
     """Read the user's policy for a folder.
 
     If another user owns the folder, its settings, or its locks, only the variable
-    can trust it.
+    ``GPUINSTALL_TRUST_FOLDER`` can trust the folder.
 
     Args:
-        environ: The variables.
+        environ: The environment variables.
         folder: The folder of the project.
 
     Returns:
-        ``trust-folder`` of the variable, or of the user's own file, and its
-        ``trusted-sources``.
+        The trust in the folder, from the variable or the user's own file, and the
+        ``trusted-sources`` of that file.
 
     Raises:
-        UsageError: One of them is malformed.
+        UsageError: The variable or the file is malformed.
     """
     variable = environ.get(TRUST_FOLDER, "")
     if variable not in {"", "0", "1"}:
@@ -362,28 +366,28 @@ def read_policy(environ: _Environ, folder: Path) -> Policy:
         raise UsageError("trust-folder", message)
     path = user_folder(environ) / "gpuinstall" / "config.toml"
     with _convert_read_errors(path):
-        table = parse_toml(_text(path))
+        table = parse_toml(_read_text(path))
         check_shape(table, CONFIG)
         trusted = table.get("trust-folder", True)
         prefixes = table.get("trusted-sources", [])
         for prefix in prefixes:
             if not re.match(r"(https?|ssh)://[^/]|file:///", prefix):
                 raise ValueError(f"trusted-sources: {prefix} is not a URL")
-        is_own = not any(is_foreign(one, folder) for one in _deciding(folder))
+        is_own = not any(is_foreign(one, folder) for one in _find_config_files(folder))
         names = table.get("pass-build-variables", [])
         return Policy(
             trusts_folder=variable == "1" if variable else trusted and is_own,
             trusted_sources=tuple(map(Location.parse, prefixes)),
             pass_build_variables=tuple(names),
-            build_variables=_build_variables(environ),
+            build_variables=_read_build_variables(environ),
         )
 
 
-def _deciding(folder: Path) -> Iterator[Path]:
-    """Yield a folder and its files that select requirements or sources."""
+def _find_config_files(folder: Path) -> Iterator[Path]:
+    """Yield a folder and the files in it that select packages or sources."""
     if isdir(folder):
         yield folder
-    # Without access to the folder, its files cannot be read either.
+    # If the folder cannot be listed, its files cannot be read either.
     with suppress(OSError):
         for file in folder.iterdir():
             if _DECIDING.fullmatch(file.name):
@@ -393,10 +397,10 @@ def _deciding(folder: Path) -> Iterator[Path]:
         yield pip_file
 
 
-def _build_variables(environ: _Environ) -> dict[str, dict[str, str]]:
+def _read_build_variables(environ: _Environ) -> dict[str, dict[str, str]]:
     """Read ``extra-build-variables`` of the user's uv settings."""
     variables: dict[str, dict[str, str]] = {}
-    for file, table in _user_tables(environ):
+    for file, table in _read_user_tables(environ):
         with _convert_read_errors(file):
             for package, values in table.get("extra-build-variables", {}).items():
                 texts = {name: str(value) for name, value in values.items()}
@@ -404,15 +408,15 @@ def _build_variables(environ: _Environ) -> dict[str, dict[str, str]]:
     return variables
 
 
-def pip_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
+def read_pip_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
     """Yield the settings in pip's variables.
 
     Each setting has the name of its variable as its file.
     """
     for name, value in environ.items():
         if name.startswith("PIP_"):
-            option = _pip_option(name.removeprefix("PIP_"))
-            yield from _pip_settings(option, value, Path(name), folder)
+            option = _normalize_pip_option(name.removeprefix("PIP_"))
+            yield from _convert_pip_option(option, value, Path(name), folder)
 
 
 def parse_pip_file(text: str, file: Path, folder: Path) -> list[SourceSetting]:
@@ -427,43 +431,43 @@ def parse_pip_file(text: str, file: Path, folder: Path) -> list[SourceSetting]:
         ValueError: The text is malformed.
     """
     settings = list[SourceSetting]()
-    for option, value in _pip_options(text).items():
-        settings += _pip_settings(option, value, file, folder)
+    for option, value in _parse_pip_options(text).items():
+        settings += _convert_pip_option(option, value, file, folder)
     return settings
 
 
-def _pip_settings(
+def _convert_pip_option(
     option: str, value: str, place: Path, folder: Path
 ) -> Iterator[SourceSetting]:
-    # An option without dashes is not supported in requirements files.
-    key = option if is_known("pip", option) else f"--{option}"
-    if not is_known("pip", key):
-        yield unknown_setting("pip", option, place)
+    # Rules without dashes are only for pip.conf, not for requirements files.
+    key = option if has_rule("pip", option) else f"--{option}"
+    if not has_rule("pip", key):
+        yield create_unknown_setting("pip", option, place)
         return
     effect = load_rules()["pip", key].declared_effect
     if value.lower() in OFF or effect in _READ_ELSEWHERE:
         return
     is_list = option in {"extra-index-url", "find-links"}
     for word in value.split() if is_list else [value]:
-        yield source_setting("pip", key, _locate(option, word, folder), place)
+        yield create_setting("pip", key, _resolve_path(option, word, folder), place)
 
 
-def _pip_options(text: str) -> dict[str, str]:
+def _parse_pip_options(text: str) -> dict[str, str]:
     """Return the options of a ``pip.conf``; [install] overrides [global]."""
     options = dict[str, str]()
     if text:
         sections = parse_ini(text)
         for section in ("global", "install"):
             for name, value in sections.get(section, {}).items():
-                options[_pip_option(name)] = value
+                options[_normalize_pip_option(name)] = value
     return options
 
 
-def _pip_option(name: str) -> str:
+def _normalize_pip_option(name: str) -> str:
     return name.lower().replace("_", "-").removeprefix("--")
 
 
-def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
+def read_uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
     """Yield the settings in uv's variables, except constraints.
 
     Each setting has the name of its variable as its file.
@@ -476,46 +480,46 @@ def uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
             if not is_of_files:
                 # An index may have a name: NAME=URL.
                 [(index, address)] = re.findall("^(?:([^=/]+)=)?(.*)", word)
-            located = _with_login(_locate(key, address, folder), index, environ)
-            yield source_setting("uv", key, located, Path(name))
+            located = _add_login(_resolve_path(key, address, folder), index, environ)
+            yield create_setting("uv", key, located, Path(name))
     for name, key in _UV_LISTS.items():
-        listed = _files_of(name, environ, folder).requirements
+        listed = _read_variable_files(name, environ, folder).requirements
         texts = list(map(str, listed))
         if texts:
-            yield from _uv_settings(key, texts, Path(name))
+            yield from _convert_uv_setting(key, texts, Path(name))
     for name, value in environ.items():
         if name.startswith("UV_") and name not in _UV_VARIABLES and value:
-            yield from _uv_variable(name, value)
+            yield from _convert_uv_variable(name, value)
 
 
-def _uv_variable(name: str, value: str) -> Iterator[SourceSetting]:
+def _convert_uv_variable(name: str, value: str) -> Iterator[SourceSetting]:
     """Yield the setting in a variable, with its key in uv's files."""
     place = Path(name)
     key = name.removeprefix("UV_").lower().replace("_", "-")
     patterns = [one for tool, one in load_rules() if tool == "uv" and "*" in one]
-    if is_known("uv", name):
+    if has_rule("uv", name):
         key = name
     elif any(fnmatchcase(name, pattern) for pattern in patterns):
         return
-    if not is_known("uv", key):
-        yield unknown_setting("uv", name, place)
+    if not has_rule("uv", key):
+        yield create_unknown_setting("uv", name, place)
     elif value.lower() in OFF:
         return
     elif key.endswith("-package"):
-        yield from _uv_settings(key, value.split(), place)
+        yield from _convert_uv_setting(key, value.split(), place)
     else:
-        yield from _uv_settings(key, value.lower() in _ON or value, place)
+        yield from _convert_uv_setting(key, value.lower() in _ON or value, place)
 
 
-def index_address(index: Mapping[str, Any], file: Path, environ: _Environ) -> str:
+def format_index_url(index: Mapping[str, Any], file: Path, environ: _Environ) -> str:
     """Return the URL of an entry in uv's ``index``, with its login."""
     key = index_key(index)
     kind = "find-links" if key == "index (flat)" else key
-    address = _locate(kind, index["url"], file.parent)
-    return _with_login(address, index.get("name"), environ)
+    address = _resolve_path(kind, index["url"], file.parent)
+    return _add_login(address, index.get("name"), environ)
 
 
-def _with_login(address: str, name: object, environ: _Environ) -> str:
+def _add_login(address: str, name: object, environ: _Environ) -> str:
     """Add a named index's login from uv's variables to its URL."""
     variable = "UV_INDEX_" + re.sub("[^A-Z0-9]", "_", str(name or "").upper())
     login = [environ.get(f"{variable}_{part}", "") for part in ("USERNAME", "PASSWORD")]
@@ -526,7 +530,7 @@ def _with_login(address: str, name: object, environ: _Environ) -> str:
     return remove_logins(address).replace("://", f"://{written}@", 1)
 
 
-def uv_settings(
+def parse_uv_settings(
     table: Mapping[str, Any],
     file: Path,
     environ: _Environ,
@@ -534,7 +538,7 @@ def uv_settings(
     """Return uv's settings, except ``sources`` and constraints.
 
     Explicit indexes are only for ``sources``. The settings in ``[pip]`` are for uv's
-    pip interface, and do not replace the others.
+    pip interface, and do not replace the settings outside it.
 
     Args:
         table: A ``uv.toml`` or ``[tool.uv]``.
@@ -542,22 +546,22 @@ def uv_settings(
         environ: The environment variables, with the logins of indexes.
 
     Raises:
-        ValueError: The table has another shape, or two default indexes. Each would
-            be the default of some of uv's commands.
+        ValueError: The table has an invalid shape, or two default indexes. uv's
+            commands differ in which one they use.
     """
     check_shape(table, UV)
     settings = list[SourceSetting]()
     for index in table.get("index", []):
         if not index.get("explicit"):
-            address = index_address(index, file, environ)
-            settings.append(source_setting("uv", index_key(index), address, file))
+            address = format_index_url(index, file, environ)
+            settings.append(create_setting("uv", index_key(index), address, file))
     for part in (table.get("pip", {}), table):
         for key, value in part.items():
-            if not is_known("uv", key):
-                settings.append(unknown_setting("uv", key, file))
+            if not has_rule("uv", key):
+                settings.append(create_unknown_setting("uv", key, file))
             elif value and key != "index":
-                settings += _uv_settings(key, value, file)
-    # PyTorch's index is replaced later, but is treated as a default index here.
+                settings += _convert_uv_setting(key, value, file)
+    # PyTorch's index is replaced later, but counts as a default index in this check.
     defaults = [
         one.value for one in settings if one.row.declared_effect is Effect.INDEX
     ]
@@ -567,36 +571,36 @@ def uv_settings(
     return tuple(settings)
 
 
-def _uv_settings(key: str, value: object, file: Path) -> Iterator[SourceSetting]:
+def _convert_uv_setting(key: str, value: object, file: Path) -> Iterator[SourceSetting]:
     """Yield the settings of one supported uv key."""
     if load_rules()["uv", key].declared_effect in _READ_ELSEWHERE:
         return
     values: list[Any] = value if isinstance(value, list) else [value]
     if key in _UV_VARIABLES.values():
         for address in values:
-            located = _locate(key, address, file.parent)
-            yield source_setting("uv", key, located, file)
+            located = _resolve_path(key, address, file.parent)
+            yield create_setting("uv", key, located, file)
         return
     origin = TextOrigin(str(file), key)
     if key == "exclude-dependencies":
         key = _OVERRIDES
         values = [f"{name}{NEVER}" for name in values]
-    key, text = _rule_and_text(key, value, values)
+    key, text = _format_rule_value(key, value, values)
     if key == _OVERRIDES:
         parsed = tuple(parse_requirement(one, origin) for one in values)
-        yield replace(source_setting("uv", key, text, file), requirements=parsed)
+        yield replace(create_setting("uv", key, text, file), requirements=parsed)
         return
     # The only supported strategy is also uv's default.
     if (key, text) != ("index-strategy", "first-index"):
-        yield source_setting("uv", key, text, file)
+        yield create_setting("uv", key, text, file)
 
 
-def _rule_and_text(key: str, value: object, values: list[Any]) -> tuple[str, str]:
+def _format_rule_value(key: str, value: object, values: list[Any]) -> tuple[str, str]:
     """Return the rule key for a value, and the value as text."""
     if value is True:
         return key, ":all:"
     if key in RESOLVER_TABLES:
-        # The variable contains words such as NAME=VALUE.
+        # The environment variable has words such as NAME=VALUE.
         if isinstance(value, list):
             words = [word.partition("=") for word in value]
             value = {name: text for name, _, text in words}
@@ -618,7 +622,7 @@ def index_key(index: Mapping[str, Any]) -> str:
     return f"index ({', '.join(kinds)})" if kinds else "index"
 
 
-def _locate(
+def _resolve_path(
     option: str,
     address: str,
     folder: Path,
@@ -630,7 +634,7 @@ def _locate(
         address: The value of the option.
         folder: The folder to which a path is relative.
     """
-    # An index needs a leading dot: "simple" would be its name, and
+    # The path of an index needs a leading dot. "simple" would be the name of an index, and
     # "index.example/simple" a URL without its scheme.
     is_index = "index" in option and address.startswith(".")
     if not is_index and (option != "find-links" or "://" in address):
@@ -638,7 +642,7 @@ def _locate(
     return os.path.normpath(folder.absolute() / expand_home(address))
 
 
-def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
+def _read_uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
     """Return uv's settings in a file, if it has any.
 
     Args:
@@ -646,7 +650,7 @@ def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
         folder: The folder that symbolic links must not leave.
     """
     with _convert_read_errors(path):
-        table: Any = _parse(_text(path, folder))
+        table: Any = _parse(_read_text(path, folder))
         if path.name == PROJECT:
             check_shape(table, PYPROJECT)
             tables: dict[str, dict[str, Any]] = table.get("tool", {})
@@ -655,11 +659,11 @@ def _uv_table(path: Path, folder: Path | None = None) -> dict[str, Any] | None:
     return dict(table)
 
 
-# The settings are read again for each extra of a project.
+# The cache avoids parsing the settings again for each extra of a project.
 _parse = lru_cache(maxsize=8)(parse_toml)
 
 
-def _text(path: Path, folder: Path | None = None) -> str:
+def _read_text(path: Path, folder: Path | None = None) -> str:
     """Read a configuration file without gpuinstall's own constraints."""
     try:
         text = read_document(path, folder)

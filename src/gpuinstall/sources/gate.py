@@ -1,7 +1,7 @@
 """Check which sources a folder's files and locks may select.
 
-Every direct reference, every source in a setting, and every lock entry passes the
-checks before gpuinstall contacts a server, builds a package, or runs code.
+Every direct reference, every source in a setting, and every lock entry is checked before
+gpuinstall contacts a server, builds a package, or runs code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Entry(Value):
 
     kind: SourceKind
     shown: str
-    """The name in messages: ``uv.toml: index-url`` or ``demo from ../lib``."""
+    """The text in messages, such as ``uv.toml: index-url``."""
     location: Location
     is_reachable: bool = False
     """Whether the path is in the repository or in a requirement."""
@@ -50,7 +50,7 @@ class Entry(Value):
 
 
 class Policy(Value):
-    """The user's permissions for folders."""
+    """Sources and builds that the user permits for a folder."""
 
     trusts_folder: bool = True
     trusted_sources: tuple[Location, ...] = ()
@@ -59,7 +59,7 @@ class Policy(Value):
     build_variables: Mapping[str, Mapping[str, str]] = {}
     """The user's ``extra-build-variables`` for uv, by package."""
     requested: frozenset[str] = frozenset()
-    """The packages on the command line."""
+    """The packages that the user requests on the command line."""
 
     def trusts(self, location: Location) -> bool:
         """Return whether the user's ``trusted-sources`` list a location."""
@@ -70,15 +70,15 @@ class Policy(Value):
         return self.trusts_folder or self.trusts(Location.parse(str(folder)))
 
 
-def why_rejected(entry: Entry, policy: Policy) -> Reason | None:
-    """Return the reason to reject a source, or None."""
+def find_rejection(entry: Entry, policy: Policy) -> Reason | None:
+    """Return the first reason to reject a source, or None."""
     reasons = (rule(entry, policy) for rule in _RULES)
     return next(filter(None, reasons), None)
 
 
-def _inner_path(entry: Entry, _: Policy) -> Reason | None:
+def _check_subdirectory(entry: Entry, _: Policy) -> Reason | None:
     """Reject a subdirectory outside its repository, folder, or archive."""
-    # A lock from Linux may be installed on Windows, which accepts both separators.
+    # Check Windows paths on all systems: a lock written on Linux may be installed there.
     path = PureWindowsPath(entry.subdirectory)
     if ".." in path.parts or path.anchor:
         message = f"{entry.shown} has a subdirectory outside its source tree"
@@ -86,7 +86,7 @@ def _inner_path(entry: Entry, _: Policy) -> Reason | None:
     return None
 
 
-def _commit(entry: Entry, _: Policy) -> Reason | None:
+def _check_commit(entry: Entry, _: Policy) -> Reason | None:
     """Reject a repository in a lock without a full commit ID."""
     is_locked = entry.kind is SourceKind.VCS and entry.is_from_lock
     if is_locked and not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", entry.commit):
@@ -95,10 +95,10 @@ def _commit(entry: Entry, _: Policy) -> Reason | None:
     return None
 
 
-def _outside(entry: Entry, policy: Policy) -> Reason | None:
+def _check_locked_path(entry: Entry, policy: Policy) -> Reason | None:
     """Reject a path in a lock that is outside the lock's repository.
 
-    For the torch family, the path must be in find-links or in a requirement.
+    The path of a torch family package must be in find-links or in a requirement.
     """
     is_local = entry.location.server == "file://"
     if not (is_local and entry.is_from_lock) or entry.is_reachable:
@@ -111,23 +111,23 @@ def _outside(entry: Entry, policy: Policy) -> Reason | None:
     return Reason("lock-traversal", f"{entry.shown} is {fault}")
 
 
-def _untrusted(entry: Entry, policy: Policy) -> Reason | None:
+def _check_trust(entry: Entry, policy: Policy) -> Reason | None:
     """Reject a source that an untrusted folder selects."""
     if policy.trusts_folder or entry.is_requested or policy.trusts(entry.location):
         return None
     is_served_wheel = (
         entry.kind is SourceKind.WHEEL and entry.location.server != "file://"
     )
-    # Another check compares the hosts of wheels with the configured sources.
+    # ``check_hosts`` compares the hosts of wheels with the configured sources.
     if is_served_wheel:
         return None
     return Reason("folder-not-trusted", f"{entry.shown} is not trusted")
 
 
-_RULES = (_inner_path, _commit, _outside, _untrusted)
+_RULES = (_check_subdirectory, _check_commit, _check_locked_path, _check_trust)
 
 
-def source_location(address: str, folder: Path | None = None) -> Location:
+def parse_source_location(address: str, folder: Path | None = None) -> Location:
     """Parse the URL or path of a source, without its commit and fragment.
 
     Args:

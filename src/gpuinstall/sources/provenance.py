@@ -1,7 +1,7 @@
 """Rules for other tools' settings that select package sources or files.
 
-gpuinstall obeys, replaces, or refuses such a setting, but never ignores it:
-anybody can register a package with the same name on the default index.
+gpuinstall obeys, replaces, or refuses such a setting, but never ignores it, because anyone
+can register a package with the same name on the default index.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 
 
 class Form(Value):
-    """The required form of a value."""
+    """Syntax that a setting's value must have."""
 
     pattern: str = "(?s:.*)"
     instead: str = ""
-    """The hint for another value."""
+    """The hint for a value with a different syntax."""
 
 
 _URL = Form(
@@ -62,11 +62,11 @@ class EffectRow(Value):
     role: str | None = None
     """The role of the URL in the report before its first request.
 
-    An untrusted folder must not have a setting with a role. None: no request uses it.
+    An untrusted folder must not have a setting with a role. None: no request uses the URL.
     """
     form: Form = Form()
     is_obeyed: bool = False
-    """Whether the setting changes package sources or files."""
+    """Whether the setting selects package sources or files."""
     is_compared: bool = False
     """Whether the value is a URL without a role."""
     why_ignored: str = ""
@@ -170,7 +170,7 @@ class SettingRule(Value):
 TEAM_LOCK = "uv.lock, poetry.lock"
 
 OTHER_TOOLS = "Poetry, PDM, Rye, pixi, Hatch, Pipenv"
-"""Tools whose indexes are compared with uv's."""
+"""Tools whose indexes are compared with the indexes of uv."""
 
 RESOLVER_WORDS = ("prerelease", "resolution", "fork-strategy")
 """uv's one-word settings that select among compatible versions."""
@@ -186,13 +186,13 @@ BY_ADDRESS = "name @ address, required or as a constraint"
 
 @cache
 def load_rules() -> Mapping[tuple[str, str], SettingRule]:
-    """Return the rules of all settings, by tool and key.
+    """Load the rules of all settings, by tool and key.
 
-    Each table value is an effect name, the alternative to a refused setting, or an
-    effect with its alternative. An effect name is also the key of a list of settings.
+    Each value in the table is the name of an effect, the alternative to a refused setting,
+    or an effect with its alternative. A list of settings has an effect name as its key.
     """
     rules = {}
-    # JSON, because the TOML parser takes longer to import than this table to read.
+    # The table is JSON, because importing a TOML parser takes longer than reading it.
     for tool, settings in read_json(Path(__file__).with_name("settings.json")).items():
         for key, effect in settings.items():
             if isinstance(effect, list):
@@ -281,7 +281,7 @@ RECORDED_HASHES = "--hash of"
 """Prefix of the combined digest of all hashes in a lock's sources."""
 
 
-def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
+def format_recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
     """Return the sources to record in a lock.
 
     Logins are removed, paths are relative, and one digest replaces all hashes.
@@ -293,7 +293,7 @@ def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
         is_of_environment = setting.file.name.startswith("pip.") and (
             isfile(folder / "pyvenv.cfg")
         )
-        # An environment's file has an effect only while the environment is active.
+        # The pip.conf of an environment has an effect only while it is active.
         if setting.is_own or is_of_environment:
             continue
         if setting.effect is Effect.HASH:
@@ -313,7 +313,7 @@ def recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lines))
 
 
-def source_setting(
+def create_setting(
     tool: str,
     key: str,
     value: str,
@@ -323,7 +323,7 @@ def source_setting(
     package: str = "",
     marker: str = "",
 ) -> SourceSetting:
-    """Return a setting with its rule. A setting without a rule is refused.
+    """Create a setting with its rule. A setting without a rule is refused.
 
     Args:
         tool: The tool in ``settings.json``.
@@ -331,7 +331,7 @@ def source_setting(
         value: The value.
         file: The file, or the name of a variable.
         line: The line number, if known.
-        package: The package that it applies to. Empty: all packages.
+        package: The package that the setting applies to. Empty: all packages.
         marker: The marker of a source. Empty: always.
 
     Raises:
@@ -360,21 +360,21 @@ def source_setting(
     return setting
 
 
-def is_known(tool: str, key: str) -> bool:
+def has_rule(tool: str, key: str) -> bool:
     """Return whether a setting has a rule."""
     return (tool, key) in load_rules()
 
 
-def unknown_setting(
+def create_unknown_setting(
     tool: str, key: str, file: Path, line: int | None = None
 ) -> SourceSetting:
-    """Return a setting without a rule."""
+    """Create a setting for which ``settings.json`` has no rule."""
     rule = SettingRule(tool, key, Effect.UNKNOWN, f"remove it, or unset {TRUST_FOLDER}")
     return SourceSetting(rule, "", file, line)
 
 
 def is_on_pytorch_host(address: str) -> bool:
-    """Return whether a URL is on PyTorch's host, in any spelling."""
+    """Return whether a URL is on PyTorch's host, in any case or form."""
     try:
         parts = urlsplit(address.strip())
         host = (parts.hostname or "").rstrip(".")

@@ -1,6 +1,6 @@
 """Loopback relay through which uv downloads files.
 
-It applies gpuinstall's limits, certificates, and logins, and hashes the files.
+The relay applies gpuinstall's limits, certificates, and logins, and hashes the files.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from gpuinstall.sources.web import Client
 
 
 @dataclass
-class _Relayed:
+class _RelayedFile:
     """A file that uv may request."""
 
     url: str
     name: str
     size: int | None
     hashed: bool
-    """Whether its hash is known."""
+    """Whether the hash of the file is known."""
     failure: InstallationError | None = None
     """A permanent error, raised again for each request."""
 
@@ -56,7 +56,7 @@ class Relay(ThreadingHTTPServer):
         keep: Callable[[str, str], None],
     ) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.files: dict[str, _Relayed] = {}
+        self.files: dict[str, _RelayedFile] = {}
         self.failure: InstallationError | None = None
         """The error of the first file that failed."""
         self._client = client
@@ -70,21 +70,21 @@ class Relay(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
-    def address(self, url: str, name: str, size: int | None, *, hashed: bool) -> str:
-        """Return a URL for a file that no other program can guess.
+    def add_file(self, url: str, name: str, size: int | None, *, hashed: bool) -> str:
+        """Add a file, and return a URL for it that no other program can guess.
 
         Args:
             url: The URL of the file on its server.
             name: The file name, which is the last part of the returned URL.
-            size: Its size in bytes, or None if unknown.
-            hashed: Whether uv knows its hash, and verifies it.
+            size: The size in bytes, or None if unknown.
+            hashed: Whether uv has the hash of the file and verifies it.
         """
         path = f"/{secrets.token_urlsafe(16)}/{quote(name)}"
-        self.files[path] = _Relayed(url, name, size, hashed)
+        self.files[path] = _RelayedFile(url, name, size, hashed)
         return f"http://127.0.0.1:{self.server_port}{path}"
 
-    def chunks(self, file: _Relayed) -> Generator[bytes]:
-        """Yield the bytes of a file. An empty chunk follows the recorded hash.
+    def download(self, file: _RelayedFile) -> Generator[bytes]:
+        """Yield the bytes of a file, and an empty chunk once it is complete.
 
         Raises:
             InstallationError: The file cannot be downloaded.
@@ -128,13 +128,13 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Send a file in chunks. An empty chunk confirms that it is whole."""
+        """Send a file in chunks. An empty last chunk marks a complete file."""
         file = self.server.files.get(self.path)
         if file is None:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
-        with closing(self.server.chunks(file)) as chunks, suppress(InstallationError):
-            # Read a chunk before sending the status, which depends on an error.
+        with closing(self.server.download(file)) as chunks, suppress(InstallationError):
+            # Read a chunk first, because an error determines the status.
             try:
                 chunk = next(chunks)
             except InstallationError:

@@ -26,7 +26,7 @@ def check_subdirectory(
     uv would follow a symbolic link and build its target.
 
     Args:
-        session: The clients of the run. Offline, nothing is checked, because uv uses
+        session: The clients of the run. An offline run checks nothing, because uv uses
             repositories from previous runs.
         repository: The URL or path.
         revision: The commit, branch, or tag. Empty: the default branch.
@@ -34,7 +34,7 @@ def check_subdirectory(
 
     Raises:
         InstallationError: The repository cannot be fetched.
-        UsageError: The subdirectory is a link, or missing.
+        UsageError: The subdirectory is missing or a symbolic link.
     """
     # Without git, uv reports that it is missing.
     is_offline = session.environment.get("UV_OFFLINE")

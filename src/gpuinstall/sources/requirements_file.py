@@ -1,6 +1,6 @@
 """Read requirements files, with their includes.
 
-Other libraries for these files ignore source options, which gpuinstall must obey.
+Existing parsers of these files ignore source options, which gpuinstall must obey.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from gpuinstall.sources.provenance import (
     ANY_FILE,
     BY_ADDRESS,
     SourceSetting,
-    is_known,
-    source_setting,
+    create_setting,
+    has_rule,
 )
 
 PROJECT = "pyproject.toml"
@@ -71,14 +71,14 @@ class CondaRequest(Value):
     without_wheel: tuple[tuple[str, str], ...] = ()
     """Conda packages whose names may belong to other projects on the index.
 
-    Each is a name and its specification in conda's syntax, without a channel.
+    Each item is a name and a specification in conda's syntax, without a channel.
     """
 
     def note(self, requested: Collection[str] = ()) -> str:
         """Return a note about missing packages, with commands to install them.
 
         Args:
-            requested: Names that are requested elsewhere.
+            requested: The names of packages that other files request.
         """
         missing = {
             name: package
@@ -98,7 +98,7 @@ class CondaRequest(Value):
 class RequirementsFile(Value):
     """The contents of a file, with paths relative to the working folder.
 
-    Create it with ``of``, which adds each direct reference to the settings.
+    ``from_lines`` adds each direct reference to the settings.
     """
 
     requirements: tuple[Requirement, ...] = ()
@@ -110,7 +110,7 @@ class RequirementsFile(Value):
     """The Python, backend, and other packages of each environment file."""
 
     @classmethod
-    def of(
+    def from_lines(
         cls,
         lines: Iterable[Requirement],
         settings: Iterable[SourceSetting] = (),
@@ -125,7 +125,7 @@ class RequirementsFile(Value):
         return cls(
             tuple(one for one in lines if not isinstance(one, Constraint)),
             tuple(one for one in lines if isinstance(one, Constraint)),
-            (*address_settings(lines), *settings),
+            (*create_reference_settings(lines), *settings),
         )
 
     @property
@@ -133,7 +133,7 @@ class RequirementsFile(Value):
         """All requirements, then all constraints, without duplicates."""
         return without_duplicates((*self.requirements, *self.constraints))
 
-    def as_limits(self) -> RequirementsFile:
+    def as_constraints(self) -> RequirementsFile:
         """Return all requirements of the file as constraints."""
         limits = [one.constraint for one in self.requirements]
         return replace(self, requirements=(), constraints=(*limits, *self.constraints))
@@ -143,12 +143,12 @@ class RequirementsFile(Value):
         return join_files((self, other))
 
 
-def address_settings(lines: Iterable[Requirement]) -> Iterator[SourceSetting]:
+def create_reference_settings(lines: Iterable[Requirement]) -> Iterator[SourceSetting]:
     """Yield direct references as settings, with their logins."""
     for requirement in lines:
         if requirement.url:
             login = requirement.login
-            yield source_setting(
+            yield create_setting(
                 ANY_FILE,
                 BY_ADDRESS,
                 requirement.url.replace("://", f"://{login}", 1),
@@ -210,12 +210,12 @@ class Part(Value):
 
 
 def group_path(group: str) -> str:
-    """Add ``pyproject.toml`` to a group without a file, such as ``dev``."""
+    """Return the path of a group, in ``pyproject.toml`` by default."""
     return group if ":" in group else f"{PROJECT}:{group}"
 
 
 def extra_path(extra: str) -> str:
-    """Add ``pyproject.toml`` to the name of an extra."""
+    """Return the path of an extra of ``pyproject.toml``."""
     return Part("extra", normalize_name(extra)).path
 
 
@@ -257,7 +257,7 @@ def parse_requirements(text: str, path: Path) -> RequirementsFile:
     Raises:
         UsageError: The text is malformed.
     """
-    return parse_lines(_lines(text), path)
+    return parse_lines(_number_lines(text), path)
 
 
 def parse_lines(lines: Iterable[tuple[int, str]], path: Path) -> RequirementsFile:
@@ -310,7 +310,7 @@ def convert_content_errors(
         raise UsageError(code, f"{message}: {reason}", hint=hint) from None
 
 
-def read_listed(path: Path, folder: Path | None = None) -> str:
+def read_requirements_text(path: Path, folder: Path | None = None) -> str:
     """Read the text of a requirements file.
 
     Raises:
@@ -325,7 +325,7 @@ def read_listed(path: Path, folder: Path | None = None) -> str:
         raise UsageError("requirements-unreadable", message, hint=hint) from None
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
+def _number_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield numbered lines. A backslash joins a line with the next one."""
     first = 1
     parts: list[str] = []
@@ -333,7 +333,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         if not parts:
             first = number
         # A backslash in a comment does not join lines.
-        part = without_comment(line)
+        part = strip_comment(line)
         parts.append(part.removesuffix("\\"))
         if not part.endswith("\\"):
             yield first, " ".join(parts)
@@ -342,13 +342,13 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         yield first, " ".join(parts)
 
 
-def without_comment(line: str) -> str:
+def strip_comment(line: str) -> str:
     """Return a line of a requirements file without its comment."""
     return re.sub(_COMMENT, "", line, count=1)
 
 
 class _Reader:
-    """Reads a file and the files that it includes, each once."""
+    """Reader of a requirements file and its includes, each read once."""
 
     def __init__(self, first: Path) -> None:
         self.folder = real_path(first).parent
@@ -371,12 +371,12 @@ class _Reader:
             return RequirementsFile()
         self.seen.add((place, constrains))
         try:
-            text = read_listed(path)
+            text = read_requirements_text(path)
         except UsageError as error:
             error.message = f"{line}: {error.message}" if line else error.message
             raise
-        file = self.parse(_lines(text), path, constrains=constrains)
-        return file.as_limits() if constrains else file
+        file = self.parse(_number_lines(text), path, constrains=constrains)
+        return file.as_constraints() if constrains else file
 
     def parse(
         self,
@@ -419,9 +419,10 @@ class _Reader:
         *,
         constrains: bool,
     ) -> RequirementsFile:
-        """Read an included file. Outside the folder, it needs the same owner.
+        """Read an included file.
 
-        Otherwise, another user's file could expose the user's secrets in an error.
+        A file outside the folder must have the same owner. Otherwise, a requirements file
+        of another user could make an error message print the user's secrets.
 
         Args:
             name: The name in the line.
@@ -446,11 +447,11 @@ class _Reader:
             file = self.read(included, line, constrains=constrains)
         except UsageError as error:
             raise UsageError(error.code, malformed) from None
-        if not all(is_known(one.row.tool, one.row.key) for one in file.settings):
+        if not all(has_rule(one.row.tool, one.row.key) for one in file.settings):
             raise UsageError("requirements-malformed", malformed)
         if place.is_relative_to(real_path(Path.cwd())):
             return file
-        inclusion = source_setting("pip", "-r", str(place), path)
+        inclusion = create_setting("pip", "-r", str(place), path)
         return RequirementsFile(settings=(inclusion,)) | file
 
 
@@ -484,7 +485,7 @@ def _parse_line(
         requirements = (requirement,)
     with convert_content_errors(f"{path}, line {number}"):
         settings = _read_options(options, path, number=number, package=package)
-        return RequirementsFile.of(requirements, settings)
+        return RequirementsFile.from_lines(requirements, settings)
 
 
 def _read_options(
@@ -527,4 +528,4 @@ def _read_options(
             value = os.path.normpath(path.absolute().parent / value)
         if option == "--hash" and not package:
             raise ValueError("--hash must follow a requirement")
-        yield source_setting("pip", option, value, path, line=number, package=package)
+        yield create_setting("pip", option, value, path, line=number, package=package)

@@ -29,7 +29,7 @@ from gpuinstall.base.timeouts import USUAL, Timeouts, read_timeouts
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.sources.configuration import OFF
 from gpuinstall.sources.sources import OFFICIAL, Sources, url_server
-from gpuinstall.sources.web import AnswerCache, Client, FileHash, Page
+from gpuinstall.sources.web import Client, FileHash, Page, ResponseCache
 
 
 class Session(Value):
@@ -37,7 +37,7 @@ class Session(Value):
 
     sources: Sources
     client: Client
-    cache: AnswerCache[FileHash]
+    cache: ResponseCache[FileHash]
     environment: Mapping[str, str]
     """The environment variables for uv."""
     python: Path
@@ -69,8 +69,8 @@ class Session(Value):
                 return page
         return None
 
-    def known_page(self, package: str) -> Page | None:
-        """Return the page of a package, or None if an index is unreachable."""
+    def find_page_if_reachable(self, package: str) -> Page | None:
+        """Return the page of a package, or None if the request fails."""
         with suppress(InstallationError):
             return self.find_page(package)
         return None
@@ -85,8 +85,8 @@ KEYRING_S = 60
 """Time limit in seconds for a keyring, which a person may have to unlock."""
 
 
-def original_index(sources: Sources) -> str | None:
-    """Return the default index that uv would use without the user's mirror."""
+def read_original_index(sources: Sources) -> str | None:
+    """Return uv's default index, ignoring the user's mirror."""
     variables = uv.environment(os.environ, sources.environment())
     variables.pop("UV_DEFAULT_INDEX", None)
     return uv.default_index(variables)
@@ -109,7 +109,7 @@ def open_session(
             folder.
         sourcing: The user's options for sources.
     """
-    # The search for uv is not thread-safe, so run it before any thread starts.
+    # The search for uv is not thread-safe, so search before any thread starts.
     uv.uv()
     check_cache(own_cache_folder(), reporter)
     timeouts = read_timeouts(os.environ)
@@ -117,7 +117,7 @@ def open_session(
         os.environ, sources.environment(), offline=sourcing.offline
     )
     variables |= timeouts.variables(os.environ)
-    error = sources.unknown_index(lambda: original_index(sources))
+    error = sources.find_unknown_index(lambda: read_original_index(sources))
     if error:
         raise error
     provider = variables.pop("UV_KEYRING_PROVIDER", "")
@@ -125,7 +125,7 @@ def open_session(
     # the passwords in a private file.
     logins = dict(sources.logins)
     if provider == "subprocess" and find_program("keyring"):
-        logins = dict(_with_passwords(sources, variables))
+        logins = dict(_query_keyring(sources, variables))
         variables |= replace(sources, logins=logins).environment()
     with ExitStack() as resources:
         scratch = resources.enter_context(scratch_folder(Path(tempfile.gettempdir())))
@@ -144,8 +144,8 @@ def open_session(
         yield Session(
             replace(sources, logins=logins),
             client,
-            AnswerCache(own_cache_folder() / "hashes", FileHash),
-            _with_git_settings(sources.addresses, logins, variables, scratch),
+            ResponseCache(own_cache_folder() / "hashes", FileHash),
+            _move_git_settings(sources.addresses, logins, variables, scratch),
             Path(sys.executable),
             reporter,
             scratch,
@@ -155,10 +155,10 @@ def open_session(
         )
 
 
-def _with_passwords(
+def _query_keyring(
     sources: Sources, variables: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield logins, with missing passwords from ``keyring``.
+    """Yield the logins, and add missing passwords from ``keyring``.
 
     Like uv, query the keyring for the URL first, and then for the host.
     """
@@ -178,7 +178,7 @@ def _with_passwords(
         yield server, complete
 
 
-def _with_git_settings(
+def _move_git_settings(
     addresses: Iterable[str],
     logins: Mapping[str, str],
     variables: Mapping[str, str],
@@ -186,7 +186,7 @@ def _with_git_settings(
 ) -> dict[str, str]:
     """Move git settings and logins from variables into a private file.
 
-    Builds and METADATA could read variables. Other users could read a command line.
+    Build scripts could read variables, and other users could read a command line.
 
     Args:
         addresses: The URLs in requirements and constraints.
@@ -215,7 +215,7 @@ def _with_git_settings(
     if not settings:
         return kept
     file = scratch / "gitconfig"
-    text = "".join(map(_git_setting, settings))
+    text = "".join(map(_format_git_setting, settings))
     write_atomically(file, text, is_private=True, is_cached=True)
     return kept | {
         "GIT_CONFIG_COUNT": "1",
@@ -224,7 +224,7 @@ def _with_git_settings(
     }
 
 
-def _git_setting(setting: tuple[str, str]) -> str:
+def _format_git_setting(setting: tuple[str, str]) -> str:
     """Format a setting for a git configuration file."""
     key, value = (re.sub(r'(["\\])', r"\\\1", text) for text in setting)
     section, _, rest = key.partition(".")

@@ -29,8 +29,8 @@ from gpuinstall.sources.gate import (
     Entry,
     Policy,
     SourceKind,
-    source_location,
-    why_rejected,
+    find_rejection,
+    parse_source_location,
 )
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
@@ -38,7 +38,7 @@ from gpuinstall.sources.provenance import (
     RESOLVER_WORDS,
     Effect,
     SourceSetting,
-    source_setting,
+    create_setting,
 )
 
 OFFICIAL = "https://download.pytorch.org/whl"
@@ -58,9 +58,9 @@ _SYSTEM_STORES = (
 
 
 class Sources(Value):
-    """Package sources. URLs contain no logins.
+    """Package sources, with logins stored separately from URLs.
 
-    PyTorch packages are searched in ``torch_index``, ``find_links``, and the default
+    PyTorch packages are installed from ``torch_index``, ``find_links``, or the default
     index, in this order.
     """
 
@@ -68,7 +68,7 @@ class Sources(Value):
     """The URL above ``<backend>/<package>/``."""
 
     is_torch_index_requested: bool = False
-    """Whether the torch index is configured, and precedes find-links."""
+    """Whether the torch index is configured and so precedes find-links."""
 
     default_index: str | None = None
     """The default index. None: the default of pip and uv."""
@@ -86,29 +86,31 @@ class Sources(Value):
         # A traceback must not show the logins.
         return f"Sources of {self.torch_index}, {self.default_index}"
 
-    def _of(self, *effects: Effect) -> list[SourceSetting]:
+    def _settings_with(self, *effects: Effect) -> list[SourceSetting]:
         return [setting for setting in self.settings if setting.effect in effects]
 
-    def _addresses(self, effect: Effect) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(setting.value for setting in self._of(effect)))
+    def _unique_values(self, effect: Effect) -> tuple[str, ...]:
+        return tuple(
+            dict.fromkeys(setting.value for setting in self._settings_with(effect))
+        )
 
     @property
     def find_links(self) -> tuple[str, ...]:
-        """URLs or absolute folders."""
-        return self._addresses(Effect.FIND_LINKS)
+        """The find-links, which are URLs or absolute paths of folders."""
+        return self._unique_values(Effect.FIND_LINKS)
 
     @property
     def extra_indexes(self) -> tuple[str, ...]:
-        """Exclusive indexes of the packages they list, except PyTorch's."""
-        return self._addresses(Effect.EXTRA_INDEX)
+        """Additional indexes, exclusive for the packages that they list."""
+        return self._unique_values(Effect.EXTRA_INDEX)
 
     @property
     def own_indexes(self) -> dict[str, str]:
-        """Extra indexes and find-links only in the user's configuration.
+        """Extra indexes and find-links that only the user's configuration has.
 
-        The keys are URLs as recorded in a lock. The values are configuration files.
+        The keys are URLs as recorded in a lock, and the values configuration files.
         """
-        indexes = self._of(Effect.EXTRA_INDEX, Effect.FIND_LINKS)
+        indexes = self._settings_with(Effect.EXTRA_INDEX, Effect.FIND_LINKS)
         of_folder = {index.value for index in indexes if not index.is_own}
         own = {}
         for index in indexes:
@@ -128,16 +130,16 @@ class Sources(Value):
         """The rows of uv's ``dependency-metadata``."""
         return [
             row
-            for setting in self._of(Effect.RESOLUTION)
+            for setting in self._settings_with(Effect.RESOLUTION)
             if setting.row.key == "dependency-metadata"
             for row in json.loads(setting.value)
         ]
 
     @property
     def resolver_words(self) -> dict[str, str]:
-        """uv's one-word settings for the selection of versions."""
+        """uv's settings for prereleases, resolution, and forks."""
         words: dict[str, str] = {}
-        for setting in self._of(Effect.RESOLUTION):
+        for setting in self._settings_with(Effect.RESOLUTION):
             if setting.row.key in RESOLVER_WORDS:
                 words.setdefault(setting.row.key, setting.value)
             elif setting.row.key == "--pre":
@@ -146,9 +148,9 @@ class Sources(Value):
 
     @property
     def resolver_tables(self) -> dict[str, dict[str, Any]]:
-        """uv's settings by package. The highest-precedence file is used."""
+        """uv's settings by package, from the highest-precedence file."""
         tables: dict[str, dict[str, Any]] = {}
-        for setting in self._of(Effect.RESOLUTION):
+        for setting in self._settings_with(Effect.RESOLUTION):
             if setting.row.key in RESOLVER_TABLES:
                 table = tables.setdefault(setting.row.key, {})
                 for name, value in json.loads(setting.value).items():
@@ -163,34 +165,34 @@ class Sources(Value):
     @property
     def extension_sources(self) -> tuple[str, ...]:
         """Pages of prebuilt extensions."""
-        return self._addresses(Effect.EXTENSIONS)
+        return self._unique_values(Effect.EXTENSIONS)
 
     @property
     def exclude_newer(self) -> str | None:
         """The date after which uploaded files are ignored."""
-        settings = self._of(Effect.EXCLUDE_NEWER)
+        settings = self._settings_with(Effect.EXCLUDE_NEWER)
         of_folder = [one for one in settings if not one.is_own]
         of_variable = [one for one in settings if one.file.name == "UV_EXCLUDE_NEWER"]
-        # The last file in the folder and the first configuration file have priority.
+        # The last of the folder's files and the first of the user's files have priority.
         effective = of_variable or of_folder[-1:] or settings[:1]
         return effective[0].value if effective else None
 
     @cached_property
     def addresses(self) -> tuple[str, ...]:
         """Direct references in requested files."""
-        return self._addresses(Effect.LOCATED)
+        return self._unique_values(Effect.LOCATED)
 
     @cached_property
     def package_indexes(self) -> dict[str, str]:
         """The explicit index of each package that has one."""
-        settings = self._of(Effect.PACKAGE_INDEX)
+        settings = self._settings_with(Effect.PACKAGE_INDEX)
         return {setting.package: setting.value for setting in settings}
 
     @cached_property
     def hashes(self) -> dict[str, frozenset[str]]:
         """The allowed SHA-256 hashes by ``name`` or ``name==version``."""
         hashes: dict[str, frozenset[str]] = {}
-        for setting in self._of(Effect.HASH):
+        for setting in self._settings_with(Effect.HASH):
             known = hashes.get(setting.package, frozenset())
             digests = setting.value.replace("sha256:", "").split()
             hashes[setting.package] = known.union(digests)
@@ -199,7 +201,10 @@ class Sources(Value):
     @property
     def hash_places(self) -> dict[str, str]:
         """The file and line of the hashes, by package."""
-        return {setting.package: setting.place for setting in self._of(Effect.HASH)}
+        return {
+            setting.package: setting.place
+            for setting in self._settings_with(Effect.HASH)
+        }
 
     @property
     def only_binary(self) -> frozenset[str]:
@@ -218,18 +223,18 @@ class Sources(Value):
 
     def _names_in(self, effect: Effect) -> frozenset[str]:
         """Return the package names in the values of settings."""
-        names = " ".join(self._addresses(effect)).replace(",", " ").split()
+        names = " ".join(self._unique_values(effect)).replace(",", " ").split()
         return frozenset(map(normalize_name, names)) - {":none:"}
 
     @property
     def ignored_settings(self) -> list[SourceSetting]:
-        """The settings with a reason to ignore them."""
+        """The settings that are ignored for a reason."""
         return [one for one in self.settings if one.why_ignored]
 
     @property
     def required_addresses(self) -> dict[str, SourceSetting]:
         """Direct references in other tools' files, by package."""
-        return {one.package: one for one in self._of(Effect.ADDRESS)}
+        return {one.package: one for one in self._settings_with(Effect.ADDRESS)}
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -282,7 +287,7 @@ class Sources(Value):
         return any((self.package_indexes, self.extra_indexes, self.find_links))
 
     def indexes_for(self, package: str, default: str | None) -> tuple[str, ...]:
-        """Return a package's indexes. The first one that lists it is used."""
+        """Return the indexes of a package, highest precedence first."""
         if package in self.package_indexes:
             return (self.package_indexes[package],)
         return (*self.extra_indexes, *filter(None, [default]))
@@ -292,7 +297,7 @@ class Sources(Value):
         """The date part of ``exclude_newer``, or None if it is not set.
 
         Raises:
-            UsageError: The value is not a date but a duration, which only uv supports.
+            UsageError: The value is a duration instead of a date. Only uv supports it.
         """
         if self.exclude_newer is None:
             return None
@@ -308,16 +313,16 @@ class Sources(Value):
     def environment(self) -> dict[str, str]:
         """Return uv's variables for the default index and the certificates.
 
-        Other users can read a command line, but not these variables.
+        Variables are used because other users can read a command line.
         """
         variables = {}
         if self.default_index:
-            variables["UV_DEFAULT_INDEX"] = self._with_login(self.default_index)
+            variables["UV_DEFAULT_INDEX"] = self._add_login(self.default_index)
         if self.certificates:
             variables["SSL_CERT_FILE"] = self.certificates
         return variables
 
-    def _with_login(self, address: str) -> str:
+    def _add_login(self, address: str) -> str:
         """Return a URL with the login of its server."""
         login = self.logins.get(url_server(address))
         if login is None:
@@ -329,13 +334,14 @@ class Sources(Value):
     def login_indexes(self) -> list[dict[str, Any]]:
         """Return uv index entries that pass the login of each server to uv.
 
-        uv requests no packages from them. It sends a login only to the same port.
+        uv requests no packages from explicit indexes. It sends a login only to the same
+        port.
         """
         servers = [server for server in self.logins if server.startswith("http")]
         return [
             {
                 "name": f"login-{number}",
-                "url": self._with_login(server),
+                "url": self._add_login(server),
                 "explicit": True,
             }
             for number, server in enumerate(servers)
@@ -352,12 +358,12 @@ class Sources(Value):
             settings["no-sources"] = True
         return settings | self.resolver_words | self.resolver_tables
 
-    def for_markers(self, values: Mapping[str, str]) -> Sources:
+    def filter_by_markers(self, values: Mapping[str, str]) -> Sources:
         """Return the sources whose markers apply in an environment."""
         settings = tuple(one for one in self.settings if one.applies_in(values))
         return replace(self, settings=settings)
 
-    def with_settings(
+    def add_settings(
         self,
         settings: Iterable[SourceSetting],
         folder: Path | None = None,
@@ -375,8 +381,8 @@ class Sources(Value):
         sources = self
         for written in dict.fromkeys(settings):
             sources.check_form(written)
-            setting = sources._located(written, folder or Path.cwd())
-            sources = sources.with_setting(setting)
+            setting = sources._check_location(written, folder or Path.cwd())
+            sources = sources.add_setting(setting)
         return sources
 
     def check_form(self, setting: SourceSetting) -> None:
@@ -384,16 +390,16 @@ class Sources(Value):
         effect = setting.effect
         is_untrusted = not (setting.is_own or self.policy.trusts_folder)
         if effect is Effect.REFUSED or (effect is Effect.UNKNOWN and is_untrusted):
-            raise _not_obeyed(setting)
+            raise _setting_error(setting)
         form = effect.value.form
         if not re.fullmatch(form.pattern, setting.value):
-            raise _not_obeyed(setting, form.instead)
+            raise _setting_error(setting, form.instead)
 
-    def _located(self, setting: SourceSetting, folder: Path) -> SourceSetting:
-        """Check a setting from a file, and mark it if it is the user's own.
+    def _check_location(self, setting: SourceSetting, folder: Path) -> SourceSetting:
+        """Check the path of a setting, and mark the user's own setting.
 
         Raises:
-            UsageError: It refers to another user's path, or to a second default
+            UsageError: The setting has a path of another user, or a second default
                 index.
         """
         effect = setting.effect
@@ -403,7 +409,7 @@ class Sources(Value):
             for other in self.folder_sources:
                 is_alike = other.row == setting.row
                 if is_alike and other.value != _plain_url(setting.value):
-                    raise _not_obeyed(
+                    raise _setting_error(
                         setting, f"use one default index; another one is {other.value}"
                     )
         if effect in {Effect.LOCATED, Effect.FIND_LINKS}:
@@ -411,7 +417,7 @@ class Sources(Value):
             is_path = location.server == "file://"
             is_inside = is_path and location.is_from(Location.parse(str(folder)))
             if effect is Effect.LOCATED and is_inside:
-                # gpuinstall has read a trusted project, but not the files in an archive.
+                # A trusted project was already checked, unlike the files in an archive.
                 is_archive = isfile(location.path)
                 return replace(
                     setting, is_own=self.policy.trusts_folder and not is_archive
@@ -422,9 +428,7 @@ class Sources(Value):
                 check_outside(Path(location.path), owner, setting.place)
         return setting
 
-    def with_setting(
-        self, setting: SourceSetting, *, overrides: bool = True
-    ) -> Sources:
+    def add_setting(self, setting: SourceSetting, *, overrides: bool = True) -> Sources:
         """Add a checked setting, without its login.
 
         Args:
@@ -439,7 +443,7 @@ class Sources(Value):
         logins = self.logins
         if setting.effect.is_reported:
             # Earlier logins, such as the user's, have priority.
-            logins = {**_url_login(setting.value), **logins}
+            logins = {**_parse_login(setting.value), **logins}
         settings = (*self.settings, replace(setting, value=address))
         return replace(
             self, settings=settings, default_index=default_index, logins=logins
@@ -455,7 +459,7 @@ class Sources(Value):
         Raises:
             UsageError: The user does not trust the folder to select sources.
         """
-        self._check(map(_entry, settings))
+        self._check_entries(map(_make_entry, settings))
         for setting in settings:
             server = Location.parse(setting.value).server
             login = "; credentials are sent to it" if server in self.logins else ""
@@ -473,14 +477,14 @@ class Sources(Value):
             entry = Entry(
                 SourceKind.ARCHIVE,
                 f"{shorten(package)} from {index}",
-                source_location(index),
+                parse_source_location(index),
                 is_requested=name in self.policy.requested,
             )
-            self._check([entry])
+            self._check_entries([entry])
 
-    def _check(self, entries: Iterable[Entry]) -> None:
+    def _check_entries(self, entries: Iterable[Entry]) -> None:
         """Raise UsageError if a source is rejected."""
-        reasons = (why_rejected(entry, self.policy) for entry in entries)
+        reasons = (find_rejection(entry, self.policy) for entry in entries)
         rejected = list(dict.fromkeys(filter(None, reasons)))
         if rejected:
             raise UsageError(
@@ -503,7 +507,7 @@ class Sources(Value):
             else:
                 reporter.step("Ignored", text)
 
-    def unknown_index(
+    def find_unknown_index(
         self, read_default: Callable[[], str | None]
     ) -> UsageError | None:
         """Return an error if another tool's file has an unknown index.
@@ -511,10 +515,10 @@ class Sources(Value):
         Packages on that index would be installed from the default index.
 
         Args:
-            read_default: Returns the tools' default index. That index is known even
-                if the user has configured a mirror of it.
+            read_default: Returns the default index of the tools, which is allowed even
+                if the user has configured a mirror.
         """
-        demanded = self._of(Effect.KNOWN_INDEX)
+        demanded = self._settings_with(Effect.KNOWN_INDEX)
         if not demanded:
             return None
         places = filter(None, (*self.places, read_default()))
@@ -522,19 +526,19 @@ class Sources(Value):
         unknown = [one for one in demanded if Location.parse(one.value) not in known]
         if not unknown:
             return None
-        hint = export_commands(dict.fromkeys(one.value for one in unknown))
-        return _not_obeyed(unknown[0], hint=hint)
+        hint = format_export_commands(dict.fromkeys(one.value for one in unknown))
+        return _setting_error(unknown[0], hint=hint)
 
     def check_address(self, name: str, address: str) -> None:
-        """Raise UsageError if metadata must not require a package by URL.
+        """Raise UsageError if metadata may not require a package by URL.
 
         Args:
             name: The package.
             address: The URL in the metadata of another package.
         """
         shown = f"{name} from {shorten(redact(address))}"
-        entry = Entry(SourceKind.ADDRESS, shown, source_location(address))
-        self._check([entry])
+        entry = Entry(SourceKind.ADDRESS, shown, parse_source_location(address))
+        self._check_entries([entry])
 
     def check_reported(self, requirement: Requirement) -> None:
         """Raise UsageError for a URL that was not reported to the user."""
@@ -546,18 +550,18 @@ class Sources(Value):
             )
 
     def has_address(self, address: str) -> bool:
-        """Return whether a requirement has a URL, at any commit."""
-        return _bare_url(address) in map(_bare_url, self.addresses)
+        """Return whether a requirement lists this URL, at any commit."""
+        return _strip_reference(address) in map(_strip_reference, self.addresses)
 
 
-def _entry(setting: SourceSetting) -> Entry:
-    """Convert a setting for the gate."""
+def _make_entry(setting: SourceSetting) -> Entry:
+    """Convert a setting to an entry that ``gate`` can check."""
     is_address = setting.row.key == BY_ADDRESS
     shown = shorten(redact(setting.value)) if is_address else setting.row.key
     return Entry(
         SourceKind.ADDRESS if is_address else SourceKind.INDEX,
         f"{setting.file}: {shown}",
-        source_location(setting.value),
+        parse_source_location(setting.value),
         is_requested=setting.is_own,
     )
 
@@ -587,40 +591,40 @@ def read_sources(
     settings = list(read_configuration(environ, folder))
     if configured and not torch_index:
         file = folder / "pyproject.toml"
-        requested = source_setting("gpuinstall", "torch-index", configured, file)
+        requested = create_setting("gpuinstall", "torch-index", configured, file)
         settings.insert(0, requested)
     certificates = [environ.get("SSL_CERT_FILE"), environ.get("REQUESTS_CA_BUNDLE")]
     certificates += [one.value for one in settings if one.effect is Effect.CERTIFICATES]
     if environ.get(SYSTEM_CERTIFICATES):
         certificates += [path for path in _SYSTEM_STORES if isfile(path)]
     sources = Sources(
-        torch_index=requested_torch_index(index),
+        torch_index=validate_torch_index(index),
         is_torch_index_requested=bool(index),
         certificates=next(filter(None, certificates), None),
         policy=read_policy(environ, folder),
-        logins=_url_login(index or OFFICIAL),
+        logins=_parse_login(index or OFFICIAL),
     )
     for written in settings:
         setting = written
         if setting.is_own:
-            # Not ``setting.effect``: a variable may contain the host of PyTorch.
+            # ``setting.effect`` is not usable yet: an unexpanded URL may be PyTorch's.
             effect = setting.row.declared_effect
             if effect.is_reported:
                 value = expand_variables(setting.value, environ)
                 setting = replace(setting, value=value)
             elif effect in {Effect.REFUSED, Effect.UNRELATED, Effect.UNKNOWN}:
-                # In a file of the folder, such a setting would be an error.
-                sources = sources.with_setting(setting)
+                # Only in a file of the folder is such a setting an error.
+                sources = sources.add_setting(setting)
                 continue
             elif not (effect.value.is_obeyed or setting.backend):
                 continue
         sources.check_form(setting)
         # The default index of the highest-precedence configuration has priority.
-        sources = sources.with_setting(setting, overrides=False)
+        sources = sources.add_setting(setting, overrides=False)
     return sources
 
 
-def requested_torch_index(requested: str | None) -> str:
+def validate_torch_index(requested: str | None) -> str:
     """Return the URL of the requested torch index, or of the official one.
 
     Raises:
@@ -641,12 +645,12 @@ def requested_torch_index(requested: str | None) -> str:
 
 
 def links_url(place: str) -> str:
-    """Return the URL of find-links for a lock, with a fragment."""
+    """Return the URL of find-links for a lock, marked by a fragment."""
     address = place if "://" in place else Path(place).as_uri()
     return address + _LINKS
 
 
-def export_commands(addresses: Iterable[str]) -> str:
+def format_export_commands(addresses: Iterable[str]) -> str:
     """Return the shell commands that configure indexes and find-links.
 
     Args:
@@ -664,7 +668,7 @@ def export_commands(addresses: Iterable[str]) -> str:
     )
 
 
-def _not_obeyed(
+def _setting_error(
     setting: SourceSetting,
     instead: str = "",
     hint: str = "",
@@ -686,7 +690,7 @@ def _plain_url(address: str) -> str:
     return stripped if "/" in stripped else plain
 
 
-def _bare_url(address: str) -> str:
+def _strip_reference(address: str) -> str:
     """Return a URL without its fragment and Git reference."""
     bare = unquote(_plain_url(address.partition("#")[0]))
     if not bare.startswith("git+"):
@@ -700,7 +704,7 @@ def url_server(address: str) -> str:
     return f"{parts.scheme.removeprefix('git+')}://{parts.netloc}"
 
 
-def _url_login(address: str) -> dict[str, str]:
+def _parse_login(address: str) -> dict[str, str]:
     """Return the login in a URL, by server.
 
     Raises:
@@ -715,7 +719,7 @@ def _url_login(address: str) -> dict[str, str]:
     scheme, _, netloc = server.partition("://")
     written, _, host = netloc.rpartition("@")
     login = unquote(written)
-    # keyring could read it as an option, or a netrc file could contain it as lines.
+    # keyring could parse it as an option, or a netrc file as several lines.
     if login.startswith("-") or not login.isprintable():
         raise malformed_address(
             address, "its user name or password has invalid characters"

@@ -73,26 +73,26 @@ class FileHash(Value):
     """The entity tag, which changes with the file."""
 
 
-_Answer = TypeVar("_Answer", Page, FileHash)
+_Response = TypeVar("_Response", Page, FileHash)
 
 
-class AnswerCache(Value, Generic[_Answer]):
+class ResponseCache(Value, Generic[_Response]):
     """Cached responses by URL.
 
-    This is not CacheControl, which obeys ``max-age`` and would miss a new build for ten
-    minutes. It also reads without gpuinstall's limits. Read and write errors are ignored.
+    CacheControl is not used, because it obeys ``max-age``, which hides a new build for ten
+    minutes, and reads without gpuinstall's limits. Read and write errors are ignored.
     """
 
     folder: Path
-    kind: type[_Answer]
+    kind: type[_Response]
 
-    def get(self, url: str) -> _Answer | None:
+    def get(self, url: str) -> _Response | None:
         """Return the cached response of a previous run."""
         with suppress(OSError, ValueError, TypeError):
             return read_object(self.kind, read_json(self._file(url)))
         return None
 
-    def put(self, url: str, answer: _Answer) -> None:
+    def put(self, url: str, answer: _Response) -> None:
         """Cache a response for the next run."""
         with suppress(InstallationError):
             text = json.dumps(write_object(answer))
@@ -103,7 +103,7 @@ class AnswerCache(Value, Generic[_Answer]):
 
 
 class Head(Value):
-    """Response headers of a file. None: the server did not send the header."""
+    """Response headers of a file. None: the response lacks the header."""
 
     size: int | None = None
     """The size in bytes."""
@@ -136,7 +136,7 @@ _CAUSES = {
     "refused": Cause("connection refused", "Check the URL and its port"),
     "": Cause("the connection failed", "Check the network connection"),
 }
-"""The causes of errors by a part of their text. The last entry matches any."""
+"""Causes by a part of the error text. The last entry matches any error."""
 
 
 class UnreachableError(InstallationError):
@@ -177,12 +177,12 @@ class Client:
     ) -> None:
         self.timeouts = timeouts
         self.received = 0
-        """Bytes of files that were downloaded."""
+        """The number of downloaded bytes of files."""
         self._quick_hosts = quick_hosts
         self._certificates = certificates
         self._logins = logins or {}
         self._offline = offline
-        self._pages = AnswerCache((cache or own_cache_folder()) / "pages", Page)
+        self._pages = ResponseCache((cache or own_cache_folder()) / "pages", Page)
         self._session: Session | None = None
         self._lock = threading.Lock()
         self._gates: dict[str, HostGate] = {}
@@ -199,43 +199,43 @@ class Client:
     def page(self, url: str) -> Page | None:
         """Return an index page, or None if it does not exist.
 
-        A page is requested once per run. A page from a previous run is revalidated.
+        Each page is requested once per run. A cached page is revalidated.
         """
         with self._lock:
             page_lock = self._page_locks.setdefault(url, threading.Lock())
         with page_lock:
             if url not in self._read:
-                self._read[url] = self._page(url)
+                self._read[url] = self._fetch_page(url)
             return self._read[url]
 
     def cached_text(self, place: str, mark: str) -> str | None:
-        """Return a text that was cached with this mark, such as a hash."""
+        """Return the text that was cached with this mark, such as a hash."""
         kept = self._pages.get(place)
         return kept.text if kept and kept.etag == mark else None
 
-    def keep_text(self, place: str, mark: str, text: str) -> None:
-        """Cache text that never changes, such as METADATA with a hash."""
+    def cache_text(self, place: str, mark: str, text: str) -> None:
+        """Cache a text that never changes, such as METADATA with a hash."""
         self._pages.put(place, Page(text, "", place, mark))
 
     def head(self, url: str) -> Head:
         """Request the headers of a file."""
-        response = self._head(url)
+        response = self._request_head(url)
         if response.status_code >= 400:
             return Head()
         return Head(content_length(response), response.headers.get("ETag"))
 
     def is_gone(self, url: str) -> bool:
         """Return whether a file no longer exists on its server."""
-        # GitHub redirects to a URL that responds to HEAD with 403.
-        return self._head(url).status_code in {404, 410}
+        # Other errors do not count: GitHub redirects HEAD to a URL that returns 403.
+        return self._request_head(url).status_code in {404, 410}
 
-    def _head(self, url: str) -> Response:
-        with self._ask("HEAD", url, _UNCOMPRESSED) as response:
+    def _request_head(self, url: str) -> Response:
+        with self._request("HEAD", url, _UNCOMPRESSED) as response:
             # Read the empty body, so that the connection can be reused.
             response.raw.drain_conn()
             return response
 
-    def ask_part(
+    def request_range(
         self,
         url: str,
         headers: Mapping[str, str],
@@ -252,10 +252,10 @@ class Client:
         Returns:
             The response, whose body is not read yet.
         """
-        return self._ask("GET", url, headers, login=login, redirects=False)
+        return self._request("GET", url, headers, login=login, redirects=False)
 
     def unreachable(self, url: str) -> UnreachableError | None:
-        """Return the failure of a URL's host, or None if it has not failed."""
+        """Return the first failure of a URL's host, if any."""
         gate = self._gates.get(urlsplit(url).netloc)
         return gate.failure if gate else None
 
@@ -269,8 +269,8 @@ class Client:
         Raises:
             InstallationError: The size differs, or the network fails.
         """
-        with self._ask("GET", url, _UNCOMPRESSED) as response:
-            _check(response, url)
+        with self._request("GET", url, _UNCOMPRESSED) as response:
+            _check_status(response, url)
             received = 0
             for chunk in read_chunks(
                 response, url, size or content_length(response), self.timeouts
@@ -284,14 +284,14 @@ class Client:
             message = f"expected {size} bytes from {url}, got {received}"
             raise InstallationError("length", message, hint="Run it again")
 
-    def _page(self, url: str) -> Page | None:
+    def _fetch_page(self, url: str) -> Page | None:
         cached = self._pages.get(url)
         if self._offline and cached is not None:
             return cached
         headers = {"Accept": _PAGES}
         if cached and cached.etag:
             headers["If-None-Match"] = cached.etag
-        with self._ask("GET", url, headers) as response:
+        with self._request("GET", url, headers) as response:
             chunks = read_chunks(
                 response, url, PAGE_BYTES, self.timeouts, self.timeouts.page
             )
@@ -300,7 +300,7 @@ class Client:
             return cached
         if response.status_code in _ABSENT:
             return None
-        _check(response, url)
+        _check_status(response, url)
         fields = response.headers
         page = Page(
             text, fields.get("Content-Type", ""), response.url, fields.get("ETag")
@@ -310,7 +310,7 @@ class Client:
             self._pages.put(url, page)
         return page
 
-    def _ask(
+    def _request(
         self,
         method: str,
         url: str,
@@ -324,7 +324,7 @@ class Client:
         server = f"{parts.scheme}://{host}"
         if self._offline:
             raise UnreachableError(host, OFFLINE)
-        session = self._opened()
+        session = self._open_session()
         with self._lock:
             is_quick = host in self._quick_hosts
             gate = self._gates.setdefault(
@@ -334,7 +334,7 @@ class Client:
             None
         )
         if not login:
-            auth = _no_credentials
+            auth = _omit_credentials
         elif server in self._logins:
             user, _, password = self._logins[server].partition(":")
             auth = (user, password)
@@ -350,9 +350,9 @@ class Client:
             stream=True,
             allow_redirects=redirects,
         )
-        return gate.ask(send)
+        return gate.send(send)
 
-    def _opened(self) -> Session:
+    def _open_session(self) -> Session:
         # Concurrent imports can deadlock in CPython.
         with self._lock:
             import requests
@@ -375,14 +375,14 @@ class Client:
             return self._session
 
 
-def _no_credentials(request: PreparedRequest) -> PreparedRequest:
-    """Add no login. With ``auth=None``, requests would read a netrc file."""
+def _omit_credentials(request: PreparedRequest) -> PreparedRequest:
+    """Send no login. With ``auth=None``, requests would read a netrc file."""
     return request
 
 
-def _check(response: Response, url: str) -> None:
+def _check_status(response: Response, url: str) -> None:
     status = response.status_code
-    # Treat it as an unreachable host, because other sources may have the file.
+    # Treat a server error as an unreachable host, because other sources may respond.
     if status >= 500:
         cause = Cause(f"it returned HTTP status {status}", "Try again later")
         raise UnreachableError(urlsplit(url).netloc, cause)
@@ -396,7 +396,7 @@ def _check(response: Response, url: str) -> None:
 
 
 class HostGate:
-    """Time limits for one host. No request is sent after its first failure."""
+    """Limiter of requests to one host. No request follows a failure."""
 
     def __init__(self, host: str, timeouts: Timeouts, *, is_quick: bool) -> None:
         self._host = host
@@ -406,7 +406,7 @@ class HostGate:
         self.failure: UnreachableError | None = None
         """The first failure of the host."""
 
-    def ask(self, send: Callable[[], Response]) -> Response:
+    def send(self, send: Callable[[], Response]) -> Response:
         """Send a request.
 
         Raises:
@@ -421,18 +421,18 @@ class HostGate:
                 self.failure = UnreachableError(self._host, _GARBLED)
                 raise self.failure from error
             except OSError as error:
-                self.failure = UnreachableError(self._host, _cause(error))
+                self.failure = UnreachableError(self._host, _find_cause(error))
                 raise self.failure from error
             self._seconds = self._timeouts.answer
-            wait = _retry_after(response)
-            if wait is None or not self._may_wait(wait):
+            wait = _read_retry_after(response)
+            if wait is None or not self._can_wait(wait):
                 return response
             response.close()
             until = monotonic() + max(wait, RETRY_S)
             while monotonic() < until and not is_interrupted():
                 sleep(0.1)
 
-    def _may_wait(self, seconds: float) -> bool:
+    def _can_wait(self, seconds: float) -> bool:
         """Return whether a busy host is still within its time limit."""
         if self._until is None:
             self._until = monotonic() + self._timeouts.window
@@ -463,7 +463,7 @@ def read_chunks(
     most = min(limit or FILE_BYTES, FILE_BYTES)
     pace = Pace(timeouts)
     done = Event()
-    faults = _watch(response, pace, timeouts, seconds, done)
+    faults = _watch_connection(response, pace, timeouts, seconds, done)
     read = 0
     try:
         # read() would wait for a full chunk and detect a slow server too late.
@@ -490,7 +490,7 @@ def read_chunks(
         raise InstallationError("too-slow", f"{url} {faults[0]}", hint=MORE_TIME)
 
 
-def _watch(
+def _watch_connection(
     response: Response,
     pace: Pace,
     timeouts: Timeouts,
@@ -540,7 +540,7 @@ def content_length(response: Response) -> int | None:
     return int(length)
 
 
-def _retry_after(response: Response) -> float | None:
+def _read_retry_after(response: Response) -> float | None:
     """Return the delay that a busy host requests, in seconds."""
     from urllib3.exceptions import HTTPError
     from urllib3.util import Retry
@@ -559,7 +559,7 @@ def network_hint() -> str:
     return "Set HTTPS_PROXY if you use a proxy, or UV_DEFAULT_INDEX if you use a mirror"
 
 
-def _cause(error: OSError) -> Cause:
+def _find_cause(error: OSError) -> Cause:
     from requests.exceptions import ProxyError, SSLError, Timeout
 
     text = str(error)

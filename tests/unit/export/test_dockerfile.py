@@ -8,9 +8,9 @@ from gpuinstall.base import process
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.export.dockerfile import (
-    any_dockerfile,
     dockerfile,
-    image_locks,
+    format_image_dockerfile,
+    select_image_locks,
 )
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, source, wheel
 
@@ -27,10 +27,10 @@ def test_dockerfile_passes_linter(tmp_path):
         "cpu": dockerfile(cpu_lock()),
         "jupyter": dockerfile(cuda_lock(), ["jupyter"]),
         "built": dockerfile(BUILT, ["jupyter"]),
-        "any": any_dockerfile(LOCKS),
-        "any-jupyter": any_dockerfile(LOCKS, ["jupyter"]),
-        "any-ssh": any_dockerfile(LOCKS, ["ssh"]),
-        "any-both": any_dockerfile(LOCKS, ["ssh", "jupyter"]),
+        "any": format_image_dockerfile(LOCKS),
+        "any-jupyter": format_image_dockerfile(LOCKS, ["jupyter"]),
+        "any-ssh": format_image_dockerfile(LOCKS, ["ssh"]),
+        "any-both": format_image_dockerfile(LOCKS, ["ssh", "jupyter"]),
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text, "utf-8")
@@ -45,10 +45,12 @@ def test_image_contains_the_installed_uv():
 
 def test_dockerfile_contains_locks_of_one_platform():
     arm = cuda_lock("cu130-linux-aarch64")
-    assert image_locks([*LOCKS, WINDOWS, arm]) == LOCKS
-    assert "build --platform linux/arm64" in any_dockerfile(image_locks([arm]))
+    assert select_image_locks([*LOCKS, WINDOWS, arm]) == LOCKS
+    assert "build --platform linux/arm64" in format_image_dockerfile(
+        select_image_locks([arm])
+    )
     with pytest.raises(UsageError, match="is not for Linux"):
-        image_locks([WINDOWS])
+        select_image_locks([WINDOWS])
 
 
 def test_dockerfile_export_succeeds_or_is_rejected(tmp_path, monkeypatch, capsys):
@@ -57,7 +59,7 @@ def test_dockerfile_export_succeeds_or_is_rejected(tmp_path, monkeypatch, capsys
         (tmp_path / one.name).write_text(one.text, "utf-8")
     words = ["export", "dockerfile", "--any", "--with", "ssh", "-o", "Dockerfile"]
     assert run_command_line(words) == 0
-    assert (tmp_path / "Dockerfile").read_text("utf-8") == any_dockerfile(
+    assert (tmp_path / "Dockerfile").read_text("utf-8") == format_image_dockerfile(
         LOCKS, ["ssh"]
     )
     assert (

@@ -5,9 +5,9 @@ To rewrite the files: ``python -m tests.unit.export.test_golden``.
 
 from pathlib import Path
 
-from gpuinstall.export.dockerfile import any_dockerfile, dockerfile
+from gpuinstall.export.dockerfile import dockerfile, format_image_dockerfile
 from gpuinstall.export.formats import conda, requirements
-from gpuinstall.export.uv_project import uv_tables
+from gpuinstall.export.uv_project import format_uv_tables
 from tests.unit.export.locks import cpu_lock, cuda_lock, source, wheel
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -23,10 +23,10 @@ def written():
     return {
         "requirements.txt": requirements(cuda_lock()),
         "environment.yml": conda(cuda_lock()),
-        "pyproject.toml": uv_tables(LOCKS, "https://index.example/whl"),
+        "pyproject.toml": format_uv_tables(LOCKS, "https://index.example/whl"),
         "Dockerfile": dockerfile(cuda_lock()),
         "Dockerfile.cpu": dockerfile(cpu_lock()),
-        "Dockerfile.any": any_dockerfile(WITH_JUPYTER, ("ssh", "jupyter")),
+        "Dockerfile.any": format_image_dockerfile(WITH_JUPYTER, ("ssh", "jupyter")),
         "Dockerfile.built": dockerfile(
             cuda_lock("cu126", source("flash-attn", "2.9")), ["jupyter"]
         ),

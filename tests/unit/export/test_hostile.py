@@ -5,9 +5,9 @@ import tomli
 import tomli_w
 
 from gpuinstall.base.errors import GpuInstallError
-from gpuinstall.export.dockerfile import any_dockerfile, dockerfile
+from gpuinstall.export.dockerfile import dockerfile, format_image_dockerfile
 from gpuinstall.export.formats import conda, constraints, requirements
-from gpuinstall.export.uv_project import uv_tables
+from gpuinstall.export.uv_project import format_uv_tables
 from gpuinstall.lock.file.lock import parse
 from tests.unit.export.locks import INDEX, cuda_lock, wheel
 
@@ -48,8 +48,8 @@ FORMATS = {
     "requirements": requirements,
     "conda": conda,
     "dockerfile": lambda lock: dockerfile(lock, ("jupyter",)),
-    "image": lambda lock: any_dockerfile([lock], ("ssh",)),
-    "uv": lambda lock: uv_tables([lock], INDEX),
+    "image": lambda lock: format_image_dockerfile([lock], ("ssh",)),
+    "uv": lambda lock: format_uv_tables([lock], INDEX),
 }
 REFUSED = {
     "requirements": "folder",

@@ -7,7 +7,7 @@ import pytest
 from gpuinstall.base.errors import UsageError
 from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.main import run_command_line
-from gpuinstall.export.needs import machine_needs
+from gpuinstall.export.needs import find_machine_needs
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, wheel
 
 CATALOG = load_catalog()
@@ -15,7 +15,7 @@ ROCM = lock("rocm7-2", wheel("torch", "2.14.1+rocm7.2"))
 
 
 def needs_of(locked):
-    [needs] = machine_needs(locked, CATALOG)
+    [needs] = find_machine_needs(locked, CATALOG)
     return needs
 
 

@@ -4,10 +4,10 @@ from functools import partial
 from typing import Any
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.export.dockerfile import any_dockerfile, dockerfile
+from gpuinstall.export.dockerfile import dockerfile, format_image_dockerfile
 from gpuinstall.export.formats import requirements
-from gpuinstall.export.pins import lock_backend
-from gpuinstall.export.uv_project import uv_tables
+from gpuinstall.export.pins import read_lock_backend
+from gpuinstall.export.uv_project import format_uv_tables
 from gpuinstall.lock.file.lock import parse
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, wheel
 
@@ -26,8 +26,8 @@ OF_ANY_PYTHON = parse(
 
 
 def test_export_rejection_mentions_unsupported_part_of_lock():
-    image = partial(any_dockerfile, extras=["jupyter"])
-    tables = partial(uv_tables, torch_index="https://index.example/whl")
+    image = partial(format_image_dockerfile, extras=["jupyter"])
+    tables = partial(format_uv_tables, torch_index="https://index.example/whl")
     project = {"name": "mine", "directory": {"path": "../mine"}}
     rows: tuple[Any, ...] = (
         (dockerfile, OF_ANY_PYTHON, "unknown Python version"),
@@ -41,10 +41,10 @@ def test_export_rejection_mentions_unsupported_part_of_lock():
         (dockerfile, lock("cpu", TORCH, project), "that the image lacks: mine"),
         (image, [cpu_lock()], "JupyterLab is not in pylock.cpu.toml"),
         (tables, [cuda_lock(), OF_311], "different Python versions"),
-        (any_dockerfile, [cuda_lock(), OF_311], "different Python versions"),
+        (format_image_dockerfile, [cuda_lock(), OF_311], "different Python versions"),
         (requirements, lock("cu126", IN_A_FOLDER), "torch is from a local folder"),
         (
-            lock_backend,
+            read_lock_backend,
             parse("pylock.toml", UNLABELLED.text),
             "pylock.toml has an unknown build",
         ),
@@ -61,5 +61,5 @@ def test_export_rejection_mentions_unsupported_part_of_lock():
 
 
 def test_backend_is_read_from_torch_or_lock_name():
-    assert lock_backend(parse("pylock.toml", cuda_lock().text)).tag == "cu126"
-    assert lock_backend(UNLABELLED).tag == "cu130"
+    assert read_lock_backend(parse("pylock.toml", cuda_lock().text)).tag == "cu126"
+    assert read_lock_backend(UNLABELLED).tag == "cu130"

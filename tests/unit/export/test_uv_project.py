@@ -1,13 +1,13 @@
 import tomli
 
-from gpuinstall.export.uv_project import uv_tables
+from gpuinstall.export.uv_project import format_uv_tables
 from tests.unit.export.locks import cpu_lock, cuda_lock, lock, wheel
 
 BASE = "https://index.example/whl"
 
 
 def tables(*locks):
-    return tomli.loads(uv_tables(locks, BASE))
+    return tomli.loads(format_uv_tables(locks, BASE))
 
 
 def requirements(tag, *locks):

@@ -13,7 +13,7 @@ from gpuinstall.lock.file.lock import LockedFile, parse, placeholder_hash
 from gpuinstall.lock.uv.fetch import LockInstaller, fetch_missing, find_known_hashes
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.web import AnswerCache, Client, FileHash
+from gpuinstall.sources.web import Client, FileHash, ResponseCache
 from tests.lab.host import NOT_FOUND, Answer, Host
 from tests.unit.install.environments import lock_text
 
@@ -27,7 +27,7 @@ class Shop:
     def __init__(self, folder):
         self.bodies = {TORCH: b"torch" * 1000, TRITON: b"triton" * 1000}
         self.host = Host("shop", self.answer)
-        self.cache = AnswerCache(folder, FileHash)
+        self.cache = ResponseCache(folder, FileHash)
 
     def answer(self, path, _headers):
         return Answer(200, self.bodies[path]) if path in self.bodies else NOT_FOUND

@@ -15,7 +15,13 @@ from urllib3 import HTTPResponse
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.timeouts import Timeouts
-from gpuinstall.sources.web import AnswerCache, Client, FileHash, Head, UnreachableError
+from gpuinstall.sources.web import (
+    Client,
+    FileHash,
+    Head,
+    ResponseCache,
+    UnreachableError,
+)
 from tests.lab.host import CHUNK, NOT_FOUND, UNAUTHORIZED, Answer, Host
 from tests.lab.pace import slowness
 
@@ -167,14 +173,14 @@ def test_redirects_keep_logins_only_for_tls(tmp_path, monkeypatch, first, then, 
     with Client(cache=tmp_path, logins={server: "me:secret"}) as client:
         adapter = Redirecting(then)
         for scheme in ("http://", "https://"):
-            client._opened().mount(scheme, adapter)
+            client._open_session().mount(scheme, adapter)
         client.page(first)
     assert adapter.logins == ["Basic bWU6c2VjcmV0", adapter.logins[0] if kept else None]
 
 
 def test_redirect_to_an_invalid_url_fails(tmp_path):
     with Client(cache=tmp_path) as client:
-        client._opened().mount("http://", Redirecting("/\x9b"))
+        client._open_session().mount("http://", Redirecting("/\x9b"))
         with pytest.raises(UnreachableError) as failed:
             client.page("http://h.example/")
     assert failed.value.why == "it redirected to an invalid URL"
@@ -307,7 +313,7 @@ def test_damaged_cache_is_replaced(host, tmp_path):
 @pytest.mark.skipif(sys.platform == "win32", reason="requires named pipes")
 @pytest.mark.parametrize("kind", ["pipe", "link without end", "too deep"])
 def test_unreadable_cache_entries_are_ignored(tmp_path, kind):
-    cache = AnswerCache(tmp_path, FileHash)
+    cache = ResponseCache(tmp_path, FileHash)
     cache.put("https://index.example/", FileHash("0" * 64, None))
     [answer] = tmp_path.iterdir()
     assert cache.get("https://index.example/") == FileHash("0" * 64, None)

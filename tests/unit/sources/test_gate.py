@@ -12,11 +12,11 @@ from gpuinstall.base.requirement import TextOrigin, parse_requirement
 from gpuinstall.base.text import guard_text
 from gpuinstall.base.values import replace
 from gpuinstall.sources import Sources, session
-from gpuinstall.sources.configuration import project_limits, user_folder
+from gpuinstall.sources.configuration import read_project_constraints, user_folder
 from gpuinstall.sources.gate import Policy
 from gpuinstall.sources.requirements_file import (
     RequirementsFile,
-    address_settings,
+    create_reference_settings,
     expand_variables,
 )
 from tests.lab.parsed import constrained, required, written
@@ -87,8 +87,8 @@ LOGINS = {
 def test_credentials_are_removed_from_requirement_urls(tmp_path, text):
     plain, login = LOGINS[text]
 
-    listed = RequirementsFile.of((*required(text), *constrained(text)))
-    sources = Sources().with_settings(listed.settings, tmp_path)
+    listed = RequirementsFile.from_lines((*required(text), *constrained(text)))
+    sources = Sources().add_settings(listed.settings, tmp_path)
 
     assert parse_requirement(text).text == plain
     assert "cret" not in repr(listed.lines)
@@ -115,12 +115,12 @@ def test_unset_variable_is_reported():
 
 
 def test_user_url_is_not_attributed_to_the_project():
-    (own,) = address_settings(required(f"x @ {URL}"))
-    listed = RequirementsFile.of(required(f"x @ {URL}", f"y @ {GIT}"))
+    (own,) = create_reference_settings(required(f"x @ {URL}"))
+    listed = RequirementsFile.from_lines(required(f"x @ {URL}", f"y @ {GIT}"))
 
     settings = (replace(own, is_own=True), *listed.settings)
 
-    sources = Sources(policy=Policy(trusts_folder=False)).with_settings(settings)
+    sources = Sources(policy=Policy(trusts_folder=False)).add_settings(settings)
 
     assert [choice.value for choice in sources.folder_sources] == [GIT]
 
@@ -212,10 +212,10 @@ def test_path_outside_the_project_is_reported(tmp_path):
     (tmp_path / "outside").mkdir()
     file = TextOrigin(str(folder / "in.txt"))
     paths = [one.at(file) for one in required("-e ./lib", "-e ../outside")]
-    listed = RequirementsFile.of(paths)
+    listed = RequirementsFile.from_lines(paths)
 
     def named(trust):
-        sources = Sources(policy=Policy(trusts_folder=trust)).with_settings(
+        sources = Sources(policy=Policy(trusts_folder=trust)).add_settings(
             listed.settings, folder
         )
         return [choice.value for choice in sources.folder_sources]
@@ -242,7 +242,7 @@ def test_git_credentials_are_passed_in_a_file(tmp_path, key, value):
     address = "git+https://other.example/x"
     logins = {"https://other.example": "me:s3cret"}
 
-    made = session._with_git_settings([address], logins, variables, tmp_path)
+    made = session._move_git_settings([address], logins, variables, tmp_path)
 
     environ = {**os.environ, **made}
     assert process.run(["git", "config", key], env=environ).out == f"{value}\n"
@@ -260,7 +260,7 @@ def test_constraints_in_user_uv_toml_are_used(tmp_path):
     file.parent.mkdir()
     file.write_text('constraint-dependencies = ["six<2"]', "utf-8")
 
-    limits = project_limits(environ, tmp_path)
+    limits = read_project_constraints(environ, tmp_path)
 
     assert {name: written(one.lines) for name, one in limits.items()} == {
         "~/uv.toml": ("-c six<2",)
@@ -269,20 +269,22 @@ def test_constraints_in_user_uv_toml_are_used(tmp_path):
     ours = guard_text("torch==2.14.1\n", "pylock.cpu.toml", "")
     (tmp_path / "ours.txt").write_text(ours)
     environ["UV_CONSTRAINT"] = f"limits.txt {(tmp_path / 'ours.txt').as_uri()}"
-    limits = project_limits(environ, tmp_path)
+    limits = read_project_constraints(environ, tmp_path)
     assert written(limits["~/uv.toml"].lines) == ("-c six<2", "-c numpy<2")
     environ["UV_CONFIG_FILE"] = "gone.toml"
     with pytest.raises(UsageError, match=r"gone.toml, which does not exist"):
-        project_limits(environ, tmp_path)
+        read_project_constraints(environ, tmp_path)
     del environ["UV_CONFIG_FILE"]
     file.write_text('constraint-dependencies = ["six<<2"]', "utf-8")
     with pytest.raises(UsageError, match=r"uv.toml is malformed"):
-        project_limits(environ, tmp_path)
+        read_project_constraints(environ, tmp_path)
 
 
 def test_repository_url_matches_uv_normalization():
     text = "git+file:///tmp/a project/x@main"
-    sources = Sources().with_settings(RequirementsFile.of(required(text)).settings)
+    sources = Sources().add_settings(
+        RequirementsFile.from_lines(required(text)).settings
+    )
 
     assert sources.has_address("file:///tmp/a%20project/x")
     assert sources.has_address("git+file:///tmp/a project/x@0123abc")

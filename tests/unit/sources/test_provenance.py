@@ -17,15 +17,15 @@ from gpuinstall.lock.request.declaration import (
 )
 from gpuinstall.lock.request.tools import TOOL_FILES, read_project_lock_settings
 from gpuinstall.project import Settings, open_project
-from gpuinstall.project.request import declared_request
+from gpuinstall.project.request import read_declared_request
 from gpuinstall.sources import Sources, read_sources
-from gpuinstall.sources.configuration import uv_variables
+from gpuinstall.sources.configuration import read_uv_variables
 from gpuinstall.sources.provenance import (
     TRUST_FOLDER,
     Effect,
-    is_known,
+    format_recorded_sources,
+    has_rule,
     load_rules,
-    recorded_sources,
 )
 from tests.lab.index_text import steps_of
 from tests.lab.listener import Listener
@@ -147,7 +147,7 @@ def test_table_contains_every_key_of_uv(tmp_path, start):
     [listed] = re.findall("expected one of (.*)", " ".join(answer.err.split()))
     keys = re.findall("`([a-z-]+)`", listed)
     assert len(keys) > 50
-    assert [key for key in keys if not is_known("uv", key)] == []
+    assert [key for key in keys if not has_rule("uv", key)] == []
 
 
 COMMANDS = ("lock", "sync", "add", "run", "build", "venv", "publish", "pip compile")
@@ -161,7 +161,7 @@ def test_table_contains_every_variable_of_uv(tmp_path):
     settings = [
         setting
         for name in names - {"UV_OVERRIDE", "UV_EXCLUDE", "UV_CONSTRAINT"}
-        for setting in uv_variables({name: "1"}, tmp_path)
+        for setting in read_uv_variables({name: "1"}, tmp_path)
     ]
     assert len(names) > 50
     assert [one.row.key for one in settings if one.effect is Effect.UNKNOWN] == []
@@ -242,7 +242,7 @@ def is_kept(rule, folder, environ):
                 for setting in settings_in(folder, name, text)
                 if setting.row == rule
             ]
-            sources = Sources().with_settings(read)
+            sources = Sources().add_settings(read)
             if not read:
                 return False
     except UsageError as error:
@@ -261,7 +261,7 @@ def test_pytorch_index_url_is_recognized_in_every_spelling(tmp_path):
     ):
         for option in ("-i", "--extra-index-url", "-f"):
             settings = settings_in(tmp_path, "requirements.txt", f"{option} {address}")
-            sources = Sources().with_settings(settings)
+            sources = Sources().add_settings(settings)
             if sources.folder_sources or sources.places != Sources().places:
                 obeyed.append((option, address))
     assert obeyed == []
@@ -270,7 +270,7 @@ def test_pytorch_index_url_is_recognized_in_every_spelling(tmp_path):
         "requirements.txt",
         "--extra-index-url https://download.pytorch.org.evil.example/whl",
     )
-    assert Sources().with_settings(strange).folder_sources
+    assert Sources().add_settings(strange).folder_sources
 
 
 def test_malformed_source_is_rejected_with_its_line(tmp_path):
@@ -290,7 +290,7 @@ def test_malformed_source_is_rejected_with_its_line(tmp_path):
             accepted.append(
                 (
                     line,
-                    Sources().with_settings(
+                    Sources().add_settings(
                         settings_in(tmp_path, "requirements.txt", line)
                     ),
                 )
@@ -302,7 +302,7 @@ def test_recorded_sources_have_no_logins_or_absolute_paths(
     tmp_path,
 ):
     lines = f"-i https://me:secret@corp.example/simple\n-f ./wheels\na --hash={HASH}\nb --hash={HASH}\n--prefer-binary"
-    recorded = recorded_sources(settings_in(tmp_path, "requirements.txt", lines))
+    recorded = format_recorded_sources(settings_in(tmp_path, "requirements.txt", lines))
     assert recorded[:2] == (
         "--index-url https://corp.example/simple",
         "--find-links wheels",
@@ -347,14 +347,14 @@ def test_index_of_another_tool_suggests_uv_index_variable(tmp_path):
             folder = tmp_path / f"{name} {number}"
             folder.mkdir()
             (folder / name).write_text(text, "utf-8")
-            sources = Sources().with_settings(read_declaration(folder).listed.settings)
+            sources = Sources().add_settings(read_declaration(folder).listed.settings)
             known = naming(
                 ("extra-index-url", INDEX),
                 ("extra-index-url", "https://first.example"),
                 ("find-links", "https://other.example"),
                 sources=sources,
             )
-            assert known.unknown_index(lambda: None) is None
+            assert known.find_unknown_index(lambda: None) is None
             refusal = refused(sources)
             if refusal is None or not (
                 INDEX in str(refusal.hint)
@@ -366,7 +366,7 @@ def test_index_of_another_tool_suggests_uv_index_variable(tmp_path):
 
 
 def refused(sources):
-    return sources.unknown_index(lambda: "https://index.example/simple")
+    return sources.find_unknown_index(lambda: "https://index.example/simple")
 
 
 KNOWN = {
@@ -387,7 +387,7 @@ def test_default_and_pytorch_indexes_are_accepted(tmp_path):
         for text in texts:
             (tmp_path / name).write_text(text, "utf-8")
             settings = read_declaration(tmp_path).listed.settings
-            if refusal := refused(Sources().with_settings(settings)):
+            if refusal := refused(Sources().add_settings(settings)):
                 wrong.append((name, text, refusal))
             (tmp_path / name).unlink()
     assert wrong == []
@@ -473,7 +473,7 @@ def test_lock_records_project_configuration(tmp_path, environ, monkeypatch):
         with open_project(
             tmp_path, Settings(machine=Machine("linux", "x86_64"))
         ) as project:
-            recorded[name] = declared_request(project).sources
+            recorded[name] = read_declared_request(project).sources
         file.unlink()
     assert recorded == {
         "uv.toml": (f"index {INDEX}", "find-links wheels"),

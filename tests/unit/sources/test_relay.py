@@ -35,7 +35,7 @@ class Passed:
 
     def fetch(self, size=None, *, hashed=False, times=1):
         """Fetch the file as uv does, with retries."""
-        address = self.relay.address(
+        address = self.relay.add_file(
             f"{self.host.url}/{NAME}", NAME, size, hashed=hashed
         )
         for _ in range(times - 1):
@@ -137,7 +137,7 @@ def test_partial_file_of_unknown_size_fails(
         threading.Thread(target=reset, daemon=True).start()
         way = passed(serving(b""))
         port = server.getsockname()[1]
-        address = way.relay.address(
+        address = way.relay.add_file(
             f"http://127.0.0.1:{port}/{NAME}", NAME, None, hashed=False
         )
         with pytest.raises(requests.RequestException):
@@ -149,7 +149,7 @@ def test_relay_rejects_urls_without_secret(
     passed,
 ):
     way = passed(serving(SMALL))
-    address = way.relay.address(f"{way.host.url}/{NAME}", NAME, None, hashed=True)
+    address = way.relay.add_file(f"{way.host.url}/{NAME}", NAME, None, hashed=True)
     secret, _, name = address.partition("//")[2].partition("/")[2].partition("/")
     assert len(secret) >= 20
     base = address.partition(f"/{secret}")[0]

@@ -9,7 +9,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.location import Location
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.sources import OFFICIAL, Sources, read_sources
-from gpuinstall.sources.sources import export_commands
+from gpuinstall.sources.sources import format_export_commands
 from tests.lab.clone import ROOT
 from tests.lab.index_text import steps_of
 from tests.lab.listener import Listener
@@ -162,7 +162,7 @@ def test_extra_indexes_keep_credentials_and_origin(read, environ, tmp_path):
         "file:///near#find-links",
         "https://corp.example/links#find-links",
     ]
-    assert export_commands([*links, "https://a.example", "/far"]) == (
+    assert format_export_commands([*links, "https://a.example", "/far"]) == (
         "export UV_FIND_LINKS=file:///near,https://corp.example/links,/far\nexport UV_INDEX=https://a.example"
     )
     del environ["UV_FIND_LINKS"]
@@ -269,10 +269,10 @@ def test_project_sources_are_reported_with_their_file(environ, tmp_path, table):
         }
         (setting,) = read_sources(None, variables, folder).folder_sources
         role = "a source of torch" if key == "find-links" else ""
-        is_known = key in setting.row.key and setting.file == path
-        is_known &= str(setting).endswith(f"){role and f': {role}'}")
+        has_rule = key in setting.row.key and setting.file == path
+        has_rule &= str(setting).endswith(f"){role and f': {role}'}")
         is_same = Location.parse(setting.value) == Location.parse(address)
-        if not (is_known and is_same and "secret" not in str(setting)):
+        if not (has_rule and is_same and "secret" not in str(setting)):
             wrong.append((key, address, str(setting)))
 
     assert wrong == []

@@ -20,8 +20,8 @@ from gpuinstall.sources.gate import (
     TRUST,
     Entry,
     SourceKind,
-    source_location,
-    why_rejected,
+    find_rejection,
+    parse_source_location,
 )
 from gpuinstall.sources.repository import check_subdirectory
 from gpuinstall.sources.sources import Sources
@@ -86,7 +86,7 @@ class LockGate(Value):
                 sdist next to wheels for other machines.
         """
         for entry in self._list_entries([*list_sources(lock), *selected]):
-            reason = why_rejected(entry, self.sources.policy)
+            reason = find_rejection(entry, self.sources.policy)
             if reason:
                 yield reason
 
@@ -147,13 +147,13 @@ class LockGate(Value):
             if requirement.url:
                 with suppress(UsageError):
                     path = str(expand_home(requirement.url))
-                    places.add(source_location(path, self.folder))
+                    places.add(parse_source_location(path, self.folder))
         return places
 
 
 def _locate_source(source: Any, written: str, folder: Path) -> Location:
     """Return the location of a source, including a folder's subdirectory."""
-    location = source_location(written, folder)
+    location = parse_source_location(written, folder)
     inside = getattr(source, "subdirectory", "")
     if inside and location.server == "file://" and isdir(location.path):
         return Location.parse(str(Path(location.path, inside)))

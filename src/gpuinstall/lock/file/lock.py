@@ -392,7 +392,7 @@ class Lock(Value):
         )
 
     @property
-    def unhashed_packages(self) -> set[str]:
+    def find_unhashed_packages(self) -> set[str]:
         """The packages with a file that still has a placeholder hash."""
         return {
             file.package for file in self.files if is_placeholder(file.sha256 or "")

@@ -23,14 +23,18 @@ from gpuinstall.base.text import shorten
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import authored
-from gpuinstall.sources.provenance import is_known, source_setting, unknown_setting
+from gpuinstall.sources.provenance import (
+    create_setting,
+    create_unknown_setting,
+    has_rule,
+)
 from gpuinstall.sources.requirements_file import (
     CondaRequest,
     RequirementsFile,
     convert_content_errors,
     parse_lines,
-    read_listed,
-    without_comment,
+    read_requirements_text,
+    strip_comment,
 )
 
 if TYPE_CHECKING:
@@ -54,13 +58,13 @@ def read_conda(path: Path) -> RequirementsFile:
             package.
     """
     with convert_content_errors(path):
-        text = read_listed(path)
+        text = read_requirements_text(path)
         items = _mapping_items(_compose(text), text)
         packages, pip = _find_dependencies(items, text)
         check_count(len(packages) + len(pip), "entries", "dependencies")
     # conda itself writes the pip section into a requirements file.
     lines = [
-        (_line_number(node), without_comment(line))
+        (_line_number(node), strip_comment(line))
         for node in pip
         for line in node.value.splitlines()
     ]
@@ -74,9 +78,9 @@ def read_conda(path: Path) -> RequirementsFile:
     names = requirement_names(listed.requirements)
     others = [one for one in conda.requirements if one.name not in names]
     unknown = tuple(
-        unknown_setting("conda", str(key.value), path, _line_number(key))
+        create_unknown_setting("conda", str(key.value), path, _line_number(key))
         for key, _ in items
-        if not is_known("conda", str(key.value))
+        if not has_rule("conda", str(key.value))
     )
     return replace(
         conda,
@@ -252,10 +256,10 @@ class _CondaSpec(Value):
             name = f"[{key}]"
             if key in {"name", "version", "build"}:
                 continue
-            if is_known("conda", name):
-                yield source_setting("conda", name, "", file, line=self.origin.line)
+            if has_rule("conda", name):
+                yield create_setting("conda", name, "", file, line=self.origin.line)
             else:
-                yield unknown_setting("conda", name, file, self.origin.line)
+                yield create_unknown_setting("conda", name, file, self.origin.line)
 
 
 def _convert_element(element: str, *, is_exact: bool) -> str:
@@ -344,7 +348,7 @@ def convert_conda_specs(specs: Sequence[_CondaSpec]) -> RequirementsFile:
         places=places,
     )
     settings = chain.from_iterable(spec.settings() for spec in specs)
-    listed = RequirementsFile.of(requirements, settings)
+    listed = RequirementsFile.from_lines(requirements, settings)
     return replace(listed, conda=(CondaRequest(request, tuple(without_wheel)),))
 
 

@@ -50,14 +50,14 @@ from gpuinstall.lock.request.tools import (
     read_index_settings,
     read_poetry_configuration,
 )
-from gpuinstall.sources.configuration import uv_settings
+from gpuinstall.sources.configuration import parse_uv_settings
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     Part,
     RequirementsFile,
     convert_content_errors,
-    read_listed,
     read_requirements,
+    read_requirements_text,
     requirements_path,
     split_part,
 )
@@ -120,7 +120,7 @@ class Declaration(Value):
         addresses = {requirement.url for requirement in self.listed.requirements}
         if self.project_file and addresses.isdisjoint({".", "./"}):
             origin = TextOrigin(self.project_file)
-            itself = RequirementsFile.of([parse_requirement("-e .", origin)])
+            itself = RequirementsFile.from_lines([parse_requirement("-e .", origin)])
             listed = files.get(self.project_file, RequirementsFile())
             files[self.project_file] = listed | itself
         return files
@@ -152,7 +152,7 @@ def read_declaration(
     # Without a project, the parser need not be loaded.
     if isfile(project):
         with convert_content_errors(project):
-            document = parse_pyproject(read_listed(project))
+            document = parse_pyproject(read_requirements_text(project))
             if configured:
                 listed = locate_requirements(configured, document, project)
                 declared = Declaration(listed=listed)
@@ -163,7 +163,7 @@ def read_declaration(
     unread = {
         name: export for name, export in _EXPORTED_BY.items() if isfile(folder / name)
     }
-    tools = RequirementsFile.of((), _read_tool_settings(folder))
+    tools = RequirementsFile.from_lines((), _read_tool_settings(folder))
     return replace(
         declared,
         listed=declared.listed | tools,
@@ -211,7 +211,7 @@ def _add_requirements_file(
         if listed.requirements:
             break
         path = folder / name
-        text = read_listed(path, folder) if isfile(path) else ""
+        text = read_requirements_text(path, folder) if isfile(path) else ""
         if text.startswith(_EXPORT):
             unread[name] = command
         # An empty file requests nothing, so read the next one.
@@ -231,7 +231,7 @@ def _read_tool_settings(folder: Path) -> Iterator[SourceSetting]:
         path = folder / name
         if isfile(path):
             with convert_content_errors(path):
-                document = parse_toml(read_listed(path, folder))
+                document = parse_toml(read_requirements_text(path, folder))
                 yield from read_index_settings(document, keys, path)
                 if name == POETRY_FILE:
                     yield from read_poetry_configuration(document, path)
@@ -259,7 +259,7 @@ def read_inputs(name: str) -> RequirementsFile:
     path = requirements_path(file)
     kind = "a lock file, not a requirements file"
     advice = suggest_lock_command(path)
-    if path.suffix == ".py" and "# /// script" in read_listed(path):
+    if path.suffix == ".py" and "# /// script" in read_requirements_text(path):
         kind = "a script with inline metadata"
         advice = f"uv run {quote_word(path)}"
     if advice:
@@ -272,7 +272,7 @@ def read_inputs(name: str) -> RequirementsFile:
     if path.name != PROJECT:
         return read_requirements(path)
     with convert_content_errors(path):
-        document = parse_pyproject(read_listed(path))
+        document = parse_pyproject(read_requirements_text(path))
         if part is None:
             return _relocate_requirements(
                 read_project_dependencies(document, path), document, path
@@ -303,7 +303,7 @@ def read_constraints(name: str) -> RequirementsFile:
     Raises:
         UsageError: The file is malformed.
     """
-    return read_requirements(requirements_path(name)).as_limits()
+    return read_requirements(requirements_path(name)).as_constraints()
 
 
 def read_whole_project(
@@ -359,7 +359,7 @@ def _relocate_requirements(
 
     further = (
         *_read_tool_settings(folder),
-        *uv_settings(find_table(document, "tool", "uv"), path, os.environ),
+        *parse_uv_settings(find_table(document, "tool", "uv"), path, os.environ),
     )
     return replace(
         listed,
@@ -439,9 +439,9 @@ def _find_trusted_parents(start: Path) -> Iterator[Path]:
         return
     for folder in start.parents:
         # On Windows, any user can create folders in the root of a drive.
-        is_known = sys.platform != "win32" or folder.is_relative_to(home)
+        has_rule = sys.platform != "win32" or folder.is_relative_to(home)
         is_home = home.is_relative_to(folder)
-        if is_home or not (is_known and is_adoptable(folder, start)):
+        if is_home or not (has_rule and is_adoptable(folder, start)):
             return
         yield folder
         if exists(folder / ".git"):

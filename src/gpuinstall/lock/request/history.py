@@ -69,7 +69,9 @@ def update_request(
     all_files = others | today | added
     of_files = chain.from_iterable(all_files.values())
     lines = [line for line in of_files if _requirement_key(line) not in hand]
-    listed = RequirementsFile.of(without_duplicates(chain(lines, *hand.values())))
+    listed = RequirementsFile.from_lines(
+        without_duplicates(chain(lines, *hand.values()))
+    )
     return replace(
         request,
         requirements=listed.requirements,

@@ -29,7 +29,7 @@ from gpuinstall.catalog.pages import PageFile, parse_files, wheels_from_files
 from gpuinstall.lock.file.fit import try_read_lock
 from gpuinstall.lock.file.target import Target, find_locks
 from gpuinstall.sources.provenance import is_on_pytorch_host
-from gpuinstall.sources.sources import export_commands
+from gpuinstall.sources.sources import format_export_commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -75,7 +75,8 @@ def check_hosts(
             )
             locked = [lock.indexes[name] for name in refused if name in lock.indexes]
             if locked:
-                hint = f"{export_commands(dict.fromkeys(locked))}   # if you trust this index, which the lock was created from"
+                exports = format_export_commands(dict.fromkeys(locked))
+                hint = f"{exports}   # if you trust this index, which the lock was created from"
             raise LockError(
                 "lock-source",
                 f"{lock.name} installs {', '.join(refused)} from {host}, which is not a configured source",
@@ -209,7 +210,7 @@ def _read_listed_urls(
     for wheel in wheels:
         yield wheel.url
     # Read this last, so that other indexes receive no names from torch's index.
-    page = session.known_page(package)
+    page = session.find_page_if_reachable(package)
     for file in parse_files(page) if page else ():
         yield file.url
     if package in load_extensions().rows:

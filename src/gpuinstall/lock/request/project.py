@@ -54,7 +54,7 @@ from gpuinstall.sources.requirements_file import (
     PROJECT,
     RequirementsFile,
     convert_content_errors,
-    read_listed,
+    read_requirements_text,
 )
 
 _IN_ARCHIVE = re.compile(
@@ -94,8 +94,8 @@ def read_folder_project(
     if table is None:
         return None
     extras = ProjectParts({"project": table}, Path(PROJECT)).extras
-    is_known = extras.keys() >= set(requirement.extras)
-    if not is_known or "name" not in table:
+    has_rule = extras.keys() >= set(requirement.extras)
+    if not has_rule or "name" not in table:
         return None
     name = normalize_name(table["name"])
     version = str(table.get("version", DYNAMIC_VERSION))
@@ -247,12 +247,12 @@ def _read_project_files(
             with convert_content_errors(path):
                 texts = pattern.findall(text)
                 origin = TextOrigin(str(path))
-                yield RequirementsFile.of(
+                yield RequirementsFile.from_lines(
                     parse_requirement(one, origin) for one in texts
                 )
     elif isfile(place / PROJECT):
         path = place / PROJECT
-        yield read_whole_project(read_listed(path), path, extras)
+        yield read_whole_project(read_requirements_text(path), path, extras)
 
 
 def _read_archive(place: Path) -> Iterator[tuple[Path, str]]:

@@ -33,7 +33,7 @@ from gpuinstall.lock.request.tools import (
     read_poetry_groups,
     read_project_settings,
 )
-from gpuinstall.sources.configuration import uv_constraints
+from gpuinstall.sources.configuration import parse_uv_constraints
 from gpuinstall.sources.provenance import TORCH_SOURCE
 from gpuinstall.sources.requirements_file import PROJECT, Part, RequirementsFile
 
@@ -304,7 +304,7 @@ class ProjectParts(Value):
             count += len(seen) + len(lines)
             check_count(count, "requirements", "extras and groups")
             contents = PartContents(
-                part, RequirementsFile.of(without_duplicates(lines))
+                part, RequirementsFile.from_lines(without_duplicates(lines))
             )
             if contents.has_family:
                 found.append(contents)
@@ -395,10 +395,10 @@ def locate_requirements(
         ProjectParts(document, file).expand_own_extras(written, set())
     )
     names = {one.name for one in lines if not one.url}
-    return RequirementsFile.of(
+    return RequirementsFile.from_lines(
         (
             *chain.from_iterable(_locate_requirement(one, addresses) for one in lines),
-            *uv_constraints(uv, file),
+            *parse_uv_constraints(uv, file),
         ),
         read_project_settings(tool, file, names, parts),
     )

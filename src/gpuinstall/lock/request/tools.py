@@ -28,11 +28,11 @@ from gpuinstall.base.shapes import LOCK, check_shape, parse_pyproject
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.sources.configuration import (
-    index_address,
+    format_index_url,
     index_key,
-    project_tables,
+    parse_uv_settings,
     read_configuration,
-    uv_settings,
+    read_project_tables,
 )
 from gpuinstall.sources.provenance import (
     OTHER_TOOLS,
@@ -41,16 +41,16 @@ from gpuinstall.sources.provenance import (
     WITHOUT_MEMBER,
     Effect,
     SourceSetting,
-    is_known,
+    create_setting,
+    create_unknown_setting,
+    has_rule,
     load_rules,
-    source_setting,
-    unknown_setting,
 )
 from gpuinstall.sources.requirements_file import (
     PROJECT,
     Part,
     convert_content_errors,
-    read_listed,
+    read_requirements_text,
 )
 from gpuinstall.sources.sources import Sources
 
@@ -144,9 +144,9 @@ def read_project_settings(
         is_family = package in load_catalog().family
         if address and not is_family:
             key = "git, url, path of a package"
-            yield source_setting("Poetry", key, address, file, package=package)
+            yield create_setting("Poetry", key, address, file, package=package)
         elif is_family and dependency.get("source") in indexes:
-            yield source_setting(
+            yield create_setting(
                 "Poetry",
                 "source of torch",
                 indexes[dependency["source"]],
@@ -170,7 +170,7 @@ def _read_poetry_sources(poetry: Table, file: Path) -> Iterator[SourceSetting]:
         if not is_needed:
             key += " (fallback)"
         if "url" in row:
-            yield source_setting(OTHER_TOOLS, key, row["url"], file)
+            yield create_setting(OTHER_TOOLS, key, row["url"], file)
 
 
 def refuse_family_builds(sources: Sources) -> Sources:
@@ -210,12 +210,12 @@ def _read_poetry_settings(poetry: Table, file: Path) -> Iterator[SourceSetting]:
     ]
     for place, kind, table in tables:
         for key in table:
-            if not is_known("Poetry", f"{kind}.{key}"):
-                yield unknown_setting("Poetry", f"{place}.{key}", file)
+            if not has_rule("Poetry", f"{kind}.{key}"):
+                yield create_unknown_setting("Poetry", f"{place}.{key}", file)
     for name, entry in entries:
         if entry.get("allow-prereleases"):
             value = json.dumps({name: "allow"})
-            yield source_setting("Poetry", "prerelease-package", value, file)
+            yield create_setting("Poetry", "prerelease-package", value, file)
 
 
 def _read_uv_sources(
@@ -228,12 +228,12 @@ def _read_uv_sources(
     indexes = {}
     for row in uv.get("index", []):
         if "name" in row and index_key(row) in {"index", "index (default)"}:
-            indexes[row["name"]] = index_address(row, file, os.environ)
+            indexes[row["name"]] = format_index_url(row, file, os.environ)
     yield from _read_torch_sources(uv, file, parts)
     for package, source in find_uv_sources(uv, file, parts):
         marker = source.get("marker", "")
         setting = partial(
-            source_setting, "uv", file=file, package=package, marker=marker
+            create_setting, "uv", file=file, package=package, marker=marker
         )
         address = find_source_location(source)
         # Include unrequired packages, because the user can request them later.
@@ -256,7 +256,7 @@ def _read_torch_sources(
 ) -> Iterator[SourceSetting]:
     """Yield the indexes of torch-family packages, each with its marker."""
     indexes = {
-        row["name"]: index_address(row, file, os.environ)
+        row["name"]: format_index_url(row, file, os.environ)
         for row in uv.get("index", [])
         if "name" in row
     }
@@ -264,7 +264,7 @@ def _read_torch_sources(
         if normalize_name(name) not in load_catalog().family:
             continue
         for row in _find_matching_rows(source, parts):
-            yield source_setting(
+            yield create_setting(
                 "uv",
                 TORCH_SOURCE,
                 indexes.get(row.get("index"), ""),
@@ -295,7 +295,7 @@ def find_uv_sources(
     sources = {**own}
     root = Path()
     workspace: Table = {}
-    for other, table in project_tables({}, file.absolute().parent):
+    for other, table in read_project_tables({}, file.absolute().parent):
         if "workspace" in table:
             root, workspace = other.parent, table["workspace"]
             sources = {**table.get("sources", {}), **own}
@@ -307,7 +307,7 @@ def find_uv_sources(
     places = (".", *find_workspace_members(workspace, root))
     members = {}
     for place in places if workspace and required else ():
-        document = parse_pyproject(read_listed(root / place / PROJECT, root))
+        document = parse_pyproject(read_requirements_text(root / place / PROJECT, root))
         name = normalize_name(find_table(document, "project").get("name", ""))
         path = os.path.relpath(root / place, file.absolute().parent)
         if name in required:
@@ -346,7 +346,7 @@ def find_ignored_sources(uv: Table, file: Path) -> frozenset[str]:
     """
     folder = file.absolute().parent
     settings = (
-        *uv_settings(
+        *parse_uv_settings(
             {
                 name: uv[name]
                 for name in ("no-sources", "no-sources-package")
@@ -413,7 +413,7 @@ def read_index_settings(
         value = find_table(document, *tables).get(name)
         addresses = _find_hatch_urls(value) if name == "envs" else _find_urls(value)
         for address in addresses:
-            yield source_setting(OTHER_TOOLS, key, address, file)
+            yield create_setting(OTHER_TOOLS, key, address, file)
 
 
 def _find_urls(value: object) -> Iterator[str]:
@@ -446,13 +446,13 @@ def read_poetry_configuration(document: Table, file: Path) -> Iterator[SourceSet
     """Yield the settings of a ``poetry.toml``."""
     for section, value in document.items():
         table = {section: value}
-        if isinstance(value, dict) and not is_known("Poetry", section):
+        if isinstance(value, dict) and not has_rule("Poetry", section):
             table = {f"{section}.{key}": value[key] for key in value}
         for key, one in table.items():
-            if not is_known("Poetry", key):
-                yield unknown_setting("Poetry", key, file)
+            if not has_rule("Poetry", key):
+                yield create_unknown_setting("Poetry", key, file)
             elif one and load_rules()["Poetry", key].declared_effect is not _HARMLESS:
-                yield source_setting("Poetry", key, _format_packages(one), file)
+                yield create_setting("Poetry", key, _format_packages(one), file)
 
 
 def _format_packages(value: object) -> str:
@@ -631,7 +631,7 @@ def _read_optional_groups(file: Path) -> set[str]:
     if not isfile(file):
         return set()
     with convert_content_errors(file):
-        document = parse_pyproject(read_listed(file, file.parent))
+        document = parse_pyproject(read_requirements_text(file, file.parent))
         groups = find_table(document, "tool", "poetry", "group")
     return {normalize_name(name) for name in groups if groups[name].get("optional")}
 
@@ -639,7 +639,7 @@ def _read_optional_groups(file: Path) -> set[str]:
 @contextmanager
 def _read_packages(path: Path) -> Iterator[list[Table]]:
     with convert_content_errors(path, "team-lock-malformed", f"Repair {path}"):
-        document = parse_toml(read_listed(path, path.parent))
+        document = parse_toml(read_requirements_text(path, path.parent))
         check_shape(document, LOCK)
         yield document.get("package", [])
 
@@ -651,7 +651,7 @@ def _read_package_settings(row: Table, path: Path) -> Iterator[SourceSetting]:
     from gpuinstall.catalog.extensions import load_extensions
 
     name = normalize_name(row["name"])
-    setting = partial(source_setting, TEAM_LOCK, file=path)
+    setting = partial(create_setting, TEAM_LOCK, file=path)
     if load_catalog().is_tied(name) or name in load_extensions().rows:
         yield setting("files of torch", "")
         return

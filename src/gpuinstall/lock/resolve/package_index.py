@@ -220,7 +220,7 @@ class PackageIndex:
         pages = {}
         for name in sources.package_indexes.keys() - self.names():
             is_requested = name in self.resolver_input.requested
-            ask = session.find_page if is_requested else session.known_page
+            ask = session.find_page if is_requested else session.find_page_if_reachable
             page = ask(name)
             if page:
                 pages[name] = parse_files(page, sources.last_upload_day)
@@ -286,7 +286,7 @@ class PackageIndex:
         self.read([package])
         wheels = self.read_pages().get(package)
         if wheels is None:
-            page = self.session.known_page(package)
+            page = self.session.find_page_if_reachable(package)
             wheels = parse_page(page) if page else ()
         tags = set(self.resolver_input.tags)
         return [
@@ -375,7 +375,7 @@ class PackageIndex:
         # Only uv applies dates and resolution modes.
         if sources.exclude_newer or sources.prefers_lowest:
             return None
-        page = self.session.known_page(name)
+        page = self.session.find_page_if_reachable(name)
         if page is None:
             return None
         newest = next(iter(self.find_releases(name)), None)
@@ -428,7 +428,7 @@ class PackageIndex:
         The result is the date of the first file, because wheels for newer Python
         versions are uploaded later.
         """
-        page = self.session.known_page(name)
+        page = self.session.find_page_if_reachable(name)
         days = []
         for file in parse_files(page) if page else ():
             is_wheel = file.filename.endswith(".whl")
@@ -482,7 +482,7 @@ class PackageIndex:
 
         The result is None if the next release is compatible or does not exist.
         """
-        page = self.session.known_page(package)
+        page = self.session.find_page_if_reachable(package)
         if page is None or package in self.read_pages():
             return None
         target = replace(self.resolver_input.target, glibc=NEWEST_GLIBC)

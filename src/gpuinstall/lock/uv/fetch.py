@@ -334,7 +334,7 @@ class LockInstaller(Value):
 
             def address(file: LockedFile) -> str:
                 is_hashed = file.sha256 is not None
-                return relay.address(
+                return relay.add_file(
                     file.url, file.name, sizes.get(file.name), hashed=is_hashed
                 )
 
@@ -357,7 +357,7 @@ class LockInstaller(Value):
                 )
                 raise TransferInterrupted(message) from None
             lock = self.lock.with_hashes(hashes)
-            if lock.unhashed_packages.intersection(self.packages):
+            if lock.find_unhashed_packages.intersection(self.packages):
                 raise relay.failure or explain_installation(
                     "a file was not downloaded through gpuinstall, so its hash is unknown"
                 )

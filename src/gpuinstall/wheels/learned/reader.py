@@ -223,7 +223,7 @@ class Reader(Value):
 
     def _cache_metadata(self, wheel: Wheel, origin: str, text: str) -> None:
         if wheel.sha256 and not wheel.url.startswith("file:"):
-            self.client.keep_text(f"{wheel.url} {origin}", wheel.sha256, text)
+            self.client.cache_text(f"{wheel.url} {origin}", wheel.sha256, text)
 
     def _read_cached(
         self,
@@ -272,7 +272,7 @@ class Reader(Value):
         hosts = {urlsplit(address).netloc for address in own}
         hosts |= load_extensions().redirect_hosts(urlsplit(wheel.url).netloc)
         return HttpRanges(
-            self.client.ask_part,
+            self.client.request_range,
             wheel.url,
             hosts=hosts - {""},
             timeouts=self.client.timeouts,

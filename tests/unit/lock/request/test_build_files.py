@@ -83,8 +83,8 @@ def test_digest_changes_only_with_build_files(tmp_path):
             for file, contents in (name, text), *beside:
                 (folder / file).write_text(contents, encoding="utf-8", newline="")
             digests.add(compute_build_files_digest(required(requirement), folder))
-        is_known = not is_other or "" not in digests
-        if not is_known or (len(digests) > 1) != is_other:
+        has_rule = not is_other or "" not in digests
+        if not has_rule or (len(digests) > 1) != is_other:
             wrong.append((requirement, name, digests))
     assert wrong == []
 

@@ -285,7 +285,7 @@ def test_package_with_workspace_source_is_rejected():
     with pytest.raises(
         UsageError, match=r"sources \(workspace.*\) for numpy cannot be applied"
     ):
-        Sources().with_settings(settings)
+        Sources().add_settings(settings)
 
 
 def test_recursive_groups_are_read_once(tmp_path):

@@ -10,7 +10,7 @@ from gpuinstall.lock.file.lock import LockedFile
 from gpuinstall.lock.request.lock_sources import find_unknown_hosts
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.web import AnswerCache, Client, FileHash
+from gpuinstall.sources.web import Client, FileHash, ResponseCache
 from tests.lab.host import NOT_FOUND, Answer, Host
 
 SDIST = "https://files.example/early-1.0.tar.gz"
@@ -29,7 +29,7 @@ def session(tmp_path):
         yield Session(
             sources,
             client,
-            AnswerCache(tmp_path, FileHash),
+            ResponseCache(tmp_path, FileHash),
             {},
             Path(sys.executable),
             Reporter(),

@@ -143,17 +143,17 @@ def obeyed(folder, file, rows):
     (folder / file).write_text(
         f'[[package]]\nname = "Ours"\nversion = "1.0"\n{rows}\n', "utf-8"
     )
-    return Sources().with_settings(read_project_lock_settings(folder / file))
+    return Sources().add_settings(read_project_lock_settings(folder / file))
 
 
 def test_package_with_unknown_index_is_rejected(tmp_path):
     for file, row in BY_INDEX.items():
         sources = obeyed(tmp_path, file, row)
-        assert sources.unknown_index(lambda: INDEX) is None
+        assert sources.find_unknown_index(lambda: INDEX) is None
         for key in ("extra-index-url", "index-url"):
             known = naming((key, INDEX), sources=sources)
-            assert known.unknown_index(lambda: None) is None
-        error = sources.unknown_index(lambda: "https://index.example/simple")
+            assert known.find_unknown_index(lambda: None) is None
+        error = sources.find_unknown_index(lambda: "https://index.example/simple")
         assert f"{file}: package index for ours" in str(error)
         assert INDEX in str(error and error.hint)
 
@@ -194,4 +194,4 @@ def test_hashes_apply_to_the_locked_version(tmp_path):
 def test_uv_lock_directory_registry_matches_find_links(tmp_path):
     sources = obeyed(tmp_path, "uv.lock", 'source = { registry = "../wheels" }')
     known = naming(("find-links", str(tmp_path.parent / "wheels")), sources=sources)
-    assert known.unknown_index(lambda: None) is None
+    assert known.find_unknown_index(lambda: None) is None

@@ -111,7 +111,7 @@ def record_documents(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             {**variables, "LAB_VERDICT": str(folder / "failing.json")},
         )
         process.run(
-            uv.create_command(Path(sys.executable), workshop.folder / "app"),
+            uv.venv_command(Path(sys.executable), workshop.folder / "app"),
             env=workshop.environment,
         )
         for name, recording in {"slices": SLICES, "broken": BROKEN}.items():

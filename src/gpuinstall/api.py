@@ -20,7 +20,12 @@ from gpuinstall.base.environment_paths import (
 from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.request import FOLDER_REQUEST, Request, Sourcing, argument_values
+from gpuinstall.base.request import (
+    FOLDER_REQUEST,
+    Request,
+    Sourcing,
+    parse_argument_values,
+)
 from gpuinstall.base.shell import quote_word
 from gpuinstall.catalog import Catalog, load_catalog
 from gpuinstall.machine.options import machine_from_options
@@ -192,7 +197,7 @@ def lock(
     from gpuinstall.project.request import read_request
     from gpuinstall.project.targets import lock_requests
 
-    names = argument_values("targets", targets)
+    names = parse_argument_values("targets", targets)
     if not os.path.isdir(folder):
         message = f"{folder} is not a folder"
         raise UsageError(

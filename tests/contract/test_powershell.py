@@ -8,7 +8,7 @@ import tree_sitter_powershell
 from tools.bundle import build_powershell_script
 from tree_sitter import Language, Node, Parser
 
-from gpuinstall.base.shell import format_activation, path_command
+from gpuinstall.base.shell import format_activation, format_path_command
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = (ROOT / "bootstrap.ps1").read_text("utf-8")
@@ -106,7 +106,7 @@ def test_script_that_ends_powershell_string_is_rejected():
 @pytest.mark.parametrize(
     "text",
     [
-        path_command("C:\\Users\\Ann O'Hara\\bin", "powershell"),
+        format_path_command("C:\\Users\\Ann O'Hara\\bin", "powershell"),
         format_activation("C:\\my env", "powershell", windows=True),
         format_activation(".venv", "powershell", windows=True),
     ],

@@ -10,8 +10,8 @@ import pytest
 from gpuinstall.base.shell import (
     ShellName,
     format_activation,
+    format_path_command,
     join_command,
-    path_command,
     quote_word,
 )
 from tests.lab.bounded import run
@@ -68,7 +68,7 @@ def printed(name, shell):
     yield join_command(("echo", "--venv", name, name), shell)
     if shell:
         yield format_activation(f"./{place}", shell, windows=False)
-        yield path_command(f"/nowhere/{place}", shell)
+        yield format_path_command(f"/nowhere/{place}", shell)
 
 
 def tried(line, program, folder):

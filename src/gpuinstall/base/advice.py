@@ -19,7 +19,7 @@ _OPTION = r"(?<!\S)(--[\w-]+)(?: (?!--)(\S+))?"
 
 
 class Advice(Value):
-    """Command in a hint. Its text is one line to paste into a shell."""
+    """Command in a hint, formatted as one line to paste into a shell."""
 
     program: str
     arguments: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class Advice(Value):
     """The folder in which to run the command. None: any folder."""
 
     note: str = ""
-    """A short description of its effect."""
+    """A short description of the command's effect."""
 
     def __str__(self) -> str:
         program = uv_program() if self.program == "uv" else self.program

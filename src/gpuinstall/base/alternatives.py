@@ -28,18 +28,18 @@ def join_alternatives(alternatives: Sequence[str]) -> str | None:
     Raises:
         InvalidSpecifier: An alternative is not a specifier.
     """
-    joined = reduce(or_, map(_range, alternatives))
+    joined = reduce(or_, map(_parse_range, alternatives))
     if len(alternatives) == 1:
         return alternatives[0]
     for start in re.findall(_START, ",".join(alternatives)):
         # "<2" excludes the pre-releases of 2, which would be a gap before ">=2".
-        if not joined.is_disjoint(_range(f"<{start}")):
-            joined |= _range(f">={start}.dev0,<={start}")
+        if not joined.is_disjoint(_parse_range(f"<{start}")):
+            joined |= _parse_range(f">={start}.dev0,<={start}")
     whole = joined.to_specifier_set()
     return None if whole is None else str(whole).replace(".dev0", "")
 
 
-def _range(specifier: str) -> VersionRange:
+def _parse_range(specifier: str) -> VersionRange:
     from packaging.specifiers import SpecifierSet
 
     # A preference for pre-releases cannot be joined.

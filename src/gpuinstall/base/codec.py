@@ -38,7 +38,7 @@ _NAMES: dict[type, str] = {
 
 
 class MalformedError(ValueError):
-    """A field has the wrong type. The message gives its position."""
+    """A field has the wrong type. The message includes its position."""
 
 
 def read_object(
@@ -135,7 +135,7 @@ def _read_all(
     }
 
 
-def one_of(*choices: str) -> Callable[[str], str]:
+def create_choice_parser(*choices: str) -> Callable[[str], str]:
     """Return a parser that accepts only ``choices``."""
 
     def parse(text: str) -> str:

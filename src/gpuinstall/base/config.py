@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuinstall.base.codec import MalformedError, read, read_object
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import link_hint, parse_toml, read_document
+from gpuinstall.base.files import format_link_hint, parse_toml, read_document
 from gpuinstall.base.request import FOLDER_REQUEST, Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import TextOrigin, parse_requirement
 from gpuinstall.base.values import Value, replace
@@ -53,7 +53,7 @@ def read_config(folder: Path) -> Request:
     except (OSError, ValueError) as error:
         # tomli adds lines with the position.
         reason, *_ = str(getattr(error, "strerror", error)).splitlines()
-        raise _malformed(f"cannot be read: {reason}", link_hint(error)) from None
+        raise _malformed(f"cannot be read: {reason}", format_link_hint(error)) from None
     return parse_config(pyproject, version)
 
 
@@ -70,7 +70,7 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     if not (pyproject or python_version):
         return FOLDER_REQUEST
     values = {}
-    for key, value in _table(pyproject, "tool", "gpuinstall").items():
+    for key, value in _get_table(pyproject, "tool", "gpuinstall").items():
         if key not in _KEYS:
             raise _malformed(
                 f"unknown key {key!r} in [tool.gpuinstall]",
@@ -79,14 +79,14 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
         values[_KEYS[key]] = value
     try:
         settings = read_object(_Settings, values, "[tool.gpuinstall]")
-        required = ",".join(filter(None, _required_pythons(pyproject))) or None
+        required = ",".join(filter(None, _find_required_pythons(pyproject))) or None
     except MalformedError as fault:
         raise _malformed(str(fault)) from None
-    pinned = _first_python(python_version)
+    pinned = _find_first_python(python_version)
     python = settings.python or pinned or required
     place = _PINNED if python == pinned else _PROJECT
     torch_index, backend = split_torch_index(settings.torch_index or "")
-    preferred = _poetry_backend(pyproject)
+    preferred = _read_poetry_backend(pyproject)
     places = {python: place} if python else {}
     if preferred:
         places[preferred] = TextOrigin(
@@ -116,54 +116,54 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     )
 
 
-def _first_python(python_version: str) -> str | None:
+def _find_first_python(python_version: str) -> str | None:
     """Return the first CPython version, as ``X.Y`` or a specifier."""
-    # pyenv accepts several lines, and uv also specifiers. The first can be PyPy.
+    # pyenv accepts several lines, and uv accepts specifiers. The first line can be PyPy.
     line = re.search(
         r"(?m)^\s*(?:(?:c?python[@-]?)?(3\.\d+t?)|([<>=!~].*?)\s*$)", python_version
     )
     return line[1] or line[2] if line else None
 
 
-def _required_pythons(pyproject: Mapping[str, Any]) -> Iterator[str]:
+def _find_required_pythons(pyproject: Mapping[str, Any]) -> Iterator[str]:
     """Yield requires-python of the project and of uv's default groups."""
-    python = _table(pyproject, "project").get("requires-python", "")
+    python = _get_table(pyproject, "project").get("requires-python", "")
     own = read(str, python, "[project] requires-python")
-    yield own or _poetry_python(pyproject)
-    uv = _table(pyproject, "tool", "uv")
+    yield own or _read_poetry_python(pyproject)
+    uv = _get_table(pyproject, "tool", "uv")
     defaults = uv.get("default-groups", ["dev"])
-    groups = _table(pyproject, "tool", "uv", "dependency-groups")
+    groups = _get_table(pyproject, "tool", "uv", "dependency-groups")
     for name in groups:
         if defaults == "all" or (isinstance(defaults, list) and name in defaults):
-            python = _table(groups, name).get("requires-python", "")
+            python = _get_table(groups, name).get("requires-python", "")
             yield read(str, python, f"requires-python of group {name}")
 
 
-def _poetry_python(pyproject: Mapping[str, Any]) -> str:
+def _read_poetry_python(pyproject: Mapping[str, Any]) -> str:
     """Return Poetry's ``python`` dependency as a specifier, or ""."""
-    python = _table(pyproject, "tool", "poetry", "dependencies").get("python")
+    python = _get_table(pyproject, "tool", "poetry", "dependencies").get("python")
     if not isinstance(python, str):
         return ""
-    from gpuinstall.base.poetry import poetry_specifier
+    from gpuinstall.base.poetry import convert_poetry_specifier
 
     try:
-        return poetry_specifier(python)
+        return convert_poetry_specifier(python)
     except ValueError as error:
         raise _malformed(f"[tool.poetry.dependencies] python: {error}") from None
 
 
-def _poetry_backend(pyproject: Mapping[str, Any]) -> str | None:
+def _read_poetry_backend(pyproject: Mapping[str, Any]) -> str | None:
     """Return the local label of Poetry's torch (``^2.3.1+cu121``), or None."""
-    torch = _table(pyproject, "tool", "poetry", "dependencies").get("torch")
+    torch = _get_table(pyproject, "tool", "poetry", "dependencies").get("torch")
     version = torch.get("version") if isinstance(torch, dict) else torch
     if not isinstance(version, str) or "+" not in version:
         return None
-    from gpuinstall.base.poetry import poetry_label
+    from gpuinstall.base.poetry import find_poetry_label
 
-    return poetry_label(version)
+    return find_poetry_label(version)
 
 
-def _table(table: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+def _get_table(table: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     """Return a nested table, or an empty one."""
     for depth, key in enumerate(keys, 1):
         table = table.get(key, {})

@@ -184,13 +184,13 @@ class EnvironmentPaths(Value):
     def staging(self) -> Path:
         """The staging folder of this run.
 
-        Each run has its own, because the uv of a killed run may still write to another.
+        Each run uses a new folder, because uv of a killed run may still write to the previous one.
         """
         return self.work / f"{_STAGING}{_RUN}"
 
     @property
     def scratch(self) -> Path:
-        """The path of an incomplete journal. An existing one is ignored."""
+        """The path of an incomplete journal. An existing journal is ignored."""
         return self.work / ".new"
 
     @property
@@ -242,18 +242,18 @@ def _unusable_error(venv: Path, reason: str) -> UsageError:
     return UsageError(
         "unusable-place",
         f"{venv} cannot be used for an environment: {reason}",
-        hint=f"gpuinstall install {other_venv(Path.home())}   # another folder",
+        hint=f"gpuinstall install {format_unused_venv_option(Path.home())}   # another folder",
     )
 
 
-def venv_option(venv: Path) -> str:
+def format_venv_option(venv: Path) -> str:
     """Return the ``--venv`` option, or "" for the default."""
     if venv == Path.cwd() / ".venv":
         return ""
     return f" --venv {quote_word(venv)}"
 
 
-def other_venv(folder: Path) -> str:
+def format_unused_venv_option(folder: Path) -> str:
     """Return a ``--venv`` option with an unused path in a folder."""
     paths = (folder / f".venv-{number}" for number in count(2))
     free = next(path for path in paths if not os.path.lexists(path))
@@ -279,7 +279,7 @@ def environment_folder(python: Path) -> Path:
     return folder
 
 
-def final_path(venv: Path) -> Path:
+def find_final_path(venv: Path) -> Path:
     """Return the final path of an environment, which may be staged."""
     work = venv.parent
     if work.suffix == _WORK and venv.name.startswith(_STAGING):

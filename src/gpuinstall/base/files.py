@@ -31,12 +31,12 @@ MAX_ENTRIES = 10_000
 """The maximum number of list entries and of lines in a requirements file."""
 
 _VALUES = 2_000_000
-"""The maximum number of JSON values. A lock of 100,000 files has 1,600,000."""
+"""The maximum number of JSON values. A lock of 100,000 files has 1,600,000 values."""
 _WIDEST = 100_000_000
 """The maximum size of a JSON text in memory, in bytes."""
 _USUAL_UMASK = ContextVar[int | None]("_USUAL_UMASK", default=None)
 # Another user can replace a file with a pipe or terminal before it is opened.
-_AT_ONCE = (
+_NONBLOCKING = (
     os.O_RDONLY
     | getattr(os, "O_NONBLOCK", 0)
     | getattr(os, "O_NOCTTY", 0)
@@ -48,7 +48,7 @@ def open_regular(path: Path | str) -> IO[bytes]:
     """Open a regular file. Raise OSError for a pipe, which would block."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  creating a Path is slower
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    return os.fdopen(os.open(path, _AT_ONCE), "rb")
+    return os.fdopen(os.open(path, _NONBLOCKING), "rb")
 
 
 _KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
@@ -145,7 +145,7 @@ def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
     return raw
 
 
-def link_hint(error: Exception) -> str | None:
+def format_link_hint(error: Exception) -> str | None:
     """Return the hint for a link that leaves its folder, or None."""
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         target = real_path(error.filename)
@@ -203,7 +203,7 @@ def check_count(count: int, things: str, place: str) -> None:
         raise ValueError(message)
 
 
-def text_list(value: object, key: str) -> list[str]:
+def parse_text_list(value: object, key: str) -> list[str]:
     """Return a list of strings. Raise ValueError for any other value."""
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return value
@@ -239,7 +239,7 @@ def use_private_tmpdir() -> None:
 def tighten_umask() -> None:
     """Set a umask that keeps other users from writing to new files.
 
-    It also applies to child processes. The next run would refuse a cache or
+    The umask also applies to child processes. The next run would refuse a cache or
     environment with files that others can write to.
     """
     # Reading the umask requires setting one.
@@ -319,7 +319,7 @@ def link_or_copy(source: str | Path, destination: str | Path) -> None:
     Raises:
         OSError: Neither a link nor a copy is possible.
     """
-    # This fails for another owner's file, too many links, and some file systems.
+    # A hard link fails for another owner's file, too many links, and some file systems.
     with suppress(OSError, NotImplementedError):
         os.link(source, destination, follow_symlinks=False)
         return
@@ -354,7 +354,7 @@ def open_atomically(
 ) -> Iterator[IO[bytes]]:
     """Open a temporary file that replaces ``path`` at the end.
 
-    From the start, it has the owner and mode of the file that it replaces.
+    The temporary file has the owner and mode of the replaced file from the start.
 
     Args:
         path: The file.
@@ -408,7 +408,7 @@ def _create_temporary(part: Path, path: Path, *, is_private: bool) -> IO[bytes]:
 
 
 def write_in_place(path: Path, text: str) -> None:
-    """Replace a file that the user named, or its target if it is a link.
+    """Replace a file that the user specified, or the target of a link.
 
     A pipe or /dev/stdout is opened for writing, not replaced.
 
@@ -428,7 +428,7 @@ def convert_write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint: str | None = diagnostic_commands(path.parent)
+        hint: str | None = format_diagnostic_commands(path.parent)
         if os.name == "nt":
             # The usual cause is a program that has the file open.
             is_in_use = isinstance(error, PermissionError)
@@ -441,7 +441,7 @@ def convert_write_errors(path: Path) -> Iterator[None]:
         raise InstallationError("not-writable", message, hint=hint) from error
 
 
-def diagnostic_commands(path: Path) -> str:
+def format_diagnostic_commands(path: Path) -> str:
     """Return the commands that show permissions and free space."""
     # A failed change removes its own folders before the user runs these commands.
     for place in (path, *path.parents):
@@ -476,7 +476,7 @@ def own_cache_folder() -> Path:
 def xdg_folder(variable: str, default: str) -> Path:
     """Return an XDG base folder of the user.
 
-    The XDG specification ignores relative paths, which would be in the working folder.
+    As the XDG specification requires, relative paths are ignored.
 
     Args:
         variable: The variable, such as ``XDG_CACHE_HOME``.

@@ -87,7 +87,7 @@ class Finding(Value):
     """The indices of the affected GPUs. Empty: all of ``where``."""
 
     blocking: bool = True
-    """Whether the problem prevents torch from working. Otherwise, a note."""
+    """Whether the problem prevents torch from working, unlike a note."""
 
     @property
     def reason(self) -> Reason:

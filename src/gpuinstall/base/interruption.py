@@ -29,7 +29,7 @@ class TransferInterrupted(KeyboardInterrupt):
         self.kept = kept
 
 
-class _Run:
+class _RunState:
     """State of the run in this process."""
 
     programs: set[Popen[str]] = set()  # noqa: RUF012  a process is one run
@@ -49,7 +49,7 @@ def install_handlers() -> None:
 
 def is_interrupted() -> bool:
     """Return whether a signal stopped this run, for waiting threads."""
-    return _Run.interrupted
+    return _RunState.interrupted
 
 
 def call_with_timeout(seconds: float, call: Callable[[], Result]) -> Result:
@@ -94,41 +94,41 @@ def call_with_timeout(seconds: float, call: Callable[[], Result]) -> Result:
 @contextmanager
 def defer_interrupts() -> Iterator[None]:
     """Delay interrupts until the end of a short block."""
-    _Run.unfinished += 1
+    _RunState.unfinished += 1
     try:
         yield
     finally:
-        _Run.unfinished -= 1
+        _RunState.unfinished -= 1
         _raise_if_interrupted()
 
 
 @contextmanager
 def kill_on_exit(program: Popen[str]) -> Iterator[None]:
     """Kill a program when the block ends, even by an exception or a signal."""
-    _Run.programs.add(program)
+    _RunState.programs.add(program)
     try:
-        if _Run.interrupted:
+        if _RunState.interrupted:
             program.kill()
         yield
     finally:
-        _Run.programs.discard(program)
+        _RunState.programs.discard(program)
         program.kill()
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     """Handle a termination signal."""
-    _Run.interrupted = True
-    # Threads that wait for a program return when it exits.
-    for program in tuple(_Run.programs):
+    _RunState.interrupted = True
+    # Threads that wait for a program return when the program exits.
+    for program in tuple(_RunState.programs):
         program.kill()
     _raise_if_interrupted()
 
 
 def _raise_if_interrupted() -> None:
-    """Raise KeyboardInterrupt, unless a first one is propagating."""
+    """Raise KeyboardInterrupt, unless one is already propagating."""
     if (
-        _Run.interrupted
-        and not _Run.unfinished
+        _RunState.interrupted
+        and not _RunState.unfinished
         and not isinstance(sys.exc_info()[1], KeyboardInterrupt)
     ):
         raise KeyboardInterrupt

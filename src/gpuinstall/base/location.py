@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import expand_home
-from gpuinstall.base.requirement import url_fault
+from gpuinstall.base.requirement import find_url_fault
 from gpuinstall.base.text import redact, shorten
 from gpuinstall.base.values import Value
 
@@ -46,9 +46,9 @@ class Location(Value):
         Raises:
             UsageError: The URL is malformed.
         """
-        fault = url_fault(address)
+        fault = find_url_fault(address)
         if fault:
-            raise malformed_address(address, fault)
+            raise malformed_url_error(address, fault)
         try:
             parts = urlsplit(address.strip())
             if parts.scheme == "file":
@@ -60,14 +60,14 @@ class Location(Value):
             host = (parts.hostname or "").rstrip(".")
             port = parts.port or _PORTS.get(parts.scheme)
         except ValueError as error:
-            raise malformed_address(address, str(error)) from error
+            raise malformed_url_error(address, str(error)) from error
         relative = unquote(parts.path).lstrip("/")
         place = posixpath.normpath(f"/{relative}").rstrip("/")
         server = f"{parts.scheme}://{host}:{port or ''}"
         return cls(server, f"{place}?{parts.query}".rstrip("?"))
 
     def is_from(self, source: Location) -> bool:
-        """Return whether it is on a source's server or in its folder."""
+        """Return whether the location is on a source's server or in its folder."""
         if self.server != source.server:
             return False
         # An index can link to files anywhere on its server.
@@ -84,7 +84,7 @@ class Location(Value):
         return is_same and PurePosixPath(self.path).is_relative_to(prefix.path or "/")
 
 
-def malformed_address(address: str, why: str) -> UsageError:
+def malformed_url_error(address: str, why: str) -> UsageError:
     """Return the error for a malformed URL, without its login."""
     shown = redact(address.rpartition("@")[2])
     message = f"{shorten(shown)!r} is not a URL: {why}"

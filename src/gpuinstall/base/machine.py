@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from gpuinstall.base.codec import (
     MalformedError,
-    one_of,
+    create_choice_parser,
     read,
     read_object,
     write_object,
@@ -23,10 +23,12 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 
 MACHINE_DOCUMENT = "gpuinstall.machine/1"
-System = Annotated[str, one_of("linux", "windows", "macos")]
-Architecture = Annotated[str, one_of("x86_64", "aarch64", "arm64")]
-Libc = Annotated[str, one_of("glibc", "musl")]
-Container = Annotated[str, one_of("docker", "podman", "kubernetes", "apptainer", "lxc")]
+System = Annotated[str, create_choice_parser("linux", "windows", "macos")]
+Architecture = Annotated[str, create_choice_parser("x86_64", "aarch64", "arm64")]
+Libc = Annotated[str, create_choice_parser("glibc", "musl")]
+Container = Annotated[
+    str, create_choice_parser("docker", "podman", "kubernetes", "apptainer", "lxc")
+]
 _PROCESSORS = {
     ("linux", "arm64"): "aarch64",
     ("macos", "aarch64"): "arm64",
@@ -109,7 +111,7 @@ class Gpu(Value):
 
 
 class Driver(Value):
-    """User-mode driver of NVIDIA."""
+    """NVIDIA's user-mode driver."""
 
     version: DriverVersion | None = None
     cuda: CudaVersion | None = None
@@ -117,7 +119,7 @@ class Driver(Value):
 
     found_via: str | None = None
     libcuda: str | None = None
-    """The path of another libcuda, which is loaded instead of the driver's."""
+    """The path of another libcuda, which is loaded instead of the driver's libcuda."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of a Machine document."""

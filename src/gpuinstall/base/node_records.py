@@ -1,7 +1,7 @@
 """Records of cluster nodes, one ``<node>.<command>.json`` for each command.
 
-Other users may write into the folder, so records are validated, and nothing in them
-is run.
+Other users may write into the folder, so records are validated, and no command in
+them is run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from os.path import islink
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from gpuinstall.base.codec import one_of, read_object, write_object
+from gpuinstall.base.codec import create_choice_parser, read_object, write_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_json, write_atomically
 from gpuinstall.base.machine import Machine
@@ -31,7 +31,7 @@ UNFINISHED = {
 _NODE = r"(?a)[A-Za-z0-9][\w.-]{0,199}"
 
 
-def _node_name(text: str) -> str:
+def _parse_node_name(text: str) -> str:
     if re.fullmatch(_NODE, text):
         return text
     raise ValueError(f"{text!r} is not a valid node name")
@@ -67,9 +67,9 @@ class _Document(NamedTuple):
 class _Record(NamedTuple):
     """Record of a command on a node."""
 
-    node: Annotated[str, _node_name]
-    command: Annotated[str, one_of("probe", "sync", "verify")]
-    """The command. Nodes run commands in alphabetical order, as files sort."""
+    node: Annotated[str, _parse_node_name]
+    command: Annotated[str, create_choice_parser("probe", "sync", "verify")]
+    """The command. Nodes run the commands in alphabetical order."""
 
     machine: Machine | None = None
     """The machine. None: the command failed before reading it."""
@@ -149,7 +149,7 @@ def _file_name(node: str, command: str) -> str:
     return f"{node}.{command}.json"
 
 
-def this_node() -> str:
+def find_node_name() -> str:
     """Return the value of GPUINSTALL_NODE, or the host name.
 
     Raises:
@@ -157,18 +157,20 @@ def this_node() -> str:
     """
     import socket
 
-    (name,) = node_names(os.environ.get("GPUINSTALL_NODE") or socket.gethostname())
+    (name,) = split_node_names(
+        os.environ.get("GPUINSTALL_NODE") or socket.gethostname()
+    )
     return name
 
 
-def node_names(text: str) -> list[str]:
+def split_node_names(text: str) -> list[str]:
     """Split node names at commas and blanks.
 
     Raises:
         UsageError: A name is malformed.
     """
     try:
-        return [_node_name(name) for name in re.split(r"[,\s]+", text.strip())]
+        return [_parse_node_name(name) for name in re.split(r"[,\s]+", text.strip())]
     except ValueError as error:
         hint = "Use only letters, digits, dots, and hyphens: GPUINSTALL_NODE=node1, --nodes node1,node2"
         raise UsageError("node-name", str(error), hint=hint) from None
@@ -187,7 +189,7 @@ def read_report(folder: Path, expected: Iterable[str] = ()) -> Report:
         if isinstance(record, str):
             failures[path.name] = NodeFailure(path.name, "record", record)
             continue
-        kinds[record.node] = _with_record(kinds[record.node], record)
+        kinds[record.node] = _add_record(kinds[record.node], record)
         status = record.document.exit_code
         if status != 0 and record.node not in failures:
             error = next(iter(record.document.errors), _Error())
@@ -209,19 +211,19 @@ def read_report(folder: Path, expected: Iterable[str] = ()) -> Report:
     )
 
 
-def _with_record(kind: NodeGroup, record: _Record) -> NodeGroup:
+def _add_record(kind: NodeGroup, record: _Record) -> NodeGroup:
     """Add the facts of a later command to the facts of a node."""
     if record.machine:
         version = record.machine.driver and record.machine.driver.version
         kind = kind._replace(
-            gpus=_gpus(record.machine), driver=str(version) if version else None
+            gpus=_format_gpus(record.machine), driver=str(version) if version else None
         )
     data = record.document.data
     verdict = data.verdict.status or data.status
     return kind._replace(lock=data.chosen or kind.lock, verdict=verdict or kind.verdict)
 
 
-def _gpus(machine: Machine) -> str:
+def _format_gpus(machine: Machine) -> str:
     kinds = Counter(
         f"{gpu.label} ({gpu.code_name or 'unknown'})" for gpu in machine.gpus
     )

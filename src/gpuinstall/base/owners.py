@@ -1,6 +1,6 @@
 """Decide whose files and programs are trusted.
 
-bootstrap.py has a copy of everything below the first marker. For that, this module
+bootstrap.py has a copy of everything below the first marker. Therefore, this module
 uses only the standard library of Python 3.8.
 """
 
@@ -19,12 +19,12 @@ class Exposure(NamedTuple):
     part: Path
     reason: str
     is_refused: bool
-    """Whether root would have to trust everyone."""
+    """Whether root refuses the part, because all users can change it."""
 
 
 def trusted_owners() -> Set[int]:
     """Return the users whose files are trusted: this user and root."""
-    # In a user namespace, root is seen as another user.
+    # In a user namespace, the host's root has a different user ID.
     return {0, os.getuid(), Path("/").stat().st_uid}
 
 
@@ -36,7 +36,7 @@ def is_trusted(path: Path) -> bool:
 def is_foreign(path: Path, project: Path) -> bool:
     """Return whether a path in a project belongs to another user.
 
-    For root in a container, the owner of the project, a mounted folder, is trusted.
+    Root in a container also trusts the owner of the project, which is a mounted folder.
     """
     if is_trusted(path):
         return False
@@ -90,9 +90,9 @@ def owner_of(path: Path) -> str:
 def can_start(program: Path) -> bool:
     """Return whether a program on PATH may be started.
 
-    The owner does not matter, except in a sticky folder such as /tmp, where it must be
-    trusted. A folder in which everyone can replace programs is refused only for a root who
-    must be careful.
+    A program in a sticky folder, such as /tmp, must have a trusted owner. In other folders,
+    any owner is accepted. If all users can replace programs in a folder, its programs are
+    refused only for root on a machine with other users.
     """
     folder = program.parent.stat()
     if os.name != "posix" or not _is_open(folder):
@@ -105,8 +105,8 @@ def can_start(program: Path) -> bool:
 def exposures(path: Path) -> Iterator[Exposure]:
     """Yield the parts of a path that other users can change.
 
-    A sticky folder counts only at the end of the path, where others can create files:
-    in it, only the owner of an entry can exchange it.
+    A sticky folder is reported only at the end of the path, where other users can create
+    files. Only the owner of an entry in a sticky folder can replace the entry.
     """
     if os.name != "posix":
         return

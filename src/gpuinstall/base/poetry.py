@@ -12,10 +12,10 @@ _LABEL = r"\+[\w.]+"
 _OPERATOR = r"(===|[<>=!~]=|[<>^~=])?(.*)"
 
 
-def poetry_specifier(text: str) -> str:
+def convert_poetry_specifier(text: str) -> str:
     """Convert a Poetry constraint to a standard specifier.
 
-    A label in a range (``^2.3.1+cu121``) is only a preference; see ``poetry_label``.
+    A label in a range (``^2.3.1+cu121``) is only a preference; see ``find_poetry_label``.
 
     Args:
         text: The constraint, such as ``^1.2``, ``~1.2``, ``>=1.2, <2``, ``^1 || ^2``, or
@@ -24,39 +24,39 @@ def poetry_specifier(text: str) -> str:
     Raises:
         ValueError: The constraint is malformed, or no specifier is equivalent.
     """
-    alternatives = poetry_alternatives(text)
+    alternatives = split_poetry_alternatives(text)
     joined = join_alternatives(alternatives)
     if joined is None:
         raise ValueError(f"{text!r} cannot be written as one version specifier")
     return joined
 
 
-def poetry_alternatives(text: str) -> list[str]:
+def split_poetry_alternatives(text: str) -> list[str]:
     """Return the alternatives separated by ``||``, as standard specifiers."""
-    return [",".join(_bounds(part)) for part in re.split(r"\|\|?", text)]
+    return [",".join(_convert_bounds(part)) for part in re.split(r"\|\|?", text)]
 
 
-def poetry_label(text: str) -> str | None:
+def find_poetry_label(text: str) -> str | None:
     """Return the local label in a constraint (``cu121``), or None."""
     label = re.search(_LABEL, text)
     return label[0][1:] if label else None
 
 
-def poetry_marker(entry: Mapping[str, Any]) -> str:
+def create_poetry_marker(entry: Mapping[str, Any]) -> str:
     """Return a marker for a dependency's Python, platform, and markers.
 
     Raises:
         ValueError: A value is malformed.
     """
     conditions = (
-        poetry_python(entry.get("python", "")),
-        poetry_platform(entry.get("platform", "")),
+        convert_poetry_python(entry.get("python", "")),
+        convert_poetry_platform(entry.get("platform", "")),
         entry.get("markers", ""),
     )
     return " and ".join(f"({one})" for one in conditions if one)
 
 
-def poetry_platform(text: str) -> str:
+def convert_poetry_platform(text: str) -> str:
     """Return a marker for a platform such as ``!=win32``."""
     platforms = []
     for part in re.split(r"\|\|?", text):
@@ -68,10 +68,10 @@ def poetry_platform(text: str) -> str:
     return " or ".join(platforms)
 
 
-def poetry_python(text: str) -> str:
+def convert_poetry_python(text: str) -> str:
     """Return a marker for Poetry's ``python``. Empty: all versions."""
     alternatives = []
-    for specifier in poetry_alternatives(text):
+    for specifier in split_poetry_alternatives(text):
         bounds = filter(None, specifier.split(","))
         alternatives.append(" and ".join(map(_python_marker, bounds)))
     return " or ".join(alternatives) if all(alternatives) else ""
@@ -85,7 +85,7 @@ def _python_marker(bound: str) -> str:
     return re.sub("^([<>=!~]+)(.+)$", rf"{name} \1 '\2'", bound)
 
 
-def _bounds(text: str) -> list[str]:
+def _convert_bounds(text: str) -> list[str]:
     bounds: list[str] = []
     # A space separates two bounds, except after an operator.
     joined = re.sub(r"(?<=[<>=!~^])\s+", "", text)
@@ -96,7 +96,7 @@ def _bounds(text: str) -> list[str]:
         match operator:
             case "^" | "~":
                 version = re.sub(_LABEL, "", version)
-                bounds += [f">={version}", f"<{_limit(operator, version)}"]
+                bounds += [f">={version}", f"<{_find_upper_bound(operator, version)}"]
             case "" | "=":
                 bounds.append(f"=={version}")
             case "==" | "!=" | "===":
@@ -106,7 +106,7 @@ def _bounds(text: str) -> list[str]:
     return bounds
 
 
-def _limit(operator: str, version: str) -> str:
+def _find_upper_bound(operator: str, version: str) -> str:
     """Return the first release that ``^version`` or ``~version`` excludes."""
     release, _, _ = version.partition("-")
     kept = []

@@ -21,9 +21,9 @@ from gpuinstall.base.interruption import kill_on_exit
 from gpuinstall.base.owners import can_start
 from gpuinstall.base.timeouts import MORE_TIME, Timeouts, read_timeouts
 
-_AFTERWARDS_S = 1.0
+_PIPE_DRAIN_S = 1.0
 """Seconds to read the rest of a pipe that grandchild processes keep open."""
-_LOOK_S = 0.1
+_MEMORY_CHECK_S = 0.1
 """Seconds between two memory checks. uv can allocate 600 MB per second."""
 OUTPUT = 10_000_000
 """The maximum number of characters of a program's output."""
@@ -74,17 +74,17 @@ def find_program(name: str, path: str | None = None) -> str | None:
     return None
 
 
-_followers: list[Callable[[Sequence[str]], None]] = []
+_observers: list[Callable[[Sequence[str]], None]] = []
 
 
 @contextmanager
-def observe_commands(follower: Callable[[Sequence[str]], None]) -> Iterator[None]:
-    """Call ``follower`` with the command line of every started program."""
-    _followers.append(follower)
+def observe_commands(observer: Callable[[Sequence[str]], None]) -> Iterator[None]:
+    """Call ``observer`` with the command line of every started program."""
+    _observers.append(observer)
     try:
         yield
     finally:
-        _followers.remove(follower)
+        _observers.remove(observer)
 
 
 def run(
@@ -111,14 +111,14 @@ def run(
             is then an error. ``seconds`` overrides the time limit.
         memory: The memory limit in bytes, on Linux only.
         each_error_line: Receives each line of stderr, in another thread.
-        group: Whether to kill the program's child processes too. It has no terminal.
+        group: Whether to kill the program's child processes too. Such a program has no terminal.
 
     Raises:
         FileNotFoundError: The program does not exist.
         InstallationError: A program with ``timeouts`` exceeded a limit.
     """
     words = tuple(str(word) for word in argv)
-    for follow in _followers:
+    for follow in _observers:
         follow(words)
     limit = timeouts.total if timeouts and seconds is None else seconds
     exceeded: list[str] = []
@@ -176,7 +176,7 @@ def _watch(
             pages = int(status.read_text(encoding="ascii").split()[1])
             if memory and pages * os.sysconf("SC_PAGE_SIZE") > memory:
                 end(f"used more than {memory / 1e9:.0f} GB of memory")
-        sleep(_LOOK_S)
+        sleep(_MEMORY_CHECK_S)
 
 
 def _safe_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -240,7 +240,7 @@ def _communicate(
             stdin.write(text or "")
     running.wait()
     for reader in readers:
-        reader.join(_AFTERWARDS_S)
+        reader.join(_PIPE_DRAIN_S)
     return "".join(out), "".join(err)
 
 

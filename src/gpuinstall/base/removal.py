@@ -23,7 +23,7 @@ _OCTAL = r"\\([0-7]{3})"
 
 _PREFIX = "gpuinstall-"
 IN_USE = "in-use"
-_LEAST_AGE = 60
+_MIN_AGE_S = 60
 """The minimum age in seconds. A younger folder may not be locked yet."""
 
 
@@ -147,7 +147,7 @@ def remove_abandoned(parent: Path) -> None:
         scratch = mark.parent
         # A lock held by another run raises TimeoutError, which is an OSError.
         with suppress(OSError, NotImplementedError):
-            is_new = time() - mark.lstat().st_mtime < _LEAST_AGE
+            is_new = time() - mark.lstat().st_mtime < _MIN_AGE_S
             if is_new or not is_folder(scratch) or not is_trusted(scratch):
                 continue
             with FileLock(mark, timeout=0):

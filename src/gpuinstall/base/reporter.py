@@ -12,7 +12,7 @@ Progress = Callable[[str, int], None]
 
 
 class Reporter:
-    """Thread-safe receiver of progress reports. This class ignores them."""
+    """Thread-safe receiver of progress reports. The base class ignores reports."""
 
     def step(
         self,

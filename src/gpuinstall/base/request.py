@@ -177,9 +177,11 @@ class Request(Value):
             ]
             force_setattr(self, name, tuple(constraints))
         for name in ("extras", "targets"):
-            force_setattr(self, name, argument_values(name, getattr(self, name)))
+            force_setattr(self, name, parse_argument_values(name, getattr(self, name)))
         if self.gpus is not None:
-            force_setattr(self, "gpus", argument_values("gpus", self.gpus, str | int))
+            force_setattr(
+                self, "gpus", parse_argument_values("gpus", self.gpus, str | int)
+            )
 
     @property
     def is_for_cpu(self) -> bool:
@@ -198,7 +200,7 @@ def check_text(name: str, value: object) -> None:
         raise TypeError(f"{name} must be a string, not {type(value).__name__}")
 
 
-def argument_values(name: str, value: Any, kinds: Any = str) -> tuple[Any, ...]:
+def parse_argument_values(name: str, value: Any, kinds: Any = str) -> tuple[Any, ...]:
     """Return an argument's values, from one value or a collection.
 
     Args:
@@ -222,12 +224,12 @@ def argument_values(name: str, value: Any, kinds: Any = str) -> tuple[Any, ...]:
 def _parse_requirements(name: str, value: object) -> tuple[Requirement, ...]:
     return tuple(
         parse_requirement(one, _CALLER) if isinstance(one, str) else one
-        for one in argument_values(name, value, str | Requirement)
+        for one in parse_argument_values(name, value, str | Requirement)
     )
 
 
 FOLDER_REQUEST = Request(())
-"""A request without requirements, which selects the folder's own."""
+"""A request without requirements, which selects the folder's requirements."""
 
 
 def split_torch_index(address: str) -> tuple[str, str | None]:

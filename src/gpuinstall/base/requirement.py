@@ -128,7 +128,7 @@ class Requirement(Value):
     def of(cls, name: str, specifier: str = "") -> Self:
         """Return a requirement for a package and a specifier."""
         name = normalize_name(name)
-        clauses = _canonical(specifier)
+        clauses = _canonicalize_specifier(specifier)
         return cls(name, f"{name}{clauses}", clauses=clauses)
 
     def __str__(self) -> str:
@@ -200,7 +200,7 @@ class Requirement(Value):
         environment: Mapping[str, str],
         extras: Iterable[str] = ("",),
     ) -> bool:
-        """Return whether the marker holds in an environment.
+        """Return whether the marker is true in an environment.
 
         Args:
             environment: The marker values from ``marker_environment``.
@@ -212,7 +212,7 @@ class Requirement(Value):
         )
 
     def applies_on(self, machine: Machine, python: str) -> bool:
-        """Return whether the marker holds on a machine.
+        """Return whether the marker is true on a machine.
 
         Args:
             machine: The machine, which may be another one.
@@ -227,7 +227,7 @@ class Requirement(Value):
     def with_specifier(self, specifier: str) -> Self:
         """Return the requirement with a new specifier; "" means any."""
         marker = f" ; {self.marker}" if self.marker else ""
-        clauses = _canonical(specifier)
+        clauses = _canonicalize_specifier(specifier)
         return replace(
             self,
             text=f"{self.full_name}{clauses}{marker}",
@@ -256,13 +256,15 @@ class Requirement(Value):
     def narrowed(self, other: Requirement) -> Requirement:
         """Return a requirement that combines this one with another."""
         extras = tuple(sorted({*self.extras, *other.extras}))
-        clauses = _canonical(",".join(filter(None, (self.clauses, other.clauses))))
+        clauses = _canonicalize_specifier(
+            ",".join(filter(None, (self.clauses, other.clauses)))
+        )
         text = f"{self.name}{_format_extras(extras)}{clauses}"
         return Requirement(self.name, text, extras, clauses)
 
 
 class Constraint(Requirement):
-    """Limit on the versions of a package. It does not request the package."""
+    """Limit on the versions of a package, without a request for the package."""
 
     @property
     def line(self) -> str:
@@ -275,7 +277,7 @@ def is_remote(address: str) -> bool:
     return re.match(r"[A-Za-z+]{2,}:", address) is not None
 
 
-def url_fault(address: str) -> str:
+def find_url_fault(address: str) -> str:
     """Return why programs could interpret a URL differently, or ""."""
     plain = re.sub(_MARKS, "", address.strip())
     if not re.match(_SCHEME, plain):
@@ -287,7 +289,7 @@ def url_fault(address: str) -> str:
     return ""
 
 
-def standard_requirement(text: str) -> StandardRequirement:
+def parse_standard_requirement(text: str) -> StandardRequirement:
     """Parse a requirement with packaging. Raise InvalidRequirement."""
     from packaging.requirements import Requirement as StandardRequirement
 
@@ -296,24 +298,24 @@ def standard_requirement(text: str) -> StandardRequirement:
         return StandardRequirement(text)
 
 
-def without_wildcard(text: str) -> str:
+def remove_wildcards(text: str) -> str:
     """Correct invalid specifiers in old METADATA, such as ``>=3.6.*``."""
     return re.sub(r"([<>]=?|~=)\s*([\d.]+?)\.\*", r"\1\2", text)
 
 
-def lenient_requirement(text: str) -> str | None:
+def parse_lenient_requirement(text: str) -> str | None:
     """Parse a METADATA requirement, including old spellings that uv accepts.
 
     Returns:
         The canonical requirement, or None if it is malformed.
     """
     try:
-        return str(standard_requirement(without_wildcard(text)))
+        return str(parse_standard_requirement(remove_wildcards(text)))
     except ValueError:
         return None
 
 
-def standard_marker(text: str) -> Marker:
+def parse_standard_marker(text: str) -> Marker:
     """Parse a marker with packaging. Raise InvalidMarker."""
     from packaging.markers import Marker
 
@@ -331,13 +333,13 @@ _OPPOSITES = {
 _OPPOSITES |= {value: key for key, value in _OPPOSITES.items()}
 
 
-def opposite_marker(text: str) -> str:
+def negate_marker(text: str) -> str:
     """Return the negation of a marker.
 
     Raises:
         UsageError: The marker has an operator that cannot be negated, such as ``~=``.
     """
-    marker = standard_marker(text)
+    marker = parse_standard_marker(text)
 
     def opposite(part: Any) -> str:
         if isinstance(part, list):
@@ -365,7 +367,7 @@ def parse_requirement(text: str, origin: TextOrigin = NO_ORIGIN) -> Requirement:
         origin: Its origin.
 
     Raises:
-        UsageError: It is malformed, or uses "pytorch" as the name of torch.
+        UsageError: The requirement is malformed, or uses "pytorch" as the name of torch.
     """
     if len(text) > _LONGEST:
         message = (
@@ -393,7 +395,7 @@ def parse_line(line: str, origin: TextOrigin = NO_ORIGIN) -> Requirement:
     return parse_requirement(line, origin)
 
 
-# Files and locks have the same texts. The lock of a large program has some hundred.
+# Files and locks contain the same requirements. A large program's lock has some hundred.
 @lru_cache(maxsize=10_000)
 def _parse(text: str) -> Requirement:
     stripped = remove_logins(text.strip())
@@ -447,14 +449,14 @@ def requirement_names(requirements: Iterable[Requirement]) -> frozenset[str]:
     return frozenset(requirement.name for requirement in requirements)
 
 
-def without_duplicates(
+def remove_duplicates(
     requirements: Iterable[RequirementT],
 ) -> tuple[RequirementT, ...]:
     """Remove duplicate requirements, and keep their order."""
     return tuple(dict.fromkeys(requirements))
 
 
-def _canonical(specifier: str) -> str:
+def _canonicalize_specifier(specifier: str) -> str:
     """Sort the clauses of a specifier in canonical order."""
     # A single clause needs no parser, which is slow to import.
     return str(parse_specifier(specifier)) if "," in specifier else specifier
@@ -485,7 +487,7 @@ def marker_environment(
         arch: The processor of a Machine document.
         python: The CPython version, ``X.Y`` or ``X.Y.Z``.
     """
-    # X.Y means X.Y.0, so a marker for a later patch release may not hold.
+    # X.Y means X.Y.0, so a marker for a later patch release may be false.
     full = python if python.count(".") > 1 else f"{python}.0"
     processor = platform_processor(os, arch)
     if os == "windows":
@@ -507,7 +509,7 @@ def _parse_text(text: str) -> Requirement:
     """Parse a standard requirement, or a URL without a name."""
     named = re.fullmatch(_NAMED, text)
     address = named["rest"] if named else text
-    fault = url_fault(address)
+    fault = find_url_fault(address)
     if fault:
         raise _malformed(address.rpartition("@")[2], "URL", fault)
     unnamed = re.fullmatch(_UNNAMED, text)
@@ -525,7 +527,7 @@ def _parse_named(text: str) -> Requirement:
         name, path, marker = located.groups("")
         written = name + path.replace(" ", _BLANK_MARK) + marker
     try:
-        parsed = standard_requirement(written)
+        parsed = parse_standard_requirement(written)
     except (ValueError, RecursionError) as error:
         malformed = _malformed(text, "requirement", error)
         single = re.fullmatch(r"([\w.-]+(?:\[[\w,.-]*\])?)=([\w.+*!-]+)", text)
@@ -552,10 +554,10 @@ def _parse_address(form: re.Match[str]) -> Requirement:
     names = re.findall(r"[^][,\s]+", form["extras"] or "")
     extras = tuple(sorted(set(map(normalize_name, names))))
     try:
-        marker = standard_marker(form["marker"]) if form["marker"] else None
+        marker = parse_standard_marker(form["marker"]) if form["marker"] else None
     except (ValueError, RecursionError) as error:
         raise _malformed(form["marker"], "marker", error) from None
-    name = _name_from_url(address)
+    name = _find_name_in_url(address)
     written = f"{address}{_format_extras(extras)}"
     return Requirement(
         normalize_name(name) if name else address,
@@ -577,7 +579,7 @@ def _malformed(
     return UsageError("requirement-malformed", message)
 
 
-def _name_from_url(address: str) -> str:
+def _find_name_in_url(address: str) -> str:
     """Return the package name in a URL: its ``#egg=``, file, or last part."""
     location = re.sub(r"(@[^/\\]*)?[/\\]*(#.*)?\Z", "", address)
     *_, owner, last = re.split(r"[/\\]", f"/{location}".removesuffix(".git"))

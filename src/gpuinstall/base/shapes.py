@@ -138,7 +138,9 @@ def check_shape(document: object, shape: Shape) -> None:
     fault = _find_fault(document, shape, "")
     if fault:
         key, value, expected = fault
-        raise ShapeError(f"{key} = {reprlib.repr(value)} is not {_name(expected)}")
+        raise ShapeError(
+            f"{key} = {reprlib.repr(value)} is not {_format_shape(expected)}"
+        )
 
 
 def _find_fault(value: Any, shape: Shape, key: str) -> _Fault | None:
@@ -169,10 +171,10 @@ def _find_fault(value: Any, shape: Shape, key: str) -> _Fault | None:
     return next(filter(None, found), None)
 
 
-def _name(shape: Shape) -> str:
+def _format_shape(shape: Shape) -> str:
     """Return the name of a shape, for a message."""
     if isinstance(shape, tuple):
-        return " or ".join(map(_name, shape))
+        return " or ".join(map(_format_shape, shape))
     if isinstance(shape, list):
         return "a list"
     if isinstance(shape, dict):

@@ -16,7 +16,7 @@ _ODD = r"(?a)[^\w@%+:,./-]"
 _PLAIN_ON_WINDOWS = r"(?a)[\w.:\\/+=-]+"
 
 
-def this_shell(environ: Mapping[str, str]) -> ShellName:
+def detect_shell(environ: Mapping[str, str]) -> ShellName:
     """Return the current shell. PowerShell sets PSModulePath."""
     return "powershell" if os.name == "nt" or "PSModulePath" in environ else "sh"
 
@@ -36,11 +36,11 @@ def quote_word(word: Path | str, shell: ShellName | None = None) -> str:
         shell = "powershell" if os.name == "nt" else "sh"
     if shell == "powershell" and re.fullmatch(_PLAIN_ON_WINDOWS, text):
         return text
-    return _value(text, shell)
+    return _quote_value(text, shell)
 
 
-def _value(text: str, shell: ShellName) -> str:
-    """Quote a word as a value. PowerShell would run it without quotes."""
+def _quote_value(text: str, shell: ShellName) -> str:
+    """Quote a word as a value, which PowerShell would otherwise run."""
     if shell == "sh" and re.fullmatch(_PLAIN, text):
         return text
     if all(map(is_printable, text)):
@@ -68,7 +68,7 @@ def quote_literal(word: Path | str, shell: ShellName) -> str:
 
 
 def join_command(words: Iterable[Path | str], shell: ShellName | None = None) -> str:
-    """Return a command line."""
+    """Quote words, and join them into a command line."""
     return " ".join(quote_word(word, shell) for word in words)
 
 
@@ -89,9 +89,9 @@ def format_activation(venv: str, shell: ShellName, *, windows: bool) -> str:
     return file if file == path else f"& {file}"
 
 
-def path_command(folder: str, shell: ShellName) -> str:
+def format_path_command(folder: str, shell: ShellName) -> str:
     """Return the command that adds a folder to PATH in this shell."""
-    word = _value(folder, shell)
+    word = _quote_value(folder, shell)
     if shell == "powershell":
         return f"$env:PATH = {word} + [IO.Path]::PathSeparator + $env:PATH"
     return f"export PATH={word}:$PATH"

@@ -95,7 +95,7 @@ def sanitize(text: str, keep: str = "") -> str:
     """
     text = redact(text)
     if len(text) > _WIDEST:
-        text = "\n".join(map(_narrowed, text.split("\n")))
+        text = "\n".join(map(_truncate_line, text.split("\n")))
     if text.isprintable():
         return text
     return "".join(
@@ -106,7 +106,7 @@ def sanitize(text: str, keep: str = "") -> str:
     )
 
 
-def _narrowed(line: str) -> str:
+def _truncate_line(line: str) -> str:
     if len(line) <= _WIDEST:
         return line
     return f"{line[:_WIDEST]}… ({len(line)} characters)"
@@ -155,7 +155,7 @@ def remove_block(text: str) -> str:
     return text
 
 
-def guard_text(text: str, source: str, lift: str) -> str:
+def format_guard(text: str, source: str, lift: str) -> str:
     """Return the text of a file that limits pip or uv to compatible builds.
 
     Args:
@@ -167,7 +167,7 @@ def guard_text(text: str, source: str, lift: str) -> str:
 
 
 def is_guard_text(text: str) -> bool:
-    """Return whether text is an unedited result of ``guard_text``."""
+    """Return whether text is an unedited result of ``format_guard``."""
     head = re.match(_GUARD_HEAD, text)
     return head is not None and head[1] == checksum(text[head.end() :])
 

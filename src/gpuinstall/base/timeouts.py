@@ -88,8 +88,8 @@ class Timeouts(NamedTuple):
 USUAL = Timeouts()
 
 
-class Pace:
-    """Transfer rate."""
+class TransferRate:
+    """Measured transfer rate of a download."""
 
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
@@ -101,7 +101,7 @@ class Pace:
         """Count received bytes."""
         self._total += size
 
-    def lags(self) -> bool:
+    def is_too_slow(self) -> bool:
         """Return whether the last window was slower than ``floor``."""
         window = self._timeouts.window
         now = monotonic()

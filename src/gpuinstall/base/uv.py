@@ -51,7 +51,7 @@ _NEEDED = (
     "WINDIR",
 )
 """Prefixes of variables that uv and Git need to resolve without a build."""
-_OF_THE_USER = {"UV_CACHE_DIR", "UV_PYTHON_INSTALL_DIR", "GIT_CONFIG_GLOBAL"}
+_USER_VARIABLES = {"UV_CACHE_DIR", "UV_PYTHON_INSTALL_DIR", "GIT_CONFIG_GLOBAL"}
 """Variables that can contain the user name. uv's cache is an option."""
 _PROXIES = {"ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}
 """Variables that can contain a login.
@@ -155,12 +155,12 @@ def environment(
 def remove_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
     """Return the variables that uv needs to resolve, without secrets.
 
-    uv expands ``${NAME}`` in URLs, also in the METADATA of an unknown package.
+    uv expands ``${NAME}`` in URLs, including URLs in the METADATA of untrusted packages.
 
     Args:
         variables: The variables of the run.
-        home: A replacement for the home folder. It receives a .gitconfig that includes
-            the user's.
+        home: A replacement for the home folder. The folder receives a .gitconfig that
+            includes the user's file.
     """
     from shutil import which  # slow to import: it loads decompressors
 
@@ -170,7 +170,7 @@ def remove_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
         upper = name.upper()
         if upper in _PROXIES:
             kept[name.lower()] = value
-        elif upper in _OF_THE_USER or _SECRET.search(upper):
+        elif upper in _USER_VARIABLES or _SECRET.search(upper):
             continue
         elif upper.startswith(_NEEDED):
             kept[name] = value
@@ -272,7 +272,7 @@ def compile_lock(
     )
 
 
-def create_command(python: Path, folder: Path) -> list[str]:
+def venv_command(python: Path, folder: Path) -> list[str]:
     """Return the command that creates a relocatable environment.
 
     Args:

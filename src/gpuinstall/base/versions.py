@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class CudaVersion(NamedTuple):
-    """CUDA release of a toolkit, or the latest one that a driver supports."""
+    """CUDA release of a toolkit, or the latest release that a driver supports."""
 
     major: int
     minor: int
@@ -22,7 +22,7 @@ class CudaVersion(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> CudaVersion:
         """Parse text such as ``"12.2"``. Raise ValueError if malformed."""
-        return cls(*_pair(text, "CUDA version"))
+        return cls(*_parse_pair(text, "CUDA version"))
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"
@@ -37,7 +37,7 @@ class ComputeCapability(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> ComputeCapability:
         """Parse text such as ``"8.6"``. Raise ValueError if malformed."""
-        return cls(*_pair(text, "compute capability"))
+        return cls(*_parse_pair(text, "compute capability"))
 
     @classmethod
     def from_sm(cls, number: int) -> ComputeCapability:
@@ -91,7 +91,7 @@ def version_key(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"[0-9]+", version)))
 
 
-def _pair(text: str, what: str) -> tuple[int, int]:
+def _parse_pair(text: str, what: str) -> tuple[int, int]:
     match = re.fullmatch(r"(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]?)", text)
     if match is None:
         raise ValueError(f"{text!r} is not a {what} such as 12.2")
@@ -104,10 +104,7 @@ SPELLINGS = {
     "rocm": ("rocm", r"[0-9]+(?:\.[0-9]+)*"),
     "xpu": ("xpu", ""),
 }
-"""The tag prefix and version pattern of each kind of build.
-
-Each kind of build has a row.
-"""
+"""The tag prefix and version pattern of each kind of build."""
 
 
 class Backend(NamedTuple):
@@ -156,7 +153,7 @@ def known_backend(tag: str | None) -> Backend | None:
         return None
 
 
-def torch_backend(version: str, toolkit: Backend | None) -> Backend:
+def find_torch_backend(version: str, toolkit: Backend | None) -> Backend:
     """Return the backend of a torch build.
 
     Args:

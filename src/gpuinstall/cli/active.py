@@ -70,12 +70,12 @@ def environment_to_read(options: CommandOptions) -> Path:
     unless the folder starts its program in another environment, the active
     environment, and the program's environment.
     """
-    from gpuinstall.environments.application import started_environment
+    from gpuinstall.environments.application import find_started_environment
 
     venv = options.venv.absolute()
     if names_environment():
         return venv
-    own = started_environment(venv.parent)
+    own = find_started_environment(venv.parent)
     if own is None and exists(venv):
         return venv
     return active_environment(venv, os.environ) or own or venv
@@ -93,10 +93,10 @@ def check_started(venv: Path, reporter: Reporter) -> None:
     """
     from gpuinstall.environments.application import (
         find_application,
-        started_environment,
+        find_started_environment,
     )
 
-    own = started_environment(venv.parent)
+    own = find_started_environment(venv.parent)
     if own is None or own == venv:
         return
     # display_path would write ~, which shells do not expand within quotes.

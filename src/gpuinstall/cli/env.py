@@ -16,9 +16,9 @@ from gpuinstall.base.text import format_size, join_names
 from gpuinstall.cli.install import activation_command, existing_interpreter
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import COMMANDS, Outcome, Row, confirm, define_command
-from gpuinstall.environments.discarding import user_files
-from gpuinstall.environments.environment import added_packages, read_marker
-from gpuinstall.environments.records import undo_command
+from gpuinstall.environments.discarding import find_user_files
+from gpuinstall.environments.environment import find_added_packages, read_marker
+from gpuinstall.environments.records import format_undo_command
 
 command = click.Group("env", help=COMMANDS["env"])
 _define_command = partial(define_command, group=command)
@@ -30,15 +30,15 @@ _define_command = partial(define_command, group=command)
 )
 def _list(_options: CommandOptions) -> Outcome:
     from gpuinstall.environments.records import (
-        remembered_environments,
-        undoable_environments,
-        unfinished_change,
+        describe_unfinished_change,
+        find_recorded_environments,
+        find_undoable_environments,
     )
     from gpuinstall.install.journal import describe_journal
     from gpuinstall.install.state import inspect_environment
 
     # env remove also accepts an environment that was copied with the folder.
-    venvs = set(remembered_environments())
+    venvs = set(find_recorded_environments())
     here = real_path(".venv")
     if read_marker(here):
         venvs.add(here)
@@ -62,12 +62,12 @@ def _list(_options: CommandOptions) -> Outcome:
             rows.append(("", existing.changed_build))
         if environment["rollback"]:
             size = format_size(environment["rollback"]["bytes"])
-            rows.append(("", f"{size} for {undo_command(paths)}"))
+            rows.append(("", f"{size} for {format_undo_command(paths)}"))
         if environment["unfinished"]:
-            rows.append(("", unfinished_change(venv)))
-    others = undoable_environments()
+            rows.append(("", describe_unfinished_change(venv)))
+    others = find_undoable_environments()
     for other in others:
-        text = f"changed by install --into; {undo_command(other)}"
+        text = f"changed by install --into; {format_undo_command(other)}"
         rows.append((display_path(other.venv), text))
     if not rows:
         rows.append(("None", "gpuinstall install creates an environment"))
@@ -125,7 +125,7 @@ def _rollback(options: CommandOptions) -> Outcome:
     rows = [
         ("Changes", join_names(list(map(str, changes))) or "no version changes"),
         ("Environment", f"{display_path(place.venv)}{text}"),
-        ("Undo", undo_command(place)),
+        ("Undo", format_undo_command(place)),
     ]
     if place.is_managed and is_environment(place.venv):
         rows.append(("Ready", activation_command(place.venv)))
@@ -156,7 +156,7 @@ def _remove(options: CommandOptions) -> Outcome:
 
     paths = EnvironmentPaths.at(options.venv)
     if not options.yes:
-        _confirm(find_removable(paths), added_packages(paths.venv))
+        _confirm(find_removable(paths), find_added_packages(paths.venv))
     removed = remove(paths, options.terminal, typed_in=options.typed_in)
     return _removed(removed)
 
@@ -195,7 +195,7 @@ def _confirm(folders: Mapping[Path, int], packages: Sequence[str] = ()) -> None:
         display_path(folder / file)
         for folder in folders
         if not is_journal(folder)
-        for file in user_files(folder)
+        for file in find_user_files(folder)
     ]
     if files:
         names += f"; your own files: {join_names(files)}"

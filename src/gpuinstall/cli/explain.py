@@ -26,7 +26,7 @@ from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.diagnose.explanation import Explanation, explain_text
 from gpuinstall.diagnose.reading import read_environment
-from gpuinstall.environments.environment import advice_words, is_virtual
+from gpuinstall.environments.environment import create_hint_placeholders, is_virtual
 from gpuinstall.machine.probe import read_machine
 
 LABEL = len("one of")
@@ -144,7 +144,7 @@ def _words(venv: Path) -> dict[str, str]:
     """Return the values for placeholders in the commands of a fix."""
     words = {"uv": quote_word(uv_program())}
     if exists(interpreter(venv)) or is_virtual(venv):
-        words = advice_words(interpreter(venv))
+        words = create_hint_placeholders(interpreter(venv))
     for shadow in (Path("torch").absolute(), Path("torch.py").absolute()):
         if exists(shadow):
             words["path"] = quote_word(shadow)

@@ -30,7 +30,7 @@ from gpuinstall.base.text import (
 )
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
-from gpuinstall.environments.guard import pip_section
+from gpuinstall.environments.guard import format_pip_section
 from gpuinstall.sources import OFFICIAL
 from gpuinstall.sources.configuration import find_user_file, read_pip_option
 
@@ -132,7 +132,7 @@ def _add_hook(
         constraints = read_pip_option(os.environ, file, plain, "constraint")
         links = read_pip_option(os.environ, file, plain, "find-links")
         own = file.with_name(BOUND).as_uri()
-        lines = "\n".join(pip_section((*constraints, own), (*links, *pages)))
+        lines = "\n".join(format_pip_section((*constraints, own), (*links, *pages)))
         # pip's configparser rejects duplicate sections.
         places = {r"^\[install\].*\n": lines.partition("\n")[2], "": lines}
         hooked = _insert_block(plain, places)

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.base.environment_paths import follow_redirect, interpreter, venv_option
+from gpuinstall.base.environment_paths import (
+    follow_redirect,
+    format_venv_option,
+    interpreter,
+)
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import display_path
 from gpuinstall.base.request import Request
-from gpuinstall.base.shell import format_activation, quote_word, this_shell
+from gpuinstall.base.shell import detect_shell, format_activation, quote_word
 from gpuinstall.base.text import format_count, format_duration, format_size
 from gpuinstall.base.values import replace
 from gpuinstall.cli.active import check_started, report_active
@@ -30,7 +34,7 @@ from gpuinstall.cli.options import (
 from gpuinstall.cli.outcome import Outcome, Row, confirm, define_command
 from gpuinstall.environments.application import find_application
 from gpuinstall.environments.environment import is_virtual
-from gpuinstall.environments.records import undo_command
+from gpuinstall.environments.records import format_undo_command
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_current_request
 
@@ -148,7 +152,7 @@ def existing_interpreter(python: str | None, venv: Path) -> Path:
     raise UsageError(
         "environment-missing",
         f"there is no environment at {venv}",
-        hint=f"gpuinstall install{venv_option(venv)}   # creates it",
+        hint=f"gpuinstall install{format_venv_option(venv)}   # creates it",
     )
 
 
@@ -250,7 +254,7 @@ def _installed_rows(result: InstallResult) -> Iterator[Row]:
     file = display_path(result.paths.folder / lock.name)
     yield "Lock", f"{file}: {torch}, {packages}, {lock.pinning_description}{unchanged}"
     if result.rollback:
-        yield "Undo", f"{undo_command(result.paths)}   # until the next change"
+        yield "Undo", f"{format_undo_command(result.paths)}   # until the next change"
     cost = "already up to date"
     if result.action is Action.VERIFY:
         cost = format_duration(result.seconds)
@@ -270,7 +274,7 @@ def activation_command(venv: Path) -> str:
     path = str(venv)
     if venv.is_relative_to(Path.cwd()):
         path = os.path.relpath(venv)
-    shell = this_shell(os.environ)
+    shell = detect_shell(os.environ)
     return format_activation(path, shell, windows=isdir(venv / "Scripts"))
 
 
@@ -280,7 +284,7 @@ def _rows_into(result: InstallResult) -> Iterator[Row]:
     yield "Environment", f"{display_path(place.venv)} · {versions}"
     yield "Verdict", str(result.verdict["status"])
     if result.rollback:
-        yield "Undo", f"{undo_command(place)}   # until the next change"
+        yield "Undo", f"{format_undo_command(place)}   # until the next change"
     if result.uv_guard:
         yield (
             "Guard",

@@ -25,7 +25,7 @@ from gpuinstall.base.errors import (
     UsageError,
 )
 from gpuinstall.base.files import (
-    diagnostic_commands,
+    format_diagnostic_commands,
     real_path,
     tighten_umask,
     use_private_tmpdir,
@@ -295,7 +295,7 @@ def _machine_error(error: Exception) -> InstallationError | None:
     message = f"{path} cannot be used: {message}"
     # An environment's Python can be a link to a file in another user's folder.
     return InstallationError(
-        "file-unusable", message, hint=diagnostic_commands(real_path(path))
+        "file-unusable", message, hint=format_diagnostic_commands(real_path(path))
     )
 
 

@@ -196,17 +196,21 @@ def _run_and_record(
     folder = options.record
     try:
         if folder:
-            from gpuinstall.base.node_records import UNFINISHED, this_node, write_record
+            from gpuinstall.base.node_records import (
+                UNFINISHED,
+                find_node_name,
+                write_record,
+            )
 
             # This fails early if the folder is read-only.
             # The record remains if the process is killed.
-            write_record(folder, this_node(), name, None, UNFINISHED)
+            write_record(folder, find_node_name(), name, None, UNFINISHED)
         outcome = _with_certificates(work, options.terminal)
     except GpuInstallError as error:
         outcome = error_outcome(error)
     if folder:
         document = command_document(name, outcome)
-        write_record(folder, this_node(), name, options.read_machine, document)
+        write_record(folder, find_node_name(), name, options.read_machine, document)
     return outcome
 
 

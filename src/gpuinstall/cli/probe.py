@@ -77,10 +77,12 @@ def show_machine(terminal: Terminal, machine: Machine) -> None:
 )
 def report_command(options: CommandOptions) -> Outcome:
     """Summarize the records of cluster nodes."""
-    from gpuinstall.base.node_records import node_names, read_report
+    from gpuinstall.base.node_records import read_report, split_node_names
 
     folder = options.folder
-    report = read_report(folder, node_names(options.nodes) if options.nodes else ())
+    report = read_report(
+        folder, split_node_names(options.nodes) if options.nodes else ()
+    )
     if not (report.groups or report.failed or report.missing):
         raise UsageError(
             "no-records",

@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuinstall.base.environment_paths import EnvironmentPaths, interpreter, venv_option
+from gpuinstall.base.environment_paths import (
+    EnvironmentPaths,
+    format_venv_option,
+    interpreter,
+)
 from gpuinstall.base.errors import (
     LockError,
     MachineError,
@@ -210,7 +214,7 @@ def _nothing_to_start(existing: ExistingEnvironment) -> UsageError:
     """Return an error for an unmanaged or broken environment."""
     venv = existing.paths.venv
     message = f"there is no environment at {venv}"
-    hint = f"gpuinstall install{venv_option(venv)}"
+    hint = f"gpuinstall install{format_venv_option(venv)}"
     if existing.marker:
         message = f"the Python of {venv} is missing"
     elif not existing.is_empty:

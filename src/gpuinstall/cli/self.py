@@ -12,10 +12,14 @@ from pathlib import Path
 import click
 
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.files import diagnostic_commands, display_path, own_cache_folder
+from gpuinstall.base.files import (
+    display_path,
+    format_diagnostic_commands,
+    own_cache_folder,
+)
 from gpuinstall.base.removal import is_folder, remove_path
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import path_command, quote_word, this_shell
+from gpuinstall.base.shell import detect_shell, format_path_command, quote_word
 from gpuinstall.base.text import join_names
 from gpuinstall.base.version import __version__
 from gpuinstall.cli.options import CommandOptions
@@ -49,7 +53,7 @@ def path_line() -> str | None:
     folder = str(command_file().parent)
     if folder in os.environ.get("PATH", "").split(os.pathsep):
         return None
-    return path_command(folder, this_shell(os.environ))
+    return format_path_command(folder, detect_shell(os.environ))
 
 
 def program_name() -> str:
@@ -79,7 +83,10 @@ def _uninstall(options: CommandOptions) -> Outcome:
             "this installation of gpuinstall cannot remove itself",
             hint=hint,
         )
-    from gpuinstall.environments.records import forget_all, remembered_environments
+    from gpuinstall.environments.records import (
+        find_recorded_environments,
+        forget_environments,
+    )
     from gpuinstall.install.removal import remove_cache
 
     cache = own_cache_folder()
@@ -89,13 +96,13 @@ def _uninstall(options: CommandOptions) -> Outcome:
     if not options.yes:
         confirm(f"Remove {removed}?", "nothing was removed")
     # Import all modules before removing the tool's own files.
-    kept = sorted(map(display_path, remembered_environments()))
+    kept = sorted(map(display_path, find_recorded_environments()))
     leftovers = remove_cache()
     remove_tool(home, options.terminal)
     rows = [("Removed", removed)]
     if kept:
         rows.append(("Kept", f"{', '.join(kept)} and their lock files"))
-    records = forget_all()
+    records = forget_environments()
     if records:
         rows.append(("Kept", f"{display_path(records)}, the list of your environments"))
     if leftovers:
@@ -118,14 +125,14 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
     Raises:
         InstallationError: A file cannot be removed.
     """
-    from gpuinstall.environments.discarding import discard_environment, user_files
+    from gpuinstall.environments.discarding import discard_environment, find_user_files
 
     files = [home / "bin" / "gpuinstall", home / "share"]
     folders = list(filter(is_folder, home.iterdir()))
     tools = [folder for folder in folders if re.fullmatch(_TOOL, folder.name)]
     leftovers = [folder for folder in folders if re.fullmatch(_LEFTOVER, folder.name)]
     for tool in tools:
-        own = user_files(tool)
+        own = find_user_files(tool)
         discard_environment(tool, trash=home)
         if own:
             text = f"{tool}, including {join_names(own)} (created or modified by you)"
@@ -141,7 +148,7 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
         raise InstallationError(
             "not-writable",
             f"{join_names(remaining)} in {home} cannot be removed",
-            hint=diagnostic_commands(home),
+            hint=format_diagnostic_commands(home),
         )
     for folder in (home / "bin", home):
         with suppress(OSError):  # the folder contains other files

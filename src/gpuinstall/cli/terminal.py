@@ -19,7 +19,7 @@ import click
 from gpuinstall.base.advice import PROGRAM, convert_for_shell, expand_hint
 from gpuinstall.base.errors import GpuInstallError, InternalError
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.base.shell import join_command, this_shell
+from gpuinstall.base.shell import detect_shell, join_command
 from gpuinstall.base.text import format_duration, redact_document, sanitize
 from gpuinstall.base.values import Value, field, replace
 
@@ -319,5 +319,5 @@ def finding_with_hints(error: GpuInstallError) -> Finding:
 def _hanging(label: str, text: str) -> str:
     """Format a label and a text, and indent the lines after the first."""
     head = f"  {label} "
-    lines = sanitize(convert_for_shell(text, this_shell(os.environ)), "\n")
+    lines = sanitize(convert_for_shell(text, detect_shell(os.environ)), "\n")
     return head + lines.replace("\n", "\n" + " " * len(head))

@@ -23,7 +23,7 @@ from gpuinstall.catalog.failures.problems import finding_for
 from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings
 from gpuinstall.environments.damage import Damage, find_damage, is_configuration_lost
 from gpuinstall.environments.environment import (
-    changed_packages,
+    describe_changed_packages,
     read_marker,
 )
 from gpuinstall.environments.guard import read_guard_lines
@@ -109,7 +109,7 @@ def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
     if marker is None:
         return
     versions = {package.name: package.version for package in evidence.packages}
-    changes = changed_packages(versions, marker.packages)
+    changes = describe_changed_packages(versions, marker.packages)
     lock = read_environment_lock(evidence.venv)
     if lock:
         folder = evidence.venv.parent

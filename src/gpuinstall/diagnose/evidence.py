@@ -19,12 +19,12 @@ from gpuinstall.base.values import replace
 from gpuinstall.catalog.failures.problems import FixContext, finding_for
 from gpuinstall.diagnose.reading import LocalReading
 from gpuinstall.environments.environment import (
-    advice_words,
+    create_hint_placeholders,
     install_arguments,
     is_virtual,
     read_marker,
 )
-from gpuinstall.environments.packages import InstalledPackage, top_packages
+from gpuinstall.environments.packages import InstalledPackage, find_top_packages
 from gpuinstall.environments.records import was_created_here
 from gpuinstall.lock.file.entries import LockGate
 
@@ -75,7 +75,9 @@ class DoctorEvidence(LocalReading):
         """The system and GPUs for which commands of fixes are selected."""
         context = FixContext.of_machine(self.machine)
         # Commands cannot use the path of a missing environment.
-        words = advice_words(interpreter(self.venv)) if self.is_there else {}
+        words = (
+            create_hint_placeholders(interpreter(self.venv)) if self.is_there else {}
+        )
         return context.knowing(**words)
 
     @property
@@ -105,7 +107,7 @@ class DoctorEvidence(LocalReading):
             arguments.remove("--into")
             arguments.append("--replace")
             # Request the packages that neither torch nor another package requires.
-            for package in top_packages(self.packages):
+            for package in find_top_packages(self.packages):
                 name = package.name
                 if name in _WITH_EVERY_ENVIRONMENT or self.catalog.is_tied(name):
                     continue

@@ -21,10 +21,10 @@ from gpuinstall.diagnose.evidence import DoctorEvidence, DoctorFindings
 from gpuinstall.diagnose.predicates import COMPANION_FAULTS, code, driver_floor, idle
 from gpuinstall.diagnose.reading import read_environment
 from gpuinstall.environments.environment import read_origin
-from gpuinstall.environments.packages import unmet_requirements
+from gpuinstall.environments.packages import find_unmet_requirements
 from gpuinstall.environments.records import (
-    admit_start,
     check_finished,
+    is_start_allowed,
 )
 from gpuinstall.environments.stamp import Stamp
 from gpuinstall.lock.file.entries import LockGate
@@ -144,7 +144,7 @@ def examine(
     verdict = None
     failures: list[Finding] = []
     was_started = is_last or (
-        evidence.is_there and admit_start(venv, reporter, allow_unmanaged=named)
+        evidence.is_there and is_start_allowed(venv, reporter, allow_unmanaged=named)
     )
     if stamp and is_last:
         verdict = Verdict.from_dict(stamp.verdict)
@@ -247,7 +247,7 @@ def requirements_unmet(
     machine = evidence.machine
     environment = marker_environment(machine.os, machine.arch, python)
     versions = {name: one.version for name, one in evidence.by_name.items()}
-    unmet = unmet_requirements(evidence.packages, versions, environment)
+    unmet = find_unmet_requirements(evidence.packages, versions, environment)
     for package, requirement, version in unmet:
         name = package.name
         required = f"{requirement.name}{requirement.specifier}"

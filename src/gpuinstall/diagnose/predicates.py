@@ -12,7 +12,7 @@ from gpuinstall.base.machine import Gpu
 from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.failures.table import Failure
 from gpuinstall.diagnose.reading import LocalReading
-from gpuinstall.environments.packages import unmet_requirements
+from gpuinstall.environments.packages import find_unmet_requirements
 from gpuinstall.machine.protocol import Code
 from gpuinstall.machine.vendors import VENDORS, can_select_builds, find_vendor
 
@@ -215,7 +215,7 @@ def companions(reading: LocalReading) -> Facts:
                 f"{package.name} {package.version} is installed with torch {torch.version}"
             )
     versions = {"torch": torch.version}
-    for package, requirement, version in unmet_requirements(installed, versions):
+    for package, requirement, version in find_unmet_requirements(installed, versions):
         # Compare only the required version of torch.
         if version:
             causes[COMPANION_FAULTS[package.name]] = (

@@ -15,7 +15,7 @@ from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.base.files import open_regular, read_document
 from gpuinstall.base.machine import Gpu, Machine
 from gpuinstall.base.values import Value, field, replace
-from gpuinstall.base.versions import Backend, torch_backend
+from gpuinstall.base.versions import Backend, find_torch_backend
 from gpuinstall.catalog import Build, Catalog
 from gpuinstall.environments.packages import InstalledPackage, read_packages
 from gpuinstall.machine.protocol import Rules
@@ -109,7 +109,7 @@ def _read_torch(reading: LocalReading) -> InstalledTorch | None:
             text = read_document(folder / "torch" / "version.py", reading.venv)
         version, toolkit, *_ = parse_version(text)
         if version:
-            torch = reading.find_torch(version, torch_backend(version, toolkit))
+            torch = reading.find_torch(version, find_torch_backend(version, toolkit))
             code = _architectures(folder)
             # The list in torch's own library is more precise than the catalog.
             if torch.build and code:
@@ -119,7 +119,9 @@ def _read_torch(reading: LocalReading) -> InstalledTorch | None:
     # Without a local version label, the backend is unknown.
     if package is None or "+" not in package.version:
         return None
-    return reading.find_torch(package.version, torch_backend(package.version, None))
+    return reading.find_torch(
+        package.version, find_torch_backend(package.version, None)
+    )
 
 
 def _architectures(folder: Path) -> tuple[str, ...]:

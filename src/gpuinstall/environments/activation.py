@@ -19,9 +19,9 @@ from gpuinstall.base.files import read_document, write_atomically
 from gpuinstall.base.removal import is_link
 from gpuinstall.base.shell import quote_literal
 from gpuinstall.environments.packages import (
+    compute_record_digest,
+    find_written_files,
     read_packages,
-    recorded_digest,
-    written_files,
 )
 
 _SH = r"(?s)(?<=\ndeactivate nondestructive\n).*?(?=\nif \(\[)"
@@ -47,15 +47,15 @@ def relocate_activation(built: Path, final: Path) -> None:
     Raises:
         InstallationError: The script cannot be written.
     """
-    # Windows' scripts determine their own path.
+    # Scripts on Windows determine their own path.
     script = built / "bin" / "activate"
-    before = _text_of(script)
-    after = re.sub(_SH, lambda _: _sh_lines(final), before, count=1)
+    before = _read_script(script)
+    after = re.sub(_SH, lambda _: _format_activation_lines(final), before, count=1)
     if after != before:
         write_atomically(script, after)
 
 
-def _text_of(script: Path) -> str:
+def _read_script(script: Path) -> str:
     """Return the text of a script. It is empty for a link or a binary file."""
     with suppress(OSError, ValueError):
         if not is_link(script) and script.stat().st_size <= _SCRIPT:
@@ -63,7 +63,7 @@ def _text_of(script: Path) -> str:
     return ""
 
 
-def _sh_lines(folder: Path) -> str:
+def _format_activation_lines(folder: Path) -> str:
     """Return the lines that set VIRTUAL_ENV.
 
     bash, zsh, and ksh report the script's path. Other shells use a fixed path.
@@ -80,7 +80,7 @@ fi"""
 def relocate_scripts(venv: Path, before: Path) -> None:
     """Make pip's scripts relocatable after an environment was moved.
 
-    Scripts that no package records are the user's and are not changed.
+    Scripts that no RECORD lists belong to the user and are not changed.
 
     Args:
         venv: The environment.
@@ -91,7 +91,7 @@ def relocate_scripts(venv: Path, before: Path) -> None:
     """
     for package in read_packages(packages_folders(venv)):
         relocated = {}
-        for name, row in written_files(package, venv).items():
+        for name, row in find_written_files(package, venv).items():
             if name.startswith("bin/") and _relocate_script(venv / name, before):
                 relocated[row.path] = venv / name
         if relocated:
@@ -104,7 +104,7 @@ def _relocate_script(script: Path, before: Path) -> bool:
     Returns:
         Whether the script was changed.
     """
-    text = _text_of(script)
+    text = _read_script(script)
     start = re.match(_START, text)
     if start is None:
         return False
@@ -119,7 +119,7 @@ def _relocate_script(script: Path, before: Path) -> bool:
 def _update_record(record: Path, files: Mapping[str, Path]) -> None:
     """Write the digests and sizes of changed files into a RECORD.
 
-    RECORD keeps its time, because files that are newer are compared with it.
+    RECORD keeps its modification time, because newer files are checked for edits.
     """
     status = record.stat()
     updated = io.StringIO()
@@ -127,7 +127,10 @@ def _update_record(record: Path, files: Mapping[str, Path]) -> None:
     for row in csv.reader(record.read_text("utf-8").splitlines()):
         file = files.get(row[0]) if row else None
         if file:
-            row[1:] = [f"sha256={recorded_digest(file)}", str(file.stat().st_size)]
+            row[1:] = [
+                f"sha256={compute_record_digest(file)}",
+                str(file.stat().st_size),
+            ]
         writer.writerow(row)
     write_atomically(record, updated.getvalue())
     os.utime(record, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -47,7 +47,7 @@ def find_application(folder: Path) -> Application | None:
     return None
 
 
-def started_environment(folder: Path) -> Path | None:
+def find_started_environment(folder: Path) -> Path | None:
     """Return the environment of an application, or ``venv`` or ``env``.
 
     Returns:
@@ -63,7 +63,7 @@ def started_environment(folder: Path) -> Path | None:
     return None
 
 
-def application_of(environment: Path) -> Application | None:
+def find_owning_application(environment: Path) -> Application | None:
     """Return the application to which an environment belongs, if any."""
     application = find_application(environment.parent)
     if application and application.environment == environment:

@@ -15,13 +15,13 @@ from gpuinstall.base.text import join_names
 from gpuinstall.environments.packages import (
     InstalledPackage,
     RecordedFile,
+    compute_record_digest,
     file_size,
-    recorded_digest,
-    written_files,
+    find_written_files,
 )
 
 Kind = Literal["no-record", "lost", "edited"]
-AUTHORITIES = "cacert.pem"
+CA_BUNDLE = "cacert.pem"
 """certifi's CA bundle, to which images and companies add certificates."""
 
 
@@ -57,15 +57,15 @@ def find_damage(
     """Yield each damaged package with its missing, truncated, or edited files.
 
     Args:
-        packages: The packages. Files that two of them write are ignored.
+        packages: The packages. Files that several packages write are ignored.
         with_edits: Whether to include edited files.
     """
     packages = tuple(packages)
 
-    # Compute this only for damaged packages.
+    # Find the shared files only if a package is damaged.
     @cache
     def shared() -> set[str]:
-        return shared_files(packages)
+        return find_shared_paths(packages)
 
     for package in packages:
         damage = _find_loss(package, shared)
@@ -79,11 +79,11 @@ def _find_edits(
     package: InstalledPackage, shared: Callable[[], Collection[str]]
 ) -> Damage | None:
     folder = package.record.parent
-    rows = edited_files(package)
+    rows = find_edited_files(package)
     edited = [
         row.path
         for row in rows
-        if str(folder / row.path) not in shared() and not row.path.endswith(AUTHORITIES)
+        if str(folder / row.path) not in shared() and not row.path.endswith(CA_BUNDLE)
     ]
     if not edited:
         return None
@@ -95,7 +95,7 @@ def _find_loss(
     package: InstalledPackage, shared: Callable[[], Collection[str]]
 ) -> Damage | None:
     if package.is_record_lost:
-        # The power cut may have truncated cached files too.
+        # A power cut may have truncated cached files too.
         return Damage(package, "no-record", (f"{package.record.name}/RECORD",), True)
     folder = package.record.parent
     lost = tuple(path for path in package.lost if str(folder / path) not in shared())
@@ -105,7 +105,7 @@ def _find_loss(
     return Damage(package, "lost", lost, is_cut)
 
 
-def shared_files(packages: Iterable[InstalledPackage]) -> set[str]:
+def find_shared_paths(packages: Iterable[InstalledPackage]) -> set[str]:
     """Return the paths of files that several packages record."""
     known = set[str]()
     shared = set[str]()
@@ -122,7 +122,7 @@ def is_configuration_lost(venv: Path) -> bool:
     return file_size(venv / "pyvenv.cfg") == 0
 
 
-def edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
+def find_edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
     """Yield files whose digest differs from RECORD.
 
     Only files whose size or time differs are hashed. Missing and empty files are
@@ -143,11 +143,11 @@ def edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
             )
             if is_as_installed or not status.st_size:
                 continue
-            if recorded_digest(folder + row.path) != row.digest:
+            if compute_record_digest(folder + row.path) != row.digest:
                 yield row
 
 
-def intact_files(
+def find_intact_files(
     packages: Iterable[InstalledPackage], root: Path, names: Collection[str]
 ) -> set[str]:
     """Return files that match their hash in a RECORD.
@@ -164,7 +164,7 @@ def intact_files(
     for package in packages:
         unpacked = _modification_time(package.record / "METADATA")
         installed = _modification_time(package.record / "RECORD")
-        for name, row in written_files(package, root).items():
+        for name, row in find_written_files(package, root).items():
             if name not in names:
                 continue
             path = f"{root}{os.sep}{name}"
@@ -186,7 +186,7 @@ def intact_files(
                     is_as_installed
                     or is_empty
                     or is_compiled
-                    or (row.digest and recorded_digest(path) == row.digest)
+                    or (row.digest and compute_record_digest(path) == row.digest)
                 ):
                     intact.add(name)
     return intact

@@ -16,12 +16,12 @@ from gpuinstall.base.removal import (
     tree_size,
 )
 from gpuinstall.base.shell import quote_word
-from gpuinstall.environments.damage import intact_files
-from gpuinstall.environments.environment import modified_scripts
+from gpuinstall.environments.damage import find_intact_files
+from gpuinstall.environments.environment import find_modified_scripts
 from gpuinstall.environments.ownership import (
+    find_recorded_paths,
+    find_user_paths,
     is_environment,
-    recorded_paths,
-    user_paths,
 )
 from gpuinstall.environments.packages import read_packages
 
@@ -67,14 +67,14 @@ def discard_environment(folder: Path, trash: Path) -> int:
     return size
 
 
-def user_files(folder: Path) -> list[str]:
+def find_user_files(folder: Path) -> list[str]:
     """Return unrecorded and modified files in an environment."""
-    names = set(user_paths(folder))
+    names = set(find_user_paths(folder))
     if is_environment(folder):
         # Files behind links are not removed.
         files = {file.relative_to(folder).as_posix() for file in iter_files(folder)}
         folders = packages_folders(folder)
-        recorded = recorded_paths(folder, folders) & files
-        names |= recorded - intact_files(read_packages(folders), folder, recorded)
-        names |= modified_scripts(folder)
+        recorded = find_recorded_paths(folder, folders) & files
+        names |= recorded - find_intact_files(read_packages(folders), folder, recorded)
+        names |= find_modified_scripts(folder)
     return sorted(names)

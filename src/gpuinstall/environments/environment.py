@@ -13,7 +13,7 @@ from gpuinstall.base.advice import uv_program
 from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.environment_paths import (
     environment_folder,
-    final_path,
+    find_final_path,
     interpreter,
     packages_folders,
 )
@@ -41,7 +41,7 @@ _TOOLKIT = r"(?m)^cuda\b[^=\n]*= *'(\d+)\.(\d+)"
 
 
 class Marker(Value):
-    """``gpuinstall.json``, which is written last."""
+    """Marker of a managed environment, the file ``gpuinstall.json``."""
 
     id: str
     lock: str
@@ -74,7 +74,7 @@ class Marker(Value):
         write_atomically(venv / NAME, f"{document}\n", scratch)
 
 
-def script_digests(venv: Path) -> dict[str, str]:
+def compute_script_digests(venv: Path) -> dict[str, str]:
     """Return the SHA-256 of ``pyvenv.cfg`` and the activation scripts."""
     digests = {}
     for file in (venv / "pyvenv.cfg", *venv.glob("bin/*activate*")):
@@ -83,11 +83,11 @@ def script_digests(venv: Path) -> dict[str, str]:
     return digests
 
 
-def modified_scripts(venv: Path) -> set[str]:
+def find_modified_scripts(venv: Path) -> set[str]:
     """Return the scripts that were modified since the last change."""
     marker = read_marker(venv)
     recorded = marker.scripts if marker else {}
-    now = script_digests(venv)
+    now = compute_script_digests(venv)
     return {name for name in recorded.keys() & now if now[name] != recorded[name]}
 
 
@@ -147,7 +147,7 @@ def fingerprint(machine: Machine) -> str:
         machine.arch,
         machine.environment.l4t,
         machine.driver and (str(machine.driver.version), str(machine.driver.cuda)),
-        # AMD's kernel and driver.
+        # The versions of AMD's kernel module and driver.
         dict(machine.makers),
         [(gpu.uuid, gpu.index, gpu.code_name) for gpu in machine.gpus],
     ]
@@ -160,7 +160,7 @@ def package_versions(
 ) -> dict[str, str]:
     """Return package versions by name. pip is included only if in ``known``.
 
-    Many environments contain pip although nobody requested it.
+    Many environments contain pip without a request for pip.
     """
     versions = {package.name: package.version for package in packages}
     if "pip" not in known:
@@ -168,7 +168,7 @@ def package_versions(
     return versions
 
 
-def added_packages(venv: Path) -> tuple[str, ...]:
+def find_added_packages(venv: Path) -> tuple[str, ...]:
     """Return packages that pip or uv added or changed, as ``name version``."""
     from gpuinstall.environments.packages import read_packages
 
@@ -182,7 +182,7 @@ def added_packages(venv: Path) -> tuple[str, ...]:
     )
 
 
-def changed_packages(
+def describe_changed_packages(
     installed: Mapping[str, str], recorded: Mapping[str, str]
 ) -> dict[str, str]:
     """Return messages about missing and changed packages by name, torch first.
@@ -202,10 +202,10 @@ def changed_packages(
     return changed
 
 
-def advice_words(python: Path) -> dict[str, str]:
+def create_hint_placeholders(python: Path) -> dict[str, str]:
     """Return values of placeholders in fixes that select an environment.
 
-    For an environment under construction, paths are the final ones.
+    For a staged environment, the paths are the final paths.
 
     Returns:
         ``uv``, ``python``, and ``prefix`` are paths. ``at`` has options for commands that
@@ -213,7 +213,7 @@ def advice_words(python: Path) -> dict[str, str]:
         rebuild. ``cuda`` and ``toolkit`` are the CUDA version of its torch, if any.
     """
     venv = environment_folder(python)
-    place = final_path(venv)
+    place = find_final_path(venv)
     words = {
         "uv": quote_word(uv_program()),
         "python": quote_word(place / python.relative_to(venv)),
@@ -253,7 +253,7 @@ def install_arguments(venv: Path) -> tuple[str, ...]:
     is_embedded = any(interpreter(venv).parent.glob("*._pth"))
     if not (is_virtual(venv) or isdir(venv / "conda-meta") or is_embedded):
         return ()
-    place = final_path(venv)
+    place = find_final_path(venv)
     arguments = ("--venv", str(place))
     # A new environment will be managed.
     if read_marker(place) or not exists(place):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.files import parse_toml, read_document, write_atomically
-from gpuinstall.base.text import checksum, guard_text, has_login, is_guard_text
+from gpuinstall.base.text import checksum, format_guard, has_login, is_guard_text
 from gpuinstall.base.values import Value
-from gpuinstall.environments.application import application_of
+from gpuinstall.environments.application import find_owning_application
 
 CONSTRAINTS = "constraints.txt"
 UV_SETTINGS = "uv.toml"
@@ -23,7 +23,7 @@ GUARD_FILES = (CONSTRAINTS, "pip.conf", "pip.ini")
 class FamilyMember(Value):
     """A PyTorch-family package that is not installed.
 
-    If version and URL are empty, it has no release for this build.
+    If version and URL are empty, the package has no release for this build.
     """
 
     name: str
@@ -32,7 +32,7 @@ class FamilyMember(Value):
     sha256: str | None = None
 
 
-def constraint_lines(
+def format_constraints(
     versions: Mapping[str, str],
     missing: Iterable[FamilyMember],
     backend: str,
@@ -40,7 +40,7 @@ def constraint_lines(
     """Return constraints that restrict the PyTorch family to one build.
 
     Installed members are pinned by version, so that pip and uv do not download them again.
-    Other members are pinned by URL, because only the torch index has their build.
+    Other members are pinned by URL, because only PyTorch's index has the matching builds.
 
     Args:
         versions: The versions of the installed members.
@@ -63,7 +63,7 @@ def constraint_lines(
     return lines
 
 
-def pip_section(
+def format_pip_section(
     constraints: Sequence[str],
     links: Sequence[str] = (),
 ) -> list[str]:
@@ -100,12 +100,12 @@ def write_guard(
     """
     text = "".join(f"{line}\n" for line in lines)
     lift = f"{pip_configuration()} in this folder applies them. To disable them, delete that file."
-    write_atomically(built / CONSTRAINTS, guard_text(text, source, lift))
-    section = pip_section((*constraints, (final / CONSTRAINTS).as_uri()))
+    write_atomically(built / CONSTRAINTS, format_guard(text, source, lift))
+    section = format_pip_section((*constraints, (final / CONSTRAINTS).as_uri()))
     configuration = "\n".join([*section, ""])
     write_atomically(
         built / pip_configuration(),
-        guard_text(configuration, source, "To disable them, delete this file."),
+        format_guard(configuration, source, "To disable them, delete this file."),
         # A URL of the user's constraints may contain a login.
         is_private=has_login(configuration),
     )
@@ -133,7 +133,7 @@ def update_uv_guard(environment: Path) -> Path | None:
     Returns:
         The path of the settings, if they were written.
     """
-    application = application_of(environment)
+    application = find_owning_application(environment)
     if application is None:
         return None
     settings = application.root / UV_SETTINGS
@@ -149,7 +149,7 @@ def update_uv_guard(environment: Path) -> Path | None:
     text = f"constraint-dependencies = [\n{constraints}]\n"
     source = next((line for line in lines if line.startswith("torch==")), "torch")
     lift = f"Copied from {environment.name}/{CONSTRAINTS}. To disable them, delete this file."
-    write_atomically(settings, guard_text(text, source, lift))
+    write_atomically(settings, format_guard(text, source, lift))
     return settings
 
 
@@ -177,8 +177,8 @@ def is_own_guard_file(file: Path) -> bool:
     return False
 
 
-def guard_obstacle(place: EnvironmentPaths) -> str | None:
-    """Return why no constraints can be written for an environment, if so."""
+def find_guard_obstacle(place: EnvironmentPaths) -> str | None:
+    """Return why an environment cannot have constraints, or None if it can."""
     for name in (CONSTRAINTS, pip_configuration()):
         file = place.venv / name
         if os.path.lexists(file) and not is_own_guard_file(file):

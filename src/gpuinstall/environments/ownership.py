@@ -24,8 +24,8 @@ from gpuinstall.environments.packages import (
     InstalledPackage,
     RecordedFile,
     file_size,
+    find_written_files,
     read_packages,
-    written_files,
 )
 
 _COMMAND = r"(bin|Scripts)/[^/]+"
@@ -42,7 +42,7 @@ MADE_FILES = (
 """The files that venv, virtualenv, and uv create."""
 
 _MADE = rf"(?s){MADE_FILES}|(lib/[^/]+|Lib)/site-packages/\.gpuinstall/.*"
-"""The same files and the journal of ``install --into``."""
+"""The files of environment tools and the journal of ``install --into``."""
 _IGNORE_ALL = r"(#.*\n)*\*\n?"
 """The ``.gitignore`` of an environment tool. A user's file has more lines."""
 
@@ -57,7 +57,7 @@ def is_environment(folder: Path) -> bool:
     return is_virtual(folder) or read_marker(folder) is not None
 
 
-def user_paths(folder: Path) -> tuple[str, ...]:
+def find_user_paths(folder: Path) -> tuple[str, ...]:
     """Return the relative paths of the user's own files and folders.
 
     A top-level folder with only user files is returned as one path. If the folder is not
@@ -66,7 +66,7 @@ def user_paths(folder: Path) -> tuple[str, ...]:
     # pathlib takes ten times as long as strings for 17,000 files.
     start = len(f"{folder}{os.sep}")
     paths = {str(file)[start:].replace(os.sep, "/") for file in iter_files(folder)}
-    owned = _owned_paths(folder, paths) if is_environment(folder) else set()
+    owned = _find_owned_paths(folder, paths) if is_environment(folder) else set()
     shared_folders = {path.partition("/")[0] for path in owned}
     names = set()
     for path in paths - owned:
@@ -75,7 +75,7 @@ def user_paths(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def recorded_paths(root: Path, folders: Iterable[Path]) -> set[str]:
+def find_recorded_paths(root: Path, folders: Iterable[Path]) -> set[str]:
     """Return the files in RECORDs, relative to ``root``.
 
     Args:
@@ -85,7 +85,7 @@ def recorded_paths(root: Path, folders: Iterable[Path]) -> set[str]:
     recorded = set[str]()
     for package in read_packages(folders):
         base = package.record.parent.relative_to(root).as_posix()
-        for path, row in written_files(package, root).items():
+        for path, row in find_written_files(package, root).items():
             # Outside the packages folder, a RECORD could list a user's file, so the size must match.
             # virtualenv records no size for its scripts.
             is_command = not row.size and re.fullmatch(_COMMAND, path)
@@ -95,10 +95,10 @@ def recorded_paths(root: Path, folders: Iterable[Path]) -> set[str]:
     return recorded
 
 
-def _owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
+def _find_owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
     """Return the paths that belong to packages, tools, or gpuinstall."""
     folders = packages_folders(venv)
-    known = recorded_paths(venv, folders) | _own_files(venv)
+    known = find_recorded_paths(venv, folders) | _find_own_files(venv)
     lost_records = tuple(
         f"{package.record.relative_to(venv).as_posix()}/"
         for package in read_packages(folders)
@@ -117,7 +117,7 @@ def _owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
     return owned
 
 
-def _own_files(venv: Path) -> set[str]:
+def _find_own_files(venv: Path) -> set[str]:
     """Return the files of gpuinstall and the tool's ``.gitignore``."""
     own = {name for name in GUARD_FILES if is_own_guard_file(venv / name)}
     marker = read_marker(venv)
@@ -129,7 +129,7 @@ def _own_files(venv: Path) -> set[str]:
     return own
 
 
-def misplaced_file(package: InstalledPackage, root: Path) -> str | None:
+def find_misplaced_file(package: InstalledPackage, root: Path) -> str | None:
     """Return a message if a package writes a file at a forbidden path.
 
     Args:
@@ -137,7 +137,7 @@ def misplaced_file(package: InstalledPackage, root: Path) -> str | None:
         root: The environment or a folder with the same layout.
     """
     name = f"{package.name} {package.version}"
-    for path, row in written_files(package, root).items():
+    for path, row in find_written_files(package, root).items():
         if path.startswith("../") or posixpath.isabs(path) or ":" in path:
             return f"the RECORD of {name} lists {row.path}, which is outside the environment"
         if re.fullmatch(_ENVIRONMENT_FILES, path):
@@ -148,7 +148,7 @@ def misplaced_file(package: InstalledPackage, root: Path) -> str | None:
     return None
 
 
-def overwritten_files(
+def find_overwritten_files(
     packages: Iterable[InstalledPackage], root: Path
 ) -> dict[tuple[InstalledPackage, ...], list[str]]:
     """Return files that several packages write with different contents.
@@ -159,7 +159,7 @@ def overwritten_files(
     """
     writers: dict[str, dict[InstalledPackage, RecordedFile]] = defaultdict(dict)
     for package in packages:
-        for path, row in written_files(package, root).items():
+        for path, row in find_written_files(package, root).items():
             writers[path][package] = row
     overwritten: dict[tuple[InstalledPackage, ...], list[str]] = defaultdict(list)
     for path, rows in writers.items():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import DOCUMENT_BYTES, file_sha256, open_regular, parse_json
 from gpuinstall.base.location import Location
-from gpuinstall.base.requirement import normalize_name, standard_requirement
+from gpuinstall.base.requirement import normalize_name, parse_standard_requirement
 from gpuinstall.base.values import Value
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _METADATA = (
 )
 """Metadata files that installers and setuptools write."""
 _OUTSIDE = re.compile(r"/|(.*/)?\.\.(/|$)")
-"""A path in RECORD outside the packages folder, such as a script's."""
+"""A path in RECORD outside the packages folder, such as a script."""
 
 
 class RecordedFile(NamedTuple):
@@ -99,7 +99,7 @@ class InstalledPackage(Value):
     @cached_property
     def lost(self) -> tuple[str, ...]:
         """The missing or truncated files, except compiled modules."""
-        # This takes 30 ms for torch's 12,000 files. Creating a Path takes longer than its stat.
+        # Checking torch's 12,000 files takes 30 ms. Creating a Path takes longer than its stat.
         folder = f"{self.record.parent}/"
         lost = []
         for path, _, size in self.files:
@@ -139,7 +139,7 @@ class InstalledPackage(Value):
             if re.search(_EXTRA_MARKER, text):
                 continue
             with suppress(InvalidRequirement):
-                requirements.append(standard_requirement(text))
+                requirements.append(parse_standard_requirement(text))
         return tuple(requirements)
 
 
@@ -165,7 +165,7 @@ def _has_metadata(record: Path) -> bool:
     return isfile(record / "METADATA") or isfile(record / "RECORD")
 
 
-def required_names(
+def find_required_names(
     requested: Iterable[str], packages: Mapping[str, InstalledPackage]
 ) -> set[str]:
     """Return packages and all their dependencies, including extras.
@@ -185,7 +185,9 @@ def required_names(
     return seen
 
 
-def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage, ...]:
+def find_top_packages(
+    packages: Iterable[InstalledPackage],
+) -> tuple[InstalledPackage, ...]:
     """Return the packages that no other package requires."""
     packages = tuple(packages)
     required = set[str]()
@@ -200,7 +202,7 @@ def top_packages(packages: Iterable[InstalledPackage]) -> tuple[InstalledPackage
     return tuple(package for package in packages if package.name not in required)
 
 
-def unmet_requirements(
+def find_unmet_requirements(
     packages: Iterable[InstalledPackage],
     versions: Mapping[str, str],
     environment: Mapping[str, str] | None = None,
@@ -223,7 +225,9 @@ def unmet_requirements(
                 yield package, requirement, version
 
 
-def written_files(package: InstalledPackage, root: Path) -> dict[str, RecordedFile]:
+def find_written_files(
+    package: InstalledPackage, root: Path
+) -> dict[str, RecordedFile]:
     """Return the files in a package's RECORD, relative to the environment."""
     folder = package.record.parent.relative_to(root).as_posix()
     files = {}
@@ -251,7 +255,7 @@ def _read_rows(text: str) -> tuple[RecordedFile, ...]:
     return tuple(rows)
 
 
-def recorded_digest(path: Path | str) -> str:
+def compute_record_digest(path: Path | str) -> str:
     """Return the SHA-256 of a file as encoded in RECORD.
 
     Raises:

@@ -16,9 +16,9 @@ from pathlib import Path
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
     Layout,
+    format_venv_option,
     interpreter,
     packages_folders,
-    venv_option,
 )
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.files import read_document, write_atomically, xdg_folder
@@ -52,7 +52,7 @@ def record_identity(path: Path, identity: str) -> None:
     Raises:
         InstallationError: The record cannot be written.
     """
-    earlier = _identities(path)
+    earlier = _read_identities(path)
     if identity not in earlier:
         fields = [str(path), *earlier[1 - MAX_IDENTITIES :], identity]
         write_atomically(_record_path(path), "\0".join(fields))
@@ -75,7 +75,7 @@ def check_records() -> None:
 
 def is_recorded(path: Path, identity: str) -> bool:
     """Return whether this user created ``identity`` at ``path``."""
-    return identity in _identities(path)
+    return identity in _read_identities(path)
 
 
 def was_created_here(venv: Path) -> bool:
@@ -84,7 +84,7 @@ def was_created_here(venv: Path) -> bool:
     return marker is not None and is_recorded(venv, marker.id)
 
 
-def recorded_path(identity: str) -> Path | None:
+def find_recorded_path(identity: str) -> Path | None:
     """Return the path where this user created an environment, if recorded."""
     for record in _records_folder().glob("*.path"):
         path, *identities = _read_record(record)
@@ -95,26 +95,26 @@ def recorded_path(identity: str) -> Path | None:
 
 def warn_unfinished(venv: Path, reporter: Reporter) -> None:
     """Warn about an unfinished change of an environment."""
-    text = unfinished_change(venv)
+    text = describe_unfinished_change(venv)
     if text:
         reporter.warn(text)
 
 
-def unfinished_change(venv: Path) -> str:
+def describe_unfinished_change(venv: Path) -> str:
     """Return a warning about a running or killed change; empty without one."""
-    place = _unfinished_paths(venv)
+    place = _find_unfinished_paths(venv)
     if place is None:
         return ""
-    return f"{_interruption_warning(venv)}; {undo_command(place)} completes it or rolls it back"
+    return f"{_format_interruption_warning(venv)}; {format_undo_command(place)} completes it or rolls it back"
 
 
-def _unfinished_paths(venv: Path) -> EnvironmentPaths | None:
+def _find_unfinished_paths(venv: Path) -> EnvironmentPaths | None:
     places = [EnvironmentPaths(venv)]
     places += [_unmanaged_paths(venv, folder) for folder in packages_folders(venv)]
     return next((place for place in places if place.is_unfinished), None)
 
 
-def _interruption_warning(venv: Path) -> str:
+def _format_interruption_warning(venv: Path) -> str:
     return f"a change to {venv} was interrupted"
 
 
@@ -124,13 +124,13 @@ def check_finished(venv: Path) -> None:
     Raises:
         InstallationError: A change is running or interrupted.
     """
-    place = _unfinished_paths(venv)
+    place = _find_unfinished_paths(venv)
     if place:
         raise InstallationError(
             "unfinished-change",
-            _interruption_warning(venv),
+            _format_interruption_warning(venv),
             why="some of its files are old, and some are new",
-            hint=f"{undo_command(place)}   # completes it or rolls it back",
+            hint=f"{format_undo_command(place)}   # completes it or rolls it back",
         )
 
 
@@ -139,14 +139,14 @@ def _unmanaged_paths(root: Path, packages: Path) -> EnvironmentPaths:
     return EnvironmentPaths(root, layout)
 
 
-def undo_command(place: EnvironmentPaths) -> str:
+def format_undo_command(place: EnvironmentPaths) -> str:
     """Return the command that rolls back the last or interrupted change."""
     if place.is_managed:
-        return f"gpuinstall env rollback{venv_option(place.venv)}"
+        return f"gpuinstall env rollback{format_venv_option(place.venv)}"
     return f"gpuinstall env rollback --into --python {quote_word(place.python)}"
 
 
-def admit_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> bool:
+def is_start_allowed(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> bool:
     """Return whether an environment's Python may be started.
 
     Args:
@@ -157,9 +157,9 @@ def admit_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> boo
     python = interpreter(venv)
     if not exists(python) or was_created_here(venv):
         return True
-    # An activated environment, or one changed with --into, is already run by the user.
+    # The user already runs an activated environment and one changed with --into.
     is_requested = allow_unmanaged or venv in {
-        one.venv for one in undoable_environments()
+        one.venv for one in find_undoable_environments()
     }
     if not is_requested and os.environ.get("VIRTUAL_ENV") != str(venv):
         return False
@@ -170,12 +170,12 @@ def admit_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> boo
 
 
 def check_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> None:
-    """Check that an interpreter may be started, as in ``admit_start``.
+    """Check that an interpreter may be started, as in ``is_start_allowed``.
 
     Raises:
         UsageError: The interpreter may not be started.
     """
-    if not admit_start(venv, reporter, allow_unmanaged=allow_unmanaged):
+    if not is_start_allowed(venv, reporter, allow_unmanaged=allow_unmanaged):
         raise UsageError(
             "folder-not-trusted",
             f"you did not create {venv} on this machine, and your trust-folder setting refuses such environments",
@@ -189,14 +189,14 @@ def forget_environment(venv: Path) -> None:
         remove_file(_record_path(path))
 
 
-def remembered_environments() -> list[Path]:
+def find_recorded_environments() -> list[Path]:
     """Return recorded environments that still exist at their recorded path."""
     records = map(_read_record, _records_folder().glob("*.path"))
     paths = {Path(venv) for venv, *_ in records}
     return sorted(filter(read_marker, paths))
 
 
-def undoable_environments() -> list[EnvironmentPaths]:
+def find_undoable_environments() -> list[EnvironmentPaths]:
     """Return unmanaged environments with a change that can be rolled back."""
     changed = []
     for record in sorted(_records_folder().glob("*.path")):
@@ -208,13 +208,13 @@ def undoable_environments() -> list[EnvironmentPaths]:
     return changed
 
 
-def forget_all() -> Path | None:
+def forget_environments() -> Path | None:
     """Remove all records, unless an environment still depends on them.
 
     Returns:
         The folder of the records if they are kept.
     """
-    if remembered_environments() or undoable_environments():
+    if find_recorded_environments() or find_undoable_environments():
         return _records_folder()
     remove_path(_records_folder())
     with suppress(OSError):
@@ -222,9 +222,9 @@ def forget_all() -> Path | None:
     return None
 
 
-def _identities(venv: Path) -> list[str]:
+def _read_identities(venv: Path) -> list[str]:
     path, *identities = _read_record(_record_path(venv))
-    # The file name is only a digest. The file begins with the path.
+    # The file name is only a digest, so compare the path in the first line.
     return identities if path == str(venv) else []
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
-    other_venv,
+    format_unused_venv_option,
 )
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.owners import is_foreign, is_mine, owner_of, way_to
@@ -24,12 +24,12 @@ def check_rights(paths: EnvironmentPaths) -> None:
         InstallationError: Another user owns the environment, a folder is not writable, or the interpreter cannot be started.
     """
     check_owner(paths)
-    for folder in _written_folders(paths):
+    for folder in _find_written_folders(paths):
         if not os.access(folder, os.W_OK | os.X_OK):
             raise InstallationError(
                 "not-writable",
-                f"{folder} cannot be written: {_reason(folder)}",
-                hint=_fix(folder),
+                f"{folder} cannot be written: {_find_access_problem(folder)}",
+                hint=_format_fix(folder),
             )
     python = paths.python
     for part in way_to(python) if os.path.lexists(python) else ():
@@ -41,8 +41,8 @@ def check_rights(paths: EnvironmentPaths) -> None:
         if os.path.lexists(part) and not os.access(part, mode):
             raise InstallationError(
                 "python-unreadable",
-                f"the Python of {paths.venv} cannot be started: {part}: {_reason(part)}",
-                hint=_fix(part),
+                f"the Python of {paths.venv} cannot be started: {part}: {_find_access_problem(part)}",
+                hint=_format_fix(part),
             )
 
 
@@ -53,27 +53,27 @@ def check_owner(paths: EnvironmentPaths) -> None:
         raise InstallationError(
             "environment-of-another-user",
             f"{root} cannot be changed: it belongs to {owner_of(root)}",
-            hint=_fix(root),
+            hint=_format_fix(root),
         )
 
 
-def _fix(path: Path) -> str:
+def _format_fix(path: Path) -> str:
     return (
-        f"gpuinstall install {other_venv(Path.home())}   # an environment of your own\n"
+        f"gpuinstall install {format_unused_venv_option(Path.home())}   # an environment of your own\n"
         f"ls -ld {quote_word(path)}"
     )
 
 
-def unmanaged_reason(venv: Path) -> str:
-    """Return why a managed environment is not treated as this user's."""
+def explain_unmanaged(venv: Path) -> str:
+    """Return why an environment with a marker is treated as unmanaged."""
     if not is_mine(venv):
         return f"belongs to {owner_of(venv)}"
     return "is not recorded on this machine: it was copied or created elsewhere"
 
 
-def _written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
+def _find_written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
     """Yield the folders in which a change writes or removes files."""
-    # Journals are next to a managed environment, and in an unmanaged one.
+    # Journals are next to a managed environment, and inside an unmanaged one.
     if paths.is_managed:
         yield next(folder for folder in paths.venv.parents if exists(folder))
     if isdir(paths.venv):
@@ -83,7 +83,7 @@ def _written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
                 yield folder
 
 
-def _reason(path: Path) -> str:
+def _find_access_problem(path: Path) -> str:
     """Return why this user cannot access a path."""
     if hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY:
         return "the file system is read-only"

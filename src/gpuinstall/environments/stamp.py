@@ -29,7 +29,7 @@ FileStamp = tuple[int, int, int]
 class Stamp(Value):
     """The state that a verification on one machine covers.
 
-    A stamp does not detect a file that changed without its RECORD. ``verify`` does.
+    A stamp does not detect a changed file if its RECORD is unchanged. ``verify`` detects it.
     """
 
     python: str
@@ -46,7 +46,7 @@ class Stamp(Value):
     verdict: dict[str, Any]
     """The Verdict document."""
     driver: Driver | None = None
-    """The driver, with the path of a libcuda that loads before its own."""
+    """The driver, with the path of a libcuda that replaces its own."""
 
     @property
     def is_passed(self) -> bool:
@@ -65,17 +65,20 @@ class Stamp(Value):
 
     def is_current(self, venv: str) -> bool:
         """Return whether the stamped files and variables are unchanged."""
-        if self.python != stamped_python(venv) or self.variables != loading_variables():
+        if (
+            self.python != stamp_python(venv)
+            or self.variables != read_loading_variables()
+        ):
             return False
         covered = self.files[TORCH]
         # A new .pth file runs before torch and is in no stamp.
         if not covered.keys() >= set(
-            startup_files(venv, site_packages_folders(covered))
+            find_startup_files(venv, find_site_packages(covered))
         ):
             return False
         for stamps in self.files.values():
             for path, expected in stamps.items():
-                if file_stamp(f"{venv}/{path}") != expected:
+                if read_file_stamp(f"{venv}/{path}") != expected:
                     return False
         return True
 
@@ -84,7 +87,7 @@ class Stamp(Value):
         now = self.python, self.variables, self.files[TORCH]
         return now == (earlier.python, earlier.variables, earlier.files[TORCH])
 
-    def new_programs(self, earlier: Stamp) -> tuple[str, ...]:
+    def find_new_programs(self, earlier: Stamp) -> tuple[str, ...]:
         """Return the modules that differ from an earlier stamp."""
         return tuple(
             module
@@ -110,7 +113,7 @@ def read_stamp(path: Path) -> Stamp | None:
     return None
 
 
-def file_stamp(path: str) -> FileStamp:
+def read_file_stamp(path: str) -> FileStamp:
     """Return the size, time, and inode of a file, or zeros if missing."""
     try:
         status = os.stat(path)
@@ -119,18 +122,18 @@ def file_stamp(path: str) -> FileStamp:
     return (status.st_size, status.st_mtime_ns, status.st_ino)
 
 
-def stamped_python(venv: str) -> str:
+def stamp_python(venv: str) -> str:
     """Return the path and file stamp of the base interpreter."""
     real = os.path.realpath(interpreter(Path(venv)))
-    return f"{real} {file_stamp(real)}"
+    return f"{real} {read_file_stamp(real)}"
 
 
-def loading_variables() -> dict[str, str]:
+def read_loading_variables() -> dict[str, str]:
     """Return current variables that change which files are loaded."""
     return {name: os.environ[name] for name in _LOADING if os.environ.get(name)}
 
 
-def startup_files(venv: str, folders: Iterable[str]) -> Iterator[str]:
+def find_startup_files(venv: str, folders: Iterable[str]) -> Iterator[str]:
     """Yield the files that Python runs at startup, and ``pyvenv.cfg``.
 
     Args:
@@ -154,7 +157,7 @@ def _is_startup_file(name: str) -> bool:
     return name.endswith(".pth") or module in _STARTUP_MODULES
 
 
-def site_packages_folders(files: Iterable[str]) -> list[str]:
+def find_site_packages(files: Iterable[str]) -> list[str]:
     """Return the ``site-packages`` folders that contain files."""
     folders = set()
     for path in files:

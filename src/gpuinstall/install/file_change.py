@@ -19,12 +19,12 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.removal import find_mounts, is_folder, is_link, iter_files
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value
-from gpuinstall.environments.damage import intact_files
+from gpuinstall.environments.damage import find_intact_files
 from gpuinstall.environments.environment import NAME, package_versions
 from gpuinstall.environments.packages import (
     InstalledPackage,
+    find_written_files,
     read_packages,
-    written_files,
 )
 from gpuinstall.install.journal import Journal, Owner
 
@@ -111,7 +111,7 @@ def _find_modified_files(
         present: The existing files to remove or replace.
     """
     names = {name for name in present if not _is_empty(place.root / name)}
-    modified = names - intact_files(old_packages, place.root, names)
+    modified = names - find_intact_files(old_packages, place.root, names)
     # Replacing a file with an identical file loses no data.
     same = {
         name
@@ -121,7 +121,7 @@ def _find_modified_files(
     modified -= same
     if modified:
         others = set(read_packages(place.packages_folders)) - set(old_packages)
-        modified -= intact_files(others, place.root, modified)
+        modified -= find_intact_files(others, place.root, modified)
     return modified
 
 
@@ -149,7 +149,7 @@ def find_staged_files(
     """
     files = {}
     for package in packages:
-        for name in written_files(package, folder):
+        for name in find_written_files(package, folder):
             source = folder / name
             if _is_inside(name) and os.path.lexists(source):
                 files[place.path_below_root(name)] = source
@@ -195,7 +195,7 @@ def find_shared_files(
     for package in read_packages(place.packages_folders):
         if package.record in records:
             continue
-        files = written_files(package, place.root).keys() & set(names)
+        files = find_written_files(package, place.root).keys() & set(names)
         if files:
             shared[package.name] = files
     return shared
@@ -212,7 +212,7 @@ def find_recorded_files(packages: Iterable[InstalledPackage], root: Path) -> set
     """
     names = set[str]()
     for package in packages:
-        names.update(filter(_is_inside, written_files(package, root)))
+        names.update(filter(_is_inside, find_written_files(package, root)))
         if not package.recorded:
             names.update(file.relative_to(root).as_posix() for file in package.metadata)
     return names

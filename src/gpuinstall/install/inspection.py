@@ -9,7 +9,7 @@ from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.records import check_records
-from gpuinstall.environments.rights import check_rights, unmanaged_reason
+from gpuinstall.environments.rights import check_rights, explain_unmanaged
 from gpuinstall.install.environment_lock import environment_lock, needs_recovery
 from gpuinstall.install.moved import relocate_environment
 from gpuinstall.install.state import (
@@ -56,7 +56,7 @@ def lock_state(project: Project, options: InstallOptions) -> Iterator[InstallSta
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
             state = read_state(project, options, again=True)
         if not state.existing.made_here:
-            reason = unmanaged_reason(place.venv)
+            reason = explain_unmanaged(place.venv)
             project.reporter.warn(f"{place.venv} {reason}; rebuilding it")
         if state.action is not Action.NOTHING and not state.existing.is_verified:
             state = run_state_preflight(state, project)

@@ -22,21 +22,21 @@ from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.environments.environment import (
     Marker,
+    compute_script_digests,
     fingerprint,
     package_versions,
     read_marker,
-    script_digests,
 )
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
     GUARD_FILES,
-    guard_obstacle,
+    find_guard_obstacle,
     update_uv_guard,
 )
 from gpuinstall.environments.packages import (
     InstalledPackage,
+    find_unmet_requirements,
     read_packages,
-    unmet_requirements,
 )
 from gpuinstall.environments.records import check_finished, remember_environment
 from gpuinstall.install.file_change import (
@@ -256,7 +256,7 @@ def _announce(planned: PlannedInstallation, reporter: Reporter) -> None:
     planned.sizes.check(reporter)
     _report_kept(planned, reporter)
     place = planned.existing.paths
-    reason = None if place.is_managed else guard_obstacle(place)
+    reason = None if place.is_managed else find_guard_obstacle(place)
     if reason:
         reporter.warn(f"plain pip may replace torch in {place.venv}: {reason}")
 
@@ -279,7 +279,7 @@ def _report_kept(planned: PlannedInstallation, reporter: Reporter) -> None:
     changes = {change.package: change.new for change in planned.changes}
     unchanged = [package for package in kept if package.name not in changes]
     coming = {name: version for name, version in changes.items() if version}
-    for package, requirement, version in unmet_requirements(unchanged, coming):
+    for package, requirement, version in find_unmet_requirements(unchanged, coming):
         if normalize_name(requirement.name) not in changes:
             continue
         name = f"{package.name} {package.version}"
@@ -439,7 +439,7 @@ def _verify(
         },
         is_for_cpu=lock.record.asked == "cpu",
         has_pip="pip" in versions,
-        scripts=previous.scripts if previous else script_digests(place.venv),
+        scripts=previous.scripts if previous else compute_script_digests(place.venv),
     )
     # Without this record, the marker would be treated as another user's.
     remember_environment(project.paths.venv, marker.id)
@@ -460,7 +460,7 @@ def _create_result(
     guard = uv_guard = None
     if not place.is_managed:
         uv_guard = update_uv_guard(place.venv)
-        if guard_obstacle(place) is None:
+        if find_guard_obstacle(place) is None:
             guard = place.venv / CONSTRAINTS
     return InstallResult(
         paths=place,

@@ -32,8 +32,8 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import parse_json, read_document, write_atomically
 from gpuinstall.base.removal import is_folder, tree_size
 from gpuinstall.base.values import Value
-from gpuinstall.environments.records import record_identity, recorded_path
-from gpuinstall.environments.stamp import file_stamp
+from gpuinstall.environments.records import find_recorded_path, record_identity
+from gpuinstall.environments.stamp import read_file_stamp
 
 _RECORD = "journal.json"
 
@@ -109,7 +109,7 @@ class Journal(Value):
 
 def read_folder_identity(folder: Path) -> str:
     """Return an identifier that changes if an environment is recreated."""
-    _, changed_ns, inode = file_stamp(str(folder / "pyvenv.cfg"))
+    _, changed_ns, inode = read_file_stamp(str(folder / "pyvenv.cfg"))
     return f"{folder.stat().st_ino} {inode} {changed_ns}"
 
 
@@ -161,7 +161,7 @@ def read_journal(folder: Path, place: EnvironmentPaths) -> Journal | None:
     """
     with suppress(OSError, ValueError):
         text = read_document(folder / _RECORD, place.work)
-        if is_folder(folder) and recorded_path(_text_digest(text)):
+        if is_folder(folder) and find_recorded_path(_text_digest(text)):
             return read_object(Journal, parse_json(text))
     return None
 
@@ -170,7 +170,7 @@ def adopt_journal(place: EnvironmentPaths) -> None:
     """Record the last journal of a moved environment at its new path."""
     with suppress(OSError, ValueError, InstallationError):
         digest = _text_digest(read_document(place.last_change / _RECORD, place.work))
-        if recorded_path(digest):
+        if find_recorded_path(digest):
             record_identity(place.work, digest)
 
 

@@ -11,13 +11,13 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.environments.activation import relocate_activation, relocate_scripts
 from gpuinstall.environments.environment import (
-    modified_scripts,
+    compute_script_digests,
+    find_modified_scripts,
     read_marker,
-    script_digests,
 )
 from gpuinstall.environments.guard import move_guard
 from gpuinstall.environments.records import (
-    recorded_path,
+    find_recorded_path,
     remember_environment,
     was_created_here,
 )
@@ -30,7 +30,7 @@ def find_previous_path(venv: Path) -> Path | None:
     marker = read_marker(venv)
     if marker is None or was_created_here(venv):
         return None
-    return recorded_path(marker.id)
+    return find_recorded_path(marker.id)
 
 
 def relocate_environment(
@@ -55,12 +55,12 @@ def relocate_environment(
         return
     original = read_marker(before)
     is_copy = original is not None and original.id == marker.id
-    modified = modified_scripts(venv)
+    modified = find_modified_scripts(venv)
     # Write the marker last, so that the next command repeats an interrupted update.
     relocate_activation(venv, venv)
     relocate_scripts(venv, before)
     move_guard(venv, before)
-    now = script_digests(venv)
+    now = compute_script_digests(venv)
     scripts = {
         name: marker.scripts[name] if name in modified else now[name]
         for name in marker.scripts.keys() & now

@@ -148,7 +148,7 @@ def update_verification(
         check_import(python)
         verdict = ahead.to_dict()
     elif earlier and earlier.covers(fit.gpus) and stamp.has_same_torch(earlier):
-        new = stamp.new_programs(earlier)
+        new = stamp.find_new_programs(earlier)
         tested = None
         if new:
             tested = run_kernels(fit, python, here, project, programs=new)

@@ -15,12 +15,12 @@ from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.removal import is_folder, remove_file, remove_path, tree_size
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.text import join_names
-from gpuinstall.environments.discarding import discard_environment, user_files
+from gpuinstall.environments.discarding import discard_environment, find_user_files
 from gpuinstall.environments.environment import read_marker
 from gpuinstall.environments.records import (
+    find_recorded_environments,
+    find_undoable_environments,
     forget_environment,
-    remembered_environments,
-    undoable_environments,
 )
 from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.environment_lock import WAIT_S, environment_lock
@@ -80,7 +80,7 @@ def _discard(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> int:
         size = tree_size(folder)
         remove_path(folder)
         return size
-    files = user_files(folder)
+    files = find_user_files(folder)
     size = discard_environment(folder, paths.work)
     if files:
         text = f"{folder}, including {join_names(files)} (created or modified by you)"
@@ -111,7 +111,7 @@ def prune(reporter: Reporter) -> dict[Path, int]:
                 environment_lock(paths, reporter, 0),
             ):
                 removed[folder] = _discard(folder, paths, reporter)
-    markers = map(read_marker, remembered_environments())
+    markers = map(read_marker, find_recorded_environments())
     alive = {marker.id for marker in markers if marker}
     for stamp in own_cache_folder().glob("stamps/*.json"):
         if stamp.name.rpartition("-")[0] not in alive:
@@ -130,10 +130,10 @@ def _warn_on_failure(folder: Path, reporter: Reporter) -> Iterator[None]:
 
 def _find_undoable_environments() -> list[EnvironmentPaths]:
     """Return the environments that this user can roll back."""
-    own = map(EnvironmentPaths, remembered_environments())
+    own = map(EnvironmentPaths, find_recorded_environments())
     return [
         paths
-        for paths in (*own, *undoable_environments())
+        for paths in (*own, *find_undoable_environments())
         if _find_rollback_data(paths)
     ]
 

@@ -16,7 +16,7 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, version_key
 from gpuinstall.environments.environment import torch_cuda
 from gpuinstall.environments.guard import read_guard_lines
-from gpuinstall.environments.packages import unmet_requirements
+from gpuinstall.environments.packages import find_unmet_requirements
 from gpuinstall.install.state import Action, InstallState
 from gpuinstall.lock.file.fit import (
     OTHER_REQUEST,
@@ -94,7 +94,7 @@ def _format_better_build(resolution: Resolution, state: InstallState) -> str:
     torch = str(build.torch)
     if build.name == kept.name or version_key(torch) < version_key(str(kept.torch)):
         return ""
-    for _, requirement, version in unmet_requirements(packages, {"torch": torch}):
+    for _, requirement, version in find_unmet_requirements(packages, {"torch": torch}):
         if version and requirement.name == "torch":
             return ""
     return f"torch {build.name} also runs on this machine; gpuinstall install --upgrade selects it"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.environment_paths import (
     EnvironmentPaths,
-    other_venv,
-    venv_option,
+    format_unused_venv_option,
+    format_venv_option,
 )
 from gpuinstall.base.errors import LockError, MachineError, NoBuildError, UsageError
 from gpuinstall.base.files import own_cache_folder
@@ -35,15 +35,15 @@ from gpuinstall.catalog.loader import load_catalog
 from gpuinstall.environments.damage import Damage, find_damage
 from gpuinstall.environments.environment import (
     Marker,
-    changed_packages,
+    describe_changed_packages,
     fingerprint,
     package_versions,
     read_marker,
 )
-from gpuinstall.environments.ownership import is_environment, user_paths
+from gpuinstall.environments.ownership import find_user_paths, is_environment
 from gpuinstall.environments.packages import InstalledPackage, file_size, read_packages
 from gpuinstall.environments.records import was_created_here
-from gpuinstall.environments.stamp import Stamp, file_stamp, read_stamp
+from gpuinstall.environments.stamp import Stamp, read_file_stamp, read_stamp
 from gpuinstall.install.file_change import find_recorded_files, find_shared_files
 from gpuinstall.lock.file.fit import (
     CompatibleLock,
@@ -198,7 +198,7 @@ class ExistingEnvironment(Value):
                 "environment-changed",
                 changed,
                 why="the environment was never verified on this machine in its current state",
-                hint=f"gpuinstall sync{venv_option(venv)}   # restores the verified packages",
+                hint=f"gpuinstall sync{format_venv_option(venv)}   # restores the verified packages",
             )
 
     @property
@@ -219,14 +219,14 @@ class ExistingEnvironment(Value):
         if self.is_empty or self.marker:
             return
         venv = self.paths.venv
-        files = user_paths(venv)
+        files = find_user_paths(venv)
         why = (
             f"it contains files that no installer wrote: {join_names(files)}"
             if files
             else None
         )
         kind = "a folder that gpuinstall did not create"
-        hint = f"Run it again with {other_venv(venv.parent)}: another folder"
+        hint = f"Run it again with {format_unused_venv_option(venv.parent)}: another folder"
         if is_environment(venv):
             kind = "an environment that gpuinstall did not create"
             hint += "\nRun it again with --replace: the old one is kept for gpuinstall env rollback"
@@ -242,7 +242,7 @@ class ExistingEnvironment(Value):
     @property
     def changed_versions(self) -> dict[str, str]:
         """Messages about changed locked packages, by name."""
-        return changed_packages(self.versions, self.locked_versions)
+        return describe_changed_packages(self.versions, self.locked_versions)
 
 
 def inspect_environment(
@@ -290,11 +290,11 @@ def inspect_environment(
 def _find_outdated_projects(paths: EnvironmentPaths, lock: Lock) -> set[str]:
     """Return projects whose build files are newer than their installation."""
     # Each change writes the lock file last.
-    _, built_ns, _ = file_stamp(str(paths.venv / lock.name))
+    _, built_ns, _ = read_file_stamp(str(paths.venv / lock.name))
     newer = set()
     for name, (folder, _) in lock.find_projects(paths.folder).items():
         files = [folder / file for file in find_build_files(folder)]
-        if any(file_stamp(str(file))[1] > built_ns for file in files):
+        if any(read_file_stamp(str(file))[1] > built_ns for file in files):
             newer.add(name)
     return newer
 
@@ -412,7 +412,7 @@ def check_libcuda(venv: Path, machine: Machine) -> None:
         f"{verified.libcuda} no longer loads",
         why=f"{venv} was verified with it, for CUDA {verified.cuda}; the driver's own libcuda supports CUDA {now.cuda}",
         hint=f"export LD_LIBRARY_PATH={quote_word(folder)}\n"
-        f"gpuinstall install{venv_option(venv)}   # selects a build for the driver's own libcuda",
+        f"gpuinstall install{format_venv_option(venv)}   # selects a build for the driver's own libcuda",
     )
 
 
@@ -426,7 +426,7 @@ def check_folder(venv: Path) -> None:
         raise UsageError(
             "not-a-folder",
             f"{venv} is a file",
-            hint=f"Run it again with {other_venv(venv.parent)}",
+            hint=f"Run it again with {format_unused_venv_option(venv.parent)}",
         )
 
 

@@ -39,15 +39,15 @@ from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import format_count, format_size, join_names
 from gpuinstall.base.values import replace
-from gpuinstall.environments.discarding import discard_environment, user_files
+from gpuinstall.environments.discarding import discard_environment, find_user_files
 from gpuinstall.environments.environment import NAME, read_marker
 from gpuinstall.environments.guard import GUARD_FILES, is_own_guard_file
 from gpuinstall.environments.packages import (
     InstalledPackage,
+    find_written_files,
     read_packages,
-    written_files,
 )
-from gpuinstall.environments.records import recorded_path, undo_command
+from gpuinstall.environments.records import find_recorded_path, format_undo_command
 from gpuinstall.install.file_change import (
     Change,
     is_same_file,
@@ -286,9 +286,7 @@ def _publish_change(
         count = format_count(len(journal.modified), "modified file")
         names = ", ".join(journal.modified[:3])
         more = ", …" if len(journal.modified) > 3 else ""
-        undo = (
-            f"{undo_command(place)} restores the previous content until the next change"
-        )
+        undo = f"{format_undo_command(place)} restores the previous content until the next change"
         reporter.notice("Replaced", f"{count}: {names}{more}; {undo}")
     _keep_journal(place)
 
@@ -373,7 +371,7 @@ def recover(
             "change-elsewhere",
             f"{place.venv} is being changed by {owner}",
             why="this host cannot determine whether that process is still running",
-            hint=f"{undo_command(place)} --replace   # if it is not running",
+            hint=f"{format_undo_command(place)} --replace   # if it is not running",
         )
     if not is_own and owner.is_running() and owner.process != os.getpid():
         raise InstallationError("busy", f"{place.venv} is still in use by {owner}")
@@ -431,7 +429,7 @@ def _find_package_files(
     files = set[str]()
     for package in packages:
         if package.name in names:
-            files |= written_files(package, root).keys()
+            files |= find_written_files(package, root).keys()
     return files
 
 
@@ -585,7 +583,7 @@ def _keep_and_report(place: EnvironmentPaths, reporter: Reporter) -> None:
         return
     if was_kept:
         reporter.notice("Moved", f"{display_path(latest)} to {display_path(older)}")
-    files = user_files(folder)
+    files = find_user_files(folder)
     text = f"{display_path(folder)}, {format_size(tree_size(folder))}, the previous environment"
     if files:
         text += f", including {join_names(files)} (created or modified by you)"
@@ -668,7 +666,7 @@ def _is_same_environment(place: EnvironmentPaths, journal: Journal) -> bool:
     """Return whether an environment was not recreated since the change."""
     marker = read_marker(place.venv)
     if marker:
-        return recorded_path(marker.id) is not None
+        return find_recorded_path(marker.id) is not None
     if journal.is_rebuild:
         return read_folder_identity(place.root) == journal.identity
     # An unmanaged environment has no marker.

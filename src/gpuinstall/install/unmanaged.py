@@ -14,7 +14,7 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.environments.environment import package_versions, read_marker
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
-    guard_obstacle,
+    find_guard_obstacle,
     is_own_guard_file,
 )
 from gpuinstall.environments.packages import read_packages
@@ -139,6 +139,6 @@ def read_unmanaged(
         LockRequest(project.machine, request, options.catalog or project.catalog),
         here=project.here(request),
         options=options,
-        is_guarded=guard_obstacle(place) is not None
+        is_guarded=find_guard_obstacle(place) is not None
         or is_own_guard_file(place.venv / CONSTRAINTS),
     )

@@ -27,16 +27,19 @@ from gpuinstall.environments.damage import find_damage
 from gpuinstall.environments.guard import (
     CONSTRAINTS,
     FamilyMember,
-    constraint_lines,
-    guard_obstacle,
+    find_guard_obstacle,
+    format_constraints,
     is_own_guard_file,
     write_guard,
 )
-from gpuinstall.environments.ownership import misplaced_file, overwritten_files
+from gpuinstall.environments.ownership import (
+    find_misplaced_file,
+    find_overwritten_files,
+)
 from gpuinstall.environments.packages import (
     InstalledPackage,
+    find_required_names,
     read_packages,
-    required_names,
 )
 from gpuinstall.install.price import (
     PlannedInstallation,
@@ -136,7 +139,7 @@ def _create_overlay_environment(
                 parents=True, exist_ok=True
             )
     else:
-        run_uv(uv.create_command(place.python, staging), session)
+        run_uv(uv.venv_command(place.python, staging), session)
     lines = [
         f"import site; site.addsitedir({str(folder)!r})\n"
         for folder in place.search_path
@@ -160,7 +163,7 @@ def _create_environment(
     """
     session = project.session
     base = project.settings.base_python or _find_base_python(fit.choice.python, session)
-    run_uv(uv.create_command(base, venv), session)
+    run_uv(uv.venv_command(base, venv), session)
     _install_pip(base, venv, session)
 
 
@@ -194,7 +197,7 @@ def _is_guard_kept(
         fit: The lock file.
         project: The project.
     """
-    if guard_obstacle(existing.paths):
+    if find_guard_obstacle(existing.paths):
         return True
     family = project.catalog.family
     before = {
@@ -236,7 +239,7 @@ def _write_guard(
         place.staging,
         place.venv,
         source=fit.lock.name if place.is_managed else f"torch=={versions['torch']}",
-        lines=constraint_lines(versions, absent, fit.choice.build.backend.tag),
+        lines=format_constraints(versions, absent, fit.choice.build.backend.tag),
         constraints=read_pip_option(
             os.environ, place.venv / PIP_NAME, "", "constraint"
         ),
@@ -265,7 +268,7 @@ def _check_files(
         )
     new = tuple(package for package in packages if package.name in names)
     for package in new:
-        fault = misplaced_file(package, staging)
+        fault = find_misplaced_file(package, staging)
         if fault:
             others = quote_word(f"{package.name}!={package.version}")
             raise InstallationError(
@@ -274,7 +277,7 @@ def _check_files(
                 hint=f"gpuinstall install {others}   # another version, or omit the package",
             )
     overlapping = set[str]()
-    for writers, files in overwritten_files(packages, staging).items():
+    for writers, files in find_overwritten_files(packages, staging).items():
         both = sorted(package.name for package in writers)
         overlapping.update(both)
         project.reporter.warn(
@@ -313,7 +316,7 @@ def _unpack_all(planned: PlannedInstallation, project: Project) -> CompatibleLoc
         # The metadata of requested packages may require more of these packages.
         unpacked = read_packages(packages_folders(existing.paths.staging))
         installed = {one.name: one for one in (*existing.packages, *unpacked)}
-        names = required_names(planned.requested, installed) & introduced
+        names = find_required_names(planned.requested, installed) & introduced
         if not names:
             break
         announce_builds(names, planned.fit, project)

@@ -11,8 +11,8 @@ from gpuinstall.base.files import expand_home
 from gpuinstall.base.request import ANY_TORCH, FOLDER_REQUEST, Request
 from gpuinstall.base.requirement import (
     TextOrigin,
+    remove_duplicates,
     requirement_names,
-    without_duplicates,
 )
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU
@@ -107,7 +107,7 @@ def _add_torch_limits(request: Request, project: Project) -> Request:
     lines = (*request.files.get(PROJECT, ()), *limits)
     constraints = (*request.constraints, *limits)
     files = {**request.files, PROJECT: lines}
-    return replace(request, constraints=without_duplicates(constraints), files=files)
+    return replace(request, constraints=remove_duplicates(constraints), files=files)
 
 
 def read_current_request(project: Project) -> Request:

@@ -22,9 +22,9 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     expand_home,
     parse_ini,
+    parse_text_list,
     parse_toml,
     read_document,
-    text_list,
 )
 from gpuinstall.base.location import Location
 from gpuinstall.base.owners import is_foreign
@@ -317,7 +317,10 @@ def parse_uv_constraints(table: Mapping[str, Any], file: Path) -> list[Constrain
     """
     key = "constraint-dependencies"
     origin = TextOrigin(str(file), key)
-    return [parse_constraint(one, origin) for one in text_list(table.get(key, []), key)]
+    return [
+        parse_constraint(one, origin)
+        for one in parse_text_list(table.get(key, []), key)
+    ]
 
 
 def read_pip_option(

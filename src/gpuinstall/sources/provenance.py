@@ -17,9 +17,13 @@ from urllib.parse import urlsplit
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import read_json
-from gpuinstall.base.location import Location, malformed_address
+from gpuinstall.base.location import Location, malformed_url_error
 from gpuinstall.base.request import split_torch_index
-from gpuinstall.base.requirement import Requirement, standard_marker, url_fault
+from gpuinstall.base.requirement import (
+    Requirement,
+    find_url_fault,
+    parse_standard_marker,
+)
 from gpuinstall.base.text import TOKEN, remove_logins
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import known_backend
@@ -255,7 +259,7 @@ class SourceSetting(Value):
         """Return whether the setting's marker holds in an environment."""
         if not self.marker:
             return True
-        return standard_marker(self.marker).evaluate(dict(environment))
+        return parse_standard_marker(self.marker).evaluate(dict(environment))
 
     @property
     def why_ignored(self) -> str:
@@ -345,13 +349,13 @@ def create_setting(
             row = load_rules()[tool, f"{key} (torch)"]
     effect = row.declared_effect
     is_address = effect.is_reported or effect.value.is_compared
-    fault = url_fault(value) if is_address else ""
+    fault = find_url_fault(value) if is_address else ""
     if is_address and TOKEN.search(value):
         fault = "it contains a token, which locks would record; put the token into a netrc file"
     setting = SourceSetting(row, value, file, line, package, marker=marker)
     try:
         if fault:
-            raise malformed_address(value, fault)
+            raise malformed_url_error(value, fault)
         if is_address:
             Location.parse(value)
     except UsageError as error:
@@ -380,4 +384,4 @@ def is_on_pytorch_host(address: str) -> bool:
         host = (parts.hostname or "").rstrip(".")
     except ValueError:
         return False
-    return not url_fault(address) and f".{host}".endswith(OFFICIAL_HOSTS)
+    return not find_url_fault(address) and f".{host}".endswith(OFFICIAL_HOSTS)

@@ -18,7 +18,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     check_count,
     check_outside,
-    link_hint,
+    format_link_hint,
     read_document,
     real_path,
 )
@@ -30,7 +30,7 @@ from gpuinstall.base.requirement import (
     is_remote,
     normalize_name,
     parse_requirement,
-    without_duplicates,
+    remove_duplicates,
 )
 from gpuinstall.base.shell import join_command, quote_word
 from gpuinstall.base.text import join_names, redact, shorten
@@ -131,7 +131,7 @@ class RequirementsFile(Value):
     @property
     def lines(self) -> tuple[Requirement, ...]:
         """All requirements, then all constraints, without duplicates."""
-        return without_duplicates((*self.requirements, *self.constraints))
+        return remove_duplicates((*self.requirements, *self.constraints))
 
     def as_constraints(self) -> RequirementsFile:
         """Return all requirements of the file as constraints."""
@@ -320,7 +320,7 @@ def read_requirements_text(path: Path, folder: Path | None = None) -> str:
         return read_document(path, folder)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "it is not a text file")
-        hint = _NO_VARIABLES if "${" in str(path) else link_hint(error)
+        hint = _NO_VARIABLES if "${" in str(path) else format_link_hint(error)
         message = f"{path} cannot be read: {reason}"
         raise UsageError("requirements-unreadable", message, hint=hint) from None
 

@@ -14,12 +14,12 @@ from urllib.parse import quote, unquote, urlsplit
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import check_outside
-from gpuinstall.base.location import Location, malformed_address
+from gpuinstall.base.location import Location, malformed_url_error
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import (
     Requirement,
+    find_url_fault,
     normalize_name,
-    url_fault,
 )
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import redact, remove_logins, shorten
@@ -633,7 +633,7 @@ def validate_torch_index(requested: str | None) -> str:
     if not requested:
         return OFFICIAL
     is_url = re.match(r"(?!.*\$\{)https?://[^/]", requested)
-    if not is_url or url_fault(requested):
+    if not is_url or find_url_fault(requested):
         hint = (
             "Run it again with --torch-index https://index.example/whl: the URL above <backend>/<package>/\n"
             "Set UV_FIND_LINKS instead if it is a folder of wheels"
@@ -713,7 +713,7 @@ def _parse_login(address: str) -> dict[str, str]:
     try:
         server = url_server(address)
     except ValueError as error:
-        raise malformed_address(address, str(error)) from error
+        raise malformed_url_error(address, str(error)) from error
     if remove_logins(address) == address:
         return {}
     scheme, _, netloc = server.partition("://")
@@ -721,7 +721,7 @@ def _parse_login(address: str) -> dict[str, str]:
     login = unquote(written)
     # keyring could parse it as an option, or a netrc file as several lines.
     if login.startswith("-") or not login.isprintable():
-        raise malformed_address(
+        raise malformed_url_error(
             address, "its user name or password has invalid characters"
         )
     return {f"{scheme}://{host}": login}

@@ -19,7 +19,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import own_cache_folder, read_json, write_atomically
 from gpuinstall.base.interruption import call_with_timeout, is_interrupted
 from gpuinstall.base.text import format_size, remove_logins
-from gpuinstall.base.timeouts import MORE_TIME, RETRIES, USUAL, Pace, Timeouts
+from gpuinstall.base.timeouts import MORE_TIME, RETRIES, USUAL, Timeouts, TransferRate
 from gpuinstall.base.values import Value
 from gpuinstall.base.version import __version__
 
@@ -461,7 +461,7 @@ def read_chunks(
     from urllib3.exceptions import HTTPError, ReadTimeoutError
 
     most = min(limit or FILE_BYTES, FILE_BYTES)
-    pace = Pace(timeouts)
+    pace = TransferRate(timeouts)
     done = Event()
     faults = _watch_connection(response, pace, timeouts, seconds, done)
     read = 0
@@ -492,7 +492,7 @@ def read_chunks(
 
 def _watch_connection(
     response: Response,
-    pace: Pace,
+    pace: TransferRate,
     timeouts: Timeouts,
     seconds: float | None,
     done: Event,
@@ -519,7 +519,7 @@ def _watch_connection(
         while not faults:
             if done.wait(min(1.0, window / 8)):
                 return
-            if pace.lags():
+            if pace.is_too_slow():
                 least = format_size(int(timeouts.floor * window))
                 faults.append(f"sent less than {least} in {window:.0f} s")
             elif seconds and monotonic() - start > seconds:

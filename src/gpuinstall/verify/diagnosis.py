@@ -14,7 +14,7 @@ from gpuinstall.catalog import load_catalog
 from gpuinstall.catalog.failures.classify import Circumstances, classify, known_of
 from gpuinstall.catalog.failures.problems import code_told, fix
 from gpuinstall.catalog.failures.table import load_problems
-from gpuinstall.environments.environment import advice_words
+from gpuinstall.environments.environment import create_hint_placeholders
 from gpuinstall.machine.vendors import FIRST_VENDOR, VENDORS, create_rules
 from gpuinstall.verify.kernels import all_gpus, deep, quick
 from gpuinstall.verify.kernels.programs import create_program_check
@@ -67,7 +67,7 @@ class VerificationContext(Value):
         problem = load_problems().get(closest or "")
         circumstances = Circumstances(message, known_of(self.machine))
         context = circumstances.fix_context(self.machine)
-        context = context.knowing(**advice_words(self.python), **words)
+        context = context.knowing(**create_hint_placeholders(self.python), **words)
         return CheckResult(
             name,
             "failed",

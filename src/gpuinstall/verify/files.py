@@ -13,17 +13,17 @@ from gpuinstall.base.environment_paths import packages_folders
 from gpuinstall.catalog import load_catalog
 from gpuinstall.environments.packages import (
     InstalledPackage,
+    compute_record_digest,
     read_packages,
-    recorded_digest,
 )
 from gpuinstall.environments.stamp import (
     TORCH,
     FileStamp,
     Stamp,
-    file_stamp,
-    loading_variables,
-    stamped_python,
-    startup_files,
+    find_startup_files,
+    read_file_stamp,
+    read_loading_variables,
+    stamp_python,
 )
 from gpuinstall.verify.kernels.programs import PROGRAMS
 
@@ -51,7 +51,7 @@ def create_stamp(venv: Path) -> Stamp:
     folders = packages_folders(root)
     packages = {package.name: package for package in read_packages(folders)}
     sites = [folder.relative_to(root).as_posix() for folder in folders]
-    own = list(startup_files(str(root), sites))
+    own = list(find_startup_files(str(root), sites))
     roots = [*_ROOTS, *_find_implicit_packages(packages.values(), own)]
     core = _add_requirements(roots, packages)
     for name in sorted(core):
@@ -63,8 +63,8 @@ def create_stamp(venv: Path) -> Stamp:
         records = [_record_path(packages[name], root) for name in sorted(own_packages)]
         files[module] = _create_stamps(records, root)
     return Stamp(
-        python=stamped_python(str(root)),
-        variables=loading_variables(),
+        python=stamp_python(str(root)),
+        variables=read_loading_variables(),
         files=files,
         verdict={},
     )
@@ -121,7 +121,7 @@ def _find_native_libraries(package: InstalledPackage, root: Path) -> Iterator[st
 
 
 def _create_stamps(paths: Iterable[str], root: Path) -> dict[str, FileStamp]:
-    return {path: file_stamp(f"{root}/{path}") for path in paths}
+    return {path: read_file_stamp(f"{root}/{path}") for path in paths}
 
 
 def find_program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
@@ -180,6 +180,6 @@ def find_modified_files(torch: FoundTorch, names: Collection[str]) -> Iterator[s
         for path, digest in digests.items():
             found = ""
             with suppress(OSError):
-                found = recorded_digest(site / path)
+                found = compute_record_digest(site / path)
             if found != digest:
                 yield path

@@ -18,7 +18,7 @@ from gpuinstall.base.errors import UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.timeouts import read_timeouts
 from gpuinstall.base.values import Value
-from gpuinstall.base.versions import Backend, torch_backend
+from gpuinstall.base.versions import Backend, find_torch_backend
 from gpuinstall.machine.children import describe_end, json_lines
 from gpuinstall.verify.kernel_run import KERNELS
 from gpuinstall.verify.kernels.context import MARK
@@ -50,7 +50,7 @@ class FoundTorch(Value):
         """The backend of torch by version or toolkit; None without torch."""
         if self.version is None:
             return None
-        return torch_backend(self.version, self.toolkit)
+        return find_torch_backend(self.version, self.toolkit)
 
     @property
     def kind(self) -> str | None:

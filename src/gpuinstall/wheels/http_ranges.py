@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 from gpuinstall.base.interruption import call_with_timeout
-from gpuinstall.base.timeouts import MORE_TIME, USUAL, Pace, Timeouts
+from gpuinstall.base.timeouts import MORE_TIME, USUAL, Timeouts, TransferRate
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class HttpRanges:
             if _file_version(response) != (self.size, self._etag):
                 message = f"the file on {_host(self._url)} changed while it was read"
                 raise WheelError("wrong-range", message)
-            pace = Pace(self._timeouts)
+            pace = TransferRate(self._timeouts)
             while start < end:
                 # With pieces of a fixed size, bytes_read is reproducible.
                 piece = self._read(response, min(_PIECE, end - start), pace)
@@ -127,7 +127,7 @@ class HttpRanges:
         self,
         response: Response,
         most: int,
-        pace: Pace,
+        pace: TransferRate,
     ) -> bytes:
         """Return ``most`` bytes, or fewer at the end of the response."""
         from urllib3.exceptions import HTTPError
@@ -143,7 +143,7 @@ class HttpRanges:
                 break
             data += part
             pace.count(len(part))
-            if pace.lags():
+            if pace.is_too_slow():
                 raise _timeout_error()
         return bytes(data)
 

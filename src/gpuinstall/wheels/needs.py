@@ -11,7 +11,7 @@ from platform import python_version
 from posixpath import basename
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from gpuinstall.base.codec import one_of, read_object
+from gpuinstall.base.codec import create_choice_parser, read_object
 from gpuinstall.base.requirement import Requirement, marker_environment
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import version_key
@@ -166,7 +166,9 @@ def load_libraries() -> SharedLibraries:
 class TorchNeeds(Value):
     """Releases of torch that can load the code of a wheel."""
 
-    kind: Annotated[TorchKind, one_of("stable", "ordinary", "none", "unknown")] = "none"
+    kind: Annotated[
+        TorchKind, create_choice_parser("stable", "ordinary", "none", "unknown")
+    ] = "none"
     """The interface of torch that the code uses.
 
     ``unknown``: an unread library may use torch.

@@ -14,7 +14,7 @@ from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
     check_cache,
     check_outside,
-    diagnostic_commands,
+    format_diagnostic_commands,
     make_private_folder,
     open_atomically,
     open_regular,
@@ -53,7 +53,10 @@ def test_ls_hint_contains_an_existing_parent(tmp_path):
     file.touch()
     stays = {".venv.gpuinstall/staging-1/bin": tmp_path, "none/none": tmp_path}
     for name, place in {**stays, "file": file}.items():
-        assert diagnostic_commands(tmp_path / name) == f"ls -ld {place}; df -h {place}"
+        assert (
+            format_diagnostic_commands(tmp_path / name)
+            == f"ls -ld {place}; df -h {place}"
+        )
 
 
 @pytest.mark.skipif(os.name != "posix", reason="requires Unix file modes")

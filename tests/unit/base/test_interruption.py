@@ -84,7 +84,7 @@ def test_interrupt_terminates_subprocesses_of_other_threads():
     code = f"""
 waiting = threading.Thread(target=lambda: print(process.run({SLEEP}).status))
 waiting.start()
-while not interruption._Run.programs: time.sleep(0.01)
+while not interruption._RunState.programs: time.sleep(0.01)
 try:
     print('ready', flush=True)
     wait()
@@ -102,7 +102,7 @@ def test_deferred_interrupt_is_raised_after_the_block():
 try:
     with interruption.defer_interrupts():
         print('ready', flush=True)
-        while not interruption._Run.interrupted: time.sleep(0.01)
+        while not interruption._RunState.interrupted: time.sleep(0.01)
         print('finished', flush=True)
     print('too far')
 except KeyboardInterrupt:

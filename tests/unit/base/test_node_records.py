@@ -7,9 +7,9 @@ import pytest
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.node_records import (
-    node_names,
+    find_node_name,
     read_report,
-    this_node,
+    split_node_names,
     write_record,
 )
 from gpuinstall.machine.options import machine_from_options
@@ -36,7 +36,7 @@ def test_node_report_lists_groups_and_missing_nodes(tmp_path):
     record(tmp_path, "n2", H100)
     lock, passed = "pylock.cu130.toml", "passed"
 
-    report = read_report(tmp_path, node_names("n0,n1,n2,n4"))
+    report = read_report(tmp_path, split_node_names("n0,n1,n2,n4"))
     assert [tuple(group) for group in report.groups] == [
         ("8 × H100 SXM (sm_90)", "580.95.05", lock, passed, ("n2", "n3")),
         ("1 × V100 (sm_70)", "470.256.02", lock, passed, ("n1",)),
@@ -60,22 +60,22 @@ def test_node_report_shows_first_failure_of_each_node(tmp_path):
 
 
 def test_node_names_are_parsed_from_list():
-    names = node_names("login,n9.site\nn09 rack-7.node-3\n")
+    names = split_node_names("login,n9.site\nn09 rack-7.node-3\n")
     assert names == ["login", "n9.site", "n09", "rack-7.node-3"]
 
 
 @pytest.mark.parametrize("text", ["", "n1,", "../n1", "n[1-2]", "n1;ls"])
 def test_malformed_node_names_are_rejected(text):
     with pytest.raises(UsageError, match="is not a valid node name"):
-        node_names(text)
+        split_node_names(text)
 
 
 def test_node_name_is_read_from_its_variable(monkeypatch):
     monkeypatch.setenv("GPUINSTALL_NODE", "rack-7.node-3")
-    assert this_node() == "rack-7.node-3"
+    assert find_node_name() == "rack-7.node-3"
     monkeypatch.setenv("GPUINSTALL_NODE", "../n1")
     with pytest.raises(UsageError, match="not a valid node name"):
-        this_node()
+        find_node_name()
 
 
 def test_links_and_pipes_as_node_records_are_rejected(tmp_path):

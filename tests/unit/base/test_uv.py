@@ -45,7 +45,7 @@ def test_offline_option_is_passed_to_uv():
 def test_commands_contain_full_paths_and_no_credentials():
     python = Path("/usr/bin/python3.12")
     commands = [
-        uv.create_command(python, Path("/x/staging")),
+        uv.venv_command(python, Path("/x/staging")),
         uv.pip_command("install", Path("/x/staging/bin/python"), "--no-deps"),
         uv.compile_lock(python, "3.12", "x86_64-manylinux_2_28"),
     ]

@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from gpuinstall.base import process
-from gpuinstall.base.shell import format_activation, path_command, this_shell
+from gpuinstall.base.shell import detect_shell, format_activation, format_path_command
 
 
 @pytest.mark.parametrize(
@@ -21,14 +21,14 @@ def test_activation_command_depends_on_the_shell(shell, venv, line):
 
 def test_powershell_path_is_a_quoted_string():
     assert (
-        path_command("C:\\tools", "powershell")
+        format_path_command("C:\\tools", "powershell")
         == "$env:PATH = 'C:\\tools' + [IO.Path]::PathSeparator + $env:PATH"
     )
 
 
 def test_powershell_is_detected_by_its_variable():
-    assert this_shell({"PSModulePath": "/opt/microsoft/powershell"}) == "powershell"
-    assert this_shell({"SHELL": "/usr/bin/fish"}) == "sh"
+    assert detect_shell({"PSModulePath": "/opt/microsoft/powershell"}) == "powershell"
+    assert detect_shell({"SHELL": "/usr/bin/fish"}) == "sh"
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "zsh"])
@@ -40,7 +40,7 @@ def test_printed_path_command_makes_program_available(shell, tmp_path):
     folder.mkdir()
     (folder / "gpuinstall-here").write_text("#!/bin/sh\necho found\n", "utf-8")
     (folder / "gpuinstall-here").chmod(0o755)
-    line = path_command(str(folder), "sh")
+    line = format_path_command(str(folder), "sh")
 
     words = [program, "-c", f"{line}; gpuinstall-here"]
     done = process.run(words)

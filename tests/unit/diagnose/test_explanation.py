@@ -6,7 +6,7 @@ import pytest
 
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import replace
-from gpuinstall.base.versions import Backend, torch_backend
+from gpuinstall.base.versions import Backend, find_torch_backend
 from gpuinstall.catalog.failures.table import load_failures
 from gpuinstall.diagnose.explanation import explain_text
 from gpuinstall.diagnose.predicates import PREDICATES, idle
@@ -35,7 +35,9 @@ def read(*cards, torch=None, environ=None, venv=Path("absent"), **facts):
     reading = LocalReading(there, venv, environ=environ or {})
     if torch is None:
         return reading
-    return replace(reading, torch=reading.find_torch(torch, torch_backend(torch, None)))
+    return replace(
+        reading, torch=reading.find_torch(torch, find_torch_backend(torch, None))
+    )
 
 
 @pytest.mark.parametrize(

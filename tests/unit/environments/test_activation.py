@@ -16,7 +16,7 @@ from gpuinstall.base.shell import (
     quote_word,
 )
 from gpuinstall.environments.activation import relocate_activation, relocate_scripts
-from gpuinstall.environments.damage import intact_files
+from gpuinstall.environments.damage import find_intact_files
 from gpuinstall.environments.packages import read_packages
 from tests.lab.wheels import make_wheel
 
@@ -62,7 +62,7 @@ def program_of(name):
 def built(tmp_path_factory):
     venv = tmp_path_factory.mktemp("built") / "venv"
     variables = {**os.environ, "UV_NO_CONFIG": "1"}
-    done = process.run(uv.create_command(Path(sys.executable), venv), env=variables)
+    done = process.run(uv.venv_command(Path(sys.executable), venv), env=variables)
     assert done.ok, done.err
     return venv
 
@@ -174,4 +174,4 @@ def test_relocated_pip_scripts_use_environment_interpreter(built, tmp_path, befo
         assert text == "#!/usr/bin/env sh\necho foreign\n"
         assert (copy / "bin" / "mine").read_text() == mine
         packages = read_packages(packages_folders(copy))
-        assert intact_files(packages, copy, {"bin/tool"}) == {"bin/tool"}
+        assert find_intact_files(packages, copy, {"bin/tool"}) == {"bin/tool"}

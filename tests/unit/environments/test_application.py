@@ -2,7 +2,10 @@
 
 import pytest
 
-from gpuinstall.environments.application import application_of, find_application
+from gpuinstall.environments.application import (
+    find_application,
+    find_owning_application,
+)
 from tests.unit.install.environments import write_files
 
 LAYOUTS = {
@@ -33,5 +36,5 @@ def test_application_without_an_environment_is_not_found(tmp_path):
     assert find_application(tmp_path) is None
 
     (tmp_path / "venv").mkdir()
-    assert application_of(tmp_path / "other") is None
-    assert application_of(tmp_path / "venv") is not None
+    assert find_owning_application(tmp_path / "other") is None
+    assert find_owning_application(tmp_path / "venv") is not None

@@ -12,8 +12,11 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import InstallationError, UsageError
 from gpuinstall.base.values import replace
 from gpuinstall.environments import discarding
-from gpuinstall.environments.discarding import discard_environment, user_files
-from gpuinstall.environments.environment import modified_scripts, script_digests
+from gpuinstall.environments.discarding import discard_environment, find_user_files
+from gpuinstall.environments.environment import (
+    compute_script_digests,
+    find_modified_scripts,
+)
 from gpuinstall.install.transaction import remove_leftovers
 from tests.lab.mounts import mounted
 from tests.lab.wheels import make_wheel
@@ -31,7 +34,7 @@ def paths(tmp_path):
 def remove(paths, folder=None):
     """Remove an environment; return the user's files in it."""
     folder = folder or paths.venv
-    found = user_files(folder)
+    found = find_user_files(folder)
     discard_environment(folder, paths.work)
     return found
 
@@ -56,18 +59,18 @@ def test_only_files_of_the_user_are_listed(paths):
 
 def test_files_outside_an_environment_are_user_files(tmp_path):
     folder = write_files(tmp_path / "thesis", ".git/HEAD", "bin/python")
-    assert user_files(folder) == [".git", "bin"]
+    assert find_user_files(folder) == [".git", "bin"]
 
 
 @pytest.mark.parametrize("name", ["bin/activate", "pyvenv.cfg"])
 def test_modified_scripts_are_listed(paths, name):
     write_files(paths.venv, "bin/activate", "pyvenv.cfg", text="uv's")
-    marker = replace(MARKER, scripts=script_digests(paths.venv))
+    marker = replace(MARKER, scripts=compute_script_digests(paths.venv))
     marker.write(paths.venv)
-    assert modified_scripts(paths.venv) == set()
+    assert find_modified_scripts(paths.venv) == set()
     with (paths.venv / name).open("a") as file:
         file.write("mine")
-    assert name in user_files(paths.venv)
+    assert name in find_user_files(paths.venv)
 
 
 def test_removal_of_a_link_keeps_its_target(paths, tmp_path):
@@ -128,9 +131,9 @@ def replace_and_keep_the_time(file):
 )
 def test_modified_file_of_a_package_is_listed(paths, installed, edit):
     path = (installed / "page").relative_to(paths.venv).as_posix()
-    assert path not in user_files(paths.venv)
+    assert path not in find_user_files(paths.venv)
     edit(installed / "page")
-    assert user_files(paths.venv) == [path]
+    assert find_user_files(paths.venv) == [path]
 
 
 def test_symlinked_package_checkout_is_not_removed(paths, installed, tmp_path):

@@ -5,8 +5,8 @@ from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import (
     NAME,
     Origin,
-    added_packages,
-    advice_words,
+    create_hint_placeholders,
+    find_added_packages,
     fingerprint,
     read_marker,
     read_origin,
@@ -44,7 +44,7 @@ def test_added_packages_are_found_by_canonical_name(tmp_path):
         "pip-26.3.dist-info",
     ):
         write_files(site / name, "METADATA", "PKG-INFO")
-    assert added_packages(tmp_path / ".venv") == (
+    assert find_added_packages(tmp_path / ".venv") == (
         "numpy 2.3.4+label",
         "old-egg 1.0",
         "typing-extensions 4.15.0",
@@ -71,7 +71,7 @@ def test_fix_depends_on_kind_of_environment(tmp_path):
     new = tmp_path / "new"
     into[next_one] = into[ours]
     into[first] = (f" --venv {new}", f" --venv {quote_word(new)} --replace")
-    words = {folder: advice_words(interpreter(folder)) for folder in into}
+    words = {folder: create_hint_placeholders(interpreter(folder)) for folder in into}
     assert {at: (one.get("into"), one.get("anew")) for at, one in words.items()} == into
 
 

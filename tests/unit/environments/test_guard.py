@@ -5,8 +5,8 @@ from packaging.requirements import Requirement
 
 from gpuinstall.environments.guard import (
     FamilyMember,
-    constraint_lines,
-    pip_section,
+    format_constraints,
+    format_pip_section,
     write_guard,
 )
 
@@ -23,7 +23,7 @@ def test_torch_family_is_constrained_to_installed_build():
         ),
         FamilyMember("xformers"),
     )
-    lines = constraint_lines(VERSIONS, beside, "cu126")
+    lines = format_constraints(VERSIONS, beside, "cu126")
     assert lines == [
         "torch==2.14.1+cu126",
         "triton==3.8.0",
@@ -40,12 +40,12 @@ def test_torch_family_is_constrained_to_installed_build():
     [("rocm7.2", "rocm7.2"), ("jp6-cu126", "jp6.cu126"), ("cpu", "cpu")],
 )
 def test_constraint_placeholder_is_a_valid_version(backend, label):
-    (_, line) = constraint_lines({}, [FamilyMember("torchaudio")], backend)
+    (_, line) = format_constraints({}, [FamilyMember("torchaudio")], backend)
     assert str(Requirement(line).specifier) == f"==0+none.for.{label}"
 
 
 def test_pip_section_lists_constraints_and_links():
-    assert pip_section(
+    assert format_pip_section(
         ("/srv/mine.txt", "file:///a%20b/c.txt"), ("https://index.example/torch/",)
     ) == [
         "[install]",

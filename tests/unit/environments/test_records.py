@@ -5,11 +5,11 @@ import pytest
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.shell import quote_word
 from gpuinstall.environments.records import (
+    describe_unfinished_change,
+    find_recorded_environments,
     forget_environment,
     record_identity,
     remember_environment,
-    remembered_environments,
-    unfinished_change,
     was_created_here,
 )
 from tests.unit.install.environments import make_environment
@@ -25,12 +25,12 @@ def test_existing_environments_are_remembered(tmp_path):
     made = [make_environment(tmp_path / name, name) for name in ("a b", "ü")]
     for venv in (*made, *made):
         remember_environment(venv, "one")
-    assert remembered_environments() == made
+    assert find_recorded_environments() == made
     shutil.rmtree(made[0])
-    assert remembered_environments() == made[1:]
+    assert find_recorded_environments() == made[1:]
     forget_environment(made[1])
     forget_environment(made[1])
-    assert remembered_environments() == []
+    assert find_recorded_environments() == []
 
 
 def test_copied_environment_is_not_trusted(tmp_path):
@@ -53,7 +53,7 @@ def test_unwritable_state_folder_is_ignored(tmp_path, state):
     state.touch()
     remember_environment(make_environment(tmp_path / ".venv", "ours"), "ours")
     forget_environment(tmp_path / ".venv")
-    assert remembered_environments() == []
+    assert find_recorded_environments() == []
 
 
 def test_forgetting_an_environment_removes_its_journal_records(tmp_path, state):
@@ -67,15 +67,15 @@ def test_forgetting_an_environment_removes_its_journal_records(tmp_path, state):
 def test_unfinished_change_is_reported_with_the_rollback_command(tmp_path):
     ours, theirs = make_environment(tmp_path / "a", "ours"), tmp_path / "b"
     work = theirs / "lib/python3.12/site-packages/.gpuinstall"
-    assert unfinished_change(ours) == unfinished_change(theirs) == ""
+    assert describe_unfinished_change(ours) == describe_unfinished_change(theirs) == ""
     # While an environment is being replaced, its path does not exist.
     shutil.rmtree(ours)
     for folder in (EnvironmentPaths(ours).work, work):
         (folder / "changing").mkdir(parents=True)
     assert (
         f"; gpuinstall env rollback --venv {quote_word(ours)} c"
-        in unfinished_change(ours)
+        in describe_unfinished_change(ours)
     )
     python = quote_word(theirs / "bin" / "python")
     into = f"; gpuinstall env rollback --into --python {python} c"
-    assert into in unfinished_change(theirs)
+    assert into in describe_unfinished_change(theirs)

@@ -244,7 +244,9 @@ def test_unchanged_torch_keeps_its_verification(venv):
         for arriving, facts in comes.items():
             put(new, arriving, **facts)
         stamp = create_stamp(new)
-        tested = stamp.new_programs(record) if stamp.has_same_torch(record) else None
+        tested = (
+            stamp.find_new_programs(record) if stamp.has_same_torch(record) else None
+        )
         if tested != expected:
             wrong[name] = tested
 

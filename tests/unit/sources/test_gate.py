@@ -9,7 +9,7 @@ import pytest
 from gpuinstall.base import process, uv
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.requirement import TextOrigin, parse_requirement
-from gpuinstall.base.text import guard_text
+from gpuinstall.base.text import format_guard
 from gpuinstall.base.values import replace
 from gpuinstall.sources import Sources, session
 from gpuinstall.sources.configuration import read_project_constraints, user_folder
@@ -266,7 +266,7 @@ def test_constraints_in_user_uv_toml_are_used(tmp_path):
         "~/uv.toml": ("-c six<2",)
     }
     (tmp_path / "limits.txt").write_text("numpy<2")
-    ours = guard_text("torch==2.14.1\n", "pylock.cpu.toml", "")
+    ours = format_guard("torch==2.14.1\n", "pylock.cpu.toml", "")
     (tmp_path / "ours.txt").write_text(ours)
     environ["UV_CONSTRAINT"] = f"limits.txt {(tmp_path / 'ours.txt').as_uri()}"
     limits = read_project_constraints(environ, tmp_path)

@@ -22,12 +22,12 @@ from gpuinstall.base.files import parse_toml, read_document, real_path
 from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import (
     TextOrigin,
+    find_url_fault,
     parse_constraint,
     parse_line,
     parse_requirement,
+    remove_duplicates,
     requirement_names,
-    url_fault,
-    without_duplicates,
 )
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import MAX_NAMES, has_login, shorten
@@ -128,7 +128,7 @@ class Record(Value):
         selected = {*chain.from_iterable(request.selected.values())}
         own = (one for one in request.requirements if one not in selected)
         return cls(
-            inputs=tuple(map(str, without_duplicates(own))),
+            inputs=tuple(map(str, remove_duplicates(own))),
             constraints=tuple(sorted({one.text for one in request.constraints})),
             sources=request.sources,
             preferred_digest=hash_texts(map(str, request.preferred))
@@ -516,7 +516,7 @@ def _check_sources(lock: Lock) -> None:
                 lock.name, f"has a path for {package} that is too long"
             )
     for package, source in repositories + lock.entries:
-        fault = url_fault(source.url or "") or _find_url_error(source.url or "")
+        fault = find_url_fault(source.url or "") or _find_url_error(source.url or "")
         if fault:
             what = f"has a malformed URL for {package}: {fault}"
             raise _malformed_error(lock.name, what)

@@ -17,10 +17,10 @@ from gpuinstall.base.environment_paths import interpreter
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import (
     check_outside,
+    parse_text_list,
     parse_toml,
     read_document,
     real_path,
-    text_list,
 )
 from gpuinstall.base.owners import is_adoptable
 from gpuinstall.base.requirement import (
@@ -325,7 +325,10 @@ def read_whole_project(
         origin = TextOrigin(str(path), "[build-system] requires")
         required = [
             *read_project_dependencies(document, path),
-            *(parse_requirement(one, origin) for one in text_list(tools, "requires")),
+            *(
+                parse_requirement(one, origin)
+                for one in parse_text_list(tools, "requires")
+            ),
         ]
         project_parts = ProjectParts(document, path)
         known = project_parts.extras.keys() & set(extras)

@@ -18,8 +18,8 @@ from gpuinstall.base.requirement import (
     RequirementT,
     normalize_name,
     parse_requirement,
+    remove_duplicates,
     requirement_names,
-    without_duplicates,
 )
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
@@ -70,7 +70,7 @@ def update_request(
     of_files = chain.from_iterable(all_files.values())
     lines = [line for line in of_files if _requirement_key(line) not in hand]
     listed = RequirementsFile.from_lines(
-        without_duplicates(chain(lines, *hand.values()))
+        remove_duplicates(chain(lines, *hand.values()))
     )
     return replace(
         request,
@@ -169,7 +169,7 @@ def describe_request_change(lock: Lock, request: Request) -> str | None:
         request: The current request.
     """
     inputs = lock.record.inputs
-    today = without_duplicates(request.requirements)
+    today = remove_duplicates(request.requirements)
     if not inputs or set(inputs) == set(map(str, today)):
         return None
     now = " ".join(map(str, request.requirements))
@@ -212,7 +212,7 @@ def read_recorded_request(folder: Path, own: Lock | None = None) -> Request:
 def _merge_lists(
     lists: Iterable[tuple[RequirementT, ...]],
 ) -> tuple[RequirementT, ...]:
-    return without_duplicates(chain.from_iterable(lists))
+    return remove_duplicates(chain.from_iterable(lists))
 
 
 def _read_recorded_requests(path: Path) -> list[Request]:

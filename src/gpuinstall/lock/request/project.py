@@ -26,8 +26,8 @@ from gpuinstall.base.requirement import (
     is_remote,
     normalize_name,
     parse_requirement,
-    standard_marker,
-    standard_requirement,
+    parse_standard_marker,
+    parse_standard_requirement,
 )
 from gpuinstall.base.shapes import parse_pyproject
 from gpuinstall.base.values import replace
@@ -153,12 +153,12 @@ def _create_static_metadata(
     table: Mapping[str, Any], extras: Mapping[str, Iterable[str]]
 ) -> dict[str, Any]:
     """Return the metadata of a ``[project]`` table without a version."""
-    required = map(standard_requirement, table.get("dependencies", ()))
+    required = map(parse_standard_requirement, table.get("dependencies", ()))
     dependencies = [*map(str, required)]
     for extra, texts in extras.items():
-        for one in map(standard_requirement, texts):
+        for one in map(parse_standard_requirement, texts):
             marker = join_markers(str(one.marker or ""), f"extra == '{extra}'")
-            one.marker = standard_marker(marker)
+            one.marker = parse_standard_marker(marker)
             dependencies.append(str(one))
     row = {
         "name": normalize_name(table["name"]),

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import check_count, text_list
+from gpuinstall.base.files import check_count, parse_text_list
 from gpuinstall.base.requirement import (
     Requirement,
     TextOrigin,
+    negate_marker,
     normalize_name,
-    opposite_marker,
     parse_requirement,
+    remove_duplicates,
     requirement_names,
-    without_duplicates,
 )
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value, replace
@@ -93,7 +93,7 @@ def read_project_dependencies(document: Table, file: Path) -> Iterator[Requireme
     origin = TextOrigin(str(file), "[project] dependencies")
     texts: Iterable[str]
     if "dependencies" in project:
-        texts = text_list(project["dependencies"], "dependencies")
+        texts = parse_text_list(project["dependencies"], "dependencies")
     else:
         origin = TextOrigin(str(file), "[tool.poetry.dependencies]")
         texts = _read_poetry_requirements(find_table(document, "tool", "poetry"))
@@ -111,7 +111,7 @@ def find_default_groups(document: Table) -> tuple[Part, ...]:
         names = list(groups)
     parts = (
         Part("group", normalize_name(name))
-        for name in text_list(names, "default-groups")
+        for name in parse_text_list(names, "default-groups")
     )
     return tuple(part for part in parts if not _is_exported(part, document))
 
@@ -138,7 +138,9 @@ class ProjectParts(Value):
     def extras(self) -> dict[str, list[str]]:
         """The requirements of each extra by its normalized name."""
         extras = find_table(self.document, "project", "optional-dependencies")
-        texts = {normalize_name(name): text_list(extras[name], name) for name in extras}
+        texts = {
+            normalize_name(name): parse_text_list(extras[name], name) for name in extras
+        }
         poetry = find_table(self.document, "tool", "poetry")
         optional: dict[str, list[str]] = {}
         for name, entry in read_poetry_entries(poetry):
@@ -146,7 +148,7 @@ class ProjectParts(Value):
                 written = convert_poetry_entry(name, entry)
                 optional.setdefault(name, []).append(written)
         for extra, names in find_table(poetry, "extras").items():
-            listed = map(normalize_name, text_list(names, extra))
+            listed = map(normalize_name, parse_text_list(names, extra))
             required = chain.from_iterable(optional.get(name, ()) for name in listed)
             texts[normalize_name(extra)] = [*required]
         return texts
@@ -304,7 +306,7 @@ class ProjectParts(Value):
             count += len(seen) + len(lines)
             check_count(count, "requirements", "extras and groups")
             contents = PartContents(
-                part, RequirementsFile.from_lines(without_duplicates(lines))
+                part, RequirementsFile.from_lines(remove_duplicates(lines))
             )
             if contents.has_family:
                 found.append(contents)
@@ -316,7 +318,7 @@ def _read_group_entries(document: Table) -> dict[str, list[Any]]:
     groups = dict(find_table(document, "dependency-groups"))
     further = find_table(document, "tool", "uv").get("dev-dependencies")
     if further:
-        text_list(further, "dev-dependencies")
+        parse_text_list(further, "dev-dependencies")
         groups["dev"] = [*groups.get("dev", ()), *further]
     # Poetry installs the other groups by default.
     of_poetry = find_table(document, "tool", "poetry", "group")
@@ -391,7 +393,7 @@ def locate_requirements(
     for name, source in sources:
         if find_source_location(source):
             addresses.setdefault(name, []).append(source)
-    lines = without_duplicates(
+    lines = remove_duplicates(
         ProjectParts(document, file).expand_own_extras(written, set())
     )
     names = {one.name for one in lines if not one.url}
@@ -433,7 +435,7 @@ def _locate_requirement(
         yield parse_requirement(text, requirement.origin)
         if not marker:
             return
-        others.append(opposite_marker(marker))
+        others.append(negate_marker(marker))
     unlocated = f"{requirement.full_name}{requirement.specifier or ''}"
     text = _add_marker(unlocated, join_markers(*others))
     yield parse_requirement(text, requirement.origin)
@@ -457,14 +459,16 @@ def convert_poetry_entry(name: str, entry: Table) -> str:
     Raises:
         UsageError: A value is malformed. The message includes the key and the text.
     """
-    from gpuinstall.base.poetry import poetry_marker, poetry_specifier
+    from gpuinstall.base.poetry import convert_poetry_specifier, create_poetry_marker
 
     address = find_source_location(entry)
     try:
         place = (
-            f" @ {address}" if address else poetry_specifier(entry.get("version", ""))
+            f" @ {address}"
+            if address
+            else convert_poetry_specifier(entry.get("version", ""))
         )
-        marker = poetry_marker(entry)
+        marker = create_poetry_marker(entry)
     # InvalidSpecifier is a ValueError.
     except ValueError as error:
         raise UsageError(
@@ -473,7 +477,7 @@ def convert_poetry_entry(name: str, entry: Table) -> str:
         ) from None
     extras = ""
     if "extras" in entry:
-        extras = f"[{','.join(text_list(entry['extras'], 'extras'))}]"
+        extras = f"[{','.join(parse_text_list(entry['extras'], 'extras'))}]"
     return _add_marker(f"{name}{extras}{place}", marker)
 
 

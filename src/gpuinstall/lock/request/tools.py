@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import parse_toml, real_path, text_list
-from gpuinstall.base.poetry import poetry_marker
+from gpuinstall.base.files import parse_text_list, parse_toml, real_path
+from gpuinstall.base.poetry import create_poetry_marker
 from gpuinstall.base.requirement import (
     Constraint,
     TextOrigin,
     normalize_name,
-    standard_marker,
+    parse_standard_marker,
 )
 from gpuinstall.base.shapes import LOCK, check_shape, parse_pyproject
 from gpuinstall.base.values import replace
@@ -152,7 +152,7 @@ def read_project_settings(
                 indexes[dependency["source"]],
                 file,
                 package=package,
-                marker=poetry_marker(dependency),
+                marker=create_poetry_marker(dependency),
             )
 
 
@@ -369,7 +369,7 @@ def find_workspace_members(workspace: Table, root: Path) -> list[str]:
     """
 
     def find_paths(key: str) -> set[str]:
-        patterns = text_list(workspace.get(key, []), key)
+        patterns = parse_text_list(workspace.get(key, []), key)
         return set(
             chain.from_iterable(_expand_pattern(pattern, root) for pattern in patterns)
         )
@@ -580,7 +580,7 @@ def _has_true_marker(
     elif isinstance(written, dict):
         written = written.values()
     texts = (_evaluate_parts(text, parts) for text in written)
-    return any(standard_marker(text).evaluate(dict(markers)) for text in texts)
+    return any(parse_standard_marker(text).evaluate(dict(markers)) for text in texts)
 
 
 def _evaluate_parts(marker: str, parts: Collection[Part]) -> str:

@@ -16,7 +16,11 @@ from typing import Any
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.request import ANY_TORCH
-from gpuinstall.base.requirement import Constraint, Requirement, lenient_requirement
+from gpuinstall.base.requirement import (
+    Constraint,
+    Requirement,
+    parse_lenient_requirement,
+)
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import PAIRED, Build, Wheel
 from gpuinstall.catalog.extensions import load_extensions
@@ -342,7 +346,7 @@ def _extend_metadata(
             return {**row, "requires-dist": [*row.get("requires-dist", ()), *added]}
     metadata = index.reader.metadata(wheel)
     texts = map(str, metadata.get_all("Requires-Dist", ()))
-    declared = filter(None, map(lenient_requirement, texts))
+    declared = filter(None, map(parse_lenient_requirement, texts))
     row = create_metadata_row(fact.package, fact.version, [*declared, *added])
     row["provides-extra"] = list(map(str, metadata.get_all("Provides-Extra", ())))
     python = metadata.get("Requires-Python")

@@ -28,7 +28,7 @@ from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import authored, load_catalog
-from gpuinstall.environments.stamp import file_stamp
+from gpuinstall.environments.stamp import read_file_stamp
 from gpuinstall.lock.file.lock import Lock, LockedFile, is_placeholder
 from gpuinstall.lock.uv.errors import UPDATE_LOCK, explain_installation
 from gpuinstall.sources.provenance import is_on_pytorch_host
@@ -90,7 +90,7 @@ def _find_known_hash(session: Session, file: LockedFile) -> str | Head:
     path = parse_file_url(file.url)
     try:
         if path:
-            head = Head(etag=str(file_stamp(str(path))))
+            head = Head(etag=str(read_file_stamp(str(path))))
         else:
             head = session.client.head(file.url)
     except UnreachableError:

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_version
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.location import file_path
-from gpuinstall.base.requirement import requirement_names, without_wildcard
+from gpuinstall.base.requirement import remove_wildcards, requirement_names
 from gpuinstall.base.text import format_size
 from gpuinstall.base.values import Value, asdict, field, replace
 from gpuinstall.base.versions import CPU, Backend, known_backend
@@ -378,7 +378,7 @@ def _add_build(
 
 def _read_requirements(metadata: Message) -> tuple[str, ...]:
     requirements = metadata.get_all("Requires-Dist", ())
-    return tuple(without_wildcard(str(one)) for one in requirements)
+    return tuple(remove_wildcards(str(one)) for one in requirements)
 
 
 def _library_system(names: Iterable[str]) -> str | None:

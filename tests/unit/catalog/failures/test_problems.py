@@ -25,7 +25,7 @@ from gpuinstall.catalog.failures.table import (
     load_readings,
     read_table,
 )
-from gpuinstall.environments.environment import advice_words
+from gpuinstall.environments.environment import create_hint_placeholders
 from gpuinstall.verify.diagnosis import VerificationContext
 from gpuinstall.verify.interpreter import FoundTorch
 from tests.unit.catalog.failures.subjects import subjects
@@ -82,7 +82,7 @@ PLACES = {name: FixContext.of_machine(machine) for name, machine in MACHINES.ite
 
 @pytest.mark.parametrize("place", MACHINES)
 def test_verification_fixes_contain_no_unfilled_placeholder(place):
-    context = PLACES[place].knowing(**advice_words(PYTHON))
+    context = PLACES[place].knowing(**create_hint_placeholders(PYTHON))
     proof = VerificationContext(
         MACHINES[place], PYTHON, FoundTorch("3.12.1", venv=True)
     )

@@ -9,7 +9,7 @@ from gpuinstall.base.advice import NOTE
 from gpuinstall.base.machine import Machine
 from gpuinstall.catalog.failures.problems import FixContext, fix, place
 from gpuinstall.catalog.failures.table import Step, load_failures, load_problems
-from gpuinstall.environments.environment import advice_words
+from gpuinstall.environments.environment import create_hint_placeholders
 from tests.unit.catalog.failures.subjects import subjects
 
 CHANGES = re.compile(
@@ -31,7 +31,7 @@ def known(tmp_path):
     """Placeholder values for an unmanaged environment."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "pyvenv.cfg").touch()
-    return advice_words(tmp_path / "bin" / "python")
+    return create_hint_placeholders(tmp_path / "bin" / "python")
 
 
 def test_failure_ids_in_texts_exist_in_table():

@@ -190,7 +190,7 @@ class EnvironmentPaths(Value):
 
     @property
     def scratch(self) -> Path:
-        """The path of an incomplete journal. An existing journal is ignored."""
+        """The path of an incomplete journal, which is ignored if it exists."""
         return self.work / ".new"
 
     @property

@@ -31,7 +31,10 @@ MAX_ENTRIES = 10_000
 """The maximum number of list entries and of lines in a requirements file."""
 
 _VALUES = 2_000_000
-"""The maximum number of JSON values. A lock of 100,000 files has 1,600,000 values."""
+"""The maximum number of JSON values.
+
+A lock of 100,000 files has 1,600,000 values.
+"""
 _WIDEST = 100_000_000
 """The maximum size of a JSON text in memory, in bytes."""
 _USUAL_UMASK = ContextVar[int | None]("_USUAL_UMASK", default=None)

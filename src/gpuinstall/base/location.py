@@ -67,7 +67,7 @@ class Location(Value):
         return cls(server, f"{place}?{parts.query}".rstrip("?"))
 
     def is_from(self, source: Location) -> bool:
-        """Return whether the location is on a source's server or in its folder."""
+        """Return whether a source's server or folder contains the location."""
         if self.server != source.server:
             return False
         # An index can link to files anywhere on its server.

@@ -119,7 +119,7 @@ class Driver(Value):
 
     found_via: str | None = None
     libcuda: str | None = None
-    """The path of another libcuda, which is loaded instead of the driver's libcuda."""
+    """The path of the libcuda that is loaded instead of the driver's."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of a Machine document."""

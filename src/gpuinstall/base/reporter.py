@@ -12,7 +12,10 @@ Progress = Callable[[str, int], None]
 
 
 class Reporter:
-    """Thread-safe receiver of progress reports. The base class ignores reports."""
+    """Thread-safe receiver of progress reports.
+
+    The base class ignores reports.
+    """
 
     def step(
         self,

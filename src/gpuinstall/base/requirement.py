@@ -264,7 +264,7 @@ class Requirement(Value):
 
 
 class Constraint(Requirement):
-    """Limit on the versions of a package, without a request for the package."""
+    """Limit on the versions of a package that is not requested."""
 
     @property
     def line(self) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class CudaVersion(NamedTuple):
-    """CUDA release of a toolkit, or the latest release that a driver supports."""
+    """CUDA release of a toolkit, or the latest one that a driver supports."""
 
     major: int
     minor: int

@@ -44,6 +44,8 @@ def plain_venv(workshop):
 
 def conda_like(workshop):
     """Create a prefix with ``conda-meta`` and without pyvenv.cfg."""
+    if "posix_local" in sysconfig.get_scheme_names():
+        pytest.skip("Debian's Python installs packages outside of site-packages")
     prefix = workshop.folder / "miniconda"
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     (prefix / "bin").mkdir(parents=True)
@@ -278,7 +280,8 @@ def application(stand_in, play, tmp_path, request):
     else:
         environment = plain_venv(workshop).rename(folder / "venv")
     pip = find_bundled_pip(Path(sys.base_prefix, "bin", "python3"))
-    assert pip
+    if not pip:
+        pytest.skip("this Python has no ensurepip")
     target = ("--python", str(environment / "bin" / "python"))
     succeed([uv_program(), "pip", "install", "--no-index", *target, str(pip)])
     site = next(environment.glob("lib/python*/site-packages"))

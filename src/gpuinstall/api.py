@@ -195,7 +195,7 @@ def lock(
     from gpuinstall.project import Settings, open_project
     from gpuinstall.project.folder import read_extras
     from gpuinstall.project.request import read_request
-    from gpuinstall.project.targets import lock_requests
+    from gpuinstall.project.targets import make_lock_requests
 
     names = parse_argument_values("targets", targets)
     if not os.path.isdir(folder):
@@ -209,14 +209,14 @@ def lock(
         values.replace(request, targets=names),
         files=read_extras(place, request),
         only=bool(request.requirements),
-        only_looks=True,
+        is_read_only=True,
     )
     with (
         open_project(place, settings, reporter) as project,
         lock_files_mutex(project.paths, reporter),
     ):
         request = read_request(project)
-        requests = lock_requests(project, request, machine)
+        requests = make_lock_requests(project, request, machine)
         return write_locks(
             project.folder,
             requests,

@@ -12,7 +12,7 @@ import yaml
 
 from gpuinstall.base import process
 from gpuinstall.base.uv import uv
-from gpuinstall.cli.main import bootstrap_command
+from gpuinstall.cli.main import convert_bootstrap_arguments
 from gpuinstall.cli.outcome import COMMANDS
 from tests.lab.advice import check_hint_line
 
@@ -39,7 +39,7 @@ def calls(text):
     )
     split = [(name, shlex.split(rest.rstrip("."))) for name, rest in called]
     found = [
-        words if name == "gpuinstall" else bootstrap_command(words)
+        words if name == "gpuinstall" else convert_bootstrap_arguments(words)
         for name, words in split
     ]
     return [words for words in found if words[0] in COMMANDS and words != ["export"]]

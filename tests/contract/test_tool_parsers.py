@@ -7,7 +7,7 @@ import yaml
 
 from gpuinstall.base import process
 from gpuinstall.base.uv import uv
-from gpuinstall.export.formats import conda
+from gpuinstall.export.formats import format_conda_environment
 from gpuinstall.export.uv_project import format_uv_tables
 from tests.unit.export.locks import cpu_lock, cuda_lock
 
@@ -121,7 +121,7 @@ def test_uv_schema_accepts_exported_tables(tmp_path):
 @pytest.mark.heavy
 def test_conda_rejects_older_driver_and_glibc(tmp_path):
     file = tmp_path / "environment.yml"
-    file.write_text(conda(cuda_lock()), "utf-8")
+    file.write_text(format_conda_environment(cuda_lock()), "utf-8")
 
     assert ran(CONDA, ["py-rattler==0.28.0", "pyyaml"], tmp_path / "channel", file) == (
         "['pip', 'python']\n['pip', 'python']\nrefused\nrefused\n"

@@ -16,12 +16,14 @@ from gpuinstall.base.files import display_path
 from gpuinstall.base.owners import is_foreign, owner_of
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.shell import quote_word
-from gpuinstall.cli.options import CommandOptions, names_environment
+from gpuinstall.cli.options import CommandOptions, is_environment_given
 from gpuinstall.cli.terminal import Terminal
 
 
 @contextmanager
-def project_folder(terminal: Terminal, *, installs: bool = False) -> Iterator[Path]:
+def enter_project_folder(
+    terminal: Terminal, *, installs: bool = False
+) -> Iterator[Path]:
     """Change to the nearest folder with a request, and report the folder.
 
     Args:
@@ -41,9 +43,9 @@ def project_folder(terminal: Terminal, *, installs: bool = False) -> Iterator[Pa
     )
 
     here = Path.cwd()
-    folder = here if names_environment() else find_project_folder(here)
+    folder = here if is_environment_given() else find_project_folder(here)
     parent = None
-    if installs and not names_environment():
+    if installs and not is_environment_given():
         parent = find_parent_environment(here)
     if parent:
         place = quote_word(os.path.relpath(parent))
@@ -63,7 +65,7 @@ def project_folder(terminal: Terminal, *, installs: bool = False) -> Iterator[Pa
         os.chdir(here)
 
 
-def environment_to_read(options: CommandOptions) -> Path:
+def find_environment(options: CommandOptions) -> Path:
     """Return the environment for a command that only reads one.
 
     The candidates are, in this order: the environment that the user named, ``.venv``
@@ -73,15 +75,15 @@ def environment_to_read(options: CommandOptions) -> Path:
     from gpuinstall.environments.application import find_started_environment
 
     venv = options.venv.absolute()
-    if names_environment():
+    if is_environment_given():
         return venv
     own = find_started_environment(venv.parent)
     if own is None and exists(venv):
         return venv
-    return active_environment(venv, os.environ) or own or venv
+    return find_active_environment(venv, os.environ) or own or venv
 
 
-def check_started(venv: Path, reporter: Reporter) -> None:
+def check_program_environment(venv: Path, reporter: Reporter) -> None:
     """Report if the folder's program starts in another environment.
 
     Args:
@@ -114,7 +116,7 @@ def check_started(venv: Path, reporter: Reporter) -> None:
     )
 
 
-def check_startable(venv: Path, reporter: Reporter) -> None:
+def check_environment_trust(venv: Path, reporter: Reporter) -> None:
     """Check that the Python of an environment may be started.
 
     Raises:
@@ -124,8 +126,8 @@ def check_startable(venv: Path, reporter: Reporter) -> None:
     from gpuinstall.environments.records import check_start
     from gpuinstall.sources.configuration import read_policy
 
-    is_named = names_environment()
-    if not is_named and _is_of_another_user(venv):
+    is_named = is_environment_given()
+    if not is_named and _belongs_to_another_user(venv):
         raise UsageError(
             "environment-of-another-user",
             f"{venv} belongs to {owner_of(venv)}",
@@ -138,11 +140,11 @@ def check_startable(venv: Path, reporter: Reporter) -> None:
 
 def report_owner(venv: Path, reporter: Reporter) -> None:
     """Print the owner of the selected environment, if it is another user."""
-    if _is_of_another_user(venv):
+    if _belongs_to_another_user(venv):
         reporter.notice("Owner", f"{venv} belongs to {owner_of(venv)}")
 
 
-def _is_of_another_user(venv: Path) -> bool:
+def _belongs_to_another_user(venv: Path) -> bool:
     return os.path.lexists(venv) and is_foreign(venv, venv.parent)
 
 
@@ -154,7 +156,7 @@ def report_active(words: Sequence[str], venv: Path, reporter: Reporter) -> None:
         venv: The environment of the command.
         reporter: Receives the report, with the command for the active environment.
     """
-    active = active_environment(venv, os.environ)
+    active = find_active_environment(venv, os.environ)
     if active is None:
         return
     from gpuinstall.environments.environment import read_marker
@@ -173,7 +175,7 @@ def report_active(words: Sequence[str], venv: Path, reporter: Reporter) -> None:
     )
 
 
-def active_environment(venv: Path, environ: Mapping[str, str]) -> Path | None:
+def find_active_environment(venv: Path, environ: Mapping[str, str]) -> Path | None:
     """Return the active environment of the shell.
 
     Args:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.text import format_count
-from gpuinstall.cli.active import environment_to_read, report_active
-from gpuinstall.cli.machine_text import machine_line
+from gpuinstall.cli.active import find_environment, report_active
+from gpuinstall.cli.machine_text import format_machine
 from gpuinstall.cli.options import (
-    VARIABLES,
+    VARIABLE_OPTIONS,
     CommandOptions,
+    is_environment_given,
     is_on_command_line,
-    names_environment,
 )
 from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.cli.terminal import Terminal
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 @define_command(
     "doctor",
     "venv",
-    hidden=VARIABLES,
+    hidden=VARIABLE_OPTIONS,
 )
 def command(options: CommandOptions) -> Outcome:
     """Run the examination and return its findings."""
-    from gpuinstall.cli.install import existing_interpreter
+    from gpuinstall.cli.install import find_existing_interpreter
 
-    folder = environment_to_read(options)
+    folder = find_environment(options)
     if is_on_command_line("venv") or isfile(folder):
         # Treat a mistyped path as an error, not as a missing environment.
-        existing_interpreter("", options.venv)
+        find_existing_interpreter("", options.venv)
     report_active(["doctor"], folder, options.terminal)
-    with options.open(venv=folder, only_looks=True) as project:
-        examination = _examine(project)
+    with options.open_project(venv=folder, is_read_only=True) as project:
+        examination = _examine_project(project)
     exit_code = examination.exit_code
     faults = tuple(finding for finding in examination.findings if finding.blocking)
     return Outcome(
@@ -49,16 +49,16 @@ def command(options: CommandOptions) -> Outcome:
         exit_code,
         errors=faults if exit_code else (),
         is_partial=bool(faults),
-        is_news=True,
+        is_always_printed=True,
     )
 
 
-def _examine(project: Project) -> Examination:
+def _examine_project(project: Project) -> Examination:
     """Examine a project, even with malformed settings."""
     from gpuinstall.diagnose.examination import examine
     from gpuinstall.install.state import inspect_environment
     from gpuinstall.project.request import read_request
-    from gpuinstall.project.targets import environment_request
+    from gpuinstall.project.targets import make_environment_request
     from gpuinstall.sources import OFFICIAL
 
     request = None
@@ -68,7 +68,7 @@ def _examine(project: Project) -> Examination:
         torch_index = project.sources.torch_index
         gate = project.lock_gate
         request = read_request(project, quiet=True)
-        request = environment_request(project, request, quiet=True)
+        request = make_environment_request(project, request, quiet=True)
     return examine(
         project.folder,
         project.paths.venv,
@@ -77,7 +77,7 @@ def _examine(project: Project) -> Examination:
         torch_index=torch_index,
         gate=gate,
         reporter=project.reporter,
-        named=names_environment(),
+        named=is_environment_given(),
         stamp=inspect_environment(project.paths, project.machine).stamp,
     )
 
@@ -86,34 +86,34 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
     if terminal.quiet:
         for finding in examination.findings:
             if finding.blocking:
-                terminal.finding(finding)
+                terminal.print_finding(finding)
         return
-    terminal.field("Machine", machine_line(examination.machine))
+    terminal.print_field("Machine", format_machine(examination.machine))
     if examination.preflight.summary:
-        terminal.field("Preflight", examination.preflight.summary)
-    terminal.field("Environment", _environment_line(examination))
+        terminal.print_field("Preflight", examination.preflight.summary)
+    terminal.print_field("Environment", _format_environment(examination))
     if examination.verdict and examination.is_last:
         devices = examination.verdict.devices
         outcomes = " · ".join(f"{one.label}: {one.outcome}" for one in devices)
-        terminal.field(
+        terminal.print_field(
             "Verified",
             f"{outcomes}; unchanged since then (to repeat: gpuinstall verify)",
         )
     for finding in examination.findings:
-        terminal.line()
-        terminal.finding(finding)
-    terminal.line()
+        terminal.print_line()
+        terminal.print_finding(finding)
+    terminal.print_line()
     for finding in examination.findings:
         # A note without a fix is not a problem.
         if finding.blocking or finding.fix:
             first = (finding.fix or finding.message).splitlines()[0]
-            terminal.field("First", first.partition(NOTE)[0])
+            terminal.print_field("First", first.partition(NOTE)[0])
             return
-    terminal.line(_summary(examination))
+    terminal.print_line(_format_summary(examination))
 
 
-def _environment_line(examination: Examination) -> str:
-    from gpuinstall.cli.verify import build_line
+def _format_environment(examination: Examination) -> str:
+    from gpuinstall.cli.verify import format_build
 
     venv, verdict = examination.evidence.venv, examination.verdict
     if not examination.evidence.is_there:
@@ -122,10 +122,10 @@ def _environment_line(examination: Examination) -> str:
         return f"{venv}: its Python was not started"
     if verdict is None:
         return f"{venv}: its Python does not start"
-    return f"{build_line(verdict.environment)} · {venv}: {verdict.status}"
+    return f"{format_build(verdict.environment)} · {venv}: {verdict.status}"
 
 
-def _summary(examination: Examination) -> str:
+def _format_summary(examination: Examination) -> str:
     """Summarize an examination without problems."""
     preflight = examination.preflight
     parts = []

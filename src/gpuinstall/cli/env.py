@@ -13,7 +13,7 @@ from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.files import display_path, real_path
 from gpuinstall.base.removal import tree_size
 from gpuinstall.base.text import format_size, join_names
-from gpuinstall.cli.install import activation_command, existing_interpreter
+from gpuinstall.cli.install import find_existing_interpreter, format_activation_command
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import COMMANDS, Outcome, Row, confirm, define_command
 from gpuinstall.environments.discarding import find_user_files
@@ -48,7 +48,7 @@ def _list(_options: CommandOptions) -> Outcome:
         paths = EnvironmentPaths(venv)
         existing = inspect_environment(paths)
         environment = {
-            **_environment(venv),
+            **_describe_environment(venv),
             "status": existing.verdict.get("status"),
             "bytes": tree_size(venv),
             "rollback": describe_journal(paths.last_change),
@@ -75,10 +75,10 @@ def _list(_options: CommandOptions) -> Outcome:
         "environments": environments,
         "others": [str(other.venv) for other in others],
     }
-    return Outcome(data, rows, is_news=True)
+    return Outcome(data, rows, is_always_printed=True)
 
 
-def _environment(venv: Path) -> dict[str, Any]:
+def _describe_environment(venv: Path) -> dict[str, Any]:
     marker = read_marker(venv)
     return {
         "path": str(venv),
@@ -103,17 +103,17 @@ def _rollback(options: CommandOptions) -> Outcome:
     from gpuinstall.install.unmanaged import inspect_unmanaged
     from gpuinstall.lock.file.lock import compare_versions
 
-    with options.open() as project:
+    with options.open_project() as project:
         place = project.paths
         # --python selects only unmanaged environments.
         if options.into or options.interpreter:
-            python = existing_interpreter(options.interpreter, options.venv)
+            python = find_existing_interpreter(options.interpreter, options.venv)
             place = inspect_unmanaged(python)
-        before = _versions(place)
+        before = _read_versions(place)
         undo_change(place, project.reporter, takes_over=options.replace)
         if not place.is_managed:
             update_uv_guard(place.venv)
-    now, marker = _versions(place), read_marker(place.venv)
+    now, marker = _read_versions(place), read_marker(place.venv)
     changes = compare_versions(before, now)
     text = " (not created by gpuinstall)"
     if marker:
@@ -128,16 +128,16 @@ def _rollback(options: CommandOptions) -> Outcome:
         ("Undo", format_undo_command(place)),
     ]
     if place.is_managed and is_environment(place.venv):
-        rows.append(("Ready", activation_command(place.venv)))
+        rows.append(("Ready", format_activation_command(place.venv)))
     data = {
-        "environment": _environment(place.venv),
+        "environment": _describe_environment(place.venv),
         "changes": [change._asdict() for change in changes],
         "verdict": marker and marker.verdict,
     }
     return Outcome(data, rows)
 
 
-def _versions(place: EnvironmentPaths) -> dict[str, str]:
+def _read_versions(place: EnvironmentPaths) -> dict[str, str]:
     """Return the versions of the packages in an environment."""
     from gpuinstall.environments.packages import read_packages
 
@@ -156,9 +156,9 @@ def _remove(options: CommandOptions) -> Outcome:
 
     paths = EnvironmentPaths.at(options.venv)
     if not options.yes:
-        _confirm(find_removable(paths), find_added_packages(paths.venv))
-    removed = remove(paths, options.terminal, typed_in=options.typed_in)
-    return _removed(removed)
+        _confirm_removal(find_removable(paths), find_added_packages(paths.venv))
+    removed = remove(paths, options.terminal, command_folder=options.command_folder)
+    return _make_removal_outcome(removed)
 
 
 @_define_command(
@@ -171,11 +171,11 @@ def _prune(options: CommandOptions) -> Outcome:
 
     folders = find_prunable()
     if folders and not options.yes:
-        _confirm(folders)
-    return _removed(prune(options.terminal))
+        _confirm_removal(folders)
+    return _make_removal_outcome(prune(options.terminal))
 
 
-def _confirm(folders: Mapping[Path, int], packages: Sequence[str] = ()) -> None:
+def _confirm_removal(folders: Mapping[Path, int], packages: Sequence[str] = ()) -> None:
     """Ask whether to remove folders. Raise UsageError if the user declines.
 
     Args:
@@ -202,7 +202,7 @@ def _confirm(folders: Mapping[Path, int], packages: Sequence[str] = ()) -> None:
     confirm(f"Remove {names}?", f"nothing was removed: {names}")
 
 
-def _removed(folders: Mapping[Path, int]) -> Outcome:
+def _make_removal_outcome(folders: Mapping[Path, int]) -> Outcome:
     """Return the outcome of a removal, with sizes in bytes."""
     rows = [
         ("Removed", f"{display_path(folder)}, {format_size(size)}")

@@ -19,8 +19,8 @@ from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import format_count
 from gpuinstall.catalog.failures.classify import RecognizedCause
 from gpuinstall.catalog.failures.table import load_failures
-from gpuinstall.cli.active import environment_to_read
-from gpuinstall.cli.machine_text import machine_line
+from gpuinstall.cli.active import find_environment
+from gpuinstall.cli.machine_text import format_machine
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.cli.terminal import Terminal
@@ -29,8 +29,8 @@ from gpuinstall.diagnose.reading import read_environment
 from gpuinstall.environments.environment import create_hint_placeholders, is_virtual
 from gpuinstall.machine.probe import read_machine
 
-LABEL = len("one of")
-LIKELIEST = 5
+LABEL_WIDTH = len("one of")
+MAX_LISTED_FAILURES = 5
 # A single word that is a path or has the suffix of a log.
 _PATH = r"(?!\S*://)[\w.~:-]*[/\\]\S*[^:\s]|\S+\.(log|txt|out|err|json|md)"
 _NUMBER = r"[Ff]?\d{1,4}"
@@ -48,39 +48,41 @@ _BLOCK = 1 << 20
 @click.argument("text", nargs=-1)
 def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
     """Explain a text, and compare it with this machine."""
-    venv = environment_to_read(options)
-    words = _words(venv)
+    venv = find_environment(options)
+    words = _read_placeholders(venv)
     document = _read_text(" ".join(text))
     reading = read_environment(venv, read_machine())
     explanation = explain_text(document, reading, words)
 
     def show(screen: Terminal) -> None:
         if not document.strip():
-            screen.line("the text is empty")
+            screen.print_line("the text is empty")
             return
         _show_causes(screen, explanation)
-        _show_refuted(screen, explanation)
-        _show_here(screen, explanation)
+        _show_ruled_out_causes(screen, explanation)
+        _show_machine(screen, explanation)
         if explanation.unread:
-            screen.line()
+            screen.print_line()
             count = format_count(explanation.unread, "line")
-            screen.line(f"{count} skipped: repeated, or in the middle of a long text.")
-        screen.line()
-        screen.line(f"gpuinstall doctor{words.get('at', '')}")
+            screen.print_line(
+                f"{count} skipped: repeated, or in the middle of a long text."
+            )
+        screen.print_line()
+        screen.print_line(f"gpuinstall doctor{words.get('at', '')}")
 
-    return Outcome(explanation.to_dict(), show, is_news=True)
+    return Outcome(explanation.to_dict(), show, is_always_printed=True)
 
 
 def _show_causes(terminal: Terminal, explanation: Explanation) -> None:
     causes = (*explanation.causes, *explanation.lookalikes)
     for number, cause in enumerate(causes):
         if number:
-            terminal.line()
+            terminal.print_line()
         _show_cause(terminal, cause, explanation.confirmed.get(cause.id))
     if not causes and not explanation.refuted:
-        terminal.line("gpuinstall does not recognize a failure in this text.")
+        terminal.print_line("gpuinstall does not recognize a failure in this text.")
         rows = [("do", "<command> 2>&1 | gpuinstall explain   # the whole output")]
-        terminal.rows(rows, LABEL)
+        terminal.print_rows(rows, LABEL_WIDTH)
 
 
 def _show_cause(terminal: Terminal, cause: RecognizedCause, fact: str | None) -> None:
@@ -89,45 +91,46 @@ def _show_cause(terminal: Terminal, cause: RecognizedCause, fact: str | None) ->
     rows: list[tuple[str, str | None]]
     rows = [("seen", cause.evidence), ("here", fact), ("why", cause.why)]
     if failure is None:
-        terminal.line(": not caused by the driver or the build", head=cause.title)
+        terminal.print_line(": not caused by the driver or the build", head=cause.title)
     else:
         # The user requested the failure by its number, so there is no evidence.
         degree = "certain: " if cause.is_certain else "possible: "
         head = f"{degree if cause.evidence else ''}{cause.title}"
-        terminal.line(f"   [{cause.id}]", head=head)
+        terminal.print_line(f"   [{cause.id}]", head=head)
         narrower = [
-            f"{failures[key].title} [{key}]" for key in failure.narrows[:LIKELIEST]
+            f"{failures[key].title} [{key}]"
+            for key in failure.narrows[:MAX_LISTED_FAILURES]
         ]
         rows.append(("one of", "\n".join(narrower)))
         rows.append(("check", None if cause.is_certain else failure.apart))
-    terminal.rows([*rows, ("do", "\n".join(cause.fix))], LABEL)
+    terminal.print_rows([*rows, ("do", "\n".join(cause.fix))], LABEL_WIDTH)
 
 
-def _show_refuted(terminal: Terminal, explanation: Explanation) -> None:
+def _show_ruled_out_causes(terminal: Terminal, explanation: Explanation) -> None:
     """Print the causes that facts of this machine rule out."""
     refuted = explanation.refuted
     if not refuted:
         return
     if explanation.causes:
-        terminal.line()
+        terminal.print_line()
     facts = {one.fact for one in refuted} - {*explanation.confirmed.values()}
     for fact in sorted(facts):
-        terminal.line(fact)
+        terminal.print_line(fact)
     if explanation.causes:
         titles = ", ".join(one.id for one in refuted)
-        terminal.line(f"This rules out {titles}.")
+        terminal.print_line(f"This rules out {titles}.")
         return
-    terminal.line()
-    terminal.line("If the message is from another machine:")
+    terminal.print_line()
+    terminal.print_line("If the message is from another machine:")
     for one in refuted:
-        terminal.line(f"   {one.title} [{one.id}]: gpuinstall explain {one.id}")
+        terminal.print_line(f"   {one.title} [{one.id}]: gpuinstall explain {one.id}")
 
 
-def _show_here(terminal: Terminal, explanation: Explanation) -> None:
+def _show_machine(terminal: Terminal, explanation: Explanation) -> None:
     """Print the machine, its torch, and the libraries in the text."""
     reading = explanation.reading
     torch = f"torch {reading.torch.version}" if reading.torch else "no torch"
-    here = f"{torch} in {reading.venv.name} · {machine_line(reading.machine)}"
+    here = f"{torch} in {reading.venv.name} · {format_machine(reading.machine)}"
     rows: list[tuple[str, str | None]] = [("here", here)]
     for name, path in reading.libraries.items():
         # The loader did not find a library outside its search path.
@@ -136,11 +139,11 @@ def _show_here(terminal: Terminal, explanation: Explanation) -> None:
             rows.append(("found", path or missing))
     if explanation.is_elsewhere:
         rows.append(("", "the text mentions another torch, GPU, or system"))
-    terminal.line()
-    terminal.rows(rows, LABEL)
+    terminal.print_line()
+    terminal.print_rows(rows, LABEL_WIDTH)
 
 
-def _words(venv: Path) -> dict[str, str]:
+def _read_placeholders(venv: Path) -> dict[str, str]:
     """Return the values for placeholders in the commands of a fix."""
     words = {"uv": quote_word(uv_program())}
     if exists(interpreter(venv)) or is_virtual(venv):
@@ -166,12 +169,12 @@ def _read_text(text: str) -> str:
             sys.stderr.write(
                 "Paste the error, then press Ctrl-D on a line of its own:\n"
             )
-        return _read(sys.stdin.buffer)
+        return _read_log(sys.stdin.buffer)
     path = Path(text)
     if exists(path) or re.fullmatch(_PATH, text):
         try:
             with path.open("rb") as file:
-                return _read(file)
+                return _read_log(file)
         except OSError as error:
             message = f"{path} cannot be read: {error.strerror}"
             raise UsageError(
@@ -188,7 +191,7 @@ def _read_text(text: str) -> str:
     return text
 
 
-def _read(file: IO[bytes]) -> str:
+def _read_log(file: IO[bytes]) -> str:
     """Read a log, or only the start and end of a very long one."""
     start = file.read(MAX_BYTES)
     end: deque[bytes] = deque(maxlen=MAX_BYTES // _BLOCK)

@@ -19,12 +19,16 @@ from gpuinstall.base.shell import quote_word
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import COMMANDS, Outcome, define_command
 from gpuinstall.cli.terminal import Terminal
-from gpuinstall.export.formats import conda, constraints, requirements
+from gpuinstall.export.formats import (
+    format_conda_environment,
+    format_constraints_file,
+    format_requirements_file,
+)
 from gpuinstall.export.pins import find_unhashed_packages
 from gpuinstall.lock.file.lock import Lock
 
-_LOCKS = ("lock_files", "output")
-_BEGINNING = (
+_LOCK_OPTIONS = ("lock_files", "output")
+_EXPORT_HEADER_PATTERN = (
     r"# (From|For pyproject\.toml, from) pylock\."
     r"|# syntax=docker\S+\n# (torch|One image;) "
     r"|pylock\.\S+: torch "
@@ -35,42 +39,46 @@ command = click.Group("export", help=COMMANDS["export"])
 _define_command = partial(define_command, group=command)
 
 
-def _add(name: str, text: str, write: Callable[[Lock], str]) -> None:
+def _add_format_command(name: str, text: str, write: Callable[[Lock], str]) -> None:
     """Add the command for a format with one lock file."""
 
-    @_define_command(name, *_LOCKS, text=text)
+    @_define_command(name, *_LOCK_OPTIONS, text=text)
     def export(options: CommandOptions) -> Outcome:
         (lock,) = _read_locks(options, takes_several=False)
         # Constraints do not select sources or files.
-        if write is not constraints:
-            _warn_of_packages(lock, options.terminal)
-        return _outcome(name, write(lock), options.output)
+        if write is not format_constraints_file:
+            _warn_about_packages(lock, options.terminal)
+        return _write_export(name, write(lock), options.output)
 
 
-_add(
+_add_format_command(
     "constraints",
     "Write only the versions, for pip -c, uv, and Poetry.",
-    constraints,
+    format_constraints_file,
 )
-_add(
+_add_format_command(
     "requirements",
     "Write requirements with hashes, for pip and uv.",
-    requirements,
+    format_requirements_file,
 )
-_add("conda", "Write environment.yml with hashes in its pip section.", conda)
+_add_format_command(
+    "conda",
+    "Write environment.yml with hashes in its pip section.",
+    format_conda_environment,
+)
 
 
 @_define_command(
     "dockerfile",
-    *_LOCKS,
+    *_LOCK_OPTIONS,
     "any_lock",
     "with_servers",
     text="Write a Dockerfile that installs the lock file.",
 )
-def _dockerfile(options: CommandOptions) -> Outcome:
+def _export_dockerfile(options: CommandOptions) -> Outcome:
     from gpuinstall.export.dockerfile import (
         BOOTSTRAP,
-        dockerfile,
+        format_dockerfile,
         format_image_dockerfile,
         select_image_locks,
     )
@@ -93,36 +101,38 @@ def _dockerfile(options: CommandOptions) -> Outcome:
             options.terminal.warn(
                 f"omitted from the image because they are for another platform: {names}"
             )
-        return _outcome(
+        return _write_export(
             "dockerfile", format_image_dockerfile(selected, extras), options.output
         )
     if "ssh" in extras:
         message = "--with ssh requires --any"
         raise UsageError("any-missing", message, hint="Run it again with --any")
-    return _outcome("dockerfile", dockerfile(locks[0], extras), options.output)
+    return _write_export(
+        "dockerfile", format_dockerfile(locks[0], extras), options.output
+    )
 
 
 @_define_command(
     "uv",
-    *_LOCKS,
+    *_LOCK_OPTIONS,
     "torch_index",
     text="Write tables for pyproject.toml, with one group per backend.",
 )
-def _uv(options: CommandOptions) -> Outcome:
+def _export_uv_tables(options: CommandOptions) -> Outcome:
     from gpuinstall.export.uv_project import format_uv_tables
 
     locks = _read_locks(options, takes_several=True)
-    with options.open(only_looks=True) as project:
+    with options.open_project(is_read_only=True) as project:
         text = format_uv_tables(locks, project.sources.torch_index)
-    return _outcome("uv", text, options.output)
+    return _write_export("uv", text, options.output)
 
 
 @_define_command(
     "needs",
-    *_LOCKS,
+    *_LOCK_OPTIONS,
     text="Write the minimum driver, CUDA, GPUs, and glibc.",
 )
-def _needs(options: CommandOptions) -> Outcome:
+def _export_needs(options: CommandOptions) -> Outcome:
     from gpuinstall.catalog import load_catalog
     from gpuinstall.export.needs import MachineNeeds, find_machine_needs
 
@@ -131,7 +141,7 @@ def _needs(options: CommandOptions) -> Outcome:
         needs += find_machine_needs(lock, load_catalog())
     text = "\n".join(one.text for one in needs)
     entries = list(map(write_object, needs))
-    return _outcome("needs", text, options.output, needs=entries)
+    return _write_export("needs", text, options.output, needs=entries)
 
 
 def _read_locks(
@@ -184,7 +194,7 @@ def _read_locks(
     return locks
 
 
-def _warn_of_packages(lock: Lock, terminal: Terminal) -> None:
+def _warn_about_packages(lock: Lock, terminal: Terminal) -> None:
     left_out = find_unhashed_packages(lock)
     for name, words in left_out.items():
         terminal.warn(
@@ -197,7 +207,7 @@ def _warn_of_packages(lock: Lock, terminal: Terminal) -> None:
         )
 
 
-def _outcome(format_: str, text: str, output: Path | None, **more: Any) -> Outcome:
+def _write_export(format_: str, text: str, output: Path | None, **more: Any) -> Outcome:
     """Write an export and return its outcome.
 
     Args:
@@ -212,7 +222,9 @@ def _outcome(format_: str, text: str, output: Path | None, **more: Any) -> Outco
     """
     document = {"format": format_, "path": output and str(output), "text": text, **more}
     if output is None:
-        return Outcome(document, lambda screen: screen.block(text), is_news=True)
+        return Outcome(
+            document, lambda screen: screen.print_block(text), is_always_printed=True
+        )
     if islink(output):
         target = real_path(output)
         is_outside = not target.is_relative_to(real_path(output.parent))
@@ -226,7 +238,7 @@ def _outcome(format_: str, text: str, output: Path | None, **more: Any) -> Outco
     if isfile(output):
         with output.open(encoding="utf-8", errors="replace") as stream:
             head = stream.read(200)
-        if head and not re.match(_BEGINNING, head):
+        if head and not re.match(_EXPORT_HEADER_PATTERN, head):
             raise UsageError(
                 "not-an-export",
                 f"{output} already exists and was not written by gpuinstall; not overwriting it",

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from gpuinstall.plan import Plan
     from gpuinstall.project import Project
 
-BOUND = "gpuinstall-constraints.txt"
+CONSTRAINTS_NAME = "gpuinstall-constraints.txt"
 """Constraints file next to pip.conf. pip reads constraints only from files."""
 _UV_TAGS = """
 cpu cu80 cu90 cu91 cu92 cu100 cu101 cu102 cu110 cu111 cu112 cu113 cu114 cu115 cu116 cu117
@@ -49,9 +49,9 @@ cu118 cu120 cu121 cu122 cu123 cu124 cu125 cu126 cu128 cu129 cu130 cu132
 """
 UV_TAGS = frozenset(_UV_TAGS.split())
 """The CUDA and CPU tags that uv 0.13.8 accepts for ``--torch-backend``."""
-_HOOKED = ("torch", "torchvision", "torchaudio", "torchcodec")
+_HOOKED_PACKAGES = ("torch", "torchvision", "torchaudio", "torchcodec")
 """The packages, besides triton, that receive a source. Users request these."""
-_BOUND_HEAD = "# Written by gpuinstall hook pip.\n"
+_CONSTRAINTS_HEADER = "# Written by gpuinstall hook pip.\n"
 
 
 @define_command(
@@ -65,13 +65,13 @@ def command(options: CommandOptions, tool: str) -> Outcome:
     """Write or remove the hook."""
     # Follow a link, as pip and uv do when they read the file.
     file = real_path(find_user_file(tool, os.environ))
-    before = _text(file)
+    before = _read_text(file)
     plain = _remove_hook(file, before)
     after = plain
     bound = ""
     if not options.remove:
         # The hook applies to all projects, so ignore the settings of this project.
-        with options.open(folder=Path.home(), only_looks=True) as project:
+        with options.open_project(folder=Path.home(), is_read_only=True) as project:
             after, bound = _add_hook(tool, file, plain, project)
         for setting in ("FIND_LINKS", "CONSTRAINT", "NO_CONFIG", "CONFIG_FILE"):
             name = f"{tool.upper()}_{setting}"
@@ -82,14 +82,14 @@ def command(options: CommandOptions, tool: str) -> Outcome:
                 )
     if tool == "pip" and bound:
         # Write the file before pip.conf, because pip fails if it is missing.
-        _write_bound(file.with_name(BOUND), bound)
+        _write_constraints(file.with_name(CONSTRAINTS_NAME), bound)
     status = "unchanged"
     if after != before:
         status = "removed" if options.remove else "written"
-        _write(file, after, before)
+        _write_configuration(file, after, before)
     if options.remove:
-        if tool == "pip" and _is_bound(file.with_name(BOUND)):
-            file.with_name(BOUND).unlink()
+        if tool == "pip" and _is_constraints_file(file.with_name(CONSTRAINTS_NAME)):
+            file.with_name(CONSTRAINTS_NAME).unlink()
         with suppress(OSError):  # the folder contains other files
             file.parent.rmdir()
     data = {
@@ -125,13 +125,13 @@ def _add_hook(
 
     plan = LockRequest(project.machine, Request(), project.catalog).plan
     backend = plan.choice.build.backend
-    bound = torch_constraint(plan, project)
+    bound = make_torch_constraint(plan, project)
     torch_index = project.catalog.torch_index
-    pages = hooked_pages(backend, torch_index)
+    pages = list_hook_pages(backend, torch_index)
     if tool == "pip":
         constraints = read_pip_option(os.environ, file, plain, "constraint")
         links = read_pip_option(os.environ, file, plain, "find-links")
-        own = file.with_name(BOUND).as_uri()
+        own = file.with_name(CONSTRAINTS_NAME).as_uri()
         lines = "\n".join(format_pip_section((*constraints, own), (*links, *pages)))
         # pip's configparser rejects duplicate sections.
         places = {r"^\[install\].*\n": lines.partition("\n")[2], "": lines}
@@ -188,7 +188,7 @@ def _insert_block(text: str, places: Mapping[str, str]) -> str:
     return text
 
 
-def torch_constraint(plan: Plan, project: Project) -> str:
+def make_torch_constraint(plan: Plan, project: Project) -> str:
     """Return a constraint that limits torch to a backend's versions."""
     backend = plan.choice.build.backend
     running = {build.torch for build in plan.runnable if build.backend == backend}
@@ -207,7 +207,7 @@ def torch_constraint(plan: Plan, project: Project) -> str:
     return ",".join(bound)
 
 
-def hooked_pages(backend: Backend, torch_index: str) -> list[str]:
+def list_hook_pages(backend: Backend, torch_index: str) -> list[str]:
     """Return the index pages that the hook sets for a backend.
 
     A page lists one package, so no other package can be installed from it.
@@ -215,26 +215,29 @@ def hooked_pages(backend: Backend, torch_index: str) -> list[str]:
     kind = backend.kind
     tritons = {"cpu": [], "cuda": ["triton"]}
     # ROCm and XPU have their own triton, which has a longer name in older releases.
-    names = [*_HOOKED, *tritons.get(kind, [f"triton-{kind}", f"pytorch-triton-{kind}"])]
+    names = [
+        *_HOOKED_PACKAGES,
+        *tritons.get(kind, [f"triton-{kind}", f"pytorch-triton-{kind}"]),
+    ]
     return [f"{torch_index}/{backend.tag}/{name}/" for name in names]
 
 
-def _write_bound(file: Path, bound: str) -> None:
+def _write_constraints(file: Path, bound: str) -> None:
     """Write the constraints file. Raise UsageError if it is the user's own."""
-    if exists(file) and not _is_bound(file):
+    if exists(file) and not _is_constraints_file(file):
         raise UsageError(
             "hook-taken",
             f"{file} was not written by gpuinstall; not overwriting it",
             hint=f"mv {quote_word(file)} {quote_word(file)}.mine",
         )
-    write_atomically(file, f"{_BOUND_HEAD}{bound}\n")
+    write_atomically(file, f"{_CONSTRAINTS_HEADER}{bound}\n")
 
 
-def _is_bound(file: Path) -> bool:
-    return _text(file).startswith(_BOUND_HEAD)
+def _is_constraints_file(file: Path) -> bool:
+    return _read_text(file).startswith(_CONSTRAINTS_HEADER)
 
 
-def _write(
+def _write_configuration(
     file: Path,
     after: str,
     before: str,
@@ -249,7 +252,7 @@ def _write(
     Raises:
         UsageError: Another program changed the file in the meantime.
     """
-    if _text(file) != before:
+    if _read_text(file) != before:
         raise UsageError(
             "hook-changed",
             f"{file} was not updated: another program changed it during this run",
@@ -263,7 +266,7 @@ def _write(
     write_atomically(file, after, is_private=is_private)
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     """Read the exact text of a file, or "" if it does not exist."""
     try:
         return read_raw(file).decode()
@@ -286,7 +289,7 @@ def _remove_hook(file: Path, text: str) -> str:
             why=str(error),
             hint=f"Delete the hook's lines and its two markers from {file}",
         ) from None
-    if file.with_name(BOUND).as_uri() in plain:
+    if file.with_name(CONSTRAINTS_NAME).as_uri() in plain:
         unset = "pip config --user unset install"
         raise UsageError(
             "hook-changed",

@@ -21,15 +21,15 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.shell import detect_shell, format_activation, quote_word
 from gpuinstall.base.text import format_count, format_duration, format_size
 from gpuinstall.base.values import replace
-from gpuinstall.cli.active import check_started, report_active
-from gpuinstall.cli.machine_text import machine_line
+from gpuinstall.cli.active import check_program_environment, report_active
+from gpuinstall.cli.machine_text import format_machine
 from gpuinstall.cli.options import (
-    REQUEST,
-    SOURCING,
+    REQUEST_OPTIONS,
+    SOURCING_OPTIONS,
     CommandOptions,
+    get_long_spelling,
+    is_environment_given,
     is_on_command_line,
-    names_environment,
-    option_spelling,
 )
 from gpuinstall.cli.outcome import Outcome, Row, confirm, define_command
 from gpuinstall.environments.application import find_application
@@ -58,7 +58,7 @@ _EXCLUDED_BY_INTO = (
 
 @define_command(
     "install",
-    *REQUEST,
+    *REQUEST_OPTIONS,
     "only",
     "venv",
     "into",
@@ -88,19 +88,19 @@ def command(options: CommandOptions) -> Outcome:
         named = options.python
         if named and python_version(named):
             named = None  # GPUINSTALL_PYTHON; _check_combination refuses the option
-        python = existing_interpreter(named, options.venv)
+        python = find_existing_interpreter(named, options.venv)
         # With --into, --python selects the environment instead of a version.
         request = replace(options.settings.request, python=None)
-        with options.open(request=request) as project:
-            project.reporter.step("Machine", machine_line(project.machine))
+        with options.open_project(request=request) as project:
+            project.reporter.step("Machine", format_machine(project.machine))
             selected = InstallOptions(python=python, attempts=1)
             if options.dry_run:
-                return _dry_run(dry_run(project, selected))
+                return _report_dry_run(dry_run(project, selected))
             done = install(project, selected)
-        return Outcome(done.to_dict(), list(_rows_into(done)))
-    with options.open(anew=options.only) as project:
-        if not names_environment():
-            check_started(project.paths.venv, project.reporter)
+        return Outcome(done.to_dict(), list(_generate_into_rows(done)))
+    with options.open_project(ignores_existing_backend=options.only) as project:
+        if not is_environment_given():
+            check_program_environment(project.paths.venv, project.reporter)
         return _change_request(project, options, "install")
 
 
@@ -108,7 +108,7 @@ def _check_combination(options: CommandOptions) -> None:
     """Raise UsageError for an option that ``--into`` would ignore."""
     excluded = [name for name in _EXCLUDED_BY_INTO if getattr(options, name)]
     if excluded and options.into:
-        others = ", ".join(map(option_spelling, excluded))
+        others = ", ".join(map(get_long_spelling, excluded))
         raise UsageError(
             "options-apart",
             f"--into cannot be combined with {others}",
@@ -126,7 +126,7 @@ def _check_combination(options: CommandOptions) -> None:
         )
 
 
-def existing_interpreter(python: str | None, venv: Path) -> Path:
+def find_existing_interpreter(python: str | None, venv: Path) -> Path:
     """Return the interpreter of ``--python`` or of ``--venv``.
 
     Args:
@@ -171,7 +171,7 @@ def _change_request(project: Project, options: CommandOptions, *words: str) -> O
     # "install -U numpy" upgrades only numpy, as with pip.
     requested = project.settings.request.requirements
     typed = requirement_names(one for one in requested if not one.editable)
-    named = set(options.names_to_upgrade())
+    named = set(options.packages_to_upgrade())
     if options.upgrade:
         named |= typed
     selected = InstallOptions(
@@ -192,12 +192,12 @@ def _install(
     from gpuinstall.lock.file.fit import list_rejected_locks
 
     reporter = project.reporter
-    reporter.step("Machine", machine_line(project.machine))
+    reporter.step("Machine", format_machine(project.machine))
     if options.dry_run:
         planned = dry_run(project, selected)
         if selected.locked:
-            _warn_of_other_request(planned.fit.lock, project)
-        return _dry_run(planned)
+            _warn_if_request_differs(planned.fit.lock, project)
+        return _report_dry_run(planned)
     try:
         result = install(project, selected)
     except UsageError as error:
@@ -225,20 +225,20 @@ def _install(
             "chosen": result.fit.lock.name,
             "rejected": list_rejected_locks(result.misfits),
         }
-        _warn_of_other_request(result.fit.lock, project)
+        _warn_if_request_differs(result.fit.lock, project)
     return Outcome(
         data,
-        list(_installed_rows(result)),
+        list(_generate_result_rows(result)),
         is_partial=result.fit.plan.status == "partial",
     )
 
 
-def _dry_run(planned: PlannedInstallation) -> Outcome:
+def _report_dry_run(planned: PlannedInstallation) -> Outcome:
     status = "already up to date" if planned.is_installed else "nothing was changed"
     return Outcome(planned.to_dict(), [*planned.lines(), ("Dry run", status)])
 
 
-def _installed_rows(result: InstallResult) -> Iterator[Row]:
+def _generate_result_rows(result: InstallResult) -> Iterator[Row]:
     """Yield rows with the verdict, lock file, undo command, and activation."""
     from gpuinstall.install.state import Action
 
@@ -259,17 +259,17 @@ def _installed_rows(result: InstallResult) -> Iterator[Row]:
     if result.action is Action.VERIFY:
         cost = format_duration(result.seconds)
     elif result.action is Action.BUILD:
-        cost = _cost(result)
-    start = activation_command(venv)
+        cost = _format_cost(result)
+    start = format_activation_command(venv)
     yield "Ready", f"{start}   {cost}"
 
 
-def _cost(result: InstallResult) -> str:
+def _format_cost(result: InstallResult) -> str:
     size = format_size(result.bytes) if result.bytes else "nothing"
     return f"{format_duration(result.seconds)}, {size} downloaded"
 
 
-def activation_command(venv: Path) -> str:
+def format_activation_command(venv: Path) -> str:
     """Return the command that activates an environment in this shell."""
     path = str(venv)
     if venv.is_relative_to(Path.cwd()):
@@ -278,7 +278,7 @@ def activation_command(venv: Path) -> str:
     return format_activation(path, shell, windows=isdir(venv / "Scripts"))
 
 
-def _rows_into(result: InstallResult) -> Iterator[Row]:
+def _generate_into_rows(result: InstallResult) -> Iterator[Row]:
     place, fit = result.paths, result.fit
     versions = f"torch {fit.lock.versions['torch']} · Python {fit.choice.python}"
     yield "Environment", f"{display_path(place.venv)} · {versions}"
@@ -294,19 +294,19 @@ def _rows_into(result: InstallResult) -> Iterator[Row]:
         constraints = quote_word(result.guard)
         guard = f"pip keeps these builds in that environment; for uv pip, add -c {constraints}"
         yield "Guard", guard
-    yield "Ready", f"{quote_word(place.python)}   {_cost(result)}"
+    yield "Ready", f"{quote_word(place.python)}   {_format_cost(result)}"
 
 
 @define_command(
     "remove",
     "venv",
     "dry_run",
-    *SOURCING,
+    *SOURCING_OPTIONS,
 )
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcome:
     """Remove packages from the request and the environment."""
-    with options.open(without=names) as project:
+    with options.open_project(without=names) as project:
         return _change_request(project, options, "remove", *names)
 
 
@@ -318,7 +318,7 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
     "dry_run",
     "replace",
     "discard_previous",
-    *SOURCING,
+    *SOURCING_OPTIONS,
     "record",
 )
 def sync_command(options: CommandOptions) -> Outcome:
@@ -337,7 +337,9 @@ def sync_command(options: CommandOptions) -> Outcome:
         backend=selected_target.backend if selected_target else None,
         sourcing=options.sourcing,
     )
-    with options.open(request=request, only=own_lock, anew=own_lock) as project:
+    with options.open_project(
+        request=request, only=own_lock, ignores_existing_backend=own_lock
+    ) as project:
         options.read_machine = project.machine
         check_libcuda(project.paths.venv, project.machine)
         if own_lock:
@@ -352,7 +354,7 @@ def sync_command(options: CommandOptions) -> Outcome:
         return _install(project, options, selected)
 
 
-def _warn_of_other_request(lock: Lock, project: Project) -> None:
+def _warn_if_request_differs(lock: Lock, project: Project) -> None:
     from gpuinstall.lock.request.history import describe_request_change
 
     difference = describe_request_change(lock, read_current_request(project))

@@ -11,14 +11,14 @@ import click
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import format_count
-from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST, CommandOptions
+from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST_OPTIONS, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, define_command
 from gpuinstall.install.environment_lock import lock_files_mutex
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
 from gpuinstall.project.request import read_request
-from gpuinstall.project.targets import lock_requests
+from gpuinstall.project.targets import make_lock_requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.lock import Lock
 
 
-class LockCommands(click.Group):
+class LockGroup(click.Group):
     """The ``lock`` command, which takes packages or a subcommand."""
 
     # click would end a group's options at the first argument, which is a package.
@@ -68,7 +68,7 @@ class LockCommands(click.Group):
 
 @define_command(
     "lock",
-    *REQUEST,
+    *REQUEST_OPTIONS,
     "only",
     "upgrade",
     "upgrade_packages",
@@ -76,22 +76,22 @@ class LockCommands(click.Group):
     "machine",
     *MACHINE_OPTIONS,
     "targets",
-    cls=LockCommands,
+    cls=LockGroup,
     invoke_without_command=True,
     subcommand_metavar="",
 )
 def command(options: CommandOptions) -> Outcome:
     """Write the lock files, or report how they would change."""
-    machine = options.other_machine()
-    with options.open(only_looks=True) as project, ExitStack() as stack:
+    machine = options.read_other_machine()
+    with options.open_project(is_read_only=True) as project, ExitStack() as stack:
         if not options.dry_run:
             stack.enter_context(lock_files_mutex(project.paths, options.terminal))
         request = read_request(project)
-        requests = lock_requests(project, request, machine)
-        return _write(options, requests, project)
+        requests = make_lock_requests(project, request, machine)
+        return _write_locks(options, requests, project)
 
 
-def _write(
+def _write_locks(
     options: CommandOptions,
     requests: Sequence[LockRequest],
     project: Project,
@@ -106,7 +106,7 @@ def _write(
         project.session,
         gate=project.lock_gate,
         upgrade=options.upgrade,
-        moving=options.names_to_upgrade(),
+        moving=options.packages_to_upgrade(),
         dry_run=options.dry_run,
     )
     made = [written.lock for written in locks]
@@ -124,16 +124,16 @@ def _write(
         text = f"{packages}, {written.lock.pinning_description} ({written.status})"
         rows.append(("Lock", f"{written.path.name}: {text}"))
     if len(made) > 1:
-        rows += _support_rows(made, project.catalog)
+        rows += _generate_support_rows(made, project.catalog)
     split = find_different_versions(made)
     rows += [("Differs", f"{name} {format_versions(split[name])}") for name in split]
     data = {"locks": [written.to_dict() for written in locks], "differences": split}
     if options.dry_run:
         rows.append(("Dry run", "nothing was changed"))
-    return Outcome(data, rows, is_news=options.dry_run)
+    return Outcome(data, rows, is_always_printed=options.dry_run)
 
 
-def _support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:
+def _generate_support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:
     """Yield the GPUs and drivers that each lock file supports."""
     from gpuinstall.export.needs import find_machine_needs
 
@@ -146,7 +146,7 @@ def _support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:
 
 @define_command(
     "check",
-    *REQUEST,
+    *REQUEST_OPTIONS,
     "only",
     "targets",
     group=command,
@@ -157,11 +157,13 @@ def check_command(options: CommandOptions) -> Outcome:
     from gpuinstall.lock.check import check_locks
     from gpuinstall.lock.request.lock_sources import add_locked_builds
 
-    with options.open(only_looks=True) as project:
+    with options.open_project(is_read_only=True) as project:
         session = project.session
         catalog = add_locked_builds(project.catalog, project.folder, lambda: session)
 
-        def for_lock(lock: Lock, machine: Machine, request: Request) -> Request:
+        def make_request_for_lock(
+            lock: Lock, machine: Machine, request: Request
+        ) -> Request:
             kept = lock.record.selected_extras
             return select_extras(
                 project, machine, request, catalog, kept=kept, quiet=True
@@ -175,7 +177,7 @@ def check_command(options: CommandOptions) -> Outcome:
             None if options.offline else session,
             gate=project.lock_gate,
             has_others=bool(options.targets),
-            for_lock=for_lock,
+            for_lock=make_request_for_lock,
         )
     rows: list[Row] = []
     errors = []
@@ -211,7 +213,7 @@ def download_command(options: CommandOptions) -> Outcome:
     from gpuinstall.lock.uv.fetch import download
 
     folder = options.folder
-    with options.open(only_looks=True) as project:
+    with options.open_project(is_read_only=True) as project:
         locks = read_locks(Path.cwd())
         for lock in locks:
             project.lock_gate.check(lock)

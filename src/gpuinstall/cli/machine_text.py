@@ -11,11 +11,11 @@ _UNKNOWN = "architecture unknown"
 _UNKNOWN_RELEASE = "of unknown release"
 
 
-def machine_line(machine: Machine) -> str:
+def format_machine(machine: Machine) -> str:
     """Format the GPUs, driver, and system as one line."""
     kinds = [
         f"{count} × {kind}" if count > 1 else kind
-        for kind, count in Counter(map(_kind, machine.gpus)).items()
+        for kind, count in Counter(map(_format_gpu, machine.gpus)).items()
     ]
     parts = [", ".join(kinds) or "no GPU"]
     if machine.driver:
@@ -25,14 +25,14 @@ def machine_line(machine: Machine) -> str:
     return " · ".join(parts)
 
 
-def _kind(gpu: Gpu) -> str:
+def _format_gpu(gpu: Gpu) -> str:
     details = [gpu.code_name] if gpu.code_name else []
     if gpu.memory_mib:
         details.append(f"{round(gpu.memory_mib / 1024)} GB")
     return f"{gpu.name or gpu.label} ({', '.join(details) or _UNKNOWN})"
 
 
-def machine_fact_rows(machine: Machine) -> Iterator[tuple[str, str]]:
+def list_machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     """Yield a label and a text for each fact, with its source."""
     for gpu in machine.gpus:
         parts = [

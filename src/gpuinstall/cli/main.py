@@ -33,7 +33,7 @@ from gpuinstall.base.files import (
 from gpuinstall.base.interruption import TransferInterrupted, is_interrupted
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.version import __version__
-from gpuinstall.cli.outcome import COMMAND_GROUPS, COMMANDS, fail
+from gpuinstall.cli.outcome import COMMAND_GROUPS, COMMANDS, print_error
 from gpuinstall.cli.terminal import CURRENT, Terminal
 
 _MODULES = {
@@ -44,7 +44,7 @@ _MODULES = {
 """Modules that contain several commands."""
 ALIASES = {"add": "install", "uninstall": "remove"}
 """Command names in pip and uv."""
-FROM_BOOTSTRAP = "bootstrap"
+BOOTSTRAP_ARGUMENT = "bootstrap"
 """The first argument of a command line from bootstrap.py."""
 _MACHINE_ERRORS = """
 EACCES EDQUOT EFBIG EISDIR ELOOP EMFILE ENAMETOOLONG ENOMEM ENOSPC ENOTDIR EPERM EROFS
@@ -67,7 +67,7 @@ def load_command(name: str) -> click.Command:
     return command
 
 
-class Commands(click.Group):
+class LazyCommandGroup(click.Group):
     """Command group that imports the modules of commands on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -93,7 +93,9 @@ class Commands(click.Group):
                 )
 
 
-@click.command(cls=Commands, commands=dict.fromkeys(COMMANDS), context_settings=HELP)
+@click.command(
+    cls=LazyCommandGroup, commands=dict.fromkeys(COMMANDS), context_settings=HELP
+)
 @click.version_option(__version__, "-V", "--version", prog_name="gpuinstall")
 def main_command() -> None:
     """Install the newest PyTorch build that runs on this machine's GPUs.
@@ -112,9 +114,9 @@ def run_command_line(arguments: list[str]) -> int:
 
 def _run_and_show_path(arguments: list[str]) -> int:
     status = _run_and_report(arguments)
-    if arguments[:1] == [FROM_BOOTSTRAP]:
+    if arguments[:1] == [BOOTSTRAP_ARGUMENT]:
         # Print the path after an error too, because commands in hints need PATH.
-        _show_path(arguments)
+        _print_path_command(arguments)
     return status
 
 
@@ -122,15 +124,15 @@ def _run_and_report(arguments: list[str]) -> int:
     """Run a command line, report its error, and return the exit status."""
     fault: GpuInstallError
     try:
-        if arguments[:1] == [FROM_BOOTSTRAP]:
-            arguments = bootstrap_command(arguments[1:])
+        if arguments[:1] == [BOOTSTRAP_ARGUMENT]:
+            arguments = convert_bootstrap_arguments(arguments[1:])
             # Hints repeat these words instead of bootstrap.py's arguments.
             sys.argv[1:] = arguments
-        return _run(arguments)
+        return _run_command(arguments)
     except GpuInstallError as error:
         fault = error
     except click.ClickException as error:
-        fault = _usage_error(error, arguments)
+        fault = _convert_usage_error(error, arguments)
     except (click.Abort, KeyboardInterrupt) as stop:
         fault = InterruptedByUserError("interrupted", "interrupted")
         # click raises Abort from a KeyboardInterrupt.
@@ -139,19 +141,23 @@ def _run_and_report(arguments: list[str]) -> int:
             fault.why = interrupt.kept
             fault.hint = "Run it again"
     except Exception as error:
-        known: GpuInstallError | None = _missing_folder(error) or _machine_error(error)
+        known: GpuInstallError | None = _find_missing_folder(
+            error
+        ) or _find_machine_error(error)
         # An interrupted import can raise another exception.
         if is_interrupted():
             known = InterruptedByUserError("interrupted", "interrupted")
-        if known is None and _terminal(arguments).verbose:
+        if known is None and _get_terminal(arguments).verbose:
             raise
         message = f"a bug in gpuinstall: {type(error).__name__}: {error}"
         hint = "Run it again with --verbose for a traceback, and report it"
         fault = known or InternalError("internal", message, hint=hint)
-    return fail(_terminal(arguments), _command_name(arguments) or "gpuinstall", fault)
+    return print_error(
+        _get_terminal(arguments), _find_command_name(arguments) or "gpuinstall", fault
+    )
 
 
-def _terminal(arguments: list[str]) -> Terminal:
+def _get_terminal(arguments: list[str]) -> Terminal:
     """Return the command's terminal, or a new one for a malformed line."""
     return CURRENT.get() or Terminal(
         as_json="--json" in arguments,
@@ -163,8 +169,10 @@ def _terminal(arguments: list[str]) -> Terminal:
     )
 
 
-def _usage_error(error: click.ClickException, arguments: list[str]) -> UsageError:
-    command = _command_name(arguments)
+def _convert_usage_error(
+    error: click.ClickException, arguments: list[str]
+) -> UsageError:
+    command = _find_command_name(arguments)
     words = filter(None, ("gpuinstall", command, "--help"))
     hint = " ".join(words)
     if command == "sync":
@@ -175,13 +183,15 @@ def _usage_error(error: click.ClickException, arguments: list[str]) -> UsageErro
     return UsageError("usage", error.format_message(), hint=hint)
 
 
-def _run(arguments: list[str]) -> int:
+def _run_command(arguments: list[str]) -> int:
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     try:
         return int(
             main_command.main(
-                _command_first(arguments), prog_name="gpuinstall", standalone_mode=False
+                _move_command_first(arguments),
+                prog_name="gpuinstall",
+                standalone_mode=False,
             )
             or 0
         )
@@ -193,7 +203,7 @@ def _run(arguments: list[str]) -> int:
         return 0 if error.ctx.parent is None else UsageError.exit_code
 
 
-def _command_first(arguments: list[str]) -> list[str]:
+def _move_command_first(arguments: list[str]) -> list[str]:
     """Move options before the command behind it. uv and pip allow both."""
     options = list(takewhile(lambda word: word.startswith("-"), arguments))
     word, *words = arguments[len(options) :] or [""]
@@ -205,7 +215,7 @@ def _command_first(arguments: list[str]) -> list[str]:
     return [command, *options, *words]
 
 
-def bootstrap_command(arguments: list[str]) -> list[str]:
+def convert_bootstrap_arguments(arguments: list[str]) -> list[str]:
     """Convert bootstrap.py's arguments to a command line.
 
     Raises:
@@ -216,14 +226,14 @@ def bootstrap_command(arguments: list[str]) -> list[str]:
     if {*COMMANDS, *ALIASES, *of_program}.intersection(arguments[:1]):
         return arguments
     for word in arguments:
-        command = _nearest_command(word)
+        command = _find_nearest_command(word)
         # A similar word after the first can be an option's value or another package.
         if command and (word == arguments[0] or word.lower() == command):
-            from gpuinstall.cli.self import program_name
+            from gpuinstall.cli.self import format_program_name
 
             rest = list(arguments)
             rest.remove(word)
-            program = program_name()
+            program = format_program_name()
             raise UsageError(
                 "command-or-package",
                 f"{word} was not installed as a package: {command} is a command and must come first",
@@ -233,7 +243,7 @@ def bootstrap_command(arguments: list[str]) -> list[str]:
     return ["install", *arguments]
 
 
-def _nearest_command(word: str) -> str:
+def _find_nearest_command(word: str) -> str:
     """Return the command that a word spells or misspells, or ""."""
     from difflib import get_close_matches
 
@@ -247,16 +257,16 @@ def _nearest_command(word: str) -> str:
     return next(iter(get_close_matches(word, commands, cutoff=0.75)), "")
 
 
-def _show_path(arguments: list[str]) -> None:
+def _print_path_command(arguments: list[str]) -> None:
     """Print how to add the command to PATH if it is missing there."""
-    from gpuinstall.cli.self import path_line
+    from gpuinstall.cli.self import make_path_command
 
-    terminal, line = _terminal(arguments), path_line()
+    terminal, line = _get_terminal(arguments), make_path_command()
     if line and not terminal.is_for_programs:
         terminal.step("PATH", line)
 
 
-def _missing_folder(error: Exception) -> UsageError | None:
+def _find_missing_folder(error: Exception) -> UsageError | None:
     """Return an error for a missing working or home folder, or None."""
     try:
         Path.cwd()
@@ -273,7 +283,7 @@ def _missing_folder(error: Exception) -> UsageError | None:
     return None
 
 
-def _machine_error(error: Exception) -> InstallationError | None:
+def _find_machine_error(error: Exception) -> InstallationError | None:
     """Return an error for a fault of the machine, or None for a bug."""
     if isinstance(error, ModuleNotFoundError):
         message = f"gpuinstall's own environment is incomplete: {error.name} is missing"
@@ -299,7 +309,7 @@ def _machine_error(error: Exception) -> InstallationError | None:
     )
 
 
-def _command_name(arguments: list[str]) -> str:
+def _find_command_name(arguments: list[str]) -> str:
     """Return the name of the command in a command line, or ""."""
     names = (ALIASES.get(word, word) for word in arguments)
     return next((name for name in names if name in COMMANDS), "")

@@ -45,7 +45,7 @@ _REQUIREMENT_FILES = (".txt", ".in")
 """Suffixes of arguments to read as ``-r FILE``. No package name has one."""
 
 
-class _Row(Value):
+class _OptionRow(Value):
     """Definition of an option or argument."""
 
     words: list[str]
@@ -61,18 +61,18 @@ class _Row(Value):
     """
 
 
-def _path_from(value: str, folder: Path) -> str:
+def _relocate_path(value: str, folder: Path) -> str:
     return value if value == STDOUT or is_remote(value) else str(folder / value)
 
 
-def _marked_path_from(value: str, folder: Path) -> str:
+def _relocate_marked_path(value: str, folder: Path) -> str:
     # A bare word is a version, a program on PATH, or a group.
-    return _path_from(value, folder) if re.search(r"[/\\:]", value) else value
+    return _relocate_path(value, folder) if re.search(r"[/\\:]", value) else value
 
 
-def _requirement_from(value: str, folder: Path) -> str:
+def _relocate_requirement(value: str, folder: Path) -> str:
     if value.endswith(_REQUIREMENT_FILES):
-        return _path_from(value, folder)
+        return _relocate_path(value, folder)
     # The command reports a malformed requirement.
     with suppress(UsageError):
         requirement = parse_requirement(value)
@@ -84,11 +84,11 @@ def _requirement_from(value: str, folder: Path) -> str:
     return value
 
 
-def _editable_from(value: str, folder: Path) -> str:
-    return _requirement_from(f"-e {value}", folder).removeprefix("-e ")
+def _relocate_editable(value: str, folder: Path) -> str:
+    return _relocate_requirement(f"-e {value}", folder).removeprefix("-e ")
 
 
-def _row(
+def _define_option(
     usage: str,
     text: str = "",
     place: Callable[[str, Path], str] | None = None,
@@ -108,10 +108,10 @@ def _row(
     is_flag = metavar is None and "type" not in settings
     empty = () if "multiple" in settings else False if is_flag else None
     settings |= {"is_flag": is_flag, "metavar": metavar, "help": text}
-    return _Row(words, settings, empty, place)
+    return _OptionRow(words, settings, empty, place)
 
 
-_list = partial(_row, multiple=True)
+_define_list_option = partial(_define_option, multiple=True)
 
 
 # This is not a Value, because its class attributes are rows.
@@ -119,207 +119,219 @@ class CommandOptions:
     """Values of a command's options. All other options are empty."""
 
     def __init__(
-        self, terminal: Terminal, typed_in: Path | None = None, **values: Any
+        self, terminal: Terminal, command_folder: Path | None = None, **values: Any
     ) -> None:
         """Store the values of the command's options."""
         self.terminal = terminal
-        self.typed_in = typed_in
+        self.command_folder = command_folder
         """The working folder of the command line."""
         self.read_machine: Machine | None = None
         """The machine for ``--record``, once the command has read it."""
-        empty = {name: row.empty for name, row in _ROWS.items()}
+        empty = {name: row.empty for name, row in _OPTION_ROWS.items()}
         vars(self).update(empty | values)
 
-    torch_index: str | None = _row(
+    torch_index: str | None = _define_option(
         "--torch-index URL",
         "Base URL of PyTorch's index (default: https://download.pytorch.org/whl).",
         envvar="GPUINSTALL_TORCH_INDEX",
     )
-    offline: bool = _row(
+    offline: bool = _define_option(
         "--offline",
         "Do not use the network.",
         envvar=("GPUINSTALL_OFFLINE", "UV_OFFLINE"),
     )
-    folder: Path = _row(
+    folder: Path = _define_option(
         "DIR",
-        place=_path_from,
+        place=_relocate_path,
         type=click.Path(file_okay=False, path_type=Path),
     )
-    wheels: Path | None = _row(
+    wheels: Path | None = _define_option(
         "--wheels DIR",
         "Install from the wheels in DIR instead of an index.",
         type=click.Path(
             exists=True, file_okay=False, path_type=Path, resolve_path=True
         ),
     )
-    requirements: tuple[str, ...] = _list("[REQ]...", place=_requirement_from)
-    requirement_files: tuple[str, ...] = _list(
+    requirements: tuple[str, ...] = _define_list_option(
+        "[REQ]...", place=_relocate_requirement
+    )
+    requirement_files: tuple[str, ...] = _define_list_option(
         "-r --requirement FILE",
         "Add the requirements in FILE: requirements.txt, pyproject.toml, environment.yml, or - for stdin.",
-        _path_from,
+        _relocate_path,
     )
-    editables: tuple[str, ...] = _list(
-        "-e --editable DIR", "Add the project in DIR in editable mode.", _editable_from
+    editables: tuple[str, ...] = _define_list_option(
+        "-e --editable DIR",
+        "Add the project in DIR in editable mode.",
+        _relocate_editable,
     )
-    constraints: tuple[str, ...] = _list(
+    constraints: tuple[str, ...] = _define_list_option(
         "-c --constraint FILE",
         "Constrain versions by FILE, or - for stdin.",
-        _path_from,
+        _relocate_path,
     )
-    groups: tuple[str, ...] = _list(
+    groups: tuple[str, ...] = _define_list_option(
         "--group NAME",
         "Add a dependency group of pyproject.toml.",
-        _marked_path_from,
+        _relocate_marked_path,
     )
-    extras: tuple[str, ...] = _list("--extra NAME", "Add an extra of pyproject.toml.")
-    python: str | None = _row(
+    extras: tuple[str, ...] = _define_list_option(
+        "--extra NAME", "Add an extra of pyproject.toml."
+    )
+    python: str | None = _define_option(
         "--python X.Y|PATH",
         "Python version, or the interpreter to create the environment with (default: one that the project and torch support).",
-        _marked_path_from,
+        _relocate_marked_path,
         envvar="GPUINSTALL_PYTHON",
     )
-    backend: str | None = _row(
+    backend: str | None = _define_option(
         "--backend TAG",
         "Build of torch: cu126 (CUDA 12.6), cpu, … (default: the best one for the GPUs).",
         envvar="GPUINSTALL_BACKEND",
     )
-    gpus: str | None = _row(
+    gpus: str | None = _define_option(
         "--gpus LIST",
         "Indices or UUIDs of the GPUs to support, separated by commas (default: all).",
     )
-    relax: bool = _row(
+    relax: bool = _define_option(
         "--relax",
         "Replace pins that cannot work on this machine with the nearest compatible versions.",
     )
-    only: bool = _row(
+    only: bool = _define_option(
         "--only", "Request only the packages on the command line, and drop all others."
     )
-    venv: Path = _row(
+    venv: Path = _define_option(
         "--venv DIR",
         "Environment (default: .venv).",
         type=Path,
         default=".venv",
         envvar="GPUINSTALL_VENV",
     )
-    into: bool = _row(
+    into: bool = _define_option(
         "--into",
         "Use another tool's environment: --python PATH or --venv DIR (default: the environment of the folder's application).",
     )
-    dry_run: bool = _row(
+    dry_run: bool = _define_option(
         "--dry-run", "Show the changes and the download size, without making changes."
     )
-    upgrade: bool = _row(
+    upgrade: bool = _define_option(
         "-U --upgrade",
         "Upgrade all packages (install with REQ: only REQ).",
     )
-    upgrade_packages: tuple[str, ...] = _list(
+    upgrade_packages: tuple[str, ...] = _define_list_option(
         "--upgrade-package NAME", "Upgrade only this package (repeatable)."
     )
-    replace: bool = _row(
+    replace: bool = _define_option(
         "--replace",
         "Replace an environment that gpuinstall did not create, or discard an unfinished change by another host.",
     )
-    discard_previous: bool = _row(
+    discard_previous: bool = _define_option(
         "--discard-previous",
         "Remove the oldest previous environment if a rebuild would keep a third one.",
     )
-    yes: bool = _row("-y --yes", "Do not ask for confirmation.")
-    target: str | None = _row(
+    yes: bool = _define_option("-y --yes", "Do not ask for confirmation.")
+    target: str | None = _define_option(
         "--target TARGET",
         "Lock file to install: cu126, cpu, … (default: the one that fits).",
     )
-    targets: tuple[str, ...] = _list(
+    targets: tuple[str, ...] = _define_list_option(
         "--target TARGET",
         "Kind of machine: cu126, cu130-windows-x86_64, … (repeatable; default: the folder's targets, or this machine).",
     )
-    machine: str | None = _row(
+    machine: str | None = _define_option(
         "--machine FILE",
         "Use a machine that probe --json wrote (- for stdin), instead of this one.",
-        _path_from,
+        _relocate_path,
     )
-    gpu_names: tuple[str, ...] = _list(
+    gpu_names: tuple[str, ...] = _define_list_option(
         "--gpu NAME",
         'Use a machine with this GPU, such as "RTX 5090", instead of this one (repeatable).',
     )
-    driver: str | None = _row(
+    driver: str | None = _define_option(
         "--driver VERSION",
         "Driver of that machine (default for plan: the latest that supports the GPUs).",
     )
-    os: str | None = _row(
+    os: str | None = _define_option(
         "--os",
         "Operating system of that machine (default: linux).",
         type=click.Choice(["linux", "windows", "macos"]),
     )
-    arch: str | None = _row(
+    arch: str | None = _define_option(
         "--arch",
         "Architecture of that machine (default: x86_64, or as the GPU requires).",
         type=click.Choice(["x86_64", "aarch64", "arm64"]),
     )
-    glibc: str | None = _row("--glibc X.Y", "glibc of that machine (default: 2.28).")
-    all_builds: bool = _row("--all", "Show all rejected builds, with the reasons.")
+    glibc: str | None = _define_option(
+        "--glibc X.Y", "glibc of that machine (default: 2.28)."
+    )
+    all_builds: bool = _define_option(
+        "--all", "Show all rejected builds, with the reasons."
+    )
     # This --python is for commands that examine an environment and create none.
-    interpreter: str | None = _row(
+    interpreter: str | None = _define_option(
         "--python PATH",
         "Interpreter of the environment, instead of --venv.",
-        _marked_path_from,
+        _relocate_marked_path,
     )
-    any_lock: bool = _row(
+    any_lock: bool = _define_option(
         "--any",
         "At start, select the lock file that fits the machine, as sync does.",
     )
-    proof: bool = _row(
+    proof: bool = _define_option(
         "--proof/--no-proof",
         "With --any: verify with kernels, once on each machine (default: --proof).",
         default=True,
     )
-    install: bool = _row(
+    install: bool = _define_option(
         "--install", "With --any: install the environment if it is missing."
     )
-    require_gpu: bool = _row("--require-gpu", "Fail if no GPU can be used.")
-    deep: bool = _row(
+    require_gpu: bool = _define_option("--require-gpu", "Fail if no GPU can be used.")
+    deep: bool = _define_option(
         "--deep",
         "Also check attention, FP8, FFT, solvers, CUDA graphs, torch.compile, and NCCL.",
     )
-    bench: bool = _row(
+    bench: bool = _define_option(
         "--bench", "Also benchmark matrix products, copies, and ResNet-50."
     )
-    nodes: str | None = _row(
+    nodes: str | None = _define_option(
         "--nodes LIST",
         "Names of nodes that must have a record, separated by commas or spaces.",
     )
-    lock_files: tuple[Path, ...] = _list(
+    lock_files: tuple[Path, ...] = _define_list_option(
         "--lock FILE",
         "Lock file to convert (repeatable; default: this folder's).",
-        _path_from,
+        _relocate_path,
         type=PATH,
     )
-    output: Path | None = _row(
+    output: Path | None = _define_option(
         "-o --output FILE",
         "Write to FILE (default: -, stdout).",
-        _path_from,
+        _relocate_path,
         type=click.Path(path_type=Path, dir_okay=False),
         callback=lambda _context, _option, path: None if path == Path(STDOUT) else path,
     )
-    with_servers: tuple[str, ...] = _list(
+    with_servers: tuple[str, ...] = _define_list_option(
         "--with",
         "Also start a Jupyter server, or with --any an SSH server (repeatable).",
         type=click.Choice(["jupyter", "ssh"]),
     )
-    remove: bool = _row("--remove", "Remove the lines that hook added.")
-    record: Path | None = _row(
+    remove: bool = _define_option("--remove", "Remove the lines that hook added.")
+    record: Path | None = _define_option(
         "--record DIR",
         "Write the result of this node into DIR, for report.",
-        _path_from,
+        _relocate_path,
         type=PATH,
     )
-    as_json: bool = _row("--json", "Print one JSON document on stdout.")
-    as_events: bool = _row(
+    as_json: bool = _define_option("--json", "Print one JSON document on stdout.")
+    as_events: bool = _define_option(
         "--json-events", "Print progress as JSON lines, ending with the document."
     )
-    quiet: bool = _row(
+    quiet: bool = _define_option(
         "-q --quiet", "Print only results and errors.", envvar="GPUINSTALL_QUIET"
     )
-    verbose: bool = _row("-v --verbose", "Print executed commands and complete lists.")
+    verbose: bool = _define_option(
+        "-v --verbose", "Print executed commands and complete lists."
+    )
 
     @property
     def sourcing(self) -> Sourcing:
@@ -330,7 +342,7 @@ class CommandOptions:
             offline=self.offline,
         )
 
-    def other_machine(
+    def read_other_machine(
         self, newest_driver: Callable[[Machine], int | None] | None = None
     ) -> Machine | None:
         """Return the machine of ``--machine`` or ``--gpu``, if any.
@@ -391,8 +403,8 @@ class CommandOptions:
         for name, value in (("python", self.python), ("backend", self.backend)):
             if value:
                 option = f"--{name} {value}"
-                if _option_source(name) is ParameterSource.ENVIRONMENT:
-                    option = str(_ROWS[name].settings["envvar"])
+                if _get_option_source(name) is ParameterSource.ENVIRONMENT:
+                    option = str(_OPTION_ROWS[name].settings["envvar"])
                 places[value] = TextOrigin(option)
         request = Request(
             requirements,
@@ -413,13 +425,13 @@ class CommandOptions:
             request,
             files=self._read_files(files),
             only=self.only,
-            names_gpus=bool(self.gpu_names),
+            is_gpu_given=bool(self.gpu_names),
             venv=self.venv,
             base_python=base,
-            typed_in=self.typed_in,
+            command_folder=self.command_folder,
         )
 
-    def names_to_upgrade(self) -> list[str]:
+    def packages_to_upgrade(self) -> list[str]:
         """Return the packages given by ``--upgrade-package``.
 
         Raises:
@@ -449,7 +461,7 @@ class CommandOptions:
             files[name] = stream.as_constraints() if stream else read_constraints(name)
         return files
 
-    def open(
+    def open_project(
         self, *, folder: Path | None = None, **changes: Any
     ) -> AbstractContextManager[Project]:
         """Open a project with the settings from the command line.
@@ -464,25 +476,25 @@ class CommandOptions:
         return open_project(folder or Path.cwd(), settings, self.terminal)
 
 
-def names_environment() -> bool:
+def is_environment_given() -> bool:
     """Return whether --venv or its variable selects the environment."""
     origins = {ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT}
-    return _option_source("venv") in origins
+    return _get_option_source("venv") in origins
 
 
 def is_on_command_line(name: str) -> bool:
     """Return whether the command line, not a variable, sets an option."""
-    return _option_source(name) is ParameterSource.COMMANDLINE
+    return _get_option_source(name) is ParameterSource.COMMANDLINE
 
 
-def _option_source(name: str) -> ParameterSource | None:
+def _get_option_source(name: str) -> ParameterSource | None:
     return click.get_current_context().get_parameter_source(name)
 
 
 OUTPUT_OPTIONS = ("as_json", "as_events", "quiet", "verbose")
 """The options of all commands, which configure the Terminal."""
-SOURCING = ("torch_index", "offline")
-REQUEST = (
+SOURCING_OPTIONS = ("torch_index", "offline")
+REQUEST_OPTIONS = (
     "requirements",
     "requirement_files",
     "editables",
@@ -493,19 +505,23 @@ REQUEST = (
     "backend",
     "gpus",
     "relax",
-    *SOURCING,
+    *SOURCING_OPTIONS,
 )
 MACHINE_OPTIONS = ("gpu_names", "driver", "os", "arch", "glibc")
-_ROWS = {
-    name: row for name, row in vars(CommandOptions).items() if isinstance(row, _Row)
+_OPTION_ROWS = {
+    name: row
+    for name, row in vars(CommandOptions).items()
+    if isinstance(row, _OptionRow)
 }
-VARIABLES = tuple(name for name in REQUEST if "envvar" in _ROWS[name].settings)
+VARIABLE_OPTIONS = tuple(
+    name for name in REQUEST_OPTIONS if "envvar" in _OPTION_ROWS[name].settings
+)
 """The request options that environment variables can set."""
 
 
 def parameter(name: str, *, is_hidden: bool = False) -> click.Parameter:
     """Return click's parameter. A hidden option only reads a variable."""
-    row = _ROWS[name]
+    row = _OPTION_ROWS[name]
     if not row.words:
         settings = {key: row.settings.get(key) for key in ("metavar", "type")}
         return click.Argument([name], nargs=-1 if row.empty == () else 1, **settings)
@@ -520,7 +536,7 @@ def relocate_value(name: str, value: Any, folder: Path) -> Any:
         value: Its value, or a tuple of values.
         folder: The folder of the command line, relative to the project folder.
     """
-    place = _ROWS[name].place
+    place = _OPTION_ROWS[name].place
     if value is None or place is None or folder == Path():
         return value
     if isinstance(value, tuple):
@@ -528,9 +544,9 @@ def relocate_value(name: str, value: Any, folder: Path) -> Any:
     return type(value)(place(str(value), folder))
 
 
-def option_spelling(name: str) -> str:
+def get_long_spelling(name: str) -> str:
     """Return the long spelling of an option."""
-    return _ROWS[name].words[-1]
+    return _OPTION_ROWS[name].words[-1]
 
 
 def read_machine_file(name: str) -> Machine:

@@ -16,14 +16,19 @@ from gpuinstall.base.errors import GpuInstallError, UsageError
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.text import MAX_NAMES, sanitize
 from gpuinstall.base.values import Value
-from gpuinstall.cli.active import project_folder
+from gpuinstall.cli.active import enter_project_folder
 from gpuinstall.cli.options import (
     OUTPUT_OPTIONS,
     CommandOptions,
     parameter,
     relocate_value,
 )
-from gpuinstall.cli.terminal import CURRENT, OutputError, Terminal, finding_with_hints
+from gpuinstall.cli.terminal import (
+    CURRENT,
+    OutputError,
+    Terminal,
+    make_finding_with_hints,
+)
 from gpuinstall.sources.sources import SYSTEM_CERTIFICATES
 
 Row = tuple[str, str]
@@ -68,7 +73,7 @@ class Outcome(Value):
     errors: tuple[Finding, ...] = ()
     is_partial: bool = False
     """Whether only some GPUs work, or problems were found."""
-    is_news: bool = False
+    is_always_printed: bool = False
     """Whether to print the outcome even with ``--quiet``."""
 
 
@@ -115,14 +120,14 @@ def define_command(
                 folder = Path()
                 if uses_project:
                     folder = stack.enter_context(
-                        project_folder(terminal, installs=top == "install")
+                        enter_project_folder(terminal, installs=top == "install")
                     )
                 values = {
                     row: relocate_value(row, kwargs.pop(row), folder) for row in names
                 }
                 options = CommandOptions(terminal, Path.cwd() / folder, **values)
                 work = functools.partial(function, options, **kwargs)
-                return present(terminal, top, _run_and_record(options, top, work))
+                return print_outcome(terminal, top, _run_and_record(options, top, work))
 
         # click adds the parameters from the function's own decorators.
         params = [parameter(row, is_hidden=row in hidden) for row in names]
@@ -132,7 +137,9 @@ def define_command(
     return decorate
 
 
-def _with_certificates(work: Callable[[], Outcome], terminal: Terminal) -> Outcome:
+def _retry_with_system_certificates(
+    work: Callable[[], Outcome], terminal: Terminal
+) -> Outcome:
     """Retry with the system's certificates if an issuer is unknown.
 
     uv's own certificates do not include a company's certificates. Such an error occurs
@@ -151,17 +158,17 @@ def _with_certificates(work: Callable[[], Outcome], terminal: Terminal) -> Outco
     return work()
 
 
-def error_outcome(error: GpuInstallError) -> Outcome:
+def make_error_outcome(error: GpuInstallError) -> Outcome:
     """Return the outcome for an error, with its data."""
     return Outcome(
         error.data,
         lambda screen: screen.fault(error),
         error.exit_code,
-        errors=(finding_with_hints(error),),
+        errors=(make_finding_with_hints(error),),
     )
 
 
-def command_document(name: str, outcome: Outcome) -> dict[str, Any]:
+def make_command_document(name: str, outcome: Outcome) -> dict[str, Any]:
     """Return the JSON document of a command."""
     status = "partial" if outcome.is_partial else "success"
     document: dict[str, Any] = {
@@ -172,10 +179,10 @@ def command_document(name: str, outcome: Outcome) -> dict[str, Any]:
     }
     if outcome.data is not None:
         document["data"] = outcome.data
-    return {**document, "errors": list(map(_entry, outcome.errors))}
+    return {**document, "errors": list(map(_make_error_entry, outcome.errors))}
 
 
-def _entry(finding: Finding) -> dict[str, Any]:
+def _make_error_entry(finding: Finding) -> dict[str, Any]:
     """Convert a finding to an entry of ``errors``."""
     entry = {"code": finding.code, "message": finding.message, "hint": finding.fix}
     return entry | {"id": finding.id} if finding.id else entry
@@ -205,36 +212,36 @@ def _run_and_record(
             # This fails early if the folder is read-only.
             # The record remains if the process is killed.
             write_record(folder, find_node_name(), name, None, UNFINISHED)
-        outcome = _with_certificates(work, options.terminal)
+        outcome = _retry_with_system_certificates(work, options.terminal)
     except GpuInstallError as error:
-        outcome = error_outcome(error)
+        outcome = make_error_outcome(error)
     if folder:
-        document = command_document(name, outcome)
+        document = make_command_document(name, outcome)
         write_record(folder, find_node_name(), name, options.read_machine, document)
     return outcome
 
 
-def present(terminal: Terminal, name: str, outcome: Outcome) -> int:
+def print_outcome(terminal: Terminal, name: str, outcome: Outcome) -> int:
     """Print the outcome of a command and return the exit status."""
     show = outcome.show
     if terminal.is_for_programs:
-        terminal.document(command_document(name, outcome))
-    elif terminal.quiet and not (outcome.exit_code or outcome.is_news):
+        terminal.print_document(make_command_document(name, outcome))
+    elif terminal.quiet and not (outcome.exit_code or outcome.is_always_printed):
         pass
     elif callable(show):
         show(terminal)
     else:
         for label, text in show:
-            terminal.field(label, text)
+            terminal.print_field(label, text)
     return outcome.exit_code
 
 
-def fail(terminal: Terminal, name: str, error: GpuInstallError) -> int:
+def print_error(terminal: Terminal, name: str, error: GpuInstallError) -> int:
     """Print the error of a command and return the exit status."""
     if isinstance(error, OutputError):
         terminal.fault(error)
         return error.exit_code
-    return present(terminal, name, error_outcome(error))
+    return print_outcome(terminal, name, make_error_outcome(error))
 
 
 def confirm(question: str, unchanged: str) -> None:

@@ -15,9 +15,9 @@ from gpuinstall.base.shell import join_command
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import PAIRED, load_catalog
-from gpuinstall.cli.machine_text import machine_line
-from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST, CommandOptions
-from gpuinstall.cli.outcome import Outcome, define_command, error_outcome
+from gpuinstall.cli.machine_text import format_machine
+from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST_OPTIONS, CommandOptions
+from gpuinstall.cli.outcome import Outcome, define_command, make_error_outcome
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.lock.file.target import find_locks
 from gpuinstall.plan import Plan, Rejected
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @define_command(
     "plan",
-    *[name for name in REQUEST if name != "relax"],
+    *[name for name in REQUEST_OPTIONS if name != "relax"],
     "machine",
     *MACHINE_OPTIONS,
     "all_builds",
@@ -49,8 +49,10 @@ def command(options: CommandOptions) -> Outcome:
         newest = partial(newest_branch, catalog=load_catalog())
         # A machine given by --gpu has no Python.
         request = replace(request, preferred_pythons=(RUNNING_PYTHON,))
-    selected = options.other_machine(newest)
-    with options.open(request=request, machine=selected, only_looks=True) as project:
+    selected = options.read_other_machine(newest)
+    with options.open_project(
+        request=request, machine=selected, is_read_only=True
+    ) as project:
         machine = project.machine
         if selected is None:
             from gpuinstall.environments.records import warn_unfinished
@@ -62,9 +64,9 @@ def command(options: CommandOptions) -> Outcome:
         project.sources.explain_ignored_settings(project.reporter)
         plan = choose_as_locked(machine, requested, project.catalog)
         if isinstance(plan, Plan):
-            plan = _with_warnings(plan, project)
+            plan = _add_warnings(plan, project)
             newer = newer_torch(plan, machine, requested, project.catalog)
-            kept = _kept_torch(plan, requested, project)
+            kept = _find_kept_torch(plan, requested, project)
             reasons = (*plan.reasons, *filter(None, (newer, kept)))
             plan = replace(plan, reasons=reasons)
     if machine.driver and machine.driver.found_via == "assumed":
@@ -75,17 +77,17 @@ def command(options: CommandOptions) -> Outcome:
         )
         assumption = Reason("driver-assumed", message)
         plan = replace(plan, reasons=(*plan.reasons, assumption))
-    show = partial(_show, plan, machine, options.all_builds)
+    show = partial(_show_selection, plan, machine, options.all_builds)
     data = plan.to_dict()
     if isinstance(plan, Plan):
         is_partial = plan.status == "partial"
-        return Outcome(data, show, is_partial=is_partial, is_news=True)
-    plan = replace(plan, fix=plan.fix and _with_dry_run(plan.fix))
-    show = partial(_show, plan, machine, options.all_builds)
-    return replace(error_outcome(plan.error(machine)), data=data, show=show)
+        return Outcome(data, show, is_partial=is_partial, is_always_printed=True)
+    plan = replace(plan, fix=plan.fix and _replace_relax_line(plan.fix))
+    show = partial(_show_selection, plan, machine, options.all_builds)
+    return replace(make_error_outcome(plan.error(machine)), data=data, show=show)
 
 
-def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None:
+def _find_kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None:
     """Return a note about the locked torch that ``install`` keeps, or None."""
     folder = project.paths.folder
     # install uses the lock files only on this machine.
@@ -93,9 +95,9 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
         return None
     # Slow to import.
     from gpuinstall.lock.file.fit import check_lock, find_best_lock, try_read_lock
-    from gpuinstall.project.targets import environment_request
+    from gpuinstall.project.targets import make_environment_request
 
-    request = environment_request(project, request, quiet=True)
+    request = make_environment_request(project, request, quiet=True)
     wanted = project.machine, request, project.catalog
     # The commands that install packages report a lock file with merge conflicts.
     locks = filter(None, map(try_read_lock, find_locks(folder)))
@@ -109,14 +111,14 @@ def _kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None
     return Reason("torch-locked", message)
 
 
-def _with_dry_run(fix: str) -> str:
+def _replace_relax_line(fix: str) -> str:
     """Replace the ``--relax`` line in a fix with ``lock --dry-run``."""
     words = [word for word in sys.argv[2:] if word not in {"--all", "--json"}]
     line = join_command(["gpuinstall", "lock", "--dry-run", "--relax", *words])
     return re.sub(rf"(?m)^{RELAX}: ", lambda _: f"{line}{NOTE}", fix)
 
 
-def _show(
+def _show_selection(
     plan: Plan | Rejected,
     machine: Machine,
     everything: bool,
@@ -127,7 +129,9 @@ def _show(
         if everything:
             count = len(plan.rejected)
             torch = plan.choice.build.name
-            terminal.line(f"torch {torch} is selected; {count} builds were rejected")
+            terminal.print_line(
+                f"torch {torch} is selected; {count} builds were rejected"
+            )
         else:
             _show_plan(plan, machine, terminal)
     if everything:
@@ -144,9 +148,9 @@ def _show_rejected(plan: Plan | Rejected, terminal: Terminal) -> None:
         torches = groups.setdefault(rejection.reason.message, {})
         torches.setdefault(str(build.torch), []).append(build.backend.tag)
     for message, torches in groups.items():
-        terminal.line(message)
+        terminal.print_line(message)
         for torch, tags in torches.items():
-            terminal.line(f"  {torch:<9} {', '.join(tags)}")
+            terminal.print_line(f"  {torch:<9} {', '.join(tags)}")
 
 
 def _show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
@@ -155,22 +159,26 @@ def _show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
     gpus = tuple(gpu for gpu in machine.gpus if gpu.index in usable)
     if plan.status == "partial":
         machine = replace(machine, gpus=gpus)
-    terminal.line(
-        f"        for {machine_line(machine)}",
+    terminal.print_line(
+        f"        for {format_machine(machine)}",
         head=f"torch {choice.build.name} · Python {choice.python}",
     )
     for reason in plan.reasons:
-        terminal.line(f"  {reason.message}")
-    terminal.line(f"  index  {choice.index or 'the default index'}")
+        terminal.print_line(f"  {reason.message}")
+    terminal.print_line(f"  index  {choice.index or 'the default index'}")
     if len(choice.requirements) > 1:
-        terminal.line(f"  with   {join_names([*map(str, choice.requirements[1:])])}")
+        terminal.print_line(
+            f"  with   {join_names([*map(str, choice.requirements[1:])])}"
+        )
     if plan.rejected:
-        terminal.line(f"  more   --all shows the {len(plan.rejected)} rejected builds")
+        terminal.print_line(
+            f"  more   --all shows the {len(plan.rejected)} rejected builds"
+        )
     for warning in plan.warnings:
         terminal.warn(warning.message)
 
 
-def _with_warnings(plan: Plan, project: Project) -> Plan:
+def _add_warnings(plan: Plan, project: Project) -> Plan:
     """Add warnings about facts that were not checked."""
 
     def read_default() -> str | None:

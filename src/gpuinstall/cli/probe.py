@@ -10,7 +10,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.text import format_count, join_names
 from gpuinstall.base.values import replace
-from gpuinstall.cli.machine_text import machine_fact_rows, machine_line
+from gpuinstall.cli.machine_text import format_machine, list_machine_facts
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.cli.terminal import Terminal
@@ -26,9 +26,9 @@ def command(options: CommandOptions) -> Outcome:
     """Report the GPUs, the driver, and their problems."""
     from gpuinstall.machine.probe import read_machine
 
-    probed = options.other_machine() or read_machine(options.terminal)
+    probed = options.read_other_machine() or read_machine(options.terminal)
     options.read_machine = probed
-    machine_refusals = refusals(probed)
+    machine_refusals = explain_missing_builds(probed)
     faults = probed.refusing or machine_refusals
     return Outcome(
         probed.to_dict(),
@@ -36,11 +36,11 @@ def command(options: CommandOptions) -> Outcome:
         exit_code=MachineError.exit_code if faults else 0,
         errors=faults,
         is_partial=any(problem.blocking for problem in probed.problems),
-        is_news=True,
+        is_always_printed=True,
     )
 
 
-def refusals(machine: Machine) -> tuple[Finding, ...]:
+def explain_missing_builds(machine: Machine) -> tuple[Finding, ...]:
     """Return why no build of torch runs on a machine's GPUs.
 
     Returns:
@@ -61,12 +61,12 @@ def refusals(machine: Machine) -> tuple[Finding, ...]:
 
 def show_machine(terminal: Terminal, machine: Machine) -> None:
     """Print a machine and its problems."""
-    terminal.field("Machine", machine_line(machine))
-    for label, text in machine_fact_rows(machine):
-        terminal.field(label, text)
+    terminal.print_field("Machine", format_machine(machine))
+    for label, text in list_machine_facts(machine):
+        terminal.print_field(label, text)
     for problem in machine.problems:
-        terminal.line()
-        terminal.finding(problem)
+        terminal.print_line()
+        terminal.print_finding(problem)
 
 
 @define_command(
@@ -104,19 +104,19 @@ def report_command(options: CommandOptions) -> Outcome:
             driver = f"driver {group.driver}" if group.driver else None
             known = filter(None, (group.gpus, driver, group.lock, group.verdict))
             text = f"{' · '.join(known)}: {join_names(group.nodes)}"
-            screen.field(format_count(len(group.nodes), "node"), text)
+            screen.print_field(format_count(len(group.nodes), "node"), text)
         for failure in report.failed:
-            screen.field(
+            screen.print_field(
                 "Failed", f"{failure.node}: {failure.command}: {failure.message}"
             )
-            screen.rows([("do", failure.hint)])
+            screen.print_rows([("do", failure.hint)])
         if report.missing:
-            screen.field("Missing", join_names(report.missing))
+            screen.print_field("Missing", join_names(report.missing))
 
     return Outcome(
         report.to_dict(),
         show,
         exit_code=SomeNodesError.exit_code if errors else 0,
         errors=tuple(errors),
-        is_news=True,
+        is_always_printed=True,
     )

@@ -13,7 +13,7 @@ from tqdm import tqdm
 tqdm.set_lock(RLock())
 tqdm.monitor_interval = 0
 
-DRAWN_EVERY_S = 0.1
+BAR_INTERVAL_S = 0.1
 """Seconds between two updates of a bar."""
 _TEXT = "{n_fmt}B of {total_fmt}B · {rate_fmt}, {remaining} left"
 _UNKNOWN_SIZE = "{n_fmt}B · {rate_fmt}"
@@ -53,9 +53,9 @@ class WorkMeter(tqdm):  # type: ignore[type-arg]
             file=stream or StringIO(),
             leave=False,
             dynamic_ncols=stream is not None,
-            mininterval=DRAWN_EVERY_S if stream else seconds,
+            mininterval=BAR_INTERVAL_S if stream else seconds,
             # Do not draw a bar for files from uv's cache.
-            delay=DRAWN_EVERY_S if stream else seconds,
+            delay=BAR_INTERVAL_S if stream else seconds,
         )
 
     def display(self, msg: str | None = None, pos: int | None = None) -> Any:

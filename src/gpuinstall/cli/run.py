@@ -30,8 +30,8 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.text import join_names, redact
 from gpuinstall.base.versions import CPU, known_backend
-from gpuinstall.cli.active import check_startable, project_folder
-from gpuinstall.cli.options import SOURCING, CommandOptions
+from gpuinstall.cli.active import check_environment_trust, enter_project_folder
+from gpuinstall.cli.options import SOURCING_OPTIONS, CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.project import Project
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     "install",
     "require_gpu",
     "wheels",
-    *SOURCING,
+    *SOURCING_OPTIONS,
     uses_project=False,
     # Options after CMD belong to it.
     context_settings={"allow_interspersed_args": False},
@@ -65,10 +65,12 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
         file = f"./{words[0]}" if words[0].startswith("-") else words[0]
         command_words = ["python", file, *words[1:]]
         if not options.any_lock and _has_metadata(Path(file)):
-            raise _inline_metadata(file, words[1:], options)
-    with project_folder(options.terminal):
+            raise _make_inline_metadata_error(file, words[1:], options)
+    with enter_project_folder(options.terminal):
         folder = options.venv.absolute().parent if options.any_lock else None
-        with options.open(folder=folder, only=True, anew=True) as project:
+        with options.open_project(
+            folder=folder, only=True, ignores_existing_backend=True
+        ) as project:
             if options.any_lock:
                 if options.require_gpu:
                     _check_gpu(project.machine)
@@ -79,13 +81,13 @@ def command(options: CommandOptions, words: tuple[str, ...]) -> Outcome:
                 )
             else:
                 paths = project.paths
-                _recover(project)
+                _recover_environment(project)
                 misplaced = _check_environment(project, options).misplaced_projects
                 if misplaced:
                     project.reporter.warn(
                         f"{join_names(sorted(misplaced))} is missing or was installed from a different path; run gpuinstall sync"
                     )
-                check_startable(paths.venv, project.reporter)
+                check_environment_trust(paths.venv, project.reporter)
     _execute(command_words, paths)
 
 
@@ -96,7 +98,7 @@ def _has_metadata(script: Path) -> bool:
     return False
 
 
-def _inline_metadata(
+def _make_inline_metadata_error(
     script: str, arguments: Sequence[str], options: CommandOptions
 ) -> UsageError:
     """Return an error for inline metadata, with alternative commands."""
@@ -104,12 +106,12 @@ def _inline_metadata(
 
     note = ""
     lines: list[str] = []
-    with options.open(only_looks=True) as project:
+    with options.open_project(is_read_only=True) as project:
         choice = choose(project.machine, Request(), project.catalog).choice
         if choice:
             tag = choice.build.backend.tag
             note = f"   # with these lines in its metadata block, for the {tag} build of torch:"
-            lines = _source_lines(f"{project.sources.torch_index}/{tag}", tag)
+            lines = _make_source_lines(f"{project.sources.torch_index}/{tag}", tag)
     uv_run = join_command(["uv", "run", script, *arguments])
     python = join_command(["gpuinstall", "run", "python", script, *arguments])
     return UsageError(
@@ -119,7 +121,7 @@ def _inline_metadata(
     )
 
 
-def _source_lines(index: str, tag: str) -> list[str]:
+def _make_source_lines(index: str, tag: str) -> list[str]:
     """Return inline metadata that selects a build of torch."""
     names = ("torch", "torchvision", "torchaudio")
     return [
@@ -132,7 +134,7 @@ def _source_lines(index: str, tag: str) -> list[str]:
     ]
 
 
-def _recover(project: Project) -> None:
+def _recover_environment(project: Project) -> None:
     """Repair an environment that was moved or whose change was interrupted.
 
     If a change is still running, wait for it.
@@ -151,13 +153,13 @@ def _recover(project: Project) -> None:
 
 def _check_gpu(machine: Machine) -> None:
     """Raise MachineError if no GPU can be used."""
-    cause = _why_no_gpu(machine)
+    cause = _explain_unusable_gpus(machine)
     if cause:
         message = f"no GPU can be used on this machine: {cause}"
         raise MachineError("no-gpu", message, hint="gpuinstall doctor")
 
 
-def _why_no_gpu(machine: Machine) -> str:
+def _explain_unusable_gpus(machine: Machine) -> str:
     """Return why no GPU can be used, or ""."""
     if machine.blocking:
         return machine.blocking[0].message
@@ -185,7 +187,7 @@ def _check_environment(
     existing = inspect_environment(project.paths, machine)
     marker = existing.marker
     if marker is None or not existing.has_python:
-        raise _nothing_to_start(existing)
+        raise _make_environment_error(existing)
     existing.check_unchanged()
     # Without a GPU, every build runs on the CPU. Warn unless --require-gpu is given.
     if existing.lock and machine.gpus:
@@ -199,7 +201,7 @@ def _check_environment(
             )
     elif existing.lock and known_backend(marker.backend) != CPU:
         torch = existing.lock.versions["torch"]
-        cause = _why_no_gpu(machine)
+        cause = _explain_unusable_gpus(machine)
         project.reporter.warn(
             f"torch {torch} runs on the CPU because no GPU can be used on this machine: {cause}"
         )
@@ -210,7 +212,7 @@ def _check_environment(
     return existing
 
 
-def _nothing_to_start(existing: ExistingEnvironment) -> UsageError:
+def _make_environment_error(existing: ExistingEnvironment) -> UsageError:
     """Return an error for an unmanaged or broken environment."""
     venv = existing.paths.venv
     message = f"there is no environment at {venv}"
@@ -229,12 +231,12 @@ def _execute(words: list[str], paths: EnvironmentPaths) -> NoReturn:
     Raises:
         UsageError: The command cannot be started.
     """
-    variables = _activated(paths.venv)
+    variables = _make_activated_variables(paths.venv)
     restore_umask()
     try:
         if os.name != "nt":
             os.execvpe(words[0], words, variables)  # noqa: S606
-        program = _windows_program(words[0], variables["PATH"])
+        program = _find_windows_program(words[0], variables["PATH"])
         status = subprocess.call([program, *words[1:]], env=variables)
     except OSError as error:
         word = words[0]
@@ -254,7 +256,7 @@ def _execute(words: list[str], paths: EnvironmentPaths) -> NoReturn:
     raise click.exceptions.Exit(status)
 
 
-def _activated(venv: Path) -> dict[str, str]:
+def _make_activated_variables(venv: Path) -> dict[str, str]:
     """Return this process's variables with the environment activated."""
     variables = dict(os.environ)
     # PYTHONHOME would select the standard library of another Python.
@@ -265,7 +267,7 @@ def _activated(venv: Path) -> dict[str, str]:
     return variables
 
 
-def _windows_program(word: str, path: str) -> str:
+def _find_windows_program(word: str, path: str) -> str:
     """Find a program in ``path``, which starts with the environment's folder.
 
     Windows itself would first search the folder of gpuinstall's Python and the working

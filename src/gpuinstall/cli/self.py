@@ -33,14 +33,14 @@ _LEFTOVER = r"\.new-\w{8}"
 command = click.Group("self", help=COMMANDS["self"])
 
 
-def command_file() -> Path:
+def find_command_file() -> Path:
     """Return the path of the command, which updates do not change."""
-    home = tool_home()
+    home = find_tool_folder()
     name = "gpuinstall.cmd" if os.name == "nt" else "gpuinstall"
     return home / "bin" / name if home else Path(sys.executable).with_name("gpuinstall")
 
 
-def tool_home() -> Path | None:
+def find_tool_folder() -> Path | None:
     """Return bootstrap.py's folder, or None for other installation methods."""
     environment = Path(sys.prefix)
     is_of_bootstrap = environment.name.startswith(f"{__version__}-")
@@ -48,17 +48,17 @@ def tool_home() -> Path | None:
     return home if is_of_bootstrap and isdir(home / "bin") else None
 
 
-def path_line() -> str | None:
+def make_path_command() -> str | None:
     """Return the command that adds gpuinstall to PATH, if it is not there."""
-    folder = str(command_file().parent)
+    folder = str(find_command_file().parent)
     if folder in os.environ.get("PATH", "").split(os.pathsep):
         return None
     return format_path_command(folder, detect_shell(os.environ))
 
 
-def program_name() -> str:
+def format_program_name() -> str:
     """Return the program name that runs gpuinstall in this shell."""
-    return quote_word(command_file()) if path_line() else "gpuinstall"
+    return quote_word(find_command_file()) if make_path_command() else "gpuinstall"
 
 
 @define_command(
@@ -69,7 +69,7 @@ def program_name() -> str:
     text="Remove gpuinstall and its caches. Environments and lock files are kept.",
 )
 def _uninstall(options: CommandOptions) -> Outcome:
-    home = tool_home()
+    home = find_tool_folder()
     # Windows cannot remove a running program.
     if home is None or os.name == "nt":
         hint = "uv tool uninstall gpuinstall\npipx uninstall gpuinstall   # if pipx installed it\n"

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from gpuinstall.base.finding import Finding
     from gpuinstall.base.reporter import Progress
 
-SCREEN = 80
+LINE_WIDTH = 80
 """Width of lines that end with a time. Lines are not wrapped."""
 
-LINE_EVERY_S = 10.0
+LINE_INTERVAL_S = 10.0
 """Seconds between two lines of progress in a log."""
 
-EVENT_EVERY_S = 0.2
+EVENT_INTERVAL_S = 0.2
 """Seconds between two progress events: 18,000 lines an hour."""
 
 _FOR_PROGRAMS = {"--json", "--json-events"}
@@ -68,20 +68,20 @@ class Terminal(Reporter, Value):
         """Whether the result is a JSON document."""
         return self.as_json or self.as_events
 
-    def colored(self, stream: TextIO) -> bool:
+    def is_colored(self, stream: TextIO) -> bool:
         """Return whether to color a stream (NO_COLOR, FORCE_COLOR)."""
         if os.environ.get("NO_COLOR"):
             return False
-        return bool(os.environ.get("FORCE_COLOR")) or _moves_cursor(stream)
+        return bool(os.environ.get("FORCE_COLOR")) or _supports_bars(stream)
 
-    def _styled(self, head: str, stream: TextIO, style: dict[str, Any]) -> str:
+    def _style_head(self, head: str, stream: TextIO, style: dict[str, Any]) -> str:
         """Escape the head of a line, and style it if ``stream`` has colors."""
         head = sanitize(head)
-        if not head or not self.colored(stream):
+        if not head or not self.is_colored(stream):
             return head
         return click.style(head, **(style or {"bold": True}))
 
-    def line(
+    def print_line(
         self,
         text: str = "",
         *,
@@ -95,9 +95,9 @@ class Terminal(Reporter, Value):
             head: The styled start of the line.
             style: Arguments of ``click.style``; without any, the head is bold.
         """
-        self.block(self._styled(head, self.out, style) + sanitize(text))
+        self.print_block(self._style_head(head, self.out, style) + sanitize(text))
 
-    def block(self, text: str) -> None:
+    def print_block(self, text: str) -> None:
         """Print unescaped text for another program, with one line break."""
         text = text.removesuffix("\n")
         try:
@@ -111,11 +111,13 @@ class Terminal(Reporter, Value):
                 "output", f"the output cannot be written: {error.strerror}"
             ) from None
 
-    def field(self, label: str, text: str) -> None:
+    def print_field(self, label: str, text: str) -> None:
         """Print one labeled line of the result."""
-        self.line(f" {text}", head=f"{label:<11}")
+        self.print_line(f" {text}", head=f"{label:<11}")
 
-    def rows(self, rows: Iterable[tuple[str, str | None]], width: int = 5) -> None:
+    def print_rows(
+        self, rows: Iterable[tuple[str, str | None]], width: int = 5
+    ) -> None:
         """Print indented rows (why, seen, do). Rows with None are skipped.
 
         Args:
@@ -124,23 +126,23 @@ class Terminal(Reporter, Value):
         """
         for label, text in rows:
             if text:
-                self.block(_hanging(f"{label:<{width}}", text))
+                self.print_block(_format_hanging_indent(f"{label:<{width}}", text))
 
-    def finding(self, finding: Finding) -> None:
+    def print_finding(self, finding: Finding) -> None:
         """Print a problem with its cause, evidence, and fix."""
         head, color = ("error:", "red") if finding.blocking else ("note:", "yellow")
         mark = f"   [{finding.id}]" if finding.id else ""
-        self.line(f" {finding.message}{mark}", head=head, fg=color)
-        self.rows(
+        self.print_line(f" {finding.message}{mark}", head=head, fg=color)
+        self.print_rows(
             [("why", finding.why), ("seen", finding.evidence), ("do", finding.fix)]
         )
 
-    def document(self, document: Mapping[str, Any]) -> None:
+    def print_document(self, document: Mapping[str, Any]) -> None:
         """Print the JSON document of a command."""
         if self.as_events:
-            self._event("result", **document)
+            self._write_event("result", **document)
         else:
-            self.block(json.dumps(redact_document(document), indent=2))
+            self.print_block(json.dumps(redact_document(document), indent=2))
 
     def step(
         self,
@@ -171,25 +173,25 @@ class Terminal(Reporter, Value):
             seconds: Its duration. None: not printed.
         """
         if self.as_events:
-            self._event("step", label=label, text=text, seconds=seconds)
+            self._write_event("step", label=label, text=text, seconds=seconds)
             return
         text = sanitize(text)
         if seconds is not None:
             # Align the ends of all times.
-            text += f"{format_duration(seconds):>{max(9, SCREEN - 12 - len(text))}}"
+            text += f"{format_duration(seconds):>{max(9, LINE_WIDTH - 12 - len(text))}}"
         self._show(f" {text}", head=f"{label:<11}")
 
     def wait(self, text: str) -> None:
         """Print the reason for a wait."""
         if self.as_events:
-            self._event("wait", text=text)
+            self._write_event("wait", text=text)
         elif not self.quiet:
             self._show(head=f"{'':11} {text}", dim=True)
 
     def warn(self, text: str) -> None:
         """Print a warning, once."""
         if self.as_events:
-            self._event("warning", text=text)
+            self._write_event("warning", text=text)
         elif not self.quiet and text not in self.warned:
             self.warned.add(text)
             self._show(f" {sanitize(text)}", head="warning:", fg="yellow")
@@ -197,7 +199,7 @@ class Terminal(Reporter, Value):
     def fault(self, error: GpuInstallError) -> None:
         """Print an error with its cause, evidence, and fix."""
         with suppress(OutputError):
-            replace(self, out=self.err).finding(finding_with_hints(error))
+            replace(self, out=self.err).print_finding(make_finding_with_hints(error))
 
     @contextmanager
     def progress(
@@ -219,13 +221,13 @@ class Terminal(Reporter, Value):
         def report(meter: WorkMeter) -> None:
             if self.as_events:
                 numbers = {"done": meter.n, "size": meter.total}
-                self._event("progress", label=label, unit="bytes", **numbers)
+                self._write_event("progress", label=label, unit="bytes", **numbers)
             else:
                 self.step(label, str(meter))
 
-        is_drawn = not self.as_events and _moves_cursor(self.err)
+        is_drawn = not self.as_events and _supports_bars(self.err)
         stream = self.err if is_drawn else None
-        seconds = EVENT_EVERY_S if self.as_events else LINE_EVERY_S
+        seconds = EVENT_INTERVAL_S if self.as_events else LINE_INTERVAL_S
         meter = WorkMeter(label, parts, stream, report, seconds)
         if is_drawn:
             self.bars.append(meter)
@@ -248,12 +250,14 @@ class Terminal(Reporter, Value):
     def show_command(self, argv: Sequence[str]) -> None:
         """Print the command line of a program before it starts."""
         if self.as_events:
-            self._event("command", argv=list(argv))
+            self._write_event("command", argv=list(argv))
         else:
-            self._show(head=f"{'':11} $ {join_command(map(_one_line, argv))}", dim=True)
+            self._show(
+                head=f"{'':11} $ {join_command(map(_get_first_line, argv))}", dim=True
+            )
 
-    def _event(self, event: str, /, **values: Any) -> None:
-        self.block(json.dumps(redact_document({"event": event, **values})))
+    def _write_event(self, event: str, /, **values: Any) -> None:
+        self.print_block(json.dumps(redact_document({"event": event, **values})))
 
     def _show(
         self,
@@ -269,7 +273,7 @@ class Terminal(Reporter, Value):
             head: The styled start of the line.
             style: Arguments of ``click.style``; without any, the head is bold.
         """
-        text = f"{self._styled(head, self.err, style)}{text}\n"
+        text = f"{self._style_head(head, self.err, style)}{text}\n"
         # The first bar clears and redraws all of them.
         bars: AbstractContextManager[None] = nullcontext()
         for bar in self.bars[:1]:
@@ -284,18 +288,18 @@ CURRENT = ContextVar[Terminal | None]("CURRENT", default=None)
 """The terminal of the command. None: options are not parsed yet."""
 
 
-def _moves_cursor(stream: TextIO) -> bool:
+def _supports_bars(stream: TextIO) -> bool:
     """Return whether a stream is a terminal with bars and colors."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _one_line(word: str) -> str:
+def _get_first_line(word: str) -> str:
     """Return the first line of a script, or the word itself."""
     first = next(iter(word.splitlines()), "")
     return word if word == first else f"{first[:60]}…"
 
 
-def finding_with_hints(error: GpuInstallError) -> Finding:
+def make_finding_with_hints(error: GpuInstallError) -> Finding:
     """Return an error's finding, with its hint for the current command.
 
     "Run it again" becomes the full command line. Lines with options that the command
@@ -316,7 +320,7 @@ def finding_with_hints(error: GpuInstallError) -> Finding:
     return replace(error.finding, fixes=lines)
 
 
-def _hanging(label: str, text: str) -> str:
+def _format_hanging_indent(label: str, text: str) -> str:
     """Format a label and a text, and indent the lines after the first."""
     head = f"  {label} "
     lines = sanitize(convert_for_shell(text, detect_shell(os.environ)), "\n")

@@ -10,15 +10,15 @@ from gpuinstall.base.errors import MachineError, VerificationError
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import replace
 from gpuinstall.cli.active import (
-    check_startable,
-    environment_to_read,
+    check_environment_trust,
+    find_environment,
     report_active,
     report_owner,
 )
-from gpuinstall.cli.install import existing_interpreter
+from gpuinstall.cli.install import find_existing_interpreter
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import Outcome, define_command
-from gpuinstall.cli.probe import refusals
+from gpuinstall.cli.probe import explain_missing_builds
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.environments.damage import find_damage, is_configuration_lost
 from gpuinstall.environments.environment import read_origin
@@ -55,10 +55,10 @@ def command(options: CommandOptions) -> Outcome:
     from gpuinstall.install.state import check_libcuda, record_failure
     from gpuinstall.machine.probe import read_machine
 
-    python, venv = options.interpreter, environment_to_read(options)
+    python, venv = options.interpreter, find_environment(options)
     if not python:
         report_active(["verify"], venv, options.terminal)
-    target = existing_interpreter(python, venv)
+    target = find_existing_interpreter(python, venv)
     folder = environment_folder(target)
     machine = read_machine(options.terminal)
     options.read_machine = machine
@@ -75,9 +75,9 @@ def command(options: CommandOptions) -> Outcome:
     if python:
         report_owner(folder, options.terminal)
     else:
-        check_startable(folder, options.terminal)
+        check_environment_trust(folder, options.terminal)
     check_finished(folder)
-    _warn_of_damage(folder, options.terminal)
+    _warn_about_damage(folder, options.terminal)
     measured: tuple[Device, ...] = ()
     verdict = verify_environment(
         target,
@@ -89,19 +89,19 @@ def command(options: CommandOptions) -> Outcome:
     )
     if verdict.status == "failed":
         # One cause is that no build of torch runs on this machine.
-        reasons = () if origin.for_cpu else refusals(machine)
+        reasons = () if origin.for_cpu else explain_missing_builds(machine)
         if reasons:
             machine = machine.add_problems(reasons)
             verdict = verdict.add_machine_fault(reasons[0])
         record_failure(folder, machine, verdict.to_dict())
     elif options.require_gpu and not verdict.verifies_gpus:
-        raise _no_gpu_error(verdict)
+        raise _make_no_gpu_error(verdict)
     elif options.bench:
         measured = measure(target, machine, origin, options.terminal)
-    return _outcome(verdict, machine, target, measured)
+    return _make_outcome(verdict, machine, target, measured)
 
 
-def _warn_of_damage(venv: Path, terminal: Terminal) -> None:
+def _warn_about_damage(venv: Path, terminal: Terminal) -> None:
     """Warn about damaged files, because kernels may not load them."""
     messages = []
     if is_configuration_lost(venv):
@@ -114,7 +114,7 @@ def _warn_of_damage(venv: Path, terminal: Terminal) -> None:
         terminal.warn(f"{environment_advice(venv, 'doctor')} shows how to repair it")
 
 
-def _no_gpu_error(verdict: Verdict) -> VerificationError:
+def _make_no_gpu_error(verdict: Verdict) -> VerificationError:
     devices = [
         f"{device.label}: {device.unproven or device.status}"
         for device in verdict.devices
@@ -128,7 +128,7 @@ def _no_gpu_error(verdict: Verdict) -> VerificationError:
     )
 
 
-def _outcome(
+def _make_outcome(
     verdict: Verdict,
     machine: Machine,
     python: Path,
@@ -154,13 +154,15 @@ def _outcome(
     def show(screen: Terminal) -> None:
         _show_verdict(screen, verdict, python)
         for device in measured:
-            screen.line()
-            screen.field("Measured", device.name)
+            screen.print_line()
+            screen.print_field("Measured", device.name)
             for check in device.checks[1:]:  # the first check is the import of torch
                 prefix = "" if check.status == "passed" else "skipped: "
-                screen.line(f"  {check.name:<24} {prefix}{check.message}")
+                screen.print_line(f"  {check.name:<24} {prefix}{check.message}")
 
-    return Outcome(data, show, exit_code=exit_code, errors=tuple(errors), is_news=True)
+    return Outcome(
+        data, show, exit_code=exit_code, errors=tuple(errors), is_always_printed=True
+    )
 
 
 def _show_verdict(
@@ -168,11 +170,13 @@ def _show_verdict(
     verdict: Verdict,
     python: Path,
 ) -> None:
-    terminal.field("Environment", f"{build_line(verdict.environment)} · {python}")
+    terminal.print_field(
+        "Environment", f"{format_build(verdict.environment)} · {python}"
+    )
     for device in verdict.devices:
         _show_device(terminal, device)
         for fault in device.faults:
-            terminal.finding(fault)
+            terminal.print_finding(fault)
     unproven = [
         device.label for device in verdict.devices if device.status == "unproven"
     ]
@@ -183,7 +187,7 @@ def _show_verdict(
         )
 
 
-def build_line(environment: VerifiedEnvironment) -> str:
+def format_build(environment: VerifiedEnvironment) -> str:
     """Return ``torch 2.15.0+cu132 · Python 3.12``."""
     torch = environment.torch or "cannot be imported"
     return f"torch {torch} · Python {environment.python}"
@@ -194,11 +198,11 @@ def _show_device(terminal: Terminal, device: Device) -> None:
     text = f" {name}{device.outcome}"
     if device.status == "passed":
         text += f", {sum(check.seconds for check in device.checks):.1f} s"
-    terminal.line(text, head=f"{device.label:<11}", fg=STYLES[device.status])
+    terminal.print_line(text, head=f"{device.label:<11}", fg=STYLES[device.status])
     for check in device.checks:
         message = check.message or ""
         if terminal.verbose:
             line = f"  {check.name:<22} {check.status:<8} {check.seconds:7.3f} s  {message}"
-            terminal.line(line.rstrip())
+            terminal.print_line(line.rstrip())
         elif check.status in NOTABLE.get(check.name, ()) and message:
-            terminal.line(f"  {check.name:<16} {message}")
+            terminal.print_line(f"  {check.name:<16} {message}")

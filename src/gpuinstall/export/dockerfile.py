@@ -17,9 +17,9 @@ from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.authored import read_data
 from gpuinstall.environments.environment import LOCK_NAME
 from gpuinstall.export.pins import (
-    export_error,
     find_common_python,
     find_lock_systems,
+    make_export_error,
     read_lock_backend,
 )
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 BOOTSTRAP = "bootstrap.py"
 """The file that the Dockerfile for several locks copies."""
-_BELOW = re.compile(r" @ \.(/|$)")
+_LOCAL_PATH = re.compile(r" @ \.(/|$)")
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 
@@ -39,7 +39,7 @@ def _read_templates() -> dict[str, Any]:
     return read_data(str(Path(__file__).parent / "data/dockerfile.toml"))
 
 
-def dockerfile(
+def format_dockerfile(
     lock: Lock,
     extras: Collection[str] = (),
 ) -> str:
@@ -57,7 +57,7 @@ def dockerfile(
     access = parts["access"][read_lock_backend(lock).kind]
     built = [package.name for package in lock.pylock.packages if not package.wheels]
     addresses = lock.addresses.items()
-    projects = [name for name, address in addresses if _BELOW.search(address)]
+    projects = [name for name, address in addresses if _LOCAL_PATH.search(address)]
     copy = f"COPY {lock.name} ./"
     result = "/home/app/.venv"
     if projects:
@@ -65,7 +65,7 @@ def dockerfile(
         result = "/home/app"
     text: str = parts["one"].format(
         torch=lock.versions.get("torch"),
-        platform=_docker_platform(lock, projects),
+        platform=_find_docker_platform(lock, projects),
         lock=lock.name,
         copy=copy,
         result=result,
@@ -111,7 +111,7 @@ def format_image_dockerfile(
     starts = [parts["start"].format(gpus=way["run"]) for way in access]
     text: str = parts["any"].format(
         rows=rows.rstrip(),
-        platform=_docker_platform(locks[0]),
+        platform=_find_docker_platform(locks[0]),
         runs="\n".join(starts),
         needs="".join(way["needs"] for way in access),
         bootstrap=BOOTSTRAP,
@@ -134,13 +134,13 @@ def select_image_locks(locks: Sequence[Lock]) -> list[Lock]:
     linux = [
         lock for lock in locks if not {"windows", "macos"} & set(lock.name.split("-"))
     ]
-    # _docker_platform raises the error for a lock of another system.
-    platforms = {lock.name: _docker_platform(lock) for lock in linux or locks[:1]}
+    # _find_docker_platform raises the error for a lock of another system.
+    platforms = {lock.name: _find_docker_platform(lock) for lock in linux or locks[:1]}
     first = min(platforms.values())
     return [lock for lock in linux if platforms[lock.name] == first]
 
 
-def _docker_platform(
+def _find_docker_platform(
     lock: Lock,
     projects: Collection[str] = (),
 ) -> str:
@@ -155,14 +155,14 @@ def _docker_platform(
     """
     systems = find_lock_systems(lock)
     if not re.fullmatch(LOCK_NAME, lock.name):
-        raise export_error(
+        raise make_export_error(
             f"{lock.name} is not a valid lock name for a Dockerfile",
             f"mv {quote_word(lock.name)} pylock.toml",
         )
     absent = [name for name in lock.packages_without_url if name not in projects]
     if absent:
         cause = "packages from a folder or repository that the image lacks"
-        raise export_error(
+        raise make_export_error(
             f"{lock.name} has {cause}: {', '.join(absent)}",
             "gpuinstall export requirements   # lists the omitted packages",
         )
@@ -170,7 +170,7 @@ def _docker_platform(
     for arch, platform in _PLATFORMS.items():
         if ("linux", arch) in systems:
             return platform
-    raise export_error(
+    raise make_export_error(
         f"{lock.name} is not for Linux, which an image requires",
         "gpuinstall lock --target cpu",
     )

@@ -16,7 +16,7 @@ from gpuinstall.export.pins import format_comments, format_override_comment, for
 from gpuinstall.lock.file.lock import Lock
 
 
-def requirements(lock: Lock) -> str:
+def format_requirements_file(lock: Lock) -> str:
     """Return a requirements file."""
     pythons = str(lock.python or lock.pylock.requires_python or "of any version")
     head = f"# From {sanitize(lock.name)}, for Python {sanitize(pythons)}.\n"
@@ -24,7 +24,7 @@ def requirements(lock: Lock) -> str:
     return "".join([head, format_comments(lock), *lines])
 
 
-def constraints(lock: Lock) -> str:
+def format_constraints_file(lock: Lock) -> str:
     """Return a constraints file with the version of each package."""
     commands = "pip install -c constraints.txt, uv pip install -c constraints.txt"
     lines = [
@@ -35,7 +35,7 @@ def constraints(lock: Lock) -> str:
     return "".join(lines)
 
 
-def conda(lock: Lock) -> str:
+def format_conda_environment(lock: Lock) -> str:
     """Return ``environment.yml``.
 
     The virtual packages in it make conda reject an old driver or glibc.

@@ -16,7 +16,11 @@ from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, CudaVersion, DriverVersion
 from gpuinstall.catalog import Catalog
 from gpuinstall.catalog.gpus import load_other_chips, load_products
-from gpuinstall.export.pins import export_error, find_lock_systems, read_lock_backend
+from gpuinstall.export.pins import (
+    find_lock_systems,
+    make_export_error,
+    read_lock_backend,
+)
 from gpuinstall.lock.file.fit import CompatibleLock, check_lock_for_drivers
 from gpuinstall.lock.file.lock import Lock
 from gpuinstall.lock.file.target import find_required_glibc
@@ -25,7 +29,7 @@ from gpuinstall.machine.vendors import VENDORS
 _NO_GLIBC = "2.0"
 """A glibc version older than any wheel requires."""
 _SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
-_MAKERS = {"nvidia": "compute capability", "amd": "AMD", "intel": "Intel"}
+_VENDOR_LABELS = {"nvidia": "compute capability", "amd": "AMD", "intel": "Intel"}
 
 
 class GpuNeeds(Value):
@@ -91,7 +95,7 @@ class MachineNeeds(Value):
             return ["none"]
         texts = []
         for gpus in self.gpus:
-            text = f"{_MAKERS[self.maker]} {', '.join(gpus.codes)}"
+            text = f"{_VENDOR_LABELS[self.maker]} {', '.join(gpus.codes)}"
             if gpus.driver:
                 text += f": driver {gpus.driver} or newer (CUDA {gpus.cuda})"
             texts.append(text)
@@ -188,7 +192,7 @@ def _find_gpu_needs(
                 oldest.setdefault(code, driver)
     if not oldest and isinstance(verdict, Rejection):
         message = f"{lock.name} runs on no known machine: {verdict.reason.message}"
-        raise export_error(message)
+        raise make_export_error(message)
     for driver in dict.fromkeys(oldest.values()):
         codes = tuple(code for code, first in oldest.items() if first == driver)
         if driver is None:

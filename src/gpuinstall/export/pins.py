@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     _File = PackageWheel | PackageSdist | PackageArchive
 
-_ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:[\w.~:/?#\[\]@!$&'()*+,;=%-]+", re.ASCII)
+_URL = re.compile(r"[A-Za-z][\w+.-]*:[\w.~:/?#\[\]@!$&'()*+,;=%-]+", re.ASCII)
 """URL with the characters of RFC 3986, which exclude spaces and braces.
 
 A space would end the requirement, and a brace could be part of a variable.
 """
-_OF_UV = ("override-dependencies", "dependency-metadata")
+_UV_SETTINGS = ("override-dependencies", "dependency-metadata")
 """uv settings that replace the requirements of packages."""
 _FOLDER = re.compile(r"(?!\.\.?(/|$))[\w.+-]+(/(?!\.\.?(/|$))[\w.+-]+)*", re.ASCII)
 
@@ -69,7 +69,7 @@ def format_comments(lock: Lock) -> str:
 def format_override_comment(lock: Lock) -> str:
     """Return a comment line if requirements were overridden."""
     keys = {text.partition(" ")[0] for text in lock.record.sources}
-    used = " and ".join(key for key in _OF_UV if key in keys)
+    used = " and ".join(key for key in _UV_SETTINGS if key in keys)
     if not used:
         return ""
     ways = "uv pip sync FILE, or pip install --no-deps -r FILE"
@@ -93,13 +93,13 @@ def format_pins(lock: Lock) -> Iterator[tuple[str, ...]]:
             if file and "sha256" in file.hashes
         ]
         if not hashed:
-            raise export_error(f"{package.name} has no file with a SHA-256")
+            raise make_export_error(f"{package.name} has no file with a SHA-256")
         by_address = package.name in named_by_address
         requirement = format_package_requirement(package, hashed, by_address=by_address)
         if package.marker:
             requirement += f" ; {package.marker}"
         if not requirement.isprintable():
-            raise export_error(
+            raise make_export_error(
                 f"the requirement of {package.name} has a line break or a control character: {requirement!r}"
             )
         hashes = {f"--hash=sha256:{file.hashes['sha256']}" for file in hashed}
@@ -112,7 +112,7 @@ def read_lock_backend(lock: Lock) -> Backend:
     try:
         return Backend.parse(local or Target.parse(lock.target).backend)
     except (UsageError, ValueError):
-        raise export_error(
+        raise make_export_error(
             f"{lock.name} has an unknown build of torch",
             "Rename it after its target: pylock.cu126.toml",
         ) from None
@@ -155,22 +155,22 @@ def format_package_requirement(
         return f"{package.name}=={package.version}"
     address = files[0].url
     if not address:
-        raise export_error(
+        raise make_export_error(
             f"{package.name} is from a local folder, which other machines do not have"
         )
-    if not _ADDRESS.fullmatch(address):
-        raise export_error(f"{package.name} has an invalid URL: {address!r}")
+    if not _URL.fullmatch(address):
+        raise make_export_error(f"{package.name} has an invalid URL: {address!r}")
     folder = package.archive.subdirectory if package.archive else None
     if not folder:
         return f"{package.name} @ {address}"
     if not _FOLDER.fullmatch(folder):
-        raise export_error(
+        raise make_export_error(
             f"{package.name} has an invalid folder in its archive: {folder!r}"
         )
     return f"{package.name} @ {address}#subdirectory={folder}"
 
 
-def export_error(
+def make_export_error(
     message: str,
     hint: str = "gpuinstall lock --upgrade   # with packages from an index",
 ) -> UsageError:
@@ -184,7 +184,7 @@ def find_common_python(locks: Sequence[Lock]) -> str:
     for lock in locks:
         if lock.python is None:
             message = f"{lock.name} has an unknown Python version"
-            raise export_error(message, _lock_command(lock))
+            raise make_export_error(message, _format_lock_command(lock))
         pythons.add(lock.python)
     if len(pythons) > 1:
         raise UsageError(
@@ -195,7 +195,7 @@ def find_common_python(locks: Sequence[Lock]) -> str:
     return pythons.pop()
 
 
-def _lock_command(lock: Lock) -> str:
+def _format_lock_command(lock: Lock) -> str:
     """Return the command that updates a lock."""
     try:
         Target.parse(lock.target)

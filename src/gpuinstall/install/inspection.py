@@ -26,7 +26,7 @@ from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.lock.request.lock_sources import add_locked_builds
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_request
-from gpuinstall.project.targets import environment_request, read_project_targets
+from gpuinstall.project.targets import make_environment_request, read_project_targets
 from gpuinstall.wheels.learned.store import load_extended_catalog
 
 
@@ -116,9 +116,9 @@ def read_state(
     # A previous attempt already reported the state.
     quiet = again or options.catalog is not None
     request = read_request(project, quiet=quiet)
-    request = environment_request(project, request, quiet=quiet)
+    request = make_environment_request(project, request, quiet=quiet)
     folder = project.paths.folder
-    here = project.here(request)
+    here = project.find_request_machine(request)
     existing = inspect_environment(project.paths, here)
     base = project.settings.base_python
     if base and existing.has_python and not is_created_from(project.paths, base):

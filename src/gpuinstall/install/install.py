@@ -307,7 +307,7 @@ def _fetch(planned: PlannedInstallation, project: Project) -> UnpackedPackages:
 
     place = planned.existing.paths
     if planned.change.is_rebuild:
-        check_movable(place, project.settings.typed_in)
+        check_movable(place, project.settings.command_folder)
         check_previous(place, discards=planned.state.options.discard_previous)
     else:
         present = find_recorded_files(planned.old_packages, place.root)

@@ -34,7 +34,7 @@ def remove(
     reporter: Reporter,
     wait: float = WAIT_S,
     *,
-    typed_in: Path | None = None,
+    command_folder: Path | None = None,
 ) -> dict[Path, int]:
     """Remove a managed environment and its rollback data, but no lock file.
 
@@ -42,7 +42,7 @@ def remove(
         paths: The environment.
         reporter: Reports waits and removed user files.
         wait: The seconds to wait for another command.
-        typed_in: The folder from which the command runs; None: the working folder.
+        command_folder: The folder from which the command runs; None: the working folder.
 
     Returns:
         The size of each removed folder in bytes.
@@ -51,7 +51,7 @@ def remove(
         UsageError: The environment is missing, not managed, or cannot be removed from this folder.
         InstallationError: Another user owns the environment.
     """
-    paths.check_working_folder(typed_in, "removed")
+    paths.check_working_folder(command_folder, "removed")
     check_owner(paths)
     removable = find_removable(paths)
     if shutil.disk_usage(paths.folder).free < _SPACE and not exists(paths.work):

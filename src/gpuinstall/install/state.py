@@ -459,20 +459,20 @@ def check_previous(paths: EnvironmentPaths, *, discards: bool) -> None:
         )
 
 
-def check_movable(paths: EnvironmentPaths, typed_in: Path | None = None) -> None:
+def check_movable(paths: EnvironmentPaths, command_folder: Path | None = None) -> None:
     """Check that an environment can be renamed.
 
     Folders in lower layers of a container image cannot be renamed.
 
     Args:
         paths: The environment, which this command has locked.
-        typed_in: The folder from which the command runs; None: the working folder.
+        command_folder: The folder from which the command runs; None: the working folder.
 
     Raises:
         UsageError: The environment cannot be renamed.
     """
     venv = paths.venv
-    paths.check_working_folder(typed_in, "replaced")
+    paths.check_working_folder(command_folder, "replaced")
     is_fixed = os.path.ismount(venv)
     if os.name == "posix" and exists(venv) and not is_fixed:
         # Renaming onto a nonempty folder always fails. The error shows whether a rename is possible.

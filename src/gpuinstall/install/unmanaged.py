@@ -137,7 +137,7 @@ def read_unmanaged(
     return InstallState(
         existing,
         LockRequest(project.machine, request, options.catalog or project.catalog),
-        here=project.here(request),
+        here=project.find_request_machine(request),
         options=options,
         is_guarded=find_guard_obstacle(place) is not None
         or is_own_guard_file(place.venv / CONSTRAINTS),

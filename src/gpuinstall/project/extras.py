@@ -14,7 +14,7 @@ from gpuinstall.base.versions import CPU
 from gpuinstall.lock.request.history import find_unfiled_requirements
 from gpuinstall.lock.request.tools import find_project_lock, read_project_lock
 from gpuinstall.plan import Plan, Rejected, choose
-from gpuinstall.project.folder import marker_values
+from gpuinstall.project.folder import make_marker_values
 from gpuinstall.sources.provenance import TEAM_LOCK, format_recorded_sources
 from gpuinstall.sources.requirements_file import PROJECT, Part, split_part
 
@@ -137,7 +137,7 @@ def read_locked_versions(
     if project.settings.only or path is None:
         return ()
     parts = find_requested_parts(project, request)
-    return read_project_lock(path, marker_values(machine, request), parts)
+    return read_project_lock(path, make_marker_values(machine, request), parts)
 
 
 def prefer_locked_versions(
@@ -237,7 +237,7 @@ def _find_compatible_extras(
     is_cpu = whole.status == "cpu"
     fitting = {}
     reasons = {}
-    environment = marker_values(machine, request)
+    environment = make_marker_values(machine, request)
     for member in members:
         tag = member.find_backend(environment)
         if tag and member.is_for_cpu(environment) != is_cpu:
@@ -298,7 +298,7 @@ def _select_best_extra(
         catalog: The builds.
         kept: The names of extras to prefer.
     """
-    environment = marker_values(machine, request)
+    environment = make_marker_values(machine, request)
     for member in fitting:
         if member.part.path in kept:
             return member
@@ -326,7 +326,7 @@ def _add_extra(member: PartContents, request: Request, machine: Machine) -> Requ
         for one in member.listed.requirements
         if one.name not in hand and one not in request.requirements
     )
-    tag = member.find_backend(marker_values(machine, request))
+    tag = member.find_backend(make_marker_values(machine, request))
     preferred = request.preferred_backend if tag in {None, CPU.tag} else tag
     return replace(
         request,

@@ -59,7 +59,7 @@ class Settings(Value):
     only: bool = False
     """Whether ``request`` and ``files`` replace the folder's request."""
 
-    anew: bool = False
+    ignores_existing_backend: bool = False
     """Whether to ignore the backend of the existing environment."""
 
     without: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Settings(Value):
     machine: Machine | None = None
     """The machine to plan for. None: this machine."""
 
-    names_gpus: bool = False
+    is_gpu_given: bool = False
     """Whether ``--gpu`` specifies the machine."""
 
     venv: Path | None = None
@@ -77,10 +77,10 @@ class Settings(Value):
     base_python: Path | None = None
     """The base interpreter of the environment. None: any with its version."""
 
-    only_looks: bool = False
+    is_read_only: bool = False
     """Whether the run is read-only and does not start the environment."""
 
-    typed_in: Path | None = None
+    command_folder: Path | None = None
     """The folder from which the command runs; None: the working folder."""
 
 
@@ -118,7 +118,7 @@ class Contents(Value):
             None if self.paths.is_unfinished else read_environment_lock(self.paths.venv)
         )
 
-    def read_recorded(self) -> Request:
+    def read_locked_request(self) -> Request:
         """Return the request that is recorded in the lock files."""
         recorded = read_recorded_request(self.paths.folder, self.read_own_lock())
         return remove_files(recorded, self._find_replaced_parts())
@@ -135,7 +135,7 @@ class Contents(Value):
         return replaced
 
 
-def marker_values(machine: Machine, request: Request) -> Mapping[str, str]:
+def make_marker_values(machine: Machine, request: Request) -> Mapping[str, str]:
     """Return the marker values of a machine with the requested Python."""
     # A specifier does not select a single version.
     is_version = SINGLE_VERSION.fullmatch(request.python or "")
@@ -177,7 +177,7 @@ def read_files(
         UsageError: A missing file had sources. Without them, its packages would
             come from the default index.
     """
-    recorded = contents.read_recorded()
+    recorded = contents.read_locked_request()
     files = contents.declaration.files | contents.limits
     gone = []
     for name, lines in recorded.files.items():

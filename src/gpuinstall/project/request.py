@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from gpuinstall.base.requirement import Requirement
     from gpuinstall.project.run import Project
 
-_FROM_FIRST = (
+_FIRST_SOURCE_FIELDS = (
     "python",
     "backend",
     "preferred_backend",
@@ -82,7 +82,7 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     """
     settings = project.settings
     contents = project.contents
-    recorded = contents.read_recorded()
+    recorded = contents.read_locked_request()
     files = group_files_by_path(settings.files, project.paths.folder)
     # Treat the lines of a pipe as typed, because later commands cannot read it again.
     words = project.typed_requirements | files.pop("", RequirementsFile())
@@ -112,7 +112,7 @@ def _add_torch_limits(request: Request, project: Project) -> Request:
 
 def read_current_request(project: Project) -> Request:
     """Return the current request of the files and of earlier commands."""
-    return update_request(project.contents.read_recorded(), project.files)
+    return update_request(project.contents.read_locked_request(), project.files)
 
 
 def read_declared_request(project: Project) -> Request:
@@ -181,7 +181,7 @@ def _complete_request(
     request = settings.request
     speakers = _order_requests(project, listed, is_quiet=is_quiet)
     decided = {}
-    for name in _FROM_FIRST:
+    for name in _FIRST_SOURCE_FIELDS:
         values = [getattr(one, name) for one in speakers]
         # An empty list of backends is a value, unlike None.
         said = [one for one in values if one or one == ()]
@@ -270,7 +270,7 @@ def _find_backend_override(project: Project, tag: str) -> tuple[str, bool]:
         if request.targets:
             option = " ".join(f"--target {target}" for target in targets)
         return option, any(Target.parse(one).backend == tag for one in targets)
-    if settings.names_gpus:
+    if settings.is_gpu_given:
         return "--gpu", tag != CPU.tag
     return "", True
 

@@ -29,7 +29,7 @@ from gpuinstall.lock.request.tools import (
     read_project_lock_settings,
     refuse_family_builds,
 )
-from gpuinstall.project.folder import Contents, Settings, marker_values, read_files
+from gpuinstall.project.folder import Contents, Settings, make_marker_values, read_files
 from gpuinstall.sources import Sources, read_sources
 from gpuinstall.sources.provenance import (
     BY_ADDRESS,
@@ -91,7 +91,7 @@ class Project(Value):
         """The paths of the environment and lock files."""
         venv = self.settings.venv or self.folder / ".venv"
         # A read-only command also works in a folder that cannot have an environment.
-        if self.settings.only_looks:
+        if self.settings.is_read_only:
             return EnvironmentPaths(
                 follow_redirect(venv).absolute(), project=venv.absolute().parent
             )
@@ -223,9 +223,9 @@ class Project(Value):
     @property
     def markers(self) -> Mapping[str, str]:
         """The marker values of the machine with the requested Python."""
-        return marker_values(self.machine, self.settings.request)
+        return make_marker_values(self.machine, self.settings.request)
 
-    def here(self, request: Request) -> Machine | None:
+    def find_request_machine(self, request: Request) -> Machine | None:
         """Return the machine, or None if it lacks the requested GPUs."""
         if request.is_for_gpus and not self.machine.gpus:
             return None
@@ -253,7 +253,7 @@ def _collect_source_settings(project: Project) -> Iterator[SourceSetting]:
         yield from listed.settings
     removed = set(map(normalize_name, settings.without))
     locks = TextOrigin(str(project.paths.folder / "pylock.*.toml"))
-    recorded = find_unfiled_requirements(contents.read_recorded())
+    recorded = find_unfiled_requirements(contents.read_locked_request())
     by_locks = RequirementsFile.from_lines(one.at(locks) for one in recorded)
     files = *project.files.values(), by_locks
     # ``select_extras`` later selects one extra or group of each set.

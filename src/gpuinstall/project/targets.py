@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpuinstall.project.run import Project
 
 
-def environment_request(
+def make_environment_request(
     project: Project, request: Request, *, quiet: bool = False
 ) -> Request:
     """Return the folder's request, adapted to its environment.
@@ -36,7 +36,7 @@ def environment_request(
         pythons = (existing.python, *request.preferred_pythons)
         request = replace(request, preferred_pythons=pythons)
     # A requested backend or a new request overrides the previous target.
-    if not (request.backend or project.settings.anew):
+    if not (request.backend or project.settings.ignores_existing_backend):
         request = _limit_to_targets(project, request)
     parse_request(request, project.catalog.family, project.machine)
     own = project.contents.read_own_lock()
@@ -78,7 +78,7 @@ def _limit_to_targets(project: Project, request: Request) -> Request:
     return within
 
 
-def lock_requests(
+def make_lock_requests(
     project: Project,
     request: Request,
     machine: Machine | None = None,

@@ -73,7 +73,7 @@ class EffectRow(Value):
     """Whether the setting selects package sources or files."""
     is_compared: bool = False
     """Whether the value is a URL without a role."""
-    why_ignored: str = ""
+    ignore_reason: str = ""
 
 
 class Effect(Enum):
@@ -135,7 +135,7 @@ class Effect(Enum):
     )
     TORCH = EffectRow(
         "a CPU build is requested, a CUDA build is preferred; otherwise gpuinstall selects the build",
-        why_ignored="gpuinstall selects the build of torch",
+        ignore_reason="gpuinstall selects the build of torch",
     )
     NO_BINARY = EffectRow(
         "obeyed: these packages are built, except PyTorch's", is_obeyed=True
@@ -146,12 +146,12 @@ class Effect(Enum):
     REQUEST = EffectRow("read with the requirements")
     HARMLESS = EffectRow("harmless: it selects no source, version, or build")
     UNKNOWN = EffectRow(
-        "a warning", why_ignored="gpuinstall does not know this setting"
+        "a warning", ignore_reason="gpuinstall does not know this setting"
     )
     REFUSED = EffectRow("refused")
     UNRELATED = EffectRow(
         "not read: it does not change the source of a package",
-        why_ignored="gpuinstall does not use it",
+        ignore_reason="gpuinstall does not use it",
     )
 
     @property
@@ -262,7 +262,7 @@ class SourceSetting(Value):
         return parse_standard_marker(self.marker).evaluate(dict(environment))
 
     @property
-    def why_ignored(self) -> str:
+    def ignore_reason(self) -> str:
         """The reason for ignoring the setting, or an empty string."""
         if self.backend:
             return ""
@@ -271,7 +271,7 @@ class SourceSetting(Value):
             instead = self.row.instead.replace("ADDRESS", remove_logins(self.value))
             return f"instead, {instead}"
         row: EffectRow = self.effect.value
-        return row.why_ignored
+        return row.ignore_reason
 
     @property
     def place(self) -> str:

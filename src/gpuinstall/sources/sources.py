@@ -229,7 +229,7 @@ class Sources(Value):
     @property
     def ignored_settings(self) -> list[SourceSetting]:
         """The settings that are ignored for a reason."""
-        return [one for one in self.settings if one.why_ignored]
+        return [one for one in self.settings if one.ignore_reason]
 
     @property
     def required_addresses(self) -> dict[str, SourceSetting]:
@@ -500,7 +500,7 @@ class Sources(Value):
         for setting in self.ignored_settings:
             key = setting.row.key
             name = key if key == setting.place else f"{key} in {setting.place}"
-            texts[f"{name}: {setting.why_ignored}"] = setting.effect
+            texts[f"{name}: {setting.ignore_reason}"] = setting.effect
         for text, effect in texts.items():
             if effect is Effect.UNKNOWN:
                 reporter.warn(text)

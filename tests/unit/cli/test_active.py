@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.environment_paths import interpreter
-from gpuinstall.cli.active import active_environment, report_active
+from gpuinstall.cli.active import find_active_environment, report_active
 from gpuinstall.cli.terminal import Terminal
 from tests.unit.install.environments import make_environment
 
@@ -58,4 +58,4 @@ def test_other_active_environment_is_detected(tmp_path):
     for (virtual, prefix), active in cases.items():
         values = {"VIRTUAL_ENV": virtual, "CONDA_PREFIX": prefix}
         environ = {name: str(value) for name, value in values.items() if value}
-        assert active_environment(venv, environ) == active, environ
+        assert find_active_environment(venv, environ) == active, environ

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.cli.outcome import Outcome, _with_certificates
+from gpuinstall.cli.outcome import Outcome, _retry_with_system_certificates
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.lock.uv.errors import explain_installation
 from gpuinstall.sources import sources
@@ -27,7 +27,7 @@ def _without_the_variable(monkeypatch):
 def test_unknown_certificate_issuer_retries_with_system_certificates():
     err = StringIO()
     work = Mock(side_effect=[UNKNOWN, Outcome({}, [])])
-    assert _with_certificates(work, Terminal(err=err)).data == {}
+    assert _retry_with_system_certificates(work, Terminal(err=err)).data == {}
     assert os.environ["UV_SYSTEM_CERTS"] == "1"
     assert "the system's certificates because" in err.getvalue()
 
@@ -39,7 +39,7 @@ def test_unknown_certificate_issuer_retries_with_system_certificates():
 def test_certificate_error_is_retried_only_once(fault, attempts):
     work = Mock(side_effect=fault)
     with pytest.raises(InstallationError):
-        _with_certificates(work, Terminal(err=StringIO()))
+        _retry_with_system_certificates(work, Terminal(err=StringIO()))
     assert work.call_count == attempts
     assert ("UV_SYSTEM_CERTS" in os.environ) == (attempts == 2)
 

@@ -9,7 +9,7 @@ import pytest
 from gpuinstall.base.environment_paths import EnvironmentPaths
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli import main, run
-from gpuinstall.cli.terminal import finding_with_hints
+from gpuinstall.cli.terminal import make_finding_with_hints
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_os_error_is_reported_without_traceback(
     def fail(_):
         raise error
 
-    monkeypatch.setattr(main, "_run", fail)
+    monkeypatch.setattr(main, "_run_command", fail)
     assert main.run_command_line(["plan"]) in {2, 4}
     assert f"error: {message}" in capsys.readouterr().err
 
@@ -44,7 +44,7 @@ def test_os_error_is_reported_without_traceback(
 def test_suggested_command_omits_json_option(monkeypatch):
     monkeypatch.setattr("sys.argv", ["gpuinstall", "env", "--json", "remove"])
     error = UsageError("not-confirmed", "", hint="Run it again with --yes")
-    assert finding_with_hints(error).fix == "gpuinstall env remove --yes"
+    assert make_finding_with_hints(error).fix == "gpuinstall env remove --yes"
 
 
 PATHS = "Check the path; if it is a URL, download it first"
@@ -85,7 +85,9 @@ def test_permission_hint_refers_to_the_symlink_target(tmp_path):
     (tmp_path / "root").mkdir()
     python = tmp_path / "python"
     python.symlink_to(tmp_path / "root" / "pyenv" / "python")
-    error = main._machine_error(PermissionError(errno.EACCES, "denied", str(python)))
+    error = main._find_machine_error(
+        PermissionError(errno.EACCES, "denied", str(python))
+    )
     assert error is not None
     folder = (tmp_path / "root").resolve()
     assert error.hint == f"ls -ld {folder}; df -h {folder}"

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.cli.main import bootstrap_command
+from gpuinstall.cli.main import convert_bootstrap_arguments
 
 
 @pytest.mark.parametrize(
@@ -11,7 +11,7 @@ from gpuinstall.cli.main import bootstrap_command
     ["doctor", "lock check", "help lock", "-V", "--help", "install doctor"],
 )
 def test_bootstrap_passes_command_to_gpuinstall(line):
-    assert bootstrap_command(line.split()) == line.split()
+    assert convert_bootstrap_arguments(line.split()) == line.split()
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_bootstrap_passes_command_to_gpuinstall(line):
     ],
 )
 def test_bootstrap_without_command_name_runs_install(line):
-    assert bootstrap_command(line.split()) == ["install", *line.split()]
+    assert convert_bootstrap_arguments(line.split()) == ["install", *line.split()]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_bootstrap_without_command_name_runs_install(line):
 )
 def test_misplaced_bootstrap_command_suggests_command_or_package(line, command):
     with pytest.raises(UsageError, match="must come first") as raised:
-        bootstrap_command(line.split())
+        convert_bootstrap_arguments(line.split())
     first, second = str(raised.value.hint).splitlines()
     assert f"gpuinstall {command} " in first
     assert f"gpuinstall install {line} " in second

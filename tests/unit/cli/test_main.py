@@ -86,9 +86,9 @@ def test_missing_home_is_reported(
 @pytest.mark.parametrize(
     ("place", "line"),
     [
-        ("gpuinstall.cli.main._run", "plan"),
+        ("gpuinstall.cli.main._run_command", "plan"),
         # These options belong to the started program.
-        ("gpuinstall.cli.run.project_folder", "run tool --json -v"),
+        ("gpuinstall.cli.run.enter_project_folder", "run tool --json -v"),
     ],
 )
 def test_unexpected_error_prints_line_or_traceback(capsys, monkeypatch, place, line):

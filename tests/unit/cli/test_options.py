@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.cli.install import existing_interpreter
+from gpuinstall.cli.install import find_existing_interpreter
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.cli.options import (
-    _ROWS,
+    _OPTION_ROWS,
     CommandOptions,
     read_machine_file,
     relocate_value,
@@ -53,7 +53,7 @@ def test_fix_commands_are_never_read_from_machine_files(tmp_path, code, fix):
 
 def test_missing_environment_suggests_install_with_its_path(tmp_path):
     with pytest.raises(UsageError) as refused:
-        existing_interpreter(None, tmp_path / "em")
+        find_existing_interpreter(None, tmp_path / "em")
     assert refused.value.hint == (
         f"gpuinstall install --venv {tmp_path / 'em'}   # creates it"
     )
@@ -152,7 +152,7 @@ WITHOUT_PATHS = {"venv", "wheels"}
 def test_every_path_option_declares_its_path_kind():
     silent = {
         name
-        for name, row in _ROWS.items()
+        for name, row in _OPTION_ROWS.items()
         if re.search("FILE|DIR|PATH", str(row.settings["metavar"]))
         and row.place is None
     }

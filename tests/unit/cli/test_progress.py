@@ -38,7 +38,7 @@ def test_progress_bar_fits_the_terminal_and_disappears(columns, monkeypatch):
 
 
 def test_output_without_terminal_contains_progress_lines(monkeypatch):
-    monkeypatch.setattr(terminal, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(terminal, "LINE_INTERVAL_S", 0.0)
     out = StringIO()
     with Terminal(err=out).progress("Download", WHEELS) as advance:
         advance("torch", 40_000_000)
@@ -88,5 +88,5 @@ def test_dumb_terminal_receives_lines_without_color(kind, is_drawn, monkeypatch)
         with terminal.progress("Download", WHEELS) as advance:
             time.sleep(0.11)  # the interval between updates
             advance("torch", 5_000_000)
-        is_colored = terminal.colored(stream)
+        is_colored = terminal.is_colored(stream)
     assert (is_colored, bool("".join(drawn).strip())) == (is_drawn, is_drawn)

@@ -20,7 +20,7 @@ def test_venv_file_redirects_to_another_environment(tmp_path):
     paths = EnvironmentPaths.at(tmp_path / ".venv")
     assert paths.venv == tmp_path.parent / "envs" / "one"
     assert paths.folder == tmp_path
-    with open_project(tmp_path, Settings(only_looks=True)) as project:
+    with open_project(tmp_path, Settings(is_read_only=True)) as project:
         assert project.paths.folder == tmp_path
 
 
@@ -42,7 +42,7 @@ def test_invalid_environment_name_is_rejected(tmp_path, name, reason):
 def test_read_only_project_accepts_any_directory(tmp_path):
     (tmp_path / ".venv").symlink_to("/elsewhere")
     for folder in (tmp_path, tmp_path / os.fsdecode(b"\xff")):
-        with open_project(folder, Settings(only_looks=True)) as project:
+        with open_project(folder, Settings(is_read_only=True)) as project:
             assert project.paths.folder == folder
         with open_project(folder) as project, pytest.raises(UsageError):
             project.paths.folder.stat()

@@ -8,7 +8,7 @@ from gpuinstall.base import process
 from gpuinstall.base.errors import UsageError
 from gpuinstall.cli.main import run_command_line
 from gpuinstall.export.dockerfile import (
-    dockerfile,
+    format_dockerfile,
     format_image_dockerfile,
     select_image_locks,
 )
@@ -23,10 +23,10 @@ BUILT = cuda_lock("cu126", source("flash-attn", "2.9"))
 @pytest.mark.heavy
 def test_dockerfile_passes_linter(tmp_path):
     texts = {
-        "cuda": dockerfile(cuda_lock()),
-        "cpu": dockerfile(cpu_lock()),
-        "jupyter": dockerfile(cuda_lock(), ["jupyter"]),
-        "built": dockerfile(BUILT, ["jupyter"]),
+        "cuda": format_dockerfile(cuda_lock()),
+        "cpu": format_dockerfile(cpu_lock()),
+        "jupyter": format_dockerfile(cuda_lock(), ["jupyter"]),
+        "built": format_dockerfile(BUILT, ["jupyter"]),
         "any": format_image_dockerfile(LOCKS),
         "any-jupyter": format_image_dockerfile(LOCKS, ["jupyter"]),
         "any-ssh": format_image_dockerfile(LOCKS, ["ssh"]),
@@ -40,7 +40,7 @@ def test_dockerfile_passes_linter(tmp_path):
 
 
 def test_image_contains_the_installed_uv():
-    assert f"FROM astral/uv:{version('uv')} AS uv" in dockerfile(cpu_lock())
+    assert f"FROM astral/uv:{version('uv')} AS uv" in format_dockerfile(cpu_lock())
 
 
 def test_dockerfile_contains_locks_of_one_platform():

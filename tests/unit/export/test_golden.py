@@ -5,8 +5,8 @@ To rewrite the files: ``python -m tests.unit.export.test_golden``.
 
 from pathlib import Path
 
-from gpuinstall.export.dockerfile import dockerfile, format_image_dockerfile
-from gpuinstall.export.formats import conda, requirements
+from gpuinstall.export.dockerfile import format_dockerfile, format_image_dockerfile
+from gpuinstall.export.formats import format_conda_environment, format_requirements_file
 from gpuinstall.export.uv_project import format_uv_tables
 from tests.unit.export.locks import cpu_lock, cuda_lock, source, wheel
 
@@ -21,16 +21,16 @@ WITH_JUPYTER = [
 def written():
     """Return the text of every format, by file name."""
     return {
-        "requirements.txt": requirements(cuda_lock()),
-        "environment.yml": conda(cuda_lock()),
+        "requirements.txt": format_requirements_file(cuda_lock()),
+        "environment.yml": format_conda_environment(cuda_lock()),
         "pyproject.toml": format_uv_tables(LOCKS, "https://index.example/whl"),
-        "Dockerfile": dockerfile(cuda_lock()),
-        "Dockerfile.cpu": dockerfile(cpu_lock()),
+        "Dockerfile": format_dockerfile(cuda_lock()),
+        "Dockerfile.cpu": format_dockerfile(cpu_lock()),
         "Dockerfile.any": format_image_dockerfile(WITH_JUPYTER, ("ssh", "jupyter")),
-        "Dockerfile.built": dockerfile(
+        "Dockerfile.built": format_dockerfile(
             cuda_lock("cu126", source("flash-attn", "2.9")), ["jupyter"]
         ),
-        "Dockerfile.project": dockerfile(cuda_lock("cu126", PROJECT)),
+        "Dockerfile.project": format_dockerfile(cuda_lock("cu126", PROJECT)),
     }
 
 

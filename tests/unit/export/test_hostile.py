@@ -5,8 +5,12 @@ import tomli
 import tomli_w
 
 from gpuinstall.base.errors import GpuInstallError
-from gpuinstall.export.dockerfile import dockerfile, format_image_dockerfile
-from gpuinstall.export.formats import conda, constraints, requirements
+from gpuinstall.export.dockerfile import format_dockerfile, format_image_dockerfile
+from gpuinstall.export.formats import (
+    format_conda_environment,
+    format_constraints_file,
+    format_requirements_file,
+)
 from gpuinstall.export.uv_project import format_uv_tables
 from gpuinstall.lock.file.lock import parse
 from tests.unit.export.locks import INDEX, cuda_lock, wheel
@@ -44,10 +48,10 @@ PLACES = (
     "request",
 )
 FORMATS = {
-    "constraints": constraints,
-    "requirements": requirements,
-    "conda": conda,
-    "dockerfile": lambda lock: dockerfile(lock, ("jupyter",)),
+    "constraints": format_constraints_file,
+    "requirements": format_requirements_file,
+    "conda": format_conda_environment,
+    "dockerfile": lambda lock: format_dockerfile(lock, ("jupyter",)),
     "image": lambda lock: format_image_dockerfile([lock], ("ssh",)),
     "uv": lambda lock: format_uv_tables([lock], INDEX),
 }

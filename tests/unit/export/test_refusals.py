@@ -4,8 +4,8 @@ from functools import partial
 from typing import Any
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.export.dockerfile import dockerfile, format_image_dockerfile
-from gpuinstall.export.formats import requirements
+from gpuinstall.export.dockerfile import format_dockerfile, format_image_dockerfile
+from gpuinstall.export.formats import format_requirements_file
 from gpuinstall.export.pins import read_lock_backend
 from gpuinstall.export.uv_project import format_uv_tables
 from gpuinstall.lock.file.lock import parse
@@ -30,19 +30,23 @@ def test_export_rejection_mentions_unsupported_part_of_lock():
     tables = partial(format_uv_tables, torch_index="https://index.example/whl")
     project = {"name": "mine", "directory": {"path": "../mine"}}
     rows: tuple[Any, ...] = (
-        (dockerfile, OF_ANY_PYTHON, "unknown Python version"),
-        (dockerfile, lock("cu130-windows-x86_64", TORCH), "is not for Linux"),
-        (dockerfile, lock("cpu-macos-arm64", TORCH), "is not for Linux"),
+        (format_dockerfile, OF_ANY_PYTHON, "unknown Python version"),
+        (format_dockerfile, lock("cu130-windows-x86_64", TORCH), "is not for Linux"),
+        (format_dockerfile, lock("cpu-macos-arm64", TORCH), "is not for Linux"),
         (
-            dockerfile,
+            format_dockerfile,
             lock("cpu", TORCH, {"name": "mine", "vcs": REPOSITORY}),
             "that the image lacks: mine",
         ),
-        (dockerfile, lock("cpu", TORCH, project), "that the image lacks: mine"),
+        (format_dockerfile, lock("cpu", TORCH, project), "that the image lacks: mine"),
         (image, [cpu_lock()], "JupyterLab is not in pylock.cpu.toml"),
         (tables, [cuda_lock(), OF_311], "different Python versions"),
         (format_image_dockerfile, [cuda_lock(), OF_311], "different Python versions"),
-        (requirements, lock("cu126", IN_A_FOLDER), "torch is from a local folder"),
+        (
+            format_requirements_file,
+            lock("cu126", IN_A_FOLDER),
+            "torch is from a local folder",
+        ),
         (
             read_lock_backend,
             parse("pylock.toml", UNLABELLED.text),

@@ -1,6 +1,6 @@
 import yaml
 
-from gpuinstall.export.formats import conda, requirements
+from gpuinstall.export.formats import format_conda_environment, format_requirements_file
 from gpuinstall.lock.file.lock import parse
 from tests.unit.export.locks import INDEX, cpu_lock, cuda_lock, digest, lock, wheel
 
@@ -9,7 +9,7 @@ NUMPY = f"numpy==2.3.4 --hash=sha256:{digest('numpy')}"
 
 def lines(*packages):
     """Return the comments and pins of a lock's requirements."""
-    text = requirements(lock("cpu", *packages)).replace(" \\\n   ", "")
+    text = format_requirements_file(lock("cpu", *packages)).replace(" \\\n   ", "")
     _head, *rest = text.splitlines()
     return rest
 
@@ -52,11 +52,13 @@ def test_requirement_by_url_keeps_its_url():
 
 
 def test_conda_export_requires_driver_only_for_gpu_builds():
-    assert "CONDA_OVERRIDE_CUDA=12.0 conda env create" in conda(cuda_lock())
-    assert "CUDA" not in conda(cpu_lock())
+    assert "CONDA_OVERRIDE_CUDA=12.0 conda env create" in format_conda_environment(
+        cuda_lock()
+    )
+    assert "CUDA" not in format_conda_environment(cpu_lock())
 
 
 def test_lock_of_another_tool_may_allow_several_pythons():
     text = cuda_lock().text.replace('"==3.12.*"', '">=3.10,<3.13"')
-    read = yaml.safe_load(conda(parse("pylock.toml", text)))
+    read = yaml.safe_load(format_conda_environment(parse("pylock.toml", text)))
     assert read["dependencies"][0] == "python<3.13,>=3.10"

@@ -20,7 +20,9 @@ from tests.unit.install.environments import make_environment
 def refusal(folder, cards, driver):
     """Return the error of a start in a folder on a simulated machine."""
     machine = machine_from_options((cards,), driver, glibc="2.36")
-    settings = Settings(only=True, anew=True, machine=machine, venv=folder / ".venv")
+    settings = Settings(
+        only=True, ignores_existing_backend=True, machine=machine, venv=folder / ".venv"
+    )
     with (
         open_project(folder, settings) as project,
         pytest.raises(GpuInstallError) as refused,

@@ -66,11 +66,11 @@ def enter_project_folder(
 
 
 def find_environment(options: CommandOptions) -> Path:
-    """Return the environment for a command that only reads one.
+    """Return the environment that a read-only command inspects.
 
-    The candidates are, in this order: the environment that the user named, ``.venv``
-    unless the folder starts its program in another environment, the active
-    environment, and the program's environment.
+    In order of precedence, it is the environment that the user specified, ``.venv``
+    unless the folder's program uses another environment, the active environment, or the
+    program's environment.
     """
     from gpuinstall.environments.application import find_started_environment
 
@@ -84,7 +84,7 @@ def find_environment(options: CommandOptions) -> Path:
 
 
 def check_program_environment(venv: Path, reporter: Reporter) -> None:
-    """Report if the folder's program starts in another environment.
+    """Report a program of the folder that uses another environment.
 
     Args:
         venv: The default environment of an installation.
@@ -117,11 +117,11 @@ def check_program_environment(venv: Path, reporter: Reporter) -> None:
 
 
 def check_environment_trust(venv: Path, reporter: Reporter) -> None:
-    """Check that the Python of an environment may be started.
+    """Check that gpuinstall may run the Python of an environment.
 
     Raises:
-        UsageError: The user did not name the environment, and another user owns it
-            or an untrusted folder contained it.
+        UsageError: The user did not specify the environment, and it belongs to
+            another user or to an untrusted folder.
     """
     from gpuinstall.environments.records import check_start
     from gpuinstall.sources.configuration import read_policy
@@ -148,7 +148,9 @@ def _belongs_to_another_user(venv: Path) -> bool:
     return os.path.lexists(venv) and is_foreign(venv, venv.parent)
 
 
-def report_active(words: Sequence[str], venv: Path, reporter: Reporter) -> None:
+def report_active_environment(
+    words: Sequence[str], venv: Path, reporter: Reporter
+) -> None:
     """Report an active environment that the command ignores.
 
     Args:
@@ -180,11 +182,11 @@ def find_active_environment(venv: Path, environ: Mapping[str, str]) -> Path | No
 
     Args:
         venv: The environment of the command.
-        environ: The variables of the shell.
+        environ: The environment variables of the shell.
 
     Returns:
-        The folder. None if no environment is active, or if it is ``venv`` or
-        gpuinstall's own.
+        The folder of the environment. None if no environment is active, or if the
+        active environment is ``venv`` or contains gpuinstall.
     """
     # A virtual environment can be activated within a conda environment.
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):

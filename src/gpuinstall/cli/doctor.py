@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.text import format_count
-from gpuinstall.cli.active import find_environment, report_active
+from gpuinstall.cli.active import find_environment, report_active_environment
 from gpuinstall.cli.machine_text import format_machine
 from gpuinstall.cli.options import (
     VARIABLE_OPTIONS,
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     hidden=VARIABLE_OPTIONS,
 )
 def command(options: CommandOptions) -> Outcome:
-    """Run the examination and return its findings."""
+    """Examine the machine, the environment, and the project."""
     from gpuinstall.cli.install import find_existing_interpreter
 
     folder = find_environment(options)
     if is_on_command_line("venv") or isfile(folder):
         # Treat a mistyped path as an error, not as a missing environment.
         find_existing_interpreter("", options.venv)
-    report_active(["doctor"], folder, options.terminal)
+    report_active_environment(["doctor"], folder, options.terminal)
     with options.open_project(venv=folder, is_read_only=True) as project:
         examination = _examine_project(project)
     exit_code = examination.exit_code
@@ -54,7 +54,7 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def _examine_project(project: Project) -> Examination:
-    """Examine a project, even with malformed settings."""
+    """Examine a project, even if its settings are malformed."""
     from gpuinstall.diagnose.examination import examine
     from gpuinstall.install.state import inspect_environment
     from gpuinstall.project.request import read_request

@@ -176,11 +176,14 @@ def _prune(options: CommandOptions) -> Outcome:
 
 
 def _confirm_removal(folders: Mapping[Path, int], packages: Sequence[str] = ()) -> None:
-    """Ask whether to remove folders. Raise UsageError if the user declines.
+    """Ask whether to remove folders.
 
     Args:
         folders: The folders and their sizes in bytes.
-        packages: The packages in the folders that are in no lock file.
+        packages: The packages in the folders that no lock file contains.
+
+    Raises:
+        UsageError: The user declines.
     """
     places = [
         f"{display_path(folder)} ({format_size(size)})"

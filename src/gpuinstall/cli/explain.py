@@ -31,12 +31,12 @@ from gpuinstall.machine.probe import read_machine
 
 LABEL_WIDTH = len("one of")
 MAX_LISTED_FAILURES = 5
-# A single word that is a path or has the suffix of a log.
-_PATH = r"(?!\S*://)[\w.~:-]*[/\\]\S*[^:\s]|\S+\.(log|txt|out|err|json|md)"
-_NUMBER = r"[Ff]?\d{1,4}"
+# A single word that is a path or has the suffix of a log file.
+_PATH_PATTERN = r"(?!\S*://)[\w.~:-]*[/\\]\S*[^:\s]|\S+\.(log|txt|out|err|json|md)"
+_NUMBER_PATTERN = r"[Ff]?\d{1,4}"
 MAX_BYTES = 64 << 20
 """The maximum number of bytes to read from each end of a log."""
-_BLOCK = 1 << 20
+_BLOCK_BYTES = 1 << 20
 
 
 @define_command(
@@ -47,7 +47,7 @@ _BLOCK = 1 << 20
 )
 @click.argument("text", nargs=-1)
 def command(options: CommandOptions, *, text: tuple[str, ...]) -> Outcome:
-    """Explain a text, and compare it with this machine."""
+    """Explain an error message, and compare it with this machine."""
     venv = find_environment(options)
     words = _read_placeholders(venv)
     document = _read_text(" ".join(text))
@@ -127,7 +127,7 @@ def _show_ruled_out_causes(terminal: Terminal, explanation: Explanation) -> None
 
 
 def _show_machine(terminal: Terminal, explanation: Explanation) -> None:
-    """Print the machine, its torch, and the libraries in the text."""
+    """Print the machine, its torch, and the libraries in the message."""
     reading = explanation.reading
     torch = f"torch {reading.torch.version}" if reading.torch else "no torch"
     here = f"{torch} in {reading.venv.name} · {format_machine(reading.machine)}"
@@ -144,7 +144,7 @@ def _show_machine(terminal: Terminal, explanation: Explanation) -> None:
 
 
 def _read_placeholders(venv: Path) -> dict[str, str]:
-    """Return the values for placeholders in the commands of a fix."""
+    """Return the values for placeholders in suggested commands."""
     words = {"uv": quote_word(uv_program())}
     if exists(interpreter(venv)) or is_virtual(venv):
         words = create_hint_placeholders(interpreter(venv))
@@ -171,7 +171,7 @@ def _read_text(text: str) -> str:
             )
         return _read_log(sys.stdin.buffer)
     path = Path(text)
-    if exists(path) or re.fullmatch(_PATH, text):
+    if exists(path) or re.fullmatch(_PATH_PATTERN, text):
         try:
             with path.open("rb") as file:
                 return _read_log(file)
@@ -180,7 +180,7 @@ def _read_text(text: str) -> str:
             raise UsageError(
                 "file-unreadable", message, hint="Check the path"
             ) from None
-    number = re.fullmatch(_NUMBER, text)
+    number = re.fullmatch(_NUMBER_PATTERN, text)
     if number and f"F{text.lstrip('Ff'):0>2}" not in load_failures():
         if text.isdigit():
             # The number may be a CUDA error code.
@@ -192,10 +192,10 @@ def _read_text(text: str) -> str:
 
 
 def _read_log(file: IO[bytes]) -> str:
-    """Read a log, or only the start and end of a very long one."""
+    """Read a log file, or only the start and end of a long one."""
     start = file.read(MAX_BYTES)
-    end: deque[bytes] = deque(maxlen=MAX_BYTES // _BLOCK)
-    # After the end of its input, a terminal would wait for input again.
+    end: deque[bytes] = deque(maxlen=MAX_BYTES // _BLOCK_BYTES)
+    # Another read after end-of-file would wait for input on a terminal.
     if len(start) == MAX_BYTES:
-        end.extend(iter(lambda: file.read(_BLOCK), b""))
+        end.extend(iter(lambda: file.read(_BLOCK_BYTES), b""))
     return decode_text(b"".join((start, *end)), "replace")

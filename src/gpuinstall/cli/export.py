@@ -33,14 +33,14 @@ _EXPORT_HEADER_PATTERN = (
     r"|# syntax=docker\S+\n# (torch|One image;) "
     r"|pylock\.\S+: torch "
 )
-"""The first lines of exported files. Other files are not overwritten."""
+"""Pattern for the start of exported files. Other files are not overwritten."""
 
 command = click.Group("export", help=COMMANDS["export"])
 _define_command = partial(define_command, group=command)
 
 
 def _add_format_command(name: str, text: str, write: Callable[[Lock], str]) -> None:
-    """Add the command for a format with one lock file."""
+    """Add a command that exports one lock file."""
 
     @_define_command(name, *_LOCK_OPTIONS, text=text)
     def export(options: CommandOptions) -> Outcome:
@@ -212,7 +212,7 @@ def _write_export(format_: str, text: str, output: Path | None, **more: Any) -> 
 
     Args:
         format_: The name of the format.
-        text: The export.
+        text: The exported text.
         output: The file. None: stdout.
         more: Additional keys of the JSON document.
 

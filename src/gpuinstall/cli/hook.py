@@ -50,7 +50,7 @@ cu118 cu120 cu121 cu122 cu123 cu124 cu125 cu126 cu128 cu129 cu130 cu132
 UV_TAGS = frozenset(_UV_TAGS.split())
 """The CUDA and CPU tags that uv 0.13.8 accepts for ``--torch-backend``."""
 _HOOKED_PACKAGES = ("torch", "torchvision", "torchaudio", "torchcodec")
-"""The packages, besides triton, that receive a source. Users request these."""
+"""Packages whose index pages the hook sets, in addition to triton."""
 _CONSTRAINTS_HEADER = "# Written by gpuinstall hook pip.\n"
 
 
@@ -179,7 +179,7 @@ def _insert_block(text: str, places: Mapping[str, str]) -> str:
 
     Args:
         text: The text.
-        places: The lines of the block, by a pattern for the preceding text.
+        places: The lines to insert, by a pattern for the preceding text.
     """
     for opening, lines in places.items():
         found = re.search(opening, text, re.MULTILINE)
@@ -223,7 +223,11 @@ def list_hook_pages(backend: Backend, torch_index: str) -> list[str]:
 
 
 def _write_constraints(file: Path, bound: str) -> None:
-    """Write the constraints file. Raise UsageError if it is the user's own."""
+    """Write the constraints file.
+
+    Raises:
+        UsageError: The user created the existing file.
+    """
     if exists(file) and not _is_constraints_file(file):
         raise UsageError(
             "hook-taken",

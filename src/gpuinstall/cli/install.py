@@ -21,7 +21,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.shell import detect_shell, format_activation, quote_word
 from gpuinstall.base.text import format_count, format_duration, format_size
 from gpuinstall.base.values import replace
-from gpuinstall.cli.active import check_program_environment, report_active
+from gpuinstall.cli.active import check_program_environment, report_active_environment
 from gpuinstall.cli.machine_text import format_machine
 from gpuinstall.cli.options import (
     REQUEST_OPTIONS,
@@ -69,8 +69,8 @@ _EXCLUDED_BY_INTO = (
     "discard_previous",
 )
 def command(options: CommandOptions) -> Outcome:
-    """Install packages into a managed or an existing environment."""
-    _check_combination(options)
+    """Install packages into a managed or an unmanaged environment."""
+    _check_into_options(options)
     # Users type "install --into venv", and the index has packages named venv and env.
     for configuration in Path().glob("*/pyvenv.cfg"):
         name = configuration.parent.name
@@ -87,7 +87,7 @@ def command(options: CommandOptions) -> Outcome:
 
         named = options.python
         if named and python_version(named):
-            named = None  # GPUINSTALL_PYTHON; _check_combination refuses the option
+            named = None  # GPUINSTALL_PYTHON; _check_into_options rejects the option
         python = find_existing_interpreter(named, options.venv)
         # With --into, --python selects the environment instead of a version.
         request = replace(options.settings.request, python=None)
@@ -101,10 +101,10 @@ def command(options: CommandOptions) -> Outcome:
     with options.open_project(ignores_existing_backend=options.only) as project:
         if not is_environment_given():
             check_program_environment(project.paths.venv, project.reporter)
-        return _change_request(project, options, "install")
+        return _install_changed_request(project, options, "install")
 
 
-def _check_combination(options: CommandOptions) -> None:
+def _check_into_options(options: CommandOptions) -> None:
     """Raise UsageError for an option that ``--into`` would ignore."""
     excluded = [name for name in _EXCLUDED_BY_INTO if getattr(options, name)]
     if excluded and options.into:
@@ -127,7 +127,7 @@ def _check_combination(options: CommandOptions) -> None:
 
 
 def find_existing_interpreter(python: str | None, venv: Path) -> Path:
-    """Return the interpreter of ``--python`` or of ``--venv``.
+    """Return the interpreter that ``--python`` or ``--venv`` specifies.
 
     Args:
         python: The value of ``--python``. Empty or None: not given.
@@ -156,7 +156,9 @@ def find_existing_interpreter(python: str | None, venv: Path) -> Path:
     )
 
 
-def _change_request(project: Project, options: CommandOptions, *words: str) -> Outcome:
+def _install_changed_request(
+    project: Project, options: CommandOptions, *words: str
+) -> Outcome:
     """Install the changed request of a project.
 
     Args:
@@ -167,7 +169,7 @@ def _change_request(project: Project, options: CommandOptions, *words: str) -> O
     from gpuinstall.base.requirement import requirement_names
     from gpuinstall.install.state import InstallOptions
 
-    report_active(words, project.paths.venv, project.reporter)
+    report_active_environment(words, project.paths.venv, project.reporter)
     # "install -U numpy" upgrades only numpy, as with pip.
     requested = project.settings.request.requirements
     typed = requirement_names(one for one in requested if not one.editable)
@@ -239,7 +241,7 @@ def _report_dry_run(planned: PlannedInstallation) -> Outcome:
 
 
 def _generate_result_rows(result: InstallResult) -> Iterator[Row]:
-    """Yield rows with the verdict, lock file, undo command, and activation."""
+    """Yield the verdict, lock file, undo command, and activation command."""
     from gpuinstall.install.state import Action
 
     lock, venv = result.fit.lock, result.paths.venv
@@ -307,7 +309,7 @@ def _generate_into_rows(result: InstallResult) -> Iterator[Row]:
 def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcome:
     """Remove packages from the request and the environment."""
     with options.open_project(without=names) as project:
-        return _change_request(project, options, "remove", *names)
+        return _install_changed_request(project, options, "remove", *names)
 
 
 @define_command(

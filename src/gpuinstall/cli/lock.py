@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class LockGroup(click.Group):
-    """The ``lock`` command, which takes packages or a subcommand."""
+    """Click group for ``lock``, which accepts packages or a subcommand."""
 
     # click would end a group's options at the first argument, which is a package.
     allow_interspersed_args = True
@@ -96,7 +96,7 @@ def _write_locks(
     requests: Sequence[LockRequest],
     project: Project,
 ) -> Outcome:
-    """Write a lock file for each request, unless ``--dry-run``."""
+    """Write a lock file for each request, except with ``--dry-run``."""
     from gpuinstall.lock.file.lock import find_different_versions, format_versions
     from gpuinstall.lock.write import find_outdated_warnings, write_locks
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gpuinstall.base.machine import Gpu, Machine
 
-_UNKNOWN = "architecture unknown"
+_UNKNOWN_ARCHITECTURE = "architecture unknown"
 _UNKNOWN_RELEASE = "of unknown release"
 
 
@@ -29,7 +29,7 @@ def _format_gpu(gpu: Gpu) -> str:
     details = [gpu.code_name] if gpu.code_name else []
     if gpu.memory_mib:
         details.append(f"{round(gpu.memory_mib / 1024)} GB")
-    return f"{gpu.name or gpu.label} ({', '.join(details) or _UNKNOWN})"
+    return f"{gpu.name or gpu.label} ({', '.join(details) or _UNKNOWN_ARCHITECTURE})"
 
 
 def list_machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
@@ -37,7 +37,7 @@ def list_machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
     for gpu in machine.gpus:
         parts = [
             gpu.label,
-            gpu.code_name or _UNKNOWN,
+            gpu.code_name or _UNKNOWN_ARCHITECTURE,
             f"{gpu.memory_mib} MiB" if gpu.memory_mib else None,
             gpu.pci_id,
             gpu.uuid,

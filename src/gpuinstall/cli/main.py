@@ -1,6 +1,6 @@
 """Run a command line, import its command lazily, and report all errors.
 
-``bootstrap.py`` passes its own arguments, which are a command line or packages.
+``bootstrap.py`` passes on its arguments, which are a command line or packages.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gpuinstall.base.interruption import TransferInterrupted, is_interrupted
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.version import __version__
 from gpuinstall.cli.outcome import COMMAND_GROUPS, COMMANDS, print_error
-from gpuinstall.cli.terminal import CURRENT, Terminal
+from gpuinstall.cli.terminal import CURRENT_TERMINAL, Terminal
 
 _MODULES = {
     "remove": "install",
@@ -43,15 +43,15 @@ _MODULES = {
 }
 """Modules that contain several commands."""
 ALIASES = {"add": "install", "uninstall": "remove"}
-"""Command names in pip and uv."""
+"""gpuinstall's commands for command names of pip and uv."""
 BOOTSTRAP_ARGUMENT = "bootstrap"
 """The first argument of a command line from bootstrap.py."""
 _MACHINE_ERRORS = """
 EACCES EDQUOT EFBIG EISDIR ELOOP EMFILE ENAMETOOLONG ENOMEM ENOSPC ENOTDIR EPERM EROFS
 """
 """Error codes of files, disks, and limits. Any other OSError is a bug."""
-_EXHAUSTED = "can't start new thread|No usable temporary directory"
-_RESOURCES = (
+_EXHAUSTION_PATTERN = "can't start new thread|No usable temporary directory"
+_RESOURCE_HINT = (
     "df -h; df -i; ulimit -a   # shows the exhausted resource\n"
     "Set TMPDIR to a folder on another disk"
 )
@@ -60,7 +60,7 @@ HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 
 
 def load_command(name: str) -> click.Command:
-    """Import one command."""
+    """Import a command from its module."""
     module = import_module(f"gpuinstall.cli.{_MODULES.get(name, name)}")
     attribute = f"{name}_command" if name in _MODULES else "command"
     command: click.Command = getattr(module, attribute)
@@ -68,7 +68,7 @@ def load_command(name: str) -> click.Command:
 
 
 class LazyCommandGroup(click.Group):
-    """Command group that imports the modules of commands on use."""
+    """Command group that imports the module of each command on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names of the commands, in the order of the help."""
@@ -108,11 +108,11 @@ def run_command_line(arguments: list[str]) -> int:
     """Run a command line and return the exit status."""
     tighten_umask()
     use_private_tmpdir()
-    # Another command in this process must not use the command's terminal.
-    return copy_context().run(_run_and_show_path, arguments)
+    # Other commands in this process must not use the terminal of this command.
+    return copy_context().run(_run_and_print_path_command, arguments)
 
 
-def _run_and_show_path(arguments: list[str]) -> int:
+def _run_and_print_path_command(arguments: list[str]) -> int:
     status = _run_and_report(arguments)
     if arguments[:1] == [BOOTSTRAP_ARGUMENT]:
         # Print the path after an error too, because commands in hints need PATH.
@@ -126,7 +126,7 @@ def _run_and_report(arguments: list[str]) -> int:
     try:
         if arguments[:1] == [BOOTSTRAP_ARGUMENT]:
             arguments = convert_bootstrap_arguments(arguments[1:])
-            # Hints repeat these words instead of bootstrap.py's arguments.
+            # Hints contain this command line instead of bootstrap.py's arguments.
             sys.argv[1:] = arguments
         return _run_command(arguments)
     except GpuInstallError as error:
@@ -158,8 +158,8 @@ def _run_and_report(arguments: list[str]) -> int:
 
 
 def _get_terminal(arguments: list[str]) -> Terminal:
-    """Return the command's terminal, or a new one for a malformed line."""
-    return CURRENT.get() or Terminal(
+    """Return the terminal of the command, or create one if parsing failed."""
+    return CURRENT_TERMINAL.get() or Terminal(
         as_json="--json" in arguments,
         as_events="--json-events" in arguments,
         quiet=bool(
@@ -204,7 +204,7 @@ def _run_command(arguments: list[str]) -> int:
 
 
 def _move_command_first(arguments: list[str]) -> list[str]:
-    """Move options before the command behind it. uv and pip allow both."""
+    """Move leading options after the command. uv and pip allow both orders."""
     options = list(takewhile(lambda word: word.startswith("-"), arguments))
     word, *words = arguments[len(options) :] or [""]
     command = ALIASES.get(word, word)
@@ -219,7 +219,7 @@ def convert_bootstrap_arguments(arguments: list[str]) -> list[str]:
     """Convert bootstrap.py's arguments to a command line.
 
     Raises:
-        UsageError: A command is misplaced, so it would be read as a package.
+        UsageError: A command is misplaced and would be parsed as a package.
     """
     # --help lists all commands instead of the options of install.
     of_program = {"help", "-h", "--help", "-V", "--version"}
@@ -244,7 +244,7 @@ def convert_bootstrap_arguments(arguments: list[str]) -> list[str]:
 
 
 def _find_nearest_command(word: str) -> str:
-    """Return the command that a word spells or misspells, or ""."""
+    """Return the command with this or a similar name, or ""."""
     from difflib import get_close_matches
 
     word = word.lower()
@@ -258,16 +258,16 @@ def _find_nearest_command(word: str) -> str:
 
 
 def _print_path_command(arguments: list[str]) -> None:
-    """Print how to add the command to PATH if it is missing there."""
+    """Print a command that adds gpuinstall to PATH, if necessary."""
     from gpuinstall.cli.self import make_path_command
 
     terminal, line = _get_terminal(arguments), make_path_command()
-    if line and not terminal.is_for_programs:
+    if line and not terminal.prints_json:
         terminal.step("PATH", line)
 
 
 def _find_missing_folder(error: Exception) -> UsageError | None:
-    """Return an error for a missing working or home folder, or None."""
+    """Return an error if the working folder or home folder is missing."""
     try:
         Path.cwd()
         Path.home()
@@ -284,14 +284,14 @@ def _find_missing_folder(error: Exception) -> UsageError | None:
 
 
 def _find_machine_error(error: Exception) -> InstallationError | None:
-    """Return an error for a fault of the machine, or None for a bug."""
+    """Return an error that the machine caused, or None for a bug."""
     if isinstance(error, ModuleNotFoundError):
         message = f"gpuinstall's own environment is incomplete: {error.name} is missing"
         hint = "python3 bootstrap.py --help   # recreates it; with pip or pipx, reinstall gpuinstall"
         return InstallationError("tool-incomplete", message, hint=hint)
-    if isinstance(error, MemoryError) or re.search(_EXHAUSTED, str(error)):
+    if isinstance(error, MemoryError) or re.search(_EXHAUSTION_PATTERN, str(error)):
         return InstallationError(
-            "limit", str(error) or "out of memory", hint=_RESOURCES
+            "limit", str(error) or "out of memory", hint=_RESOURCE_HINT
         )
     if not isinstance(error, OSError):
         return None
@@ -300,7 +300,7 @@ def _find_machine_error(error: Exception) -> InstallationError | None:
         return None
     message = os.strerror(number)
     if not error.filename or isinstance(error.filename, int):
-        return InstallationError("limit", message, hint=_RESOURCES)
+        return InstallationError("limit", message, hint=_RESOURCE_HINT)
     path = Path(os.fsdecode(error.filename))
     message = f"{path} cannot be used: {message}"
     # An environment's Python can be a link to a file in another user's folder.

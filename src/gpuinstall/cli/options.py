@@ -1,6 +1,6 @@
 """Options of all commands, and the requests that they specify.
 
-``define_command`` lists the options of a command, which receives ``CommandOptions``.
+``define_command`` lists the options of a command. ``CommandOptions`` has their values.
 A new option needs a row in this module, its name in the list, and code that uses it.
 """
 
@@ -50,7 +50,7 @@ class _OptionRow(Value):
 
     words: list[str]
     settings: dict[str, Any]
-    """Further arguments of click's option."""
+    """Additional arguments of click's option."""
 
     empty: object
     """The value in commands without this option."""
@@ -100,7 +100,7 @@ def _define_option(
         usage: The spellings and the metavar, such as ``-r --requirement FILE``. A flag
             has no metavar.
         text: The help text.
-        place: The ``place`` of the row.
+        place: The function that makes a value's paths relative to the project folder.
         settings: Additional arguments of click's option.
     """
     words = [word for word in usage.split() if word.startswith("-")]
@@ -116,7 +116,7 @@ _define_list_option = partial(_define_option, multiple=True)
 
 # This is not a Value, because its class attributes are rows.
 class CommandOptions:
-    """Values of a command's options. All other options are empty."""
+    """Values of a command's options. Options of other commands are empty."""
 
     def __init__(
         self, terminal: Terminal, command_folder: Path | None = None, **values: Any
@@ -267,7 +267,7 @@ class CommandOptions:
     all_builds: bool = _define_option(
         "--all", "Show all rejected builds, with the reasons."
     )
-    # This --python is for commands that examine an environment and create none.
+    # This --python is for commands that inspect an existing environment.
     interpreter: str | None = _define_option(
         "--python PATH",
         "Interpreter of the environment, instead of --venv.",
@@ -345,7 +345,7 @@ class CommandOptions:
     def read_other_machine(
         self, newest_driver: Callable[[Machine], int | None] | None = None
     ) -> Machine | None:
-        """Return the machine of ``--machine`` or ``--gpu``, if any.
+        """Return the machine given by ``--machine`` or ``--gpu``, if any.
 
         Args:
             newest_driver: Returns the latest driver for GPUs if ``--driver`` is not given.
@@ -483,7 +483,7 @@ def is_environment_given() -> bool:
 
 
 def is_on_command_line(name: str) -> bool:
-    """Return whether the command line, not a variable, sets an option."""
+    """Return whether an option is on the command line, not in a variable."""
     return _get_option_source(name) is ParameterSource.COMMANDLINE
 
 
@@ -519,8 +519,8 @@ VARIABLE_OPTIONS = tuple(
 """The request options that environment variables can set."""
 
 
-def parameter(name: str, *, is_hidden: bool = False) -> click.Parameter:
-    """Return click's parameter. A hidden option only reads a variable."""
+def make_parameter(name: str, *, is_hidden: bool = False) -> click.Parameter:
+    """Return a click parameter. Only a variable sets a hidden option."""
     row = _OPTION_ROWS[name]
     if not row.words:
         settings = {key: row.settings.get(key) for key in ("metavar", "type")}
@@ -566,7 +566,7 @@ def read_machine_file(name: str) -> Machine:
         ) from None
     if not machine.problems:
         return machine
-    # Loads the failure catalog.
+    # The module loads the failure catalog.
     from gpuinstall.catalog.failures.problems import with_own_fixes
 
     return with_own_fixes(machine)

@@ -20,11 +20,11 @@ from gpuinstall.cli.active import enter_project_folder
 from gpuinstall.cli.options import (
     OUTPUT_OPTIONS,
     CommandOptions,
-    parameter,
+    make_parameter,
     relocate_value,
 )
 from gpuinstall.cli.terminal import (
-    CURRENT,
+    CURRENT_TERMINAL,
     OutputError,
     Terminal,
     make_finding_with_hints,
@@ -66,9 +66,9 @@ class Outcome(Value):
     """Result of a command."""
 
     data: dict[str, Any] | None
-    """The ``data`` of the JSON document. None: an early error."""
+    """The ``data`` of the JSON document. None after an early error."""
     show: Callable[[Terminal], None] | Sequence[Row]
-    """The rows for people, or a function that prints the outcome."""
+    """The labeled lines of text, or a function that prints them."""
     exit_code: int = 0
     errors: tuple[Finding, ...] = ()
     is_partial: bool = False
@@ -110,7 +110,7 @@ def define_command(
         @functools.wraps(function)
         def call(**kwargs: Any) -> int:
             terminal = Terminal(**{row: kwargs[row] for row in OUTPUT_OPTIONS})
-            CURRENT.set(terminal)
+            CURRENT_TERMINAL.set(terminal)
             with ExitStack() as stack:
                 if terminal.verbose:
                     from gpuinstall.base.process import observe_commands
@@ -130,7 +130,7 @@ def define_command(
                 return print_outcome(terminal, top, _run_and_record(options, top, work))
 
         # click adds the parameters from the function's own decorators.
-        params = [parameter(row, is_hidden=row in hidden) for row in names]
+        params = [make_parameter(row, is_hidden=row in hidden) for row in names]
         command = (group or click).command
         return command(name, help=text, params=params, **settings)(call)
 
@@ -142,8 +142,8 @@ def _retry_with_system_certificates(
 ) -> Outcome:
     """Retry with the system's certificates if an issuer is unknown.
 
-    uv's own certificates do not include a company's certificates. Such an error occurs
-    before ``work`` changes anything.
+    uv's certificates do not include a company's own authority. A certificate error
+    occurs before ``work`` changes anything.
     """
     try:
         return work()
@@ -183,7 +183,7 @@ def make_command_document(name: str, outcome: Outcome) -> dict[str, Any]:
 
 
 def _make_error_entry(finding: Finding) -> dict[str, Any]:
-    """Convert a finding to an entry of ``errors``."""
+    """Convert a finding to an entry of ``errors`` in the JSON document."""
     entry = {"code": finding.code, "message": finding.message, "hint": finding.fix}
     return entry | {"id": finding.id} if finding.id else entry
 
@@ -196,7 +196,7 @@ def _run_and_record(
     """Run a command, and write its record with ``--record``.
 
     Args:
-        options: The options; ``read_machine`` is set once the command has read it.
+        options: The options. The command stores its machine in ``read_machine``.
         name: The name of the command.
         work: The command.
     """
@@ -209,8 +209,8 @@ def _run_and_record(
                 write_record,
             )
 
-            # This fails early if the folder is read-only.
-            # The record remains if the process is killed.
+            # Write a record early, so that a read-only folder fails before the command
+            # and a killed process leaves a record.
             write_record(folder, find_node_name(), name, None, UNFINISHED)
         outcome = _retry_with_system_certificates(work, options.terminal)
     except GpuInstallError as error:
@@ -224,7 +224,7 @@ def _run_and_record(
 def print_outcome(terminal: Terminal, name: str, outcome: Outcome) -> int:
     """Print the outcome of a command and return the exit status."""
     show = outcome.show
-    if terminal.is_for_programs:
+    if terminal.prints_json:
         terminal.print_document(make_command_document(name, outcome))
     elif terminal.quiet and not (outcome.exit_code or outcome.is_always_printed):
         pass

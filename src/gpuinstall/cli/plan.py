@@ -93,7 +93,7 @@ def _find_kept_torch(plan: Plan, request: Request, project: Project) -> Reason |
     # install uses the lock files only on this machine.
     if project.settings.machine or not find_locks(folder):
         return None
-    # Slow to import.
+    # The module is slow to import.
     from gpuinstall.lock.file.fit import check_lock, find_best_lock, try_read_lock
     from gpuinstall.project.targets import make_environment_request
 
@@ -124,7 +124,7 @@ def _show_selection(
     everything: bool,
     terminal: Terminal,
 ) -> None:
-    """Print a plan or a refusal. ``everything`` adds all rejections."""
+    """Print the selection result. ``everything`` adds all rejected builds."""
     if isinstance(plan, Plan):
         if everything:
             count = len(plan.rejected)
@@ -141,7 +141,7 @@ def _show_selection(
 
 
 def _show_rejected(plan: Plan | Rejected, terminal: Terminal) -> None:
-    """Print each reason once, with its builds on one line for each torch."""
+    """Print each reason once, with its rejected builds grouped by torch."""
     groups: dict[str, dict[str, list[str]]] = {}
     for rejection in plan.rejected:
         build = rejection.candidate
@@ -179,7 +179,7 @@ def _show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
 
 
 def _add_warnings(plan: Plan, project: Project) -> Plan:
-    """Add warnings about facts that were not checked."""
+    """Add warnings about unchecked facts to a plan."""
 
     def read_default() -> str | None:
         # The module is slow to import, and few folders need it.

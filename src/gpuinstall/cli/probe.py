@@ -41,7 +41,7 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def explain_missing_builds(machine: Machine) -> tuple[Finding, ...]:
-    """Return why no build of torch runs on a machine's GPUs.
+    """Explain why no build of torch runs on a machine's GPUs.
 
     Returns:
         The reason. Empty if a build runs, if the machine has no GPU, or if the

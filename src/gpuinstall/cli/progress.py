@@ -15,8 +15,8 @@ tqdm.monitor_interval = 0
 
 BAR_INTERVAL_S = 0.1
 """Seconds between two updates of a bar."""
-_TEXT = "{n_fmt}B of {total_fmt}B · {rate_fmt}, {remaining} left"
-_UNKNOWN_SIZE = "{n_fmt}B · {rate_fmt}"
+_BAR_FORMAT = "{n_fmt}B of {total_fmt}B · {rate_fmt}, {remaining} left"
+_BAR_FORMAT_WITHOUT_SIZE = "{n_fmt}B · {rate_fmt}"
 
 
 class WorkMeter(tqdm):  # type: ignore[type-arg]
@@ -30,18 +30,18 @@ class WorkMeter(tqdm):  # type: ignore[type-arg]
         report: Callable[[WorkMeter], None],
         seconds: float,
     ) -> None:
-        """Start counting.
+        """Start the bar or the reports.
 
         Args:
             label: The name of the transfer.
             parts: The size of each file in bytes. None: unknown.
             stream: The terminal for the bar. None: call ``report`` instead.
-            report: Receives the meter, whose text form has its numbers.
+            report: Receives the meter. ``str`` formats its numbers.
             seconds: The minimum time before the first report and between reports.
         """
         sizes = list(parts.values())
         total = None if None in sizes else sum(filter(None, sizes))
-        text = _TEXT if total else _UNKNOWN_SIZE
+        text = _BAR_FORMAT if total else _BAR_FORMAT_WITHOUT_SIZE
         if stream:
             text = f"{label:<11} {{bar:20}} {text}" if total else f"{label:<11} {text}"
         self._report = None if stream else report

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     "wheels",
     *SOURCING_OPTIONS,
     uses_project=False,
-    # Options after CMD belong to it.
+    # Options after CMD are arguments of CMD.
     context_settings={"allow_interspersed_args": False},
 )
 @click.argument("words", nargs=-1, required=True, metavar="CMD [ARG]...")
@@ -169,7 +169,7 @@ def _explain_unusable_gpus(machine: Machine) -> str:
 def _check_environment(
     project: Project, options: CommandOptions
 ) -> ExistingEnvironment:
-    """Check that the managed environment exists and fits this machine.
+    """Check that the managed environment exists and supports this machine.
 
     Raises:
         UsageError: The folder has no managed environment.
@@ -242,7 +242,7 @@ def _execute(words: list[str], paths: EnvironmentPaths) -> NoReturn:
         word = words[0]
         reason = error.strerror
         hint = "Install the package that provides it"
-        # A folder on PATH that this user cannot read causes another error.
+        # An unreadable folder on PATH causes another error.
         is_missing = "/" not in word and not shutil.which(word, path=variables["PATH"])
         if error.errno == ENOENT or is_missing:
             reason = "no such program in the environment or on PATH"
@@ -257,7 +257,7 @@ def _execute(words: list[str], paths: EnvironmentPaths) -> NoReturn:
 
 
 def _make_activated_variables(venv: Path) -> dict[str, str]:
-    """Return this process's variables with the environment activated."""
+    """Return the variables of this process with an environment activated."""
     variables = dict(os.environ)
     # PYTHONHOME would select the standard library of another Python.
     variables.pop("PYTHONHOME", None)

@@ -25,23 +25,23 @@ from gpuinstall.base.version import __version__
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import COMMANDS, Outcome, confirm, define_command
 
-_TOOL = r"\d[\w.]*-[0-9a-f]{12}"
-"""The names of environments that bootstrap.py created."""
-_LEFTOVER = r"\.new-\w{8}"
-"""The names of folders that an interrupted run of bootstrap.py left."""
+_TOOL_PATTERN = r"\d[\w.]*-[0-9a-f]{12}"
+"""A pattern for the names of environments that bootstrap.py created."""
+_LEFTOVER_PATTERN = r"\.new-\w{8}"
+"""A pattern for folders that an interrupted run of bootstrap.py left."""
 
 command = click.Group("self", help=COMMANDS["self"])
 
 
 def find_command_file() -> Path:
-    """Return the path of the command, which updates do not change."""
+    """Return the path of the gpuinstall command. Updates keep the path."""
     home = find_tool_folder()
     name = "gpuinstall.cmd" if os.name == "nt" else "gpuinstall"
     return home / "bin" / name if home else Path(sys.executable).with_name("gpuinstall")
 
 
 def find_tool_folder() -> Path | None:
-    """Return bootstrap.py's folder, or None for other installation methods."""
+    """Return the folder of an installation by bootstrap.py, or None."""
     environment = Path(sys.prefix)
     is_of_bootstrap = environment.name.startswith(f"{__version__}-")
     home = environment.parent
@@ -49,7 +49,7 @@ def find_tool_folder() -> Path | None:
 
 
 def make_path_command() -> str | None:
-    """Return the command that adds gpuinstall to PATH, if it is not there."""
+    """Return a command that adds gpuinstall to PATH, if it is not on PATH."""
     folder = str(find_command_file().parent)
     if folder in os.environ.get("PATH", "").split(os.pathsep):
         return None
@@ -129,8 +129,10 @@ def remove_tool(home: Path, reporter: Reporter) -> None:
 
     files = [home / "bin" / "gpuinstall", home / "share"]
     folders = list(filter(is_folder, home.iterdir()))
-    tools = [folder for folder in folders if re.fullmatch(_TOOL, folder.name)]
-    leftovers = [folder for folder in folders if re.fullmatch(_LEFTOVER, folder.name)]
+    tools = [folder for folder in folders if re.fullmatch(_TOOL_PATTERN, folder.name)]
+    leftovers = [
+        folder for folder in folders if re.fullmatch(_LEFTOVER_PATTERN, folder.name)
+    ]
     for tool in tools:
         own = find_user_files(tool)
         discard_environment(tool, trash=home)

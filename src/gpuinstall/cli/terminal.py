@@ -40,7 +40,7 @@ LINE_INTERVAL_S = 10.0
 EVENT_INTERVAL_S = 0.2
 """Seconds between two progress events: 18,000 lines an hour."""
 
-_FOR_PROGRAMS = {"--json", "--json-events"}
+_JSON_OPTIONS = {"--json", "--json-events"}
 
 
 class OutputError(InternalError):
@@ -64,7 +64,7 @@ class Terminal(Reporter, Value):
     """The warnings that were printed."""
 
     @property
-    def is_for_programs(self) -> bool:
+    def prints_json(self) -> bool:
         """Whether the result is a JSON document."""
         return self.as_json or self.as_events
 
@@ -284,7 +284,7 @@ class Terminal(Reporter, Value):
             self.err.flush()
 
 
-CURRENT = ContextVar[Terminal | None]("CURRENT", default=None)
+CURRENT_TERMINAL = ContextVar[Terminal | None]("CURRENT_TERMINAL", default=None)
 """The terminal of the command. None: options are not parsed yet."""
 
 
@@ -300,7 +300,7 @@ def _get_first_line(word: str) -> str:
 
 
 def make_finding_with_hints(error: GpuInstallError) -> Finding:
-    """Return an error's finding, with its hint for the current command.
+    """Return an error's finding, with its hint adapted to the current command.
 
     "Run it again" becomes the full command line. Lines with options that the command
     lacks are omitted.
@@ -311,11 +311,11 @@ def make_finding_with_hints(error: GpuInstallError) -> Finding:
     context = click.get_current_context(silent=True)
     if context:
         options = [option for one in context.command.params for option in one.opts]
-        # Add options before the words of another program.
+        # Add options before the arguments of another program.
         if "--" in words or not context.allow_interspersed_args:
             end = len(context.command_path.split())
     # A hint is for people, even in a JSON document.
-    command = [word for word in words[:end] if word not in _FOR_PROGRAMS]
+    command = [word for word in words[:end] if word not in _JSON_OPTIONS]
     lines = expand_hint(error.hint or "", command, words[end:], options)
     return replace(error.finding, fixes=lines)
 

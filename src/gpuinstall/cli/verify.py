@@ -12,7 +12,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.cli.active import (
     check_environment_trust,
     find_environment,
-    report_active,
+    report_active_environment,
     report_owner,
 )
 from gpuinstall.cli.install import find_existing_interpreter
@@ -32,12 +32,12 @@ STYLES = {
     "failed": "red",
     "unproven": "yellow",
 }
-NOTABLE: dict[str, tuple[str, ...]] = {
+PRINTED_STATUSES: dict[str, tuple[str, ...]] = {
     "peer-to-peer": ("passed", "skipped"),
     "compile": ("passed", "skipped"),
 }
-NOTABLE.update((program.name, ("skipped",)) for program in PROGRAMS)
-"""The statuses for which the message of a check is printed, by check."""
+PRINTED_STATUSES.update((program.name, ("skipped",)) for program in PROGRAMS)
+"""The statuses whose messages are printed, by check."""
 
 
 @define_command(
@@ -57,7 +57,7 @@ def command(options: CommandOptions) -> Outcome:
 
     python, venv = options.interpreter, find_environment(options)
     if not python:
-        report_active(["verify"], venv, options.terminal)
+        report_active_environment(["verify"], venv, options.terminal)
     target = find_existing_interpreter(python, venv)
     folder = environment_folder(target)
     machine = read_machine(options.terminal)
@@ -102,7 +102,7 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def _warn_about_damage(venv: Path, terminal: Terminal) -> None:
-    """Warn about damaged files, because kernels may not load them."""
+    """Warn about damaged files that the kernels may not load."""
     messages = []
     if is_configuration_lost(venv):
         messages.append(f"{venv / 'pyvenv.cfg'} is empty")
@@ -138,7 +138,7 @@ def _make_outcome(
     for device in verdict.devices:
         for fault in device.faults:
             code = fault.code
-            # Programs identify a fault of the machine by the code of its problem.
+            # Programs identify a machine fault by the code of the problem.
             if fault.where == "machine":
                 code = machine.refusing[0].code
             message = f"{device.label}: {fault.message}"
@@ -188,7 +188,7 @@ def _show_verdict(
 
 
 def format_build(environment: VerifiedEnvironment) -> str:
-    """Return ``torch 2.15.0+cu132 · Python 3.12``."""
+    """Format an environment as ``torch 2.15.0+cu132 · Python 3.12``."""
     torch = environment.torch or "cannot be imported"
     return f"torch {torch} · Python {environment.python}"
 
@@ -204,5 +204,5 @@ def _show_device(terminal: Terminal, device: Device) -> None:
         if terminal.verbose:
             line = f"  {check.name:<22} {check.status:<8} {check.seconds:7.3f} s  {message}"
             terminal.print_line(line.rstrip())
-        elif check.status in NOTABLE.get(check.name, ()) and message:
+        elif check.status in PRINTED_STATUSES.get(check.name, ()) and message:
             terminal.print_line(f"  {check.name:<16} {message}")

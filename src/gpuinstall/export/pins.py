@@ -43,7 +43,7 @@ _PLATFORMS = (
 
 
 def find_unhashed_packages(lock: Lock) -> dict[str, str]:
-    """Return the pip and uv arguments of packages without hashes, by name.
+    """Return arguments of pip and uv for packages without hashes, by name.
 
     pip refuses to install folders and repositories together with hashed files.
     """
@@ -82,7 +82,7 @@ def format_pins(lock: Lock) -> Iterator[tuple[str, ...]]:
     Packages from folders and repositories are omitted.
     """
     # These packages need a URL, because the default index lacks their files.
-    named_by_address = {*load_catalog().family, *load_extensions().rows}
+    url_packages = {*load_catalog().family, *load_extensions().rows}
     left_out = find_unhashed_packages(lock)
     for package in lock.pylock.packages:
         if package.name in left_out:
@@ -94,8 +94,8 @@ def format_pins(lock: Lock) -> Iterator[tuple[str, ...]]:
         ]
         if not hashed:
             raise make_export_error(f"{package.name} has no file with a SHA-256")
-        by_address = package.name in named_by_address
-        requirement = format_package_requirement(package, hashed, by_address=by_address)
+        uses_url = package.name in url_packages
+        requirement = format_package_requirement(package, hashed, uses_url=uses_url)
         if package.marker:
             requirement += f" ; {package.marker}"
         if not requirement.isprintable():
@@ -138,20 +138,20 @@ def format_package_requirement(
     package: Package,
     files: Sequence[_File],
     *,
-    by_address: bool,
+    uses_url: bool,
 ) -> str:
     """Return a requirement for a package version or for its only file's URL.
 
     Args:
         package: The package.
         files: The files of the package that have a SHA-256.
-        by_address: Whether the default index lacks the files.
+        uses_url: Whether the default index lacks the files.
 
     Raises:
         UsageError: The URL is local or malformed.
     """
-    is_by_address = package.archive or (by_address and len(files) == 1)
-    if package.version and not is_by_address:
+    has_url = package.archive or (uses_url and len(files) == 1)
+    if package.version and not has_url:
         return f"{package.name}=={package.version}"
     address = files[0].url
     if not address:

@@ -80,7 +80,7 @@ def _format_items(items: Iterable[str]) -> str:
 
 
 def _format_requirements(locks: Sequence[Lock]) -> Iterator[str]:
-    """Yield the requirements of a group.
+    """Yield the requirements of a dependency group.
 
     Requested packages apply on all systems. Other packages apply only on systems whose
     lock contains them.
@@ -118,7 +118,5 @@ def _format_locked_requirements(lock: Lock) -> Iterator[tuple[str, str]]:
         if extension.version and extension.version.local:
             yield (
                 extension.name,
-                format_package_requirement(
-                    extension, extension.wheels, by_address=True
-                ),
+                format_package_requirement(extension, extension.wheels, uses_url=True),
             )

@@ -144,7 +144,7 @@ def read_state(
         here=here,
         options=options,
         gate=project.lock_gate,
-        names_folder=bool(project.named_folders),
+        names_folder=bool(project.requested_folders),
         targets=()
         if options.locked
         else tuple(map(str, read_project_targets(project))),

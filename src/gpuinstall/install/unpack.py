@@ -394,7 +394,7 @@ def _unpack_into_staging(
     ]
     for package in fit.lock.pylock.packages:
         source = package.directory
-        if source and real_path(folder / source.path) in project.named_folders:
+        if source and real_path(folder / source.path) in project.requested_folders:
             # uv would reuse an earlier build of the folder.
             refreshed.append(package.name)
     for name in refreshed:

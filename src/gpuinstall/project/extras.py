@@ -253,11 +253,11 @@ def _find_compatible_extras(
         if (outcome.status == "cpu") == is_cpu and member.kind in {"", kind}:
             fitting[member] = outcome
     if not (fitting or is_cpu):
-        raise _no_extra_error(members, reasons, whole, environment)
+        raise _make_no_extra_error(members, reasons, whole, environment)
     return fitting
 
 
-def _no_extra_error(
+def _make_no_extra_error(
     members: Sequence[PartContents],
     reasons: Mapping[str, str],
     plan: Plan,

@@ -95,7 +95,7 @@ class Contents(Value):
     """The paths of the environment and lock files."""
 
     requested: frozenset[str] = frozenset()
-    """The files, extras, and groups that the user requests."""
+    """The requirements files, extras, and groups that the user requests."""
 
     @cached_property
     def config(self) -> Request:

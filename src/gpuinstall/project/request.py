@@ -209,7 +209,7 @@ def _complete_request(
         revision=listed.revision,
         preferred_pythons=request.preferred_pythons + running,
         managed_pythons=request.managed_pythons and not request.sourcing.offline,
-        build_files_digest=_build_files_digest(requirements, project),
+        build_files_digest=_hash_build_files(requirements, project),
         sourcing=project.sourcing,
     )
     return prefer_locked_versions(project, completed, project.machine)
@@ -334,7 +334,7 @@ def _check_python(
         )
 
 
-def _build_files_digest(requirements: Iterable[Requirement], project: Project) -> str:
+def _hash_build_files(requirements: Iterable[Requirement], project: Project) -> str:
     """Return a digest of the build files in requested folders.
 
     Raises:

@@ -125,7 +125,7 @@ class Project(Value):
         return replace(words, settings=tuple(own))
 
     @cached_property
-    def named_folders(self) -> set[Path]:
+    def requested_folders(self) -> set[Path]:
         """The folders that the user requests without ``--editable``."""
         requirements = self.settings.request.requirements
         paths = [one.path for one in requirements if one.path and not one.editable]
@@ -226,7 +226,7 @@ class Project(Value):
         return make_marker_values(self.machine, self.settings.request)
 
     def find_request_machine(self, request: Request) -> Machine | None:
-        """Return the machine, or None if it lacks the requested GPUs."""
+        """Return the machine, or None if it lacks required GPUs."""
         if request.is_for_gpus and not self.machine.gpus:
             return None
         return self.machine

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuinstall.base.environment_paths import interpreter
-from gpuinstall.cli.active import find_active_environment, report_active
+from gpuinstall.cli.active import find_active_environment, report_active_environment
 from gpuinstall.cli.terminal import Terminal
 from tests.unit.install.environments import make_environment
 
@@ -21,7 +21,7 @@ def active(tmp_path, monkeypatch):
 def advice(command, venv):
     """Return the command for the active environment, or an empty text."""
     err = StringIO()
-    report_active(command.split(), venv, Terminal(err=err))
+    report_active_environment(command.split(), venv, Terminal(err=err))
     return err.getvalue().partition("to use the active one: ")[2].strip()
 
 

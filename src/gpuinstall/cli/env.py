@@ -28,7 +28,7 @@ _define_command = partial(define_command, group=command)
     "list",
     text="List environments that gpuinstall created or changed, with sizes.",
 )
-def _list(_options: CommandOptions) -> Outcome:
+def _list_environments(_options: CommandOptions) -> Outcome:
     from gpuinstall.environments.records import (
         describe_unfinished_change,
         find_recorded_environments,
@@ -96,7 +96,7 @@ def _describe_environment(venv: Path) -> dict[str, Any]:
     "replace",
     text="Undo the last change to an environment. A second rollback redoes it.",
 )
-def _rollback(options: CommandOptions) -> Outcome:
+def _roll_back_environment(options: CommandOptions) -> Outcome:
     from gpuinstall.environments.guard import update_uv_guard
     from gpuinstall.environments.ownership import is_environment
     from gpuinstall.install.environment_lock import undo_change
@@ -151,7 +151,7 @@ def _read_versions(place: EnvironmentPaths) -> dict[str, str]:
     "yes",
     text="Remove an environment and its rollback data. Lock files are kept.",
 )
-def _remove(options: CommandOptions) -> Outcome:
+def _remove_environment(options: CommandOptions) -> Outcome:
     from gpuinstall.install.removal import find_removable, remove
 
     paths = EnvironmentPaths.at(options.venv)
@@ -166,7 +166,7 @@ def _remove(options: CommandOptions) -> Outcome:
     "yes",
     text="Remove the rollback data of all environments.",
 )
-def _prune(options: CommandOptions) -> Outcome:
+def _prune_environments(options: CommandOptions) -> Outcome:
     from gpuinstall.install.removal import find_prunable, prune
 
     folders = find_prunable()

@@ -54,7 +54,7 @@ class _OptionRow(Value):
 
     empty: object
     """The value in commands without this option."""
-    place: Callable[[str, Path], str] | None = None
+    relocate: Callable[[str, Path], str] | None = None
     """A function that makes a value's paths relative to the project folder.
 
     Its second argument is the folder of the command line, relative to the project.
@@ -91,7 +91,7 @@ def _relocate_editable(value: str, folder: Path) -> str:
 def _define_option(
     usage: str,
     text: str = "",
-    place: Callable[[str, Path], str] | None = None,
+    relocate: Callable[[str, Path], str] | None = None,
     **settings: Any,
 ) -> Any:
     """Return the row of an option.
@@ -100,7 +100,7 @@ def _define_option(
         usage: The spellings and the metavar, such as ``-r --requirement FILE``. A flag
             has no metavar.
         text: The help text.
-        place: The function that makes a value's paths relative to the project folder.
+        relocate: The function that makes a value's paths relative to the project folder.
         settings: Additional arguments of click's option.
     """
     words = [word for word in usage.split() if word.startswith("-")]
@@ -108,7 +108,7 @@ def _define_option(
     is_flag = metavar is None and "type" not in settings
     empty = () if "multiple" in settings else False if is_flag else None
     settings |= {"is_flag": is_flag, "metavar": metavar, "help": text}
-    return _OptionRow(words, settings, empty, place)
+    return _OptionRow(words, settings, empty, relocate)
 
 
 _define_list_option = partial(_define_option, multiple=True)
@@ -142,7 +142,7 @@ class CommandOptions:
     )
     folder: Path = _define_option(
         "DIR",
-        place=_relocate_path,
+        relocate=_relocate_path,
         type=click.Path(file_okay=False, path_type=Path),
     )
     wheels: Path | None = _define_option(
@@ -153,7 +153,7 @@ class CommandOptions:
         ),
     )
     requirements: tuple[str, ...] = _define_list_option(
-        "[REQ]...", place=_relocate_requirement
+        "[REQ]...", relocate=_relocate_requirement
     )
     requirement_files: tuple[str, ...] = _define_list_option(
         "-r --requirement FILE",
@@ -536,12 +536,12 @@ def relocate_value(name: str, value: Any, folder: Path) -> Any:
         value: Its value, or a tuple of values.
         folder: The folder of the command line, relative to the project folder.
     """
-    place = _OPTION_ROWS[name].place
-    if value is None or place is None or folder == Path():
+    relocate = _OPTION_ROWS[name].relocate
+    if value is None or relocate is None or folder == Path():
         return value
     if isinstance(value, tuple):
         return tuple(relocate_value(name, one, folder) for one in value)
-    return type(value)(place(str(value), folder))
+    return type(value)(relocate(str(value), folder))
 
 
 def get_long_spelling(name: str) -> str:

@@ -43,9 +43,9 @@ def find_command_file() -> Path:
 def find_tool_folder() -> Path | None:
     """Return the folder of an installation by bootstrap.py, or None."""
     environment = Path(sys.prefix)
-    is_of_bootstrap = environment.name.startswith(f"{__version__}-")
+    is_from_bootstrap = environment.name.startswith(f"{__version__}-")
     home = environment.parent
-    return home if is_of_bootstrap and isdir(home / "bin") else None
+    return home if is_from_bootstrap and isdir(home / "bin") else None
 
 
 def make_path_command() -> str | None:

@@ -177,7 +177,7 @@ def select_extras(
         machine: The machine of the target.
         request: The request.
         catalog: The builds to select from.
-        kept: The names of extras in an existing lock. A compatible extra is kept.
+        kept: The names of extras in an existing lock, preferred if compatible.
         quiet: Whether to suppress reports.
 
     Raises:
@@ -188,7 +188,7 @@ def select_extras(
         return request
     requested = find_requested_parts(project, request)
     whole = choose(machine, request, catalog)
-    # Resolution of this request reports the reason.
+    # The resolution of this request reports the reason.
     if isinstance(whole, Rejected):
         return request
     for members in alternatives:

@@ -170,7 +170,7 @@ def read_files(
 
     Args:
         contents: The folder.
-        reporter: Reports missing files.
+        reporter: Receives reports of missing files.
         only: Whether to use only the request of this command.
 
     Raises:

@@ -84,7 +84,7 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
     contents = project.contents
     recorded = contents.read_locked_request()
     files = group_files_by_path(settings.files, project.paths.folder)
-    # Treat the lines of a pipe as typed, because later commands cannot read it again.
+    # Treat the lines of a pipe as typed, because later commands cannot reread it.
     words = project.typed_requirements | files.pop("", RequirementsFile())
     if settings.only:
         request = update_request(FOLDER_REQUEST, contents.limits, words.lines, files)
@@ -116,7 +116,7 @@ def read_current_request(project: Project) -> Request:
 
 
 def read_declared_request(project: Project) -> Request:
-    """Return the user's request, the request of the folder, or torch."""
+    """Return the user's request, the folder's request, or one for torch."""
     contents = project.contents
     listed = join_files((project.typed_requirements, *project.settings.files.values()))
     if not listed.requirements:
@@ -183,7 +183,7 @@ def _complete_request(
     decided = {}
     for name in _FIRST_SOURCE_FIELDS:
         values = [getattr(one, name) for one in speakers]
-        # An empty list of backends is a value, unlike None.
+        # An empty list of backends is a setting, unlike None.
         said = [one for one in values if one or one == ()]
         decided[name] = next(iter(said), getattr(FOLDER_REQUEST, name))
     places: dict[str, TextOrigin] = {}

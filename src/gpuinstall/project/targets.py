@@ -86,7 +86,8 @@ def make_lock_requests(
     """Return a request for each lock to write.
 
     By default, the locks are for the targets in the folder's settings. Without targets,
-    the result has a request for each lock file of the folder, or else for this machine.
+    the existing lock files of the folder are requested. Without lock files, a lock for
+    this machine is requested.
 
     Args:
         project: The project.

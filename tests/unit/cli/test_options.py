@@ -154,7 +154,7 @@ def test_every_path_option_declares_its_path_kind():
         name
         for name, row in _OPTION_ROWS.items()
         if re.search("FILE|DIR|PATH", str(row.settings["metavar"]))
-        and row.place is None
+        and row.relocate is None
     }
     assert silent == WITHOUT_PATHS
 

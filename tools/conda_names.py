@@ -17,7 +17,7 @@ from pathlib import Path
 
 from packaging.utils import InvalidName, canonicalize_name, parse_wheel_filename
 
-from gpuinstall.catalog.authored import TABLES
+from gpuinstall.catalog.data_files import TABLES
 
 MAPPING = "conda_pypi/grayskull_pypi_mapping.json"
 #: A hash instead of a name is an error in the mapping.

@@ -33,7 +33,7 @@ from gpuinstall.api import Machine, Request, choose, load_catalog
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.base.uv import uv
-from gpuinstall.catalog.authored import TABLES
+from gpuinstall.catalog.data_files import TABLES
 from gpuinstall.catalog.failures.problems import FixContext, fix, own_keys
 from gpuinstall.catalog.failures.table import load_failures, load_lookalikes
 from gpuinstall.cli.main import load_command, main_command

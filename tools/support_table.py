@@ -10,7 +10,7 @@ from gpuinstall.base.request import Request
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog.gpus import load_gpus, load_other_chips
 from gpuinstall.plan import Plan, choose
-from gpuinstall.plan.alternatives import native_build
+from gpuinstall.plan.alternatives import find_native_build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ def _table_by_driver(
         builds = []
         for version in drivers.versions:
             machine = Machine(os, arch, driver=Driver(version), gpus=(gpu,))
-            builds.append(native_build(machine, catalog) or NONE)
+            builds.append(find_native_build(machine, catalog) or NONE)
         if set(builds) != {NONE}:
             rows[capability] = builds
     head = ["GPU"]

@@ -13,14 +13,14 @@ from typing import Any
 
 import tomli
 
-from gpuinstall.catalog import Catalog, authored
+from gpuinstall.catalog import Catalog, data_files
 from gpuinstall.catalog.drivers import parse_drivers
 from gpuinstall.catalog.loader import parse_catalog
 
 FOLDER = Path(__file__).resolve().parent
 GPUINSTALL = (sys.executable, str(FOLDER))
 """The gpuinstall command line with this catalog, in a separate process."""
-shipped = authored.read_data
+shipped = data_files.read_data
 
 
 def read_frozen(name: str) -> dict[str, Any]:
@@ -46,4 +46,4 @@ def facts() -> dict[str, Any]:
 
 def freeze() -> None:
     """Make ``load_catalog`` return the frozen catalog in this process."""
-    authored.read_data = read_frozen
+    data_files.read_data = read_frozen

@@ -36,7 +36,7 @@ def python():
 
 def _has_cuda(python):
     try:
-        return inspect_interpreter(python).tested.kind == "cuda"
+        return inspect_interpreter(python).torch_to_verify.kind == "cuda"
     except UsageError:
         return False
 

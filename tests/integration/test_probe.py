@@ -185,7 +185,7 @@ def test_only_lost_gpus_report_failed_nvml_queries(play):
     assert len(machine.gpus) == 49
     assert found == expected
     for gpu in machine.gpus:
-        if gpu.index not in machine.faulty:
+        if gpu.index not in machine.blocked_gpus:
             facts = (gpu.uuid, str(gpu.compute_capability), gpu.memory_mib)
             assert facts == (uuid_of(gpu.index), "8.9", 24564)
 

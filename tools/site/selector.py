@@ -13,7 +13,7 @@ from gpuinstall.base.advice import expand_install_hint
 from gpuinstall.base.machine import Driver, Environment, Gpu, Machine
 from gpuinstall.base.request import Request
 from gpuinstall.base.versions import DriverVersion
-from gpuinstall.catalog.authored import read_data
+from gpuinstall.catalog.data_files import read_data
 from gpuinstall.catalog.gpus import load_other_chips, load_products
 from gpuinstall.catalog.loader import OTHER_KINDS
 from gpuinstall.plan import Rejected, choose

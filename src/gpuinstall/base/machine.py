@@ -237,7 +237,7 @@ class Machine(Value):
         return tuple(one for one in self.problems if one.blocking and not one.gpus)
 
     @cached_property
-    def faulty(self) -> Mapping[int, str]:
+    def blocked_gpus(self) -> Mapping[int, str]:
         """The messages of blocking problems, by the index of the GPU."""
         faults: dict[int, str] = {}
         for problem in self.problems:
@@ -246,9 +246,9 @@ class Machine(Value):
         return faults
 
     @property
-    def refusing(self) -> tuple[Finding, ...]:
+    def fatal_problems(self) -> tuple[Finding, ...]:
         """The problems that block the whole machine or each of its GPUs."""
         indices = {gpu.index for gpu in self.gpus}
-        if self.blocking or not indices or not indices <= self.faulty.keys():
+        if self.blocking or not indices or not indices <= self.blocked_gpus.keys():
             return self.blocking
         return tuple(problem for problem in self.problems if problem.blocking)

@@ -195,7 +195,7 @@ class Requirement(Value):
         """Return whether a version satisfies the requirement."""
         return self.specifier is None or self.specifier.contains(version)
 
-    def counts(
+    def matches_environment(
         self,
         environment: Mapping[str, str],
         extras: Iterable[str] = ("",),
@@ -218,7 +218,9 @@ class Requirement(Value):
             machine: The machine, which may be another one.
             python: The Python version.
         """
-        return self.counts(marker_environment(machine.os, machine.arch, python))
+        return self.matches_environment(
+            marker_environment(machine.os, machine.arch, python)
+        )
 
     def at(self, origin: TextOrigin) -> Self:
         """Return the requirement with another origin."""
@@ -253,7 +255,7 @@ class Requirement(Value):
         text = f"{option}{place}{marker}"
         return replace(self, text=text, clauses="", url=url)
 
-    def narrowed(self, other: Requirement) -> Requirement:
+    def combine_with(self, other: Requirement) -> Requirement:
         """Return a requirement that combines this one with another."""
         extras = tuple(sorted({*self.extras, *other.extras}))
         clauses = _canonicalize_specifier(

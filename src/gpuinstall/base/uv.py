@@ -202,7 +202,7 @@ class BuildVariables(Value):
     passed: tuple[str, ...] = ()
     """The names of the variables that the user passes to every build."""
 
-    def passes(self, name: str, value: str) -> bool:
+    def is_passed(self, name: str, value: str) -> bool:
         """Return whether builds receive a variable."""
         upper = name.upper()
         if name in self.passed or upper in _PROXIES:
@@ -211,15 +211,17 @@ class BuildVariables(Value):
             return False
         return not self.is_introduced or bool(re.fullmatch(_FOR_BUILDS, upper))
 
-    def given(self, variables: Mapping[str, str]) -> dict[str, str]:
+    def select_variables(self, variables: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that builds receive."""
         return {
-            name: value for name, value in variables.items() if self.passes(name, value)
+            name: value
+            for name, value in variables.items()
+            if self.is_passed(name, value)
         }
 
-    def withheld(self, variables: Mapping[str, str]) -> list[str]:
+    def list_withheld(self, variables: Mapping[str, str]) -> list[str]:
         """Return the names of the variables that builds do not receive."""
-        return sorted(variables.keys() - self.given(variables))
+        return sorted(variables.keys() - self.select_variables(variables))
 
 
 def _is_secret(name: str, value: str) -> bool:

@@ -114,7 +114,7 @@ class Build(Value):
         """The version with the label: ``2.14.1+cu126``."""
         return f"{self.torch}+{self.backend}"
 
-    def published(self) -> Build:
+    def mark_as_published(self) -> Build:
         """Return the build without the mark ``unverified``."""
         if self.absent == "unverified":
             return replace(self, absent=None)
@@ -198,7 +198,7 @@ class Release(Value):
         """The compatible versions of each companion, preferred first."""
         return {"torchvision": self.torchvision, "torchaudio": self.torchaudio}
 
-    def pythons_on(self, platform: str) -> tuple[str, ...]:
+    def list_pythons_on(self, platform: str) -> tuple[str, ...]:
         """Return the Pythons with a wheel for a platform."""
         return self.pythons.get(platform, self.pythons["any"])
 
@@ -284,11 +284,11 @@ class Catalog(Value, eq=False):
         builds = (*self.builds, *further.pop(kind)())
         return replace(self, builds=builds, further=further)
 
-    def only(self, *builds: Build) -> Catalog:
+    def select_builds(self, *builds: Build) -> Catalog:
         """Return the catalog with only these builds, of any kind."""
         return replace(self, builds=builds, further={})
 
-    def without(
+    def exclude_builds(
         self,
         is_excluded: Callable[[Build], bool],
         why: str,
@@ -318,7 +318,7 @@ class Catalog(Value, eq=False):
         minor, _, _ = release.triton.lstrip("=~").rpartition(".")
         return (*constraints, Constraint.of("triton-windows", f"=={minor}.*"))
 
-    def undeclared(self, versions: Mapping[str, str]) -> tuple[str, ...]:
+    def find_undeclared_packages(self, versions: Mapping[str, str]) -> tuple[str, ...]:
         """Return missing packages that companions need but do not declare."""
         needed = set[str]()
         for name, version in versions.items():

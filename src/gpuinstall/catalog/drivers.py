@@ -12,7 +12,7 @@ from gpuinstall.base.versions import (
     DriverVersion,
     version_key,
 )
-from gpuinstall.catalog import authored
+from gpuinstall.catalog import data_files
 
 _Row = Mapping[str, Any]
 
@@ -202,7 +202,7 @@ class Drivers(Value, eq=False):
 @cache
 def load_drivers() -> Drivers:
     """Load the shipped tables."""
-    return parse_drivers(authored.read_data("drivers.toml"))
+    return parse_drivers(data_files.read_data("drivers.toml"))
 
 
 def parse_drivers(table: _Row) -> Drivers:

@@ -12,7 +12,7 @@ from gpuinstall.base.codec import WordSet, read_object
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value
-from gpuinstall.catalog import Wheel, authored
+from gpuinstall.catalog import Wheel, data_files
 from gpuinstall.catalog.listing import read_default_wheels
 from gpuinstall.catalog.pages import parse_page
 from gpuinstall.sources import Sources
@@ -85,7 +85,7 @@ class Extensions(Value):
     """The patterns of CUDA and torch in a local version."""
 
     @property
-    def unclaimed(self) -> dict[str, tuple[Wheel, ...]]:
+    def empty_pages(self) -> dict[str, tuple[Wheel, ...]]:
         """Empty pages for names that the default index does not have."""
         return {name: () for name, row in self.rows.items() if row.unclaimed}
 
@@ -97,7 +97,7 @@ class Extensions(Value):
                 hosts |= source.hosts
         return hosts
 
-    def file(self, wheel: Wheel, source: ExtensionSource) -> ExtensionFile:
+    def parse_file(self, wheel: Wheel, source: ExtensionSource) -> ExtensionFile:
         """Parse the facts in a file's local version."""
         for form in self.forms:
             match = form.fullmatch(wheel.version.local or "")
@@ -127,7 +127,7 @@ class Extensions(Value):
 @cache
 def load_extensions() -> Extensions:
     """Load the shipped table."""
-    table = authored.read_data("extensions.toml")
+    table = data_files.read_data("extensions.toml")
     sources = {row["id"]: row for row in table["sources"]}
     rows = {}
     for row in table["extensions"]:
@@ -179,7 +179,7 @@ def list_files(
             continue
         named = [wheel for wheel in wheels if wheel.package == extension.name]
         # If several sources list a file, the first one has priority.
-        files = {wheel.url: table.file(wheel, source) for wheel in named} | files
+        files = {wheel.url: table.parse_file(wheel, source) for wheel in named} | files
     return ExtensionListing(tuple(files.values()), tuple(silent))
 
 

@@ -19,7 +19,7 @@ from gpuinstall.base.codec import read_object
 from gpuinstall.base.errors import NoBuildError, UsageError
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.versions import ComputeCapability
-from gpuinstall.catalog import authored
+from gpuinstall.catalog import data_files
 from gpuinstall.catalog.drivers import load_drivers
 
 _Words = tuple[str, ...]
@@ -85,7 +85,7 @@ class Product(NamedTuple):
 @cache
 def load_gpus() -> dict[str, Any]:
     """Return the contents of ``gpus.toml``."""
-    return authored.read_data("gpus.toml")
+    return data_files.read_data("gpus.toml")
 
 
 @cache
@@ -114,7 +114,7 @@ def load_other_chips() -> tuple[Product, ...]:
     """Return the chips of all other vendors."""
     chips: list[Product] = []
     for maker in OTHER_MAKERS:
-        table = authored.read_chips(maker)
+        table = data_files.read_chips(maker)
         for row in table["chips"]:
             whole = {**table, **row, "name": row["chip"]}
             chips.append(read_object(Product, whole))

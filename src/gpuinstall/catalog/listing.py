@@ -377,7 +377,7 @@ def _update_build(
     listing: Listing,
 ) -> Iterator[Build]:
     for source, wheels in by_source.items():
-        yield _update_from_source(build.published(), source, wheels)
+        yield _update_from_source(build.mark_as_published(), source, wheels)
     if by_source:
         return
     was_requested = build.backend.tag in listing.backends

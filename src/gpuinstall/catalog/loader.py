@@ -10,7 +10,7 @@ from gpuinstall.base.codec import read_object, words
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import CPU, Backend
-from gpuinstall.catalog import authored
+from gpuinstall.catalog import data_files
 from gpuinstall.catalog.catalog import (
     Build,
     Catalog,
@@ -31,7 +31,7 @@ OTHER_KINDS = ("rocm", "xpu")
 @cache
 def load_catalog() -> Catalog:
     """Load the shipped catalog."""
-    return parse_catalog(authored.read_data("builds.toml"), load_drivers())
+    return parse_catalog(data_files.read_data("builds.toml"), load_drivers())
 
 
 def parse_catalog(
@@ -54,7 +54,7 @@ def parse_catalog(
         companions=_parse_companions(builds),
         settled_python=builds["settled_python"]["version"],
         further={kind: partial(rows.builds_of_kind, kind) for kind in OTHER_KINDS},
-        chips=authored.read_chips,
+        chips=data_files.read_chips,
         cuda_names=_load_cuda_names,
         driver_commands=_create_driver_commands,
     )
@@ -73,7 +73,7 @@ def _parse_companions(builds: _Row) -> dict[tuple[str, str], Companion]:
 @cache
 def _load_cuda_names() -> Mapping[str, CudaName]:
     cuda_names = {}
-    for row in authored.read_data("cuda_names.toml")["packages"]:
+    for row in data_files.read_data("cuda_names.toml")["packages"]:
         majors = [key for key in row if key.isdecimal()]
         first = {int(major): row[major][0] for major in majors}
         for major in majors:
@@ -124,7 +124,7 @@ class Rows:
 
         Each row of the table covers a minor release of torch.
         """
-        for row in authored.read_data(f"builds_{kind}.toml")["builds"]:
+        for row in data_files.read_data(f"builds_{kind}.toml")["builds"]:
             for torch in self.releases:
                 if torch.startswith(f"{row['torch']}."):
                     yield from self._create_gpu_builds(row, torch)
@@ -156,7 +156,7 @@ class Rows:
         unlabelled = row.get("unlabelled", "")
         toolkit = row.get("toolkit") or backend.version
         cudnn = row.get("cudnn")
-        pythons = release.pythons_on(platform)
+        pythons = release.list_pythons_on(platform)
         glibc = self.glibc.get((torch, platform))
         if os == "linux":
             # The torch index has wheels for more Pythons than the default index.
@@ -194,7 +194,7 @@ class Rows:
             backend=CPU,
             os=os,
             arch=arch,
-            pythons=words(row.get("pythons", "")) or release.pythons_on(platform),
+            pythons=words(row.get("pythons", "")) or release.list_pythons_on(platform),
             glibc=self.glibc.get((torch, platform)),
             macos=self.macos.get((torch, platform)),
             on_default_index=row["default_index"] and platform not in release.default,

@@ -21,7 +21,7 @@ from gpuinstall.cli.outcome import Outcome, define_command, make_error_outcome
 from gpuinstall.cli.terminal import Terminal
 from gpuinstall.lock.file.target import find_locks
 from gpuinstall.plan import Plan, Rejected
-from gpuinstall.plan.alternatives import choose_as_locked, newer_torch
+from gpuinstall.plan.alternatives import choose_locked_torch, find_newer_torch
 from gpuinstall.plan.python import RUNNING_PYTHON
 from gpuinstall.plan.refusal import RELAX
 from gpuinstall.project import Project
@@ -44,9 +44,9 @@ def command(options: CommandOptions) -> Outcome:
     request = options.settings.request
     newest = None
     if options.gpu_names:
-        from gpuinstall.plan.alternatives import newest_branch
+        from gpuinstall.plan.alternatives import find_newest_branch
 
-        newest = partial(newest_branch, catalog=load_catalog())
+        newest = partial(find_newest_branch, catalog=load_catalog())
         # A machine given by --gpu has no Python.
         request = replace(request, preferred_pythons=(RUNNING_PYTHON,))
     selected = options.read_other_machine(newest)
@@ -62,10 +62,10 @@ def command(options: CommandOptions) -> Outcome:
             project, machine, read_request(project), project.catalog
         )
         project.sources.explain_ignored_settings(project.reporter)
-        plan = choose_as_locked(machine, requested, project.catalog)
+        plan = choose_locked_torch(machine, requested, project.catalog)
         if isinstance(plan, Plan):
             plan = _add_warnings(plan, project)
-            newer = newer_torch(plan, machine, requested, project.catalog)
+            newer = find_newer_torch(plan, machine, requested, project.catalog)
             kept = _find_kept_torch(plan, requested, project)
             reasons = (*plan.reasons, *filter(None, (newer, kept)))
             plan = replace(plan, reasons=reasons)

@@ -29,7 +29,7 @@ def command(options: CommandOptions) -> Outcome:
     probed = options.read_other_machine() or read_machine(options.terminal)
     options.read_machine = probed
     machine_refusals = explain_missing_builds(probed)
-    faults = probed.refusing or machine_refusals
+    faults = probed.fatal_problems or machine_refusals
     return Outcome(
         probed.to_dict(),
         lambda screen: show_machine(screen, probed.add_problems(machine_refusals)),
@@ -50,7 +50,7 @@ def explain_missing_builds(machine: Machine) -> tuple[Finding, ...]:
     from gpuinstall.plan import Plan, choose
     from gpuinstall.wheels.learned.store import load_extended_catalog
 
-    if machine.refusing or not machine.gpus:
+    if machine.fatal_problems or not machine.gpus:
         return ()
     plan = choose(machine, Request(), load_extended_catalog())
     if isinstance(plan, Plan) or plan.error_class is not MachineError:

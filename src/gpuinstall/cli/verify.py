@@ -140,7 +140,7 @@ def _make_outcome(
             code = fault.code
             # Programs identify a machine fault by the code of the problem.
             if fault.where == "machine":
-                code = machine.refusing[0].code
+                code = machine.fatal_problems[0].code
             message = f"{device.label}: {fault.message}"
             errors.append(replace(fault, code=code, message=message))
     exit_code = 0

@@ -60,7 +60,7 @@ class Examination(NamedTuple):
     def exit_code(self) -> int:
         """8 for an unusable machine, 5 for a faulty environment, or 0."""
         of_machine = tuple(one for one in self.findings if one.where == "machine")
-        if replace(self.machine, problems=of_machine).refusing:
+        if replace(self.machine, problems=of_machine).fatal_problems:
             return 8
         if any(one.blocking and one.where != "machine" for one in self.findings):
             return 5
@@ -190,7 +190,7 @@ def refused_request(
         catalog: The catalog of builds.
         words: The options that name the environment.
     """
-    if machine.refusing:
+    if machine.fatal_problems:
         return
     plan = choose(machine, request, catalog)
     if isinstance(plan, Plan):

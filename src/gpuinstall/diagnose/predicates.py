@@ -93,12 +93,12 @@ def driver_floor(reading: LocalReading) -> Facts:
     build = torch.build if torch and torch.backend != CPU else None
     if build is None:
         rows = rules.catalog.builds_for(reading.machine.os, reading.machine.arch)
-        if any(rules.driver_rejection(row) for row in rows):
+        if any(rules.find_driver_rejection(row) for row in rows):
             return Facts()
         return Facts(
             refutation=f"{rules.driver} on this machine supports every build of PyTorch"
         )
-    reason = rules.driver_rejection(build)
+    reason = rules.find_driver_rejection(build)
     if reason is None:
         return Facts(
             refutation=f"{rules.driver} on this machine supports torch {build.name}"
@@ -132,7 +132,7 @@ def code(reading: LocalReading) -> Facts:
     build = torch.build
     if build is None:
         return Facts()
-    without = [gpu for gpu in gpus if not isinstance(rules.code(build, gpu), Code)]
+    without = [gpu for gpu in gpus if not isinstance(rules.find_code(build, gpu), Code)]
     if not without:
         return Facts(
             refutation=f"the installed torch {build.name} has code for this {_names(gpus)}: "
@@ -144,7 +144,7 @@ def code(reading: LocalReading) -> Facts:
         causes["F40"] = f"torch {build.name} has no code for {_names(without)}"
     listed = " ".join(build.code)
     for gpu in without:
-        entry = rules.no_code_cause(build.code, gpu)
+        entry = rules.find_no_code_cause(build.code, gpu)
         causes[entry] = (
             f"torch {build.name} has code for {listed}; {gpu.label} is {gpu.code_name}"
         )

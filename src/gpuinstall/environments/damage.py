@@ -98,7 +98,9 @@ def _find_loss(
         # A power cut may have truncated cached files too.
         return Damage(package, "no-record", (f"{package.record.name}/RECORD",), True)
     folder = package.record.parent
-    lost = tuple(path for path in package.lost if str(folder / path) not in shared())
+    lost = tuple(
+        path for path in package.damaged_files if str(folder / path) not in shared()
+    )
     if not lost:
         return None
     is_cut = any(exists(folder / path) for path in lost)

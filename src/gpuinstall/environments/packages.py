@@ -77,19 +77,19 @@ class InstalledPackage(Value):
         )
 
     @cached_property
-    def recorded(self) -> tuple[RecordedFile, ...]:
+    def recorded_files(self) -> tuple[RecordedFile, ...]:
         """The files in RECORD."""
-        return _read_rows(_text(self.record / "RECORD"))
+        return _read_rows(_read_text(self.record / "RECORD"))
 
     @cached_property
     def files(self) -> tuple[RecordedFile, ...]:
         """The files in RECORD within the packages folder."""
-        return tuple(row for row in self.recorded if not _OUTSIDE.match(row.path))
+        return tuple(row for row in self.recorded_files if not _OUTSIDE.match(row.path))
 
     @cached_property
     def entry_points(self) -> str:
         """The text of ``entry_points.txt``, empty if it is missing."""
-        return _text(self.record / "entry_points.txt")
+        return _read_text(self.record / "entry_points.txt")
 
     @property
     def is_native(self) -> bool:
@@ -97,7 +97,7 @@ class InstalledPackage(Value):
         return any(_NATIVE.search(file.path) for file in self.files)
 
     @cached_property
-    def lost(self) -> tuple[str, ...]:
+    def damaged_files(self) -> tuple[str, ...]:
         """The missing or truncated files, except compiled modules."""
         # Checking torch's 12,000 files takes 30 ms. Creating a Path takes longer than its stat.
         folder = f"{self.record.parent}/"
@@ -116,15 +116,15 @@ class InstalledPackage(Value):
     def source(self) -> tuple[Path, bool] | None:
         """The source folder, and whether the package is editable (PEP 610)."""
         with suppress(ValueError, LookupError, TypeError, AttributeError, UsageError):
-            origin = parse_json(_text(self.record / "direct_url.json"))
+            origin = parse_json(_read_text(self.record / "direct_url.json"))
             folder = Path(Location.parse(origin["url"]).path)
             return folder, bool(origin["dir_info"].get("editable"))
         return None
 
     @property
-    def head(self) -> str:
+    def metadata_header(self) -> str:
         """The header fields of METADATA."""
-        return _text(self.record / "METADATA").partition("\n\n")[0]
+        return _read_text(self.record / "METADATA").partition("\n\n")[0]
 
     @cached_property
     def requires(self) -> tuple[Requirement, ...]:
@@ -135,7 +135,7 @@ class InstalledPackage(Value):
         from packaging.requirements import InvalidRequirement
 
         requirements = []
-        for text in re.findall(_REQUIRES, self.head):
+        for text in re.findall(_REQUIRES, self.metadata_header):
             if re.search(_EXTRA_MARKER, text):
                 continue
             with suppress(InvalidRequirement):
@@ -178,7 +178,7 @@ def find_required_names(
     seen = set(names)
     for name in names:
         if name in packages:
-            required = re.findall(_REQUIRED_NAME, packages[name].head)
+            required = re.findall(_REQUIRED_NAME, packages[name].metadata_header)
             new = set(map(normalize_name, required)) - seen
             seen |= new
             names += new
@@ -231,7 +231,7 @@ def find_written_files(
     """Return the files in a package's RECORD, relative to the environment."""
     folder = package.record.parent.relative_to(root).as_posix()
     files = {}
-    for row in package.recorded:
+    for row in package.recorded_files:
         path = row.path.replace(os.sep, "/")
         if "../" in path or "//" in path or "./" in path:
             path = posixpath.normpath(posixpath.join(folder, path))
@@ -273,7 +273,7 @@ def file_size(path: Path | str) -> int:
         return -1
 
 
-def _text(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         with open_regular(file) as opened:
             return opened.read(DOCUMENT_BYTES).decode("utf-8", "replace")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.shell import quote_word
 from gpuinstall.base.versions import CPU
-from gpuinstall.catalog.authored import read_data
+from gpuinstall.catalog.data_files import read_data
 from gpuinstall.environments.environment import LOCK_NAME
 from gpuinstall.export.pins import (
     find_common_python,

@@ -213,7 +213,7 @@ def find_recorded_files(packages: Iterable[InstalledPackage], root: Path) -> set
     names = set[str]()
     for package in packages:
         names.update(filter(_is_inside, find_written_files(package, root)))
-        if not package.recorded:
+        if not package.recorded_files:
             names.update(file.relative_to(root).as_posix() for file in package.metadata)
     return names
 

@@ -276,4 +276,4 @@ def exclude_failing_builds(
     ):
         # The catalog may lack a build that this command inspected.
         catalog = replace(catalog, builds=(*catalog.builds, build))
-    return catalog.without(fails, "failed")
+    return catalog.exclude_builds(fails, "failed")

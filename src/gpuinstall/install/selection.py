@@ -24,7 +24,7 @@ from gpuinstall.lock.file.fit import (
     check_lock,
     select_sources,
 )
-from gpuinstall.plan.alternatives import newer_torch
+from gpuinstall.plan.alternatives import find_newer_torch
 from gpuinstall.project import Project
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def select_lock(state: InstallState, project: Project) -> Selection:
     remark = _format_better_build(resolution, state)
     if state.options.upgrade:
         request = state.lock_request
-        newer = newer_torch(
+        newer = find_newer_torch(
             resolution.plan, request.machine, request.request, request.catalog
         )
         remark = newer.message if newer else ""

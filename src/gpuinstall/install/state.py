@@ -700,7 +700,7 @@ class InstallState(Value):
             build = find_locked_build(lock, machine, catalog)
             if build:
                 rules = create_rules(machine, catalog, {build.backend.kind})
-                fix = rules.driver_fix(build, code, machine.gpus)
+                fix = rules.find_driver_fix(build, code, machine.gpus)
                 if fix:
                     yield f"{fix.splitlines()[0]}   # for {lock.name}"
 

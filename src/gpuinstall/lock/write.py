@@ -335,7 +335,7 @@ def _create_record(resolution: Resolution) -> Record:
         catalogue=lock_request.catalog.date,  # prose: key of lock files
         unhashed=tuple(unhashed),
         architectures=tuple(build.code),
-        floors=dict(rules.floors(build)),
+        floors=dict(rules.find_minimum_drivers(build)),
         apart=tuple(sorted(resolution.apart)),
         relaxed={name: one.text for name, one in resolution.relaxed.items()},
     )

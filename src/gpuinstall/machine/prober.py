@@ -198,7 +198,7 @@ class Prober(ABC):
         for ordinal, gpu in enumerate(ours):
             for part in gpu.mig_devices or (None,):
                 name = part.uuid if part else gpu.uuid or str(ordinal)
-                withheld = machine.faulty.get(gpu.index)
+                withheld = machine.blocked_gpus.get(gpu.index)
                 for variable, devices in given.items():
                     if not (withheld or is_visible(devices, ordinal, gpu, name)):
                         withheld = f"not assigned to this job: {variable}={devices}"

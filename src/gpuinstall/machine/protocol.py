@@ -67,7 +67,7 @@ class Rules(Value):
     """The prefix of the list of devices."""
     no_device: ClassVar[str] = ""
     """The value that selects no device."""
-    misleading: ClassVar[tuple[str, ...]] = ()
+    misleading_variables: ClassVar[tuple[str, ...]] = ()
     """Variables to unset because they hide devices or change results."""
 
     @property
@@ -89,7 +89,7 @@ class Rules(Value):
 
     def find_gpu_fault(self, gpu: Gpu) -> Finding | None:
         """Return a finding if a GPU is unknown or unsupported."""
-        if self.architecture(gpu) is not None:
+        if self.find_architecture(gpu) is not None:
             return None
         return Finding(
             "unknown-gpu",
@@ -97,7 +97,7 @@ class Rules(Value):
             fixes=("gpuinstall probe   # on the machine itself",),
         )
 
-    def architecture(self, gpu: Gpu) -> str | None:
+    def find_architecture(self, gpu: Gpu) -> str | None:
         """Return the name of a GPU's architecture, ``sm_89``, if known."""
         return gpu.architecture
 
@@ -105,7 +105,7 @@ class Rules(Value):
         """Return the names that builds may list for a GPU's code."""
         return (gpu.architecture,) if gpu.architecture else ()
 
-    def chip_name(self, gpu: Gpu) -> str:
+    def get_chip_name(self, gpu: Gpu) -> str:
         """Return the name of a GPU's chip for messages about code."""
         return gpu.architecture or gpu.label
 
@@ -121,7 +121,7 @@ class Rules(Value):
             return True
         return any(not names.isdisjoint(build.code) for build in builds)
 
-    def code(self, build: Build, gpu: Gpu) -> Code | Reason:
+    def find_code(self, build: Build, gpu: Gpu) -> Code | Reason:
         """Return a build's code that a GPU can run with this driver.
 
         A build with ``lists_no_code`` is a candidate only if the user forces it, and is then assumed to support the
@@ -137,26 +137,26 @@ class Rules(Value):
             return Reason("no-code", f"the GPU code of {build.name} is unknown")
         return Reason(
             "no-code",
-            f"no code for {self.chip_name(gpu)}, only for {', '.join(build.code)}",
+            f"no code for {self.get_chip_name(gpu)}, only for {', '.join(build.code)}",
         )
 
-    def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
+    def describe_missing_code(self, build: Build, gpus: Sequence[Gpu]) -> str:
         """Describe the code of an unsuitable build: ``begins at sm_75``."""
         return "has none"
 
-    def no_code_cause(self, code: Sequence[str], gpu: Gpu) -> str:
+    def find_no_code_cause(self, code: Sequence[str], gpu: Gpu) -> str:
         """Return the failure if ``code`` does not support a GPU."""
         return self.no_code
 
-    def driver_rejection(self, build: Build) -> Reason | None:
+    def find_driver_rejection(self, build: Build) -> Reason | None:
         """Return the reason if the driver cannot run a build."""
         return None
 
-    def required_driver(self, build: Build) -> str:
+    def format_required_driver(self, build: Build) -> str:
         """Return the required driver for messages: ``driver 580 or newer``."""
         return f"{self.name}'s driver"
 
-    def driver_fix(
+    def find_driver_fix(
         self,
         build: Build,
         code: str,
@@ -171,7 +171,7 @@ class Rules(Value):
         """
         return None
 
-    def preference(
+    def create_preference_key(
         self,
         toolkit: Toolkit,
         codes: Sequence[Code | Reason],
@@ -188,7 +188,7 @@ class Rules(Value):
         """
         return ()
 
-    def warnings(
+    def list_warnings(
         self,
         build: Build,
         gpus: Sequence[Gpu],
@@ -198,7 +198,7 @@ class Rules(Value):
             return (Reason("not-proven", self.untested),)
         return ()
 
-    def floors(self, build: Build) -> Mapping[str, str]:
+    def find_minimum_drivers(self, build: Build) -> Mapping[str, str]:
         """Return a build's minimum driver for lock files.
 
         An example is ``{"driver": "525.60.13"}``.
@@ -210,7 +210,7 @@ class Rules(Value):
         """The catalog's table of the vendor's chips."""
         return self.catalog.chips(self.vendor)
 
-    def machine_fact(self, key: str) -> str | None:
+    def read_machine_fact(self, key: str) -> str | None:
         """Return text from the vendor's table in the Machine document."""
         value = self.machine.makers.get(self.vendor, {}).get(key)
         return value if isinstance(value, str) else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpuinstall.base.codec import read
 from gpuinstall.base.finding import Finding
 from gpuinstall.base.values import Value, replace
-from gpuinstall.catalog import authored
+from gpuinstall.catalog import data_files
 from gpuinstall.machine.prober import format_gpus
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Symptom(Value):
 @cache
 def load_symptoms() -> Mapping[str, tuple[Symptom, ...]]:
     """Load the rows of each subject, in the order of the file."""
-    table = authored.read_data(SYMPTOMS)
+    table = data_files.read_data(SYMPTOMS)
     rows: Mapping[str, tuple[Symptom, ...]]
     rows = read(dict[str, tuple[Symptom, ...]], table, "symptoms")
     return rows

@@ -1,4 +1,4 @@
-"""Selection under other conditions: another driver, or a locked torch."""
+"""Select a build for another driver, or for a locked torch."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from gpuinstall.base.versions import CPU
 from gpuinstall.catalog.catalog import Catalog
 from gpuinstall.machine.protocol import Rules
 from gpuinstall.plan.choice import choose
-from gpuinstall.plan.refusal import remove_limits, request_limits
+from gpuinstall.plan.refusal import list_request_limits, remove_limits
 from gpuinstall.plan.values import Plan, Rejected
 
 _EXCLUDED_BACKEND = {"other-backend", "other-cuda", "not-allowed"}
 """The reason codes of builds that the request excludes in every version."""
 
 
-def newest_branch(machine: Machine, catalog: Catalog) -> int | None:
+def find_newest_branch(machine: Machine, catalog: Catalog) -> int | None:
     """Return the latest driver branch with a native build for all GPUs."""
     for version in reversed(catalog.drivers.versions):
         with_driver = replace(machine, driver=Driver(version, found_via="words"))
-        if native_build(with_driver, catalog):
+        if find_native_build(with_driver, catalog):
             return version.branch
     return None
 
 
-def native_build(machine: Machine, catalog: Catalog) -> str | None:
+def find_native_build(machine: Machine, catalog: Catalog) -> str | None:
     """Return the name of a build with native code for all GPUs of a machine.
 
     Args:
@@ -43,7 +43,7 @@ def native_build(machine: Machine, catalog: Catalog) -> str | None:
     return None
 
 
-def choose_as_locked(
+def choose_locked_torch(
     machine: Machine,
     request: Request,
     catalog: Catalog,
@@ -67,7 +67,7 @@ def choose_as_locked(
     return choose(machine, request, catalog)
 
 
-def newer_torch(
+def find_newer_torch(
     plan: Plan,
     machine: Machine,
     request: Request,
@@ -85,7 +85,7 @@ def newer_torch(
         None unless a requirement, a constraint, or a lock excludes a newer torch.
     """
     limits = [
-        limit for limit in request_limits(request, {"torch"}) if limit.is_of_torch
+        limit for limit in list_request_limits(request, {"torch"}) if limit.is_for_torch
     ]
     if not (request.preferred or limits):
         return None
@@ -108,8 +108,8 @@ def newer_torch(
     return Reason("torch-held", message)
 
 
-def unselectable_backends(outcome: Plan | Rejected, rules: Rules) -> set[str]:
-    """Return the backends that cannot be selected, whatever the sources list.
+def list_unselectable_backends(outcome: Plan | Rejected, rules: Rules) -> set[str]:
+    """Return the backends that no source could make selectable.
 
     Args:
         outcome: The outcome with the builds of the catalog.

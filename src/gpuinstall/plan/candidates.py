@@ -29,7 +29,7 @@ class EvaluatedBuild(Value):
     """The reason against the build; None if a GPU runs it, or without GPUs."""
 
     @cached_property
-    def served_gpus(self) -> GpuPositions:
+    def supported_gpus(self) -> GpuPositions:
         """The GPUs that the build has code for."""
         return tuple(
             position
@@ -38,7 +38,7 @@ class EvaluatedBuild(Value):
         )
 
     @property
-    def lack(self) -> Reason | None:
+    def missing_code(self) -> Reason | None:
         """The reason why the first unsupported GPU has no code."""
         return next((code for code in self.gpu_code if isinstance(code, Reason)), None)
 
@@ -48,35 +48,35 @@ class EvaluatedBuild(Value):
         return self.reason.code if self.reason else ""
 
     @property
-    def named_reason(self) -> str:
+    def rejection_text(self) -> str:
         """The name of the build with the reason against it."""
         message = self.reason.message if self.reason else ""
         return f"{self.build.name}: {message}"
 
 
 class NoCandidate(Value):
-    """Outcome without a compatible build, before the cause is determined."""
+    """Failure to find a compatible build, before its cause is determined."""
 
     context: PlanContext
     rejected: Sequence[EvaluatedBuild] = ()
 
 
-def rejections(evaluated: Iterable[EvaluatedBuild]) -> tuple[RejectedBuild, ...]:
+def list_rejections(evaluated: Iterable[EvaluatedBuild]) -> tuple[RejectedBuild, ...]:
     """Return the builds that have a reason against them."""
     return tuple(
         Rejection(each.build, each.reason) for each in evaluated if each.reason
     )
 
 
-def evaluate(build: Build, context: PlanContext) -> EvaluatedBuild:
+def evaluate_build(build: Build, context: PlanContext) -> EvaluatedBuild:
     """Apply the rules to a build. The first rule that fails gives the reason.
 
     Args:
         build: The build.
         context: The request and its machine. Without GPUs, the rules for code and driver do not apply.
     """
-    # Evaluate rejected builds, too: a refusal mentions the one that came closest.
-    gpu_code = [_code(build, gpu, context.rules) for gpu in context.gpus]
+    # Evaluate rejected builds, too: a refusal mentions the closest build.
+    gpu_code = [_find_code(build, gpu, context.rules) for gpu in context.gpus]
     evaluated = EvaluatedBuild(build, tuple(gpu_code))
     for rule in RULES:
         reason = rule(build, context)
@@ -84,21 +84,23 @@ def evaluate(build: Build, context: PlanContext) -> EvaluatedBuild:
             return replace(evaluated, reason=reason)
     if not context.gpus:
         return evaluated
-    # Check the driver last, because it can be replaced. A chip without code cannot.
-    if evaluated.served_gpus:
-        return replace(evaluated, reason=context.rules.driver_rejection(build))
-    return replace(evaluated, reason=evaluated.lack)
+    # Check the driver last, because the user can update a driver, but cannot add code for a chip.
+    if evaluated.supported_gpus:
+        return replace(evaluated, reason=context.rules.find_driver_rejection(build))
+    return replace(evaluated, reason=evaluated.missing_code)
 
 
-def _code(build: Build, gpu: Gpu, rules: Rules) -> Code | Reason:
+def _find_code(build: Build, gpu: Gpu, rules: Rules) -> Code | Reason:
     """Return the code that a GPU runs, or the reason why it has none."""
-    code = rules.code(build, gpu)
+    code = rules.find_code(build, gpu)
     if isinstance(code, Reason):
         return Reason(code.code, f"{code.message} ({gpu.label})")
     return code
 
 
-def closest(rejected: Iterable[EvaluatedBuild], rules: Rules) -> EvaluatedBuild | None:
+def find_closest_build(
+    rejected: Iterable[EvaluatedBuild], rules: Rules
+) -> EvaluatedBuild | None:
     """Return the build that passed the most rules, the newest if several did.
 
     Args:
@@ -109,28 +111,28 @@ def closest(rejected: Iterable[EvaluatedBuild], rules: Rules) -> EvaluatedBuild 
     return max(rejected, key=lambda each: stages.index(each.reason_code), default=None)
 
 
-def best_first(
+def sort_best_first(
     candidates: Iterable[EvaluatedBuild], context: PlanContext
 ) -> list[EvaluatedBuild]:
     """Sort builds by torch, preferred backend, and the vendor's preference."""
 
-    def merit_key(candidate: EvaluatedBuild) -> SortKey:
+    def create_merit_key(candidate: EvaluatedBuild) -> SortKey:
         is_other = candidate.build.backend != context.demand.preferred_backend
-        return is_other, vendor_key(candidate, context)
+        return is_other, create_vendor_key(candidate, context)
 
     # Sort twice (sorting is stable), because only torch is in descending order.
-    by_merit = sorted(candidates, key=merit_key)
+    by_merit = sorted(candidates, key=create_merit_key)
     return sorted(by_merit, key=lambda candidate: candidate.build.torch, reverse=True)
 
 
-def vendor_key(candidate: EvaluatedBuild, context: PlanContext) -> Preference:
+def create_vendor_key(candidate: EvaluatedBuild, context: PlanContext) -> Preference:
     """Return the vendor's sort key for builds of the same torch."""
-    return context.rules.preference(
+    return context.rules.create_preference_key(
         candidate.build.toolkit, candidate.gpu_code, context.gpus
     )
 
 
-def first_for_programs(
+def find_allowed_candidate(
     candidates: Iterable[EvaluatedBuild], context: PlanContext
 ) -> EvaluatedBuild | None:
     """Return the first candidate that the resolved programs allow."""
@@ -141,13 +143,11 @@ def first_for_programs(
     return None
 
 
-def gpus_to_serve(
-    choices: Iterable[GpuPositions], context: PlanContext
-) -> GpuPositions:
+def select_gpus(choices: Iterable[GpuPositions], context: PlanContext) -> GpuPositions:
     """Return the set of GPUs for which to select a build.
 
-    The sets are compared by their most capable GPU, total memory (0 if unknown), number of GPUs, and lowest indices. A
-    set of all GPUs is always the best.
+    The sets are compared by their most capable GPU, total memory (0 if unknown), number of GPUs, and lowest indices. The
+    set of all GPUs always ranks first.
     """
 
     def key(positions: GpuPositions) -> SortKey:

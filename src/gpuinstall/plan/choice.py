@@ -15,27 +15,27 @@ from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan.candidates import (
     EvaluatedBuild,
     NoCandidate,
-    best_first,
-    evaluate,
-    first_for_programs,
-    gpus_to_serve,
-    rejections,
+    evaluate_build,
+    find_allowed_candidate,
+    list_rejections,
+    select_gpus,
+    sort_best_first,
 )
-from gpuinstall.plan.companions import build_label
+from gpuinstall.plan.companions import format_build_label
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from gpuinstall.plan.gpus import (
+    exclude_unusable_gpus,
     find_gpu_fault,
-    machine_fault,
-    requested_gpus,
-    with_usable_gpus,
+    find_machine_fault,
+    find_requested_gpus,
 )
 from gpuinstall.plan.reasons import (
-    cpu_warnings,
-    gpu_warnings,
-    newest_reasons,
+    list_cpu_warnings,
+    list_gpu_warnings,
+    list_newest_reasons,
+    list_selection_reasons,
     reject_others,
-    selection_reasons,
 )
 from gpuinstall.plan.rules import UNAVAILABLE
 from gpuinstall.plan.values import (
@@ -68,7 +68,7 @@ def choose(
         UsageError: The request is malformed.
     """
     attempt = partial(
-        _attempt,
+        _plan_request,
         machine=machine,
         catalog=catalog,
         program_constraints=program_constraints,
@@ -77,21 +77,21 @@ def choose(
     if isinstance(outcome, Plan):
         return outcome
     # Imported here because most requests are not refused.
-    from gpuinstall.plan.refusal import refuse, suggest_cpu_build
+    from gpuinstall.plan.refusal import refuse_request, suggest_cpu_build
 
     if isinstance(outcome, NoCandidate):
-        return refuse(outcome, request, attempt)
+        return refuse_request(outcome, request, attempt)
     return suggest_cpu_build(outcome, request, attempt)
 
 
-def _attempt(
+def _plan_request(
     request: Request,
     *,
     machine: Machine,
     catalog: Catalog,
     program_constraints: ProgramConstraints | None,
 ) -> Plan | Rejected | NoCandidate:
-    """Plan a request. A failure is returned without its cause."""
+    """Plan a request, but do not determine the cause of a failure."""
     demand = parse_request(request, catalog.family, machine)
     rules = create_rules(
         machine, catalog, {backend.kind for backend in demand.backends}
@@ -100,10 +100,10 @@ def _attempt(
         machine,
         demand,
         rules,
-        gpus=requested_gpus(machine, request.gpus, rules),
+        gpus=find_requested_gpus(machine, request.gpus, rules),
         program_constraints=program_constraints,
     )
-    fault = machine_fault(context)
+    fault = find_machine_fault(context)
     if fault:
         return fault
     # Select a requested CPU build even if a GPU is faulty.
@@ -118,7 +118,7 @@ def _attempt(
         return _choose_cpu(
             context, Reason("macos", "macOS has no CUDA; its build uses MPS")
         )
-    usable = with_usable_gpus(context)
+    usable = exclude_unusable_gpus(context)
     fault = find_gpu_fault(context, usable)
     if fault or usable.gpus or demand.backends:
         return fault or _choose_for_gpus(usable)
@@ -131,13 +131,13 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
     builds = [
         build for build in context.builds if build.backend.kind == context.rules.kind
     ]
-    evaluated = [evaluate(build, context) for build in builds]
+    evaluated = [evaluate_build(build, context) for build in builds]
     candidates = [each for each in evaluated if each.reason is None]
-    served = gpus_to_serve({each.served_gpus for each in candidates}, context)
-    compatible = best_first(
-        [each for each in candidates if each.served_gpus == served], context
+    served = select_gpus({each.supported_gpus for each in candidates}, context)
+    compatible = sort_best_first(
+        [each for each in candidates if each.supported_gpus == served], context
     )
-    best = first_for_programs(compatible, context)
+    best = find_allowed_candidate(compatible, context)
     if best is None:
         return NoCandidate(context, [each for each in evaluated if each.reason])
     others = reject_others(evaluated, best, context)
@@ -152,11 +152,16 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
         excluded.append(Reason("gpu-left-out", message))
     return Plan(
         status="partial" if excluded else "ok",
-        choice=_choice(best, context),
+        choice=_create_choice(best, context),
         gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
-        reasons=tuple(selection_reasons(best, compatible, candidates, others, context)),
-        rejected=rejections(others),
-        warnings=(*excluded, *gpu_warnings(best.build, context.with_gpus_at(served))),
+        reasons=tuple(
+            list_selection_reasons(best, compatible, candidates, others, context)
+        ),
+        rejected=list_rejections(others),
+        warnings=(
+            *excluded,
+            *list_gpu_warnings(best.build, context.with_gpus_at(served)),
+        ),
         runnable=tuple(each.build for each in compatible),
     )
 
@@ -164,7 +169,7 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     """Select the newest CPU build, or a GPU build if no source has one."""
     without_gpus = context.with_gpus_at(())
-    evaluated = [evaluate(build, without_gpus) for build in context.builds]
+    evaluated = [evaluate_build(build, without_gpus) for build in context.builds]
     for_cpu = [each for each in evaluated if each.build.backend == CPU]
     candidates = [each for each in for_cpu if each.reason is None]
     codes = {each.reason_code for each in for_cpu}
@@ -175,7 +180,7 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
             for each in evaluated
             if each.reason is None and each.build.on_default_index
         ]
-    best = first_for_programs(candidates, context)
+    best = find_allowed_candidate(candidates, context)
     if best is None:
         return NoCandidate(context, for_cpu)
     considered = {each.build for each in (*for_cpu, *candidates)}
@@ -187,29 +192,29 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
     ordered = [each for each in others if each.reason != why]
     return Plan(
         status="cpu",
-        choice=_choice(best, context),
+        choice=_create_choice(best, context),
         gpus=tuple(GpuSupport(gpu.index) for gpu in context.gpus),
-        reasons=(why, *newest_reasons(best, ordered, context)),
-        rejected=rejections(others),
-        warnings=tuple(cpu_warnings(best.build, why, context)),
+        reasons=(why, *list_newest_reasons(best, ordered, context)),
+        rejected=list_rejections(others),
+        warnings=tuple(list_cpu_warnings(best.build, why, context)),
         runnable=tuple(each.build for each in candidates),
     )
 
 
-def _choice(best: EvaluatedBuild, context: PlanContext) -> Choice:
+def _create_choice(best: EvaluatedBuild, context: PlanContext) -> Choice:
     """Return the selected build with its index and requirements."""
     build = best.build
     demand = context.demand
-    python = context.python(build)
+    python = context.select_python(build)
     return Choice(
         build,
         python,
         index=build.index(context.catalog.torch_index),
         requirements=(
             demand.torch_requirement.with_specifier(
-                f"=={build.torch}{build_label(build)}"
+                f"=={build.torch}{format_build_label(build)}"
             ),
-            *context.companions.pins(build, python),
+            *context.companions.create_pins(build, python),
             *demand.others,
         ),
     )

@@ -18,7 +18,7 @@ class Companions(Value):
     is_before_triton: bool = False
     """Whether no requested torch requires triton."""
 
-    def requested(
+    def find_requested_versions(
         self,
         build: Build,
         requirement: Requirement,
@@ -27,25 +27,29 @@ class Companions(Value):
 
         None if the catalog does not list the companion's versions for that torch.
         """
-        versions = self.loading(build, requirement)
+        versions = self.find_available_versions(build, requirement)
         if versions is None:
             return None
         return [version for version in versions if requirement.allows(version)]
 
-    def missing(self, build: Build) -> Reason | None:
+    def find_rejection(self, build: Build) -> Reason | None:
         """Return a reason if a companion is incompatible with a build."""
         for requirement in self.requirements:
-            # If the versions are unknown (None), METADATA of the companion decides.
-            if self.requested(build, requirement) == []:
-                return Reason("no-companion", self._why_none(build, requirement))
+            # If the versions are unknown (None), the resolver reads the companion's METADATA.
+            if self.find_requested_versions(build, requirement) == []:
+                return Reason(
+                    "no-companion", self._explain_rejection(build, requirement)
+                )
         return None
 
-    def pythons(self, build: Build) -> tuple[str, ...]:
+    def find_pythons(self, build: Build) -> tuple[str, ...]:
         """Return the Pythons that a build and all companions support."""
         pythons = build.pythons
         for requirement in self.requirements:
-            versions = self.requested(build, requirement) or ()
-            wheels = [self._wheels(requirement.name, version) for version in versions]
+            versions = self.find_requested_versions(build, requirement) or ()
+            wheels = [
+                self._find_wheels(requirement.name, version) for version in versions
+            ]
             if wheels:
                 pythons = tuple(
                     python
@@ -54,7 +58,7 @@ class Companions(Value):
                 )
         return pythons
 
-    def pins(
+    def create_pins(
         self,
         build: Build,
         python: str,
@@ -62,7 +66,7 @@ class Companions(Value):
         """Yield the companions' requirements, pinned if a version is known."""
         for requirement in self.requirements:
             name = requirement.name
-            versions = self.requested(build, requirement)
+            versions = self.find_requested_versions(build, requirement)
             # triton has no label for a build of torch, so use torch's own pin.
             if name == "triton" and versions and requirement.specifier is None:
                 pin = self.catalog.releases[build.torch].triton
@@ -70,9 +74,9 @@ class Companions(Value):
             elif name == "triton" or not versions:
                 yield requirement
             else:
-                yield self._pin(requirement, versions, build, python)
+                yield self._pin_version(requirement, versions, build, python)
 
-    def _pin(
+    def _pin_version(
         self,
         requirement: Requirement,
         versions: Sequence[str],
@@ -89,11 +93,11 @@ class Companions(Value):
         """
         name = requirement.name
         for version in versions:
-            wheels = self._wheels(name, version)
+            wheels = self._find_wheels(name, version)
             if wheels.has_wheel(python):
                 break
-        label = build_label(build)
-        listed = self._listed_versions(build, name)
+        label = format_build_label(build)
+        listed = self._find_listed_versions(build, name)
         # If its source was not listed, the catalog states whether its files have a label.
         if listed is None:
             is_labeled = build.platform not in wheels.unlabelled
@@ -102,15 +106,15 @@ class Companions(Value):
         pin = f"=={version}{label if is_labeled else ''}"
         return replace(requirement, marker=None).with_specifier(pin)
 
-    def cpu_builds(self, build: Build) -> Iterator[str]:
+    def list_cpu_builds(self, build: Build) -> Iterator[str]:
         """Yield companions without GPU code for the platform of a build."""
         for requirement in self.requirements:
             name = requirement.name
-            for version in (self.requested(build, requirement) or ())[:1]:
-                if build.platform in self._wheels(name, version).unlabelled:
+            for version in (self.find_requested_versions(build, requirement) or ())[:1]:
+                if build.platform in self._find_wheels(name, version).unlabelled:
                     yield f"{name} {version}"
 
-    def loading(
+    def find_available_versions(
         self,
         build: Build,
         requirement: Requirement,
@@ -119,22 +123,26 @@ class Companions(Value):
 
         None if the catalog does not list the companion's versions for that torch.
         """
-        versions = self._paired_versions(build, requirement)
+        versions = self._find_paired_versions(build, requirement)
         if versions is None:
             return None
         name = requirement.name
-        return [version for version in versions if self._loads(build, name, version)]
+        return [
+            version for version in versions if self._has_wheels(build, name, version)
+        ]
 
-    def _paired_versions(
+    def _find_paired_versions(
         self,
         build: Build,
         requirement: Requirement,
     ) -> Sequence[str] | None:
-        """Return a torch's companion versions, which may lack wheels."""
+        """Return the companion versions for a torch, even without wheels."""
         release = self.catalog.releases.get(build.torch)
         if release is None:
-            # METADATA of the listed versions decides.
-            is_unlisted = self._listed_versions(build, requirement.name) == frozenset()
+            # The resolver reads the METADATA of the listed versions.
+            is_unlisted = (
+                self._find_listed_versions(build, requirement.name) == frozenset()
+            )
             return () if is_unlisted else None
         if requirement.name != "triton":
             return release.companions.get(requirement.name)
@@ -145,7 +153,7 @@ class Companions(Value):
             if self.is_before_triton and build.os == "linux":
                 return None
             return ()
-        # The lowest version that torch's pin allows, and others that the requirement mentions.
+        # Include the lowest version that torch's pin allows, and compatible versions in the requirement.
         versions = [release.triton.lstrip("=~")]
         pin = parse_specifier(release.triton)
         for specifier in requirement.specifier or ():
@@ -154,7 +162,7 @@ class Companions(Value):
                 versions.append(version)
         return versions
 
-    def _loads(
+    def _has_wheels(
         self,
         build: Build,
         name: str,
@@ -167,15 +175,15 @@ class Companions(Value):
             name: The companion.
             version: The companion's version without a label.
         """
-        wheels = self._wheels(name, version)
-        listed = self._listed_versions(build, name)
+        wheels = self._find_wheels(name, version)
+        listed = self._find_listed_versions(build, name)
         if listed is None:
             has_wheels = wheels.is_known_to_be_listed(build)
         else:
             has_wheels = version in listed or f"{version}+{build.backend}" in listed
         return has_wheels and wheels.may_have_wheel_for(build)
 
-    def _listed_versions(
+    def _find_listed_versions(
         self,
         build: Build,
         name: str,
@@ -189,7 +197,7 @@ class Companions(Value):
             return None
         return listed
 
-    def _wheels(
+    def _find_wheels(
         self,
         name: str,
         version: str,
@@ -199,22 +207,22 @@ class Companions(Value):
         major, minor, *_ = (*version.split("."), "0")
         return companions.get((name, version)) or companions[name, f"{major}.{minor}.0"]
 
-    def _why_none(
+    def _explain_rejection(
         self,
         build: Build,
         requirement: Requirement,
     ) -> str:
         """Explain why no requested version is compatible with a build."""
-        if self._listed_versions(build, requirement.name) == frozenset():
+        if self._find_listed_versions(build, requirement.name) == frozenset():
             return f"no source lists {requirement.name} for {build.backend}"
         text = requirement.text
-        compatible = self.loading(build, requirement)
+        compatible = self.find_available_versions(build, requirement)
         if compatible:
             return f"no {text} is compatible with it, only {' and '.join(compatible)}"
         return f"no {text} for {build.os} {build.arch} is compatible with it"
 
 
-def build_label(build: Build) -> str:
+def format_build_label(build: Build) -> str:
     """Return the label of a build's versions, ``+cu126``, or ""."""
     if build.source is DEFAULT_INDEX or not build.is_labeled:
         return ""

@@ -1,4 +1,4 @@
-"""Input of the rules: the request, and the machine with its GPUs."""
+"""Input of the selection rules: a request, a machine, and its GPUs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class PlanContext(Value, eq=False):
 
     @cached_property
     def cuda_names(self) -> dict[str, CudaName]:
-        """The CUDA in the name or extra of requirements, by requirement."""
+        """The CUDA versions in package names and extras, by requirement."""
         cuda_names: dict[str, CudaName] = {}
         for requirement in self.demand.others:
             # Evaluate markers for the default Python, because the Python is selected later.
@@ -88,9 +88,9 @@ class PlanContext(Value, eq=False):
     def compatible_pythons(self, build: Build) -> list[str]:
         """Return the requested Pythons that a build and companions support."""
         is_requested = self.demand.pythons.__contains__
-        return list(filter(is_requested, self.companions.pythons(build)))
+        return list(filter(is_requested, self.companions.find_pythons(build)))
 
-    def python(self, build: Build) -> str:
+    def select_python(self, build: Build) -> str:
         """Return the Python for a build and its companions, or "".
 
         Preferred Pythons (of the environment, and the running one) come first, then installed ones from the newest, and

@@ -11,7 +11,7 @@ from gpuinstall.base.requirement import Requirement, parse_specifier, requiremen
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import Backend, known_backend, looks_like_tag, version_key
 from gpuinstall.machine.vendors import find_supported_backend
-from gpuinstall.plan.python import installed_pythons
+from gpuinstall.plan.python import list_installed_pythons
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
@@ -79,7 +79,7 @@ def parse_request(
     """
     requirements = list(request.requirements)
     names = {"torch", *requirement_names(requirements)}
-    # A constraint does not request a package. Keep one with a URL, so that it is refused below.
+    # A constraint does not request a package. Keep a constraint with a URL, so that it is rejected below.
     requirements += [
         constraint
         for constraint in request.constraints
@@ -87,11 +87,11 @@ def parse_request(
     ]
     pythons = list(_PYTHONS)
     if request.python:
-        python = requested_python(request.python)
+        python = parse_requested_python(request.python)
         pythons = [one for one in _PYTHONS if allows_python(python, one)]
-    own = sorted(installed_pythons(machine), key=version_key, reverse=True)
+    own = sorted(list_installed_pythons(machine), key=version_key, reverse=True)
     to_try = (*request.preferred_pythons, *own)
-    # The Python depends on the build, and the build on requirements with Python markers. Assume the Python first.
+    # The Python depends on the build, and the build depends on requirements with Python markers. Assume a Python first.
     available = [one for one in to_try if one in pythons]
     first_python = (*available, *pythons, *_PYTHONS)[0]
     tags = [request.backend] if request.backend else []
@@ -104,13 +104,15 @@ def parse_request(
             public, labels = _split_labels(requirement)
             tags += labels
             earlier = companions.get(public.name)
-            companions[public.name] = earlier.narrowed(public) if earlier else public
+            companions[public.name] = (
+                earlier.combine_with(public) if earlier else public
+            )
     return Demand(
         request,
         torch_requirement=replace(companions.pop("torch", ANY_TORCH), marker=None),
         family=companions,
         others=tuple(others),
-        backends=frozenset(map(_backend, tags)),
+        backends=frozenset(map(_parse_backend, tags)),
         pythons=frozenset(pythons),
         pythons_to_try=to_try,
         preferred_backend=known_backend(request.preferred_backend),
@@ -140,7 +142,7 @@ def _split_labels(requirement: Requirement) -> tuple[Requirement, list[str]]:
     return replace(requirement, clauses=str(specifier)), tags
 
 
-def _backend(tag: str) -> Backend:
+def _parse_backend(tag: str) -> Backend:
     backend = find_supported_backend(tag)
     if backend is None:
         raise UsageError(
@@ -151,11 +153,11 @@ def _backend(tag: str) -> Backend:
     return backend
 
 
-def requested_python(text: str) -> SpecifierSet:
+def parse_requested_python(text: str) -> SpecifierSet:
     """Parse a requested Python: an ``X.Y`` or a specifier.
 
     Raises:
-        UsageError: It is malformed, or a free-threaded Python.
+        UsageError: The text is malformed or requests a free-threaded Python.
     """
     exact = re.fullmatch(r"(3\.[0-9]+)(?:\.[0-9]+)?(t?)", text)
     if exact and exact[2]:

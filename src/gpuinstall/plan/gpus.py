@@ -25,7 +25,7 @@ _LEAVE_OUT = (
 )
 
 
-def requested_gpus(
+def find_requested_gpus(
     machine: Machine,
     names: tuple[str | int, ...] | None,
     rules: Rules,
@@ -49,7 +49,7 @@ def requested_gpus(
         raise UsageError("no-such-gpu", message, hint=_LEAVE_OUT)
     requested = set()
     for name in names:
-        indices = {gpu.index for gpu in gpus if _is_called(gpu, str(name))}
+        indices = {gpu.index for gpu in gpus if _has_index_or_uuid(gpu, str(name))}
         if not indices:
             labels = [f"{gpu.index} ({gpu.label})" for gpu in gpus]
             present = ", ".join(labels) or f"no {rules.name} GPU"
@@ -59,7 +59,7 @@ def requested_gpus(
     return tuple(gpu for gpu in gpus if gpu.index in requested)
 
 
-def _is_called(gpu: Gpu, name: str) -> bool:
+def _has_index_or_uuid(gpu: Gpu, name: str) -> bool:
     if name.isdecimal():
         return gpu.index == int(name)
     uuids = [device.uuid for device in gpu.mig_devices]
@@ -68,7 +68,7 @@ def _is_called(gpu: Gpu, name: str) -> bool:
     return any(uuid.lower().startswith(name.lower()) for uuid in uuids)
 
 
-def with_usable_gpus(context: PlanContext) -> PlanContext:
+def exclude_unusable_gpus(context: PlanContext) -> PlanContext:
     """Exclude GPUs that have a blocking problem or that the driver ignores."""
     machine = context.machine
     faults: dict[int, Finding] = {}
@@ -77,7 +77,7 @@ def with_usable_gpus(context: PlanContext) -> PlanContext:
         if problem.blocking:
             faults |= dict.fromkeys(problem.gpus, problem)
     excluded: dict[int, Finding] = {}
-    # The driver no longer lists a GPU that fell off the bus. With --gpus, it is refused or omitted.
+    # The driver no longer lists a GPU that fell off the bus. With --gpus, such a GPU is refused or omitted.
     if context.demand.request.gpus is None:
         listed = {gpu.index for gpu in machine.gpus}
         excluded = {index: faults[index] for index in faults.keys() - listed}
@@ -93,7 +93,7 @@ def with_usable_gpus(context: PlanContext) -> PlanContext:
     )
 
 
-def refused(
+def create_refusal(
     context: PlanContext,
     reasons: tuple[Reason, ...],
     *fixes: str | None,
@@ -104,7 +104,7 @@ def refused(
 
     Args:
         context: The request, with the GPUs that were planned for.
-        reasons: The reasons, the decisive one first.
+        reasons: The reasons, most important first.
         fixes: The fixes, best first.
         error_class: The error to raise.
         rejected: The rejected builds, each with its reason.
@@ -122,27 +122,27 @@ def refused(
     )
 
 
-def machine_fault(context: PlanContext) -> Rejected | None:
-    """Refuse a system without wheels, or a problem that affects all GPUs."""
+def find_machine_fault(context: PlanContext) -> Rejected | None:
+    """Refuse a platform without wheels, or a problem that affects all GPUs."""
     if context.machine.libc == "musl":
         why = Reason("musl", "torch has no wheels for musl; they require glibc")
         fix = "Use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)"
-        return refused(context, (why,), fix)
+        return create_refusal(context, (why,), fix)
     blocking = context.machine.blocking
     if not blocking or context.demand.backends == {CPU}:
         return None
-    return _not_repaired(context, blocking)
+    return _refuse_faulty_machine(context, blocking)
 
 
-def _not_repaired(
+def _refuse_faulty_machine(
     context: PlanContext,
     faults: Sequence[Finding],
     *others: Reason,
 ) -> Rejected:
-    """Refuse a machine with faults; suggest the first available fix."""
+    """Refuse a machine with faults, and suggest the first available fix."""
     fixes = [fault.fix for fault in faults if fault.fix]
     reasons = [fault.reason for fault in faults]
-    return refused(
+    return create_refusal(
         context,
         (*reasons, *others),
         *fixes[:1],
@@ -162,32 +162,32 @@ def find_gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None
     rules = context.rules
     fault = rules.find_platform_fault()
     if fault:
-        return refused(context, (fault.reason,), fault.fix)
+        return create_refusal(context, (fault.reason,), fault.fix)
     if not (usable.gpus or usable.excluded_gpus):
-        return _backend_of_another_vendor(context)
+        return _find_vendor_mismatch(context)
     find_driver_fault = rules.find_driver_fault(context.gpus)
     has_usable = any(map(rules.is_ever_supported, usable.gpus))
     if find_driver_fault is None and (has_usable or not usable.excluded_gpus):
         return None
     unsupported = {
-        gpu.index: never_supported(gpu, context)
+        gpu.index: explain_unsupported_gpu(gpu, context)
         for gpu in context.gpus
         if not rules.is_ever_supported(gpu)
     }
     distinct = tuple(dict.fromkeys(unsupported.values()))
     if context.gpus and len(unsupported) == len(context.gpus):
-        return refused(usable, distinct, *rules.list_install_commands())
+        return create_refusal(usable, distinct, *rules.list_install_commands())
     if usable.gpus and find_driver_fault:
-        return _not_repaired(context, [find_driver_fault])
+        return _refuse_faulty_machine(context, [find_driver_fault])
     # The fix is for the newest GPU that can be repaired.
     ranks = {gpu.index: rules.rank(gpu) for gpu in context.gpus}
     repairable = [index for index in usable.excluded_gpus if index not in unsupported]
     repairable.sort(key=lambda index: ranks.get(index, ()), reverse=True)
     faults = [usable.excluded_gpus[index] for index in repairable]
-    return _not_repaired(usable, faults, *distinct)
+    return _refuse_faulty_machine(usable, faults, *distinct)
 
 
-def _backend_of_another_vendor(context: PlanContext) -> Rejected | None:
+def _find_vendor_mismatch(context: PlanContext) -> Rejected | None:
     """Refuse one vendor's backend on a machine with another vendor's GPUs.
 
     A machine without GPUs is not refused, because the build may be for another machine.
@@ -205,13 +205,13 @@ def _backend_of_another_vendor(context: PlanContext) -> Rejected | None:
         "Omit --backend to select a build for this machine, "
         "or describe the target machine with --machine or --gpu"
     )
-    return refused(context, (Reason("backend-of-another-maker", message),), fix)
+    return create_refusal(context, (Reason("backend-of-another-maker", message),), fix)
 
 
-def never_supported(gpu: Gpu, context: PlanContext) -> Reason:
+def explain_unsupported_gpu(gpu: Gpu, context: PlanContext) -> Reason:
     """Return the reason for a GPU that no build has ever supported."""
     name = gpu.label
-    architecture = context.rules.architecture(gpu)
+    architecture = context.rules.find_architecture(gpu)
     if architecture:
         name += f" ({architecture})"
     platform = f"{context.machine.os} {context.machine.arch}"

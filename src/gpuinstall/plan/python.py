@@ -1,4 +1,4 @@
-"""Versions of Python, ``X.Y``: their order, and the installed ones."""
+"""Installed Python versions, and their format in messages."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ RUNNING_PYTHON = "{}.{}".format(*sys.version_info)
 """The Python that runs gpuinstall, which is tried first on this machine."""
 
 
-def installed_pythons(machine: Machine) -> list[str]:
+def list_installed_pythons(machine: Machine) -> list[str]:
     """Return a machine's Pythons, except free-threaded ones."""
     pythons = machine.pythons or ()
-    return [minor_version(python) for python in pythons if not python.endswith("t")]
+    return [get_minor_version(python) for python in pythons if not python.endswith("t")]
 
 
-def python_range(pythons: Sequence[str]) -> str:
+def format_python_range(pythons: Sequence[str]) -> str:
     """Format a range of Pythons for messages: ``3.11 to 3.15``."""
     if not pythons:
         return "none"
@@ -27,6 +27,6 @@ def python_range(pythons: Sequence[str]) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def minor_version(python: str) -> str:
+def get_minor_version(python: str) -> str:
     """Shorten ``"3.12.1"`` to ``"3.12"``."""
     return ".".join(python.split(".")[:2])

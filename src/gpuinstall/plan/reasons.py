@@ -12,10 +12,10 @@ from gpuinstall.catalog.catalog import Build
 from gpuinstall.machine.vendors import find_vendor
 from gpuinstall.plan.candidates import (
     EvaluatedBuild,
-    best_first,
-    closest,
-    gpus_to_serve,
-    vendor_key,
+    create_vendor_key,
+    find_closest_build,
+    select_gpus,
+    sort_best_first,
 )
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.rules import UNAVAILABLE
@@ -49,13 +49,13 @@ def reject_others(
         context: The request and its machine.
     """
     return [
-        replace(each, reason=each.reason or _why_lesser(each, best, context))
+        replace(each, reason=each.reason or _find_rejection(each, best, context))
         for each in evaluated
         if each is not best
     ]
 
 
-def _why_lesser(
+def _find_rejection(
     candidate: EvaluatedBuild,
     best: EvaluatedBuild,
     context: PlanContext,
@@ -69,27 +69,29 @@ def _why_lesser(
         if conflict is not None:
             return Reason("programs-conflict", conflict)
     # If any build runs on all GPUs, the best build does, too.
-    if candidate.served_gpus != best.served_gpus:
-        return candidate.lack
+    if candidate.supported_gpus != best.supported_gpus:
+        return candidate.missing_code
     if build.torch < best.build.torch:
         return Reason("older-torch", f"{best.build.name} also fits and is newer")
-    merit = _merit(candidate, best, context)
+    merit = _explain_preference(candidate, best, context)
     return Reason("less-preferred", f"{best.build.name} is preferred: {merit}")
 
 
-def _merit(
+def _explain_preference(
     other: EvaluatedBuild,
     best: EvaluatedBuild,
     context: PlanContext,
 ) -> str:
     if best.build.backend == context.demand.preferred_backend != other.build.backend:
         return "the request prefers it"
-    keys = zip(vendor_key(best, context), vendor_key(other, context), strict=True)
+    keys = zip(
+        create_vendor_key(best, context), create_vendor_key(other, context), strict=True
+    )
     merits = [merit for (ours, merit), (theirs, _) in keys if ours != theirs]
     return merits[0] if merits else "both are equally suitable"
 
 
-def selection_reasons(
+def list_selection_reasons(
     best: EvaluatedBuild,
     compatible: Sequence[EvaluatedBuild],
     candidates: Sequence[EvaluatedBuild],
@@ -110,12 +112,12 @@ def selection_reasons(
             "no-gpu-here",
             f"no {context.rules.name} GPU found: unproven until gpuinstall verify runs on one",
         )
-    yield from newest_reasons(best, others, context)
-    yield from _backend(best, compatible, others, context)
-    yield from _other_gpus(best, candidates, context)
+    yield from list_newest_reasons(best, others, context)
+    yield from _explain_backend(best, compatible, others, context)
+    yield from _explain_other_gpus(best, candidates, context)
 
 
-def newest_reasons(
+def list_newest_reasons(
     best: EvaluatedBuild,
     others: Iterable[EvaluatedBuild],
     context: PlanContext,
@@ -134,42 +136,42 @@ def newest_reasons(
             "learned",
             f"{build.name} was inspected on {build.learned}: {unlisted}",
         )
-    context = context.with_gpus_at(best.served_gpus)
-    newer = _newer_builds(best, others)
+    context = context.with_gpus_at(best.supported_gpus)
+    newer = _find_newer_builds(best, others)
     yield (
-        _newest_allowed(newer, context)
-        or _newest_known(best, newer, context)
-        or _newest(best, newer, context)
+        _find_program_limit(newer, context)
+        or _find_catalog_limit(best, newer, context)
+        or _explain_newest_torch(best, newer, context)
     )
     if context.program_constraints:
         for text in context.program_constraints.held_back:
             yield Reason(PROGRAM_HELD_BACK, text)
     for other in newer:
         # If a GPU has no code in the build, another driver alone does not help.
-        if other.reason_code == "driver-too-old" and other.lack is None:
-            driver = context.rules.required_driver(other.build)
+        if other.reason_code == "driver-too-old" and other.missing_code is None:
+            driver = context.rules.format_required_driver(other.build)
             yield Reason(
                 "newer-driver", f"torch {other.build.torch} would need {driver}"
             )
             break
 
 
-def _newer_builds(
+def _find_newer_builds(
     best: EvaluatedBuild, others: Iterable[EvaluatedBuild]
 ) -> list[EvaluatedBuild]:
-    """Return builds of a newer torch, with code for the best's GPUs only."""
+    """Return builds of a newer torch, with code for the GPUs of ``best``."""
     newer = []
     for each in others:
         if each.build.torch > best.build.torch:
-            code = tuple(each.gpu_code[position] for position in best.served_gpus)
+            code = tuple(each.gpu_code[position] for position in best.supported_gpus)
             newer.append(replace(each, gpu_code=code))
     return newer
 
 
-def _newest_allowed(
+def _find_program_limit(
     newer: Sequence[EvaluatedBuild], context: PlanContext
 ) -> Reason | None:
-    """Return the reason why the programs exclude a newer torch, if they do.
+    """Return a reason if the programs exclude a newer torch.
 
     Args:
         newer: The builds of a newer torch, newest first.
@@ -187,7 +189,7 @@ def _newest_allowed(
     return Reason(HELD_BACK, message)
 
 
-def _newest_known(
+def _find_catalog_limit(
     best: EvaluatedBuild,
     newer: Sequence[EvaluatedBuild],
     context: PlanContext,
@@ -211,56 +213,54 @@ def _newest_known(
     return None
 
 
-def _newest(
+def _explain_newest_torch(
     best: EvaluatedBuild,
     newer: Sequence[EvaluatedBuild],
     context: PlanContext,
 ) -> Reason:
-    """Return why torch is the newest that is possible.
+    """Explain why no newer torch is selected.
 
-    The reason is the driver if another driver would run a newer torch, and the chip otherwise.
+    The driver is the reason if another driver would run a newer torch. Otherwise, the chip is.
 
     Args:
         best: The selected build.
         newer: The builds of a newer torch, newest first.
-        context: The request and its machine, with the GPUs of the best.
+        context: The request and its machine, with the GPUs of ``best``.
     """
     rules = context.rules
     available = [each for each in newer if each.reason_code not in UNAVAILABLE]
     coded = [
         each for each in available if each.build.unread or _has_code(each, context)
     ]
-    running = [each for each in coded if each.lack is None]
+    running = [each for each in coded if each.missing_code is None]
     # Without a GPU, no driver is involved.
     if context.gpus:
         running = [
-            each for each in running if rules.driver_rejection(each.build) is None
+            each for each in running if rules.find_driver_rejection(each.build) is None
         ]
     uncoded = [each for each in available if each not in coded]
     for nearest in (running, coded, uncoded):
         requested = [
             each for each in nearest if each.reason_code not in _EXCLUDED_BY_REQUEST
         ]
-        obstacle = closest(requested, rules)
+        obstacle = find_closest_build(requested, rules)
         if obstacle:
             break
     else:
-        return _newest_requested(best, newer, context)
+        return _find_request_limit(best, newer, context)
     if nearest is uncoded:
-        obstacle = replace(obstacle, reason=obstacle.lack)
+        obstacle = replace(obstacle, reason=obstacle.missing_code)
         if obstacle.reason_code == "no-code":
-            newest = (
-                f"the newest {_requested(coded)}torch with code for {_chips(context)}"
-            )
-            lack = rules.lacks(obstacle.build, context.gpus)
+            newest = f"the newest {_format_requested(coded)}torch with code for {_format_chips(context)}"
+            lack = rules.describe_missing_code(obstacle.build, context.gpus)
             return Reason("newest-with-code", f"{newest}: {obstacle.build.name} {lack}")
     elif obstacle.reason_code in rules.driver_reasons:
-        newest = f"{best.build.torch} is the newest {_requested(running)}torch"
+        newest = f"{best.build.torch} is the newest {_format_requested(running)}torch"
         # The driver supports a newer build, which has no code for the chip.
-        if any(rules.driver_rejection(each.build) is None for each in uncoded):
-            newest += f" with code for {_chips(context)}"
+        if any(rules.find_driver_rejection(each.build) is None for each in uncoded):
+            newest += f" with code for {_format_chips(context)}"
         return Reason("newest-for-driver", f"{newest} that {rules.driver} supports")
-    newest = f"{best.build.torch} is the newest that fits; {obstacle.named_reason}"
+    newest = f"{best.build.torch} is the newest that fits; {obstacle.rejection_text}"
     return Reason(f"{NEWEST_BUT}{obstacle.reason_code}", newest)
 
 
@@ -270,19 +270,19 @@ def _has_code(evaluated: EvaluatedBuild, context: PlanContext) -> bool:
     return set(reasons).issubset(context.rules.driver_reasons)
 
 
-def _requested(newer: Iterable[EvaluatedBuild]) -> str:
+def _format_requested(newer: Iterable[EvaluatedBuild]) -> str:
     """Return the word ``requested `` if the request excludes a newer torch."""
     codes = {each.reason_code for each in newer}
     return "requested " if codes & _EXCLUDED_BY_REQUEST else ""
 
 
-def _chips(context: PlanContext) -> str:
+def _format_chips(context: PlanContext) -> str:
     gpus = sorted(context.gpus, key=context.rules.rank)
-    chips = [context.rules.architecture(gpu) or gpu.label for gpu in gpus]
+    chips = [context.rules.find_architecture(gpu) or gpu.label for gpu in gpus]
     return " and ".join(dict.fromkeys(chips))
 
 
-def _newest_requested(
+def _find_request_limit(
     best: EvaluatedBuild,
     newer: Sequence[EvaluatedBuild],
     context: PlanContext,
@@ -301,7 +301,7 @@ def _newest_requested(
     return Reason("newest-torch", newest)
 
 
-def _backend(
+def _explain_backend(
     best: EvaluatedBuild,
     compatible: Iterable[EvaluatedBuild],
     others: Iterable[EvaluatedBuild],
@@ -319,24 +319,26 @@ def _backend(
     for each in others:
         if each.build.torch == torch and each.reason_code in _EXCLUDED_BACKEND:
             # If a preferred build only lacks a companion, install prints the reason, too.
-            is_preferred = best_first([best, each], context)[0] is each
+            is_preferred = sort_best_first([best, each], context)[0] is each
             is_rejected = is_preferred and each.reason_code == "no-companion"
             code = PREFERRED_BACKEND_REJECTED if is_rejected else "backend"
-            yield Reason(code, f"not {each.named_reason}")
+            yield Reason(code, f"not {each.rejection_text}")
             return
     for rival in compatible:
         if rival is not best and rival.build.torch == torch:
             preferred = f"{best.build.backend} instead of {rival.build.backend}"
-            yield Reason("backend", f"{preferred}: {_merit(rival, best, context)}")
+            yield Reason(
+                "backend", f"{preferred}: {_explain_preference(rival, best, context)}"
+            )
             return
 
 
-def _other_gpus(
+def _explain_other_gpus(
     best: EvaluatedBuild,
     candidates: Sequence[EvaluatedBuild],
     context: PlanContext,
 ) -> Iterator[Reason]:
-    """Yield a reason with the build for GPUs that the best does not support.
+    """Yield the build for GPUs that the selected build does not support.
 
     Args:
         best: The selected build.
@@ -344,35 +346,37 @@ def _other_gpus(
         context: The request and its machine, with all GPUs.
     """
     others = [
-        each for each in candidates if not {*each.served_gpus} <= {*best.served_gpus}
+        each
+        for each in candidates
+        if not {*each.supported_gpus} <= {*best.supported_gpus}
     ]
     if not others:
         return
-    served = gpus_to_serve([each.served_gpus for each in others], context)
+    served = select_gpus([each.supported_gpus for each in others], context)
     other = context.with_gpus_at(served)
     indices = ",".join(str(gpu.index) for gpu in other.gpus)
-    serving = [each for each in others if {*served} <= {*each.served_gpus}]
-    build = best_first(serving, context)[0].build
+    serving = [each for each in others if {*served} <= {*each.supported_gpus}]
+    build = sort_best_first(serving, context)[0].build
     would_select = (
         f"--gpus {indices} ({other.gpu_names}) would select torch {build.name}"
     )
     yield Reason("other-choice", would_select)
 
 
-def gpu_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
+def list_gpu_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
     """Yield the warnings about a build on the GPUs of the context."""
-    yield from context.rules.warnings(build, context.gpus)
+    yield from context.rules.list_warnings(build, context.gpus)
     if build.lists_no_code:
         blind = f"{build.name} does not list its GPU code; run gpuinstall verify"
         yield Reason("architectures-unknown", blind)
-    packages = " and ".join(context.companions.cpu_builds(build))
+    packages = " and ".join(context.companions.list_cpu_builds(build))
     if packages:
         no_code = f"{packages} for {build.os} {build.arch} have no GPU code for this backend: they are CPU builds"
         yield Reason("companion-for-the-cpu", no_code)
-    yield from _common_warnings(build, context)
+    yield from _list_common_warnings(build, context)
 
 
-def cpu_warnings(
+def list_cpu_warnings(
     build: Build,
     why: Reason,
     context: PlanContext,
@@ -391,7 +395,7 @@ def cpu_warnings(
             f"to lock for a machine with GPUs: --backend {build.backend}"
         )
         yield Reason(GPU_BUILD_FOR_CPU, message)
-    signs = ", ".join(_build_host_signs(context.machine))
+    signs = ", ".join(_find_build_host_signs(context.machine))
     if why.code == WITHOUT_GPU and signs:
         message = (
             f"this looks like a build machine ({signs}); "
@@ -400,10 +404,10 @@ def cpu_warnings(
         if context.machine.environment.container:
             message += f"; if it has GPUs, {_CONTAINER_FIX}"
         yield Reason("looks-like-a-builder", message)
-    yield from _common_warnings(build, context)
+    yield from _list_common_warnings(build, context)
 
 
-def _build_host_signs(machine: Machine) -> Iterator[str]:
+def _find_build_host_signs(machine: Machine) -> Iterator[str]:
     if machine.environment.container:
         yield f"a {machine.environment.container} container"
     yield from machine.signs
@@ -412,7 +416,7 @@ def _build_host_signs(machine: Machine) -> Iterator[str]:
             yield problem.message
 
 
-def _common_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
+def _list_common_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
     """Yield warnings about preferences, the machine, and unused GPUs."""
     preferred = context.demand.preferred_backend
     if preferred not in {None, build.backend} and not context.demand.backends:

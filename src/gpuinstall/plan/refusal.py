@@ -1,4 +1,4 @@
-"""Refusals: the parts of a request that conflict, and the fixes."""
+"""Explain a refused request: its conflicting parts, and the fixes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,15 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, Backend
 from gpuinstall.catalog.catalog import Build
-from gpuinstall.plan.candidates import EvaluatedBuild, NoCandidate, closest, rejections
+from gpuinstall.plan.candidates import (
+    EvaluatedBuild,
+    NoCandidate,
+    find_closest_build,
+    list_rejections,
+)
 from gpuinstall.plan.context import PlanContext
-from gpuinstall.plan.gpus import never_supported, refused
-from gpuinstall.plan.python import python_range
+from gpuinstall.plan.gpus import create_refusal, explain_unsupported_gpu
+from gpuinstall.plan.python import format_python_range
 from gpuinstall.plan.rules import UNAVAILABLE
 from gpuinstall.plan.values import Plan, Rejected
 
@@ -36,12 +41,12 @@ Try again when its index is reachable
 Run it again with --torch-index https://index.example/whl: uses a mirror"""
 
 
-def refuse(
+def refuse_request(
     failure: NoCandidate,
     request: Request,
     attempt: Attempt,
 ) -> Rejected:
-    """Refuse a request, and determine whether request or machine is the cause.
+    """Refuse a request, because of a conflict in it or because of the machine.
 
     Args:
         failure: The outcome of the request.
@@ -49,53 +54,53 @@ def refuse(
         attempt: Plan another request.
     """
     original = request
-    limits = request_limits(request, failure.context.catalog.family)
+    limits = list_request_limits(request, failure.context.catalog.family)
     # Keep the CPU backend if torch==2.9.0+cpu is dropped. For the CPU, no fix suggests another backend.
     if failure.context.demand.backends == {CPU}:
         request = replace(request, backend=CPU.tag)
         limits = [limit for limit in limits if limit.field != "backend"]
     unlimited = attempt(remove_limits(request, limits))
     if isinstance(unlimited, NoCandidate):
-        refusal = _refused_by_machine(unlimited)
-        refusal = replace(refusal, rejected=rejections(failure.rejected))
+        refusal = _refuse_for_machine(unlimited)
+        refusal = replace(refusal, rejected=list_rejections(failure.rejected))
         return suggest_cpu_build(refusal, original, attempt)
-    culprits, conflict = _conflict(failure, limits, request, attempt)
-    nearest = _without_companion(conflict, unlimited)
-    nearest = nearest or closest(conflict.rejected, conflict.context.rules)
-    fixes = [_fix(nearest, conflict.context)] if nearest else []
+    culprits, conflict = _find_conflict(failure, limits, request, attempt)
+    nearest = _find_missing_companion(conflict, unlimited)
+    nearest = nearest or find_closest_build(conflict.rejected, conflict.context.rules)
+    fixes = [_find_fix(nearest, conflict.context)] if nearest else []
     relaxed = None
     if not request.relax:
-        from gpuinstall.plan.relax import nearest_request
+        from gpuinstall.plan.relax import find_nearest_request
 
-        relaxed = nearest_request(request, failure.context.catalog, attempt)
+        relaxed = find_nearest_request(request, failure.context.catalog, attempt)
         if relaxed:
             fixes.append(f"{RELAX}: torch {relaxed.torch}, the nearest that runs here")
     for culprit in culprits:
         outcome: object = attempt(remove_limits(request, [culprit]))
         if culprit.field == "backend" and not failure.context.gpus:
             # A platform may have only CPU builds.
-            other = _with_other_backend(request, failure.context, attempt)
+            other = _plan_other_backend(request, failure.context, attempt)
             outcome = other or outcome
         if isinstance(outcome, Plan):
             build = outcome.choice.build
-            change = _change(culprit, build, failure.context)
+            change = _format_change(culprit, build, failure.context)
             fixes.append(
                 f"{change}: torch {build.name}, Python {outcome.choice.python}"
             )
-    refusal = refused(
+    refusal = create_refusal(
         failure.context,
-        (_disagreement(culprits, nearest, conflict.context),),
+        (_explain_conflict(culprits, nearest, conflict.context),),
         *fixes,
-        rejected=rejections(failure.rejected),
+        rejected=list_rejections(failure.rejected),
     )
     # If a relaxed request uses the GPUs, do not suggest the CPU build.
     return refusal if relaxed else suggest_cpu_build(refusal, original, attempt)
 
 
-def _without_companion(
+def _find_missing_companion(
     conflict: NoCandidate, unlimited: Plan | Rejected
 ) -> EvaluatedBuild | None:
-    """Return the build for which the sources lack a companion, if any.
+    """Return the build whose companion is missing in the sources, if any.
 
     Args:
         conflict: The outcome of the limits that conflict.
@@ -156,12 +161,12 @@ class Limit(Value):
         return f"{self.text} ({origin})" if origin.is_in_file else self.text
 
     @property
-    def is_of_torch(self) -> bool:
+    def is_for_torch(self) -> bool:
         """Whether the limit applies to the version of torch itself."""
         return self.requirement is not None and self.requirement.name == "torch"
 
 
-def request_limits(request: Request, family: Collection[str]) -> list[Limit]:
+def list_request_limits(request: Request, family: Collection[str]) -> list[Limit]:
     """Return the parts of a request that can exclude builds.
 
     Constraints are included only for torch and for requested packages of the family.
@@ -186,7 +191,7 @@ def request_limits(request: Request, family: Collection[str]) -> list[Limit]:
 
 
 def remove_limits(request: Request, limits: Collection[Limit]) -> Request:
-    """Remove limits from a request. torch remains requested in any version."""
+    """Remove limits from a request, but keep torch in any version."""
     dropped = {limit.requirement for limit in limits}
     requirements = []
     for one in request.requirements:
@@ -204,7 +209,7 @@ def remove_limits(request: Request, limits: Collection[Limit]) -> Request:
     )
 
 
-def _with_other_backend(
+def _plan_other_backend(
     request: Request,
     context: PlanContext,
     attempt: Attempt,
@@ -224,24 +229,24 @@ def _with_other_backend(
     return None
 
 
-def _refused_by_machine(failure: NoCandidate) -> Rejected:
-    """Refuse a request on a machine that is compatible with no build."""
+def _refuse_for_machine(failure: NoCandidate) -> Rejected:
+    """Refuse a request on a machine without any compatible build."""
     context = failure.context
     rules = context.rules
     # Prefer builds with code for a GPU. The code of builds that were not inspected is unknown.
-    served = [each for each in failure.rejected if each.served_gpus]
+    served = [each for each in failure.rejected if each.supported_gpus]
     read = [each for each in failure.rejected if not each.build.unread]
     candidates = served or read or failure.rejected
-    nearest = closest(candidates, rules)
+    nearest = find_closest_build(candidates, rules)
     if nearest is None or nearest.reason is None:
         kind = f"{rules.software} build" if context.gpus else "build"
         message = f"there is no {kind} of torch for {context.machine.os} {context.machine.arch}"
-        return refused(context, (Reason("no-build-for-platform", message),))
+        return create_refusal(context, (Reason("no-build-for-platform", message),))
     code, message = nearest.reason
-    fix = _fix(nearest, context)
+    fix = _find_fix(nearest, context)
     if code in rules.code_reasons:
-        why = never_supported(context.gpus[0], context)
-        return refused(context, (why,), *rules.list_install_commands(), fix)
+        why = explain_unsupported_gpu(context.gpus[0], context)
+        return create_refusal(context, (why,), *rules.list_install_commands(), fix)
     error_class: type[GpuInstallError] = NoBuildError
     if code in rules.driver_reasons:
         error_class = MachineError
@@ -257,11 +262,13 @@ def _refused_by_machine(failure: NoCandidate) -> Rejected:
         unreached = f"the index of torch {nearest.build.name} is unreachable"
         message = f"{unreached}, and no other source has a build that fits this machine"
     else:
-        message = f"no build fits this machine; {nearest.named_reason}"
-    return refused(context, (Reason(code, message),), fix, error_class=error_class)
+        message = f"no build fits this machine; {nearest.rejection_text}"
+    return create_refusal(
+        context, (Reason(code, message),), fix, error_class=error_class
+    )
 
 
-def _conflict(
+def _find_conflict(
     failure: NoCandidate,
     limits: list[Limit],
     request: Request,
@@ -277,7 +284,7 @@ def _conflict(
     """
     needed = limits
     # Try to drop torch last: if no build has the requested torch, its companions are not the cause.
-    for limit in sorted(limits, key=lambda limit: limit.is_of_torch):
+    for limit in sorted(limits, key=lambda limit: limit.is_for_torch):
         without = [other for other in needed if other != limit]
         dropped = [other for other in limits if other not in without]
         outcome = attempt(remove_limits(request, dropped))
@@ -287,7 +294,7 @@ def _conflict(
     return needed, failure
 
 
-def _disagreement(
+def _explain_conflict(
     culprits: list[Limit],
     nearest: EvaluatedBuild | None,
     context: PlanContext,
@@ -296,7 +303,7 @@ def _disagreement(
 
     Args:
         culprits: A minimal set of limits that conflict.
-        nearest: The build that came closest.
+        nearest: The closest build.
         context: The context with only these limits.
     """
     code = "no-build"
@@ -304,9 +311,9 @@ def _disagreement(
     side = None
     if nearest:
         code = nearest.reason_code
-        side = _other_side(nearest.build, code, context)
+        side = _find_conflicting_property(nearest.build, code, context)
         if code not in {"other-torch", "other-backend", "other-cuda"}:
-            cause = nearest.named_reason
+            cause = nearest.rejection_text
     if len(culprits) == 1 and side is None:
         return Reason(code, _explain_no_build(culprits[0], cause, context))
     *first, last = [culprit.text for culprit in culprits]
@@ -318,15 +325,15 @@ def _disagreement(
     return Reason(code, f"{', '.join(first)} and {last} are incompatible: {cause}")
 
 
-def _other_side(
+def _find_conflicting_property(
     build: Build,
     code: str,
     context: PlanContext,
 ) -> str | None:
-    """Return the property of machine or sources that excludes a build.
+    """Return the property of the machine or sources that excludes a build.
 
     Args:
-        build: The build that came closest.
+        build: The closest build.
         code: The code of the reason against it.
         context: The request and its machine.
 
@@ -355,7 +362,7 @@ def _explain_no_build(
         return f"no build of torch {fits}; {cause}"
     platform = f"{context.machine.os} {context.machine.arch}"
     message = f"no build of torch for {platform} {fits}"
-    if culprit.is_of_torch:
+    if culprit.is_for_torch:
         torches = {build.torch for build in context.catalog.builds}
         requirement = culprit.requirement
         if requirement and not any(map(requirement.allows, torches)):
@@ -364,12 +371,12 @@ def _explain_no_build(
     return message
 
 
-def _change(
+def _format_change(
     limit: Limit,
     build: Build,
     context: PlanContext,
 ) -> str:
-    """Return the change of the request that would select a build.
+    """Return the change to the request that would select a build.
 
     Args:
         limit: The limit to remove.
@@ -388,7 +395,7 @@ def _change(
         if place.startswith("--"):
             return f"Run it again without {place}"
         return f"Without {limit.text} ({place})" if place else f"Without {limit.text}"
-    other = "torch" if limit.is_of_torch else None
+    other = "torch" if limit.is_for_torch else None
     cuda_name = context.cuda_names.get(requirement.text)
     if cuda_name and build.toolkit:
         other = cuda_name.names.get(build.toolkit[0])
@@ -397,8 +404,8 @@ def _change(
     return f"Run it again without {limit.text}"
 
 
-def _fix(nearest: EvaluatedBuild, context: PlanContext) -> str | None:
-    """Return the fix for the build that came closest."""
+def _find_fix(nearest: EvaluatedBuild, context: PlanContext) -> str | None:
+    """Return the fix for the closest build."""
     build = nearest.build
     code = nearest.reason_code
     if build.backend == CPU and code in UNAVAILABLE:
@@ -411,5 +418,5 @@ def _fix(nearest: EvaluatedBuild, context: PlanContext) -> str | None:
                 f"Use a distribution or a container with glibc {build.glibc} or newer"
             )
         case "no-python":
-            return f"Install Python {python_range(build.pythons)}"
-    return context.rules.driver_fix(build, code, context.gpus)
+            return f"Install Python {format_python_range(build.pythons)}"
+    return context.rules.find_driver_fix(build, code, context.gpus)

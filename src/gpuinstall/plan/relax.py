@@ -1,4 +1,4 @@
-"""The nearest satisfiable request: another torch, and its companions.
+"""Find the nearest satisfiable request, with another torch.
 
 ``--relax`` uses it, and a refusal suggests it. No pin is changed silently.
 """
@@ -29,11 +29,11 @@ class RelaxedRequest(Value):
     torch: str
     """The torch version, such as ``2.7.1``."""
 
-    moved: tuple[Requirement, ...]
+    dropped_requirements: tuple[Requirement, ...]
     """The requirements that were dropped, torch first."""
 
 
-def nearest_request(
+def find_nearest_request(
     request: Request,
     catalog: Catalog,
     choose_for: ChooseFor,
@@ -48,7 +48,7 @@ def nearest_request(
     Returns:
         None if the request does not limit torch, or no torch satisfies the rest.
     """
-    limits = version_limits(request)
+    limits = list_version_limits(request)
     paired = [limit for limit in limits if limit.name in PAIRED]
     if not paired:
         return None
@@ -61,37 +61,43 @@ def nearest_request(
     # Restore only limits of requested companions, whose compatible versions the catalog lists.
     known = PAIRED & requirement_names(request.requirements)
 
-    def relax(torch: Version, dropped: Collection[Requirement]) -> Request | None:
+    def create_request(
+        torch: Version, dropped: Collection[Requirement]
+    ) -> Request | None:
         """Return a satisfiable request for a torch, if any."""
-        relaxed = _request_for_torch(request, torch, dropped, catalog.family)
+        relaxed = _create_request_for_torch(request, torch, dropped, catalog.family)
         return relaxed if isinstance(choose_for(relaxed), Plan) else None
 
-    for torch in _by_distance(
-        catalog.releases, _requested_minors(catalog.releases, paired)
+    for torch in _sort_by_distance(
+        catalog.releases, _find_requested_minors(catalog.releases, paired)
     ):
-        relaxed = relax(torch, tied)
+        relaxed = create_request(torch, tied)
         if relaxed is None:
             continue
         dropped = tied
         # Restore each tied requirement that this torch satisfies.
         for limit in tied:
             others = [other for other in dropped if other != limit]
-            nearer = relax(torch, others) if limit.name in known else None
+            nearer = create_request(torch, others) if limit.name in known else None
             if nearer:
                 relaxed = nearer
                 dropped = others
-        moved = [limit for limit in of_torch if not limit.allows(torch)] + dropped
-        return RelaxedRequest(relaxed, torch=str(torch), moved=tuple(moved))
+        dropped_requirements = [
+            limit for limit in of_torch if not limit.allows(torch)
+        ] + dropped
+        return RelaxedRequest(
+            relaxed, torch=str(torch), dropped_requirements=tuple(dropped_requirements)
+        )
     return None
 
 
-def version_limits(request: Request) -> list[Requirement]:
+def list_version_limits(request: Request) -> list[Requirement]:
     """Return the requirements and constraints that limit a version."""
     requirements = (*request.requirements, *request.constraints)
     return [requirement for requirement in requirements if requirement.specifier]
 
 
-def _request_for_torch(
+def _create_request_for_torch(
     request: Request,
     torch: Version,
     dropped: Collection[Requirement],
@@ -129,29 +135,29 @@ def _request_for_torch(
     )
 
 
-def _by_distance(
+def _sort_by_distance(
     releases: Iterable[Version], minors: Collection[tuple[int, ...]]
 ) -> list[Version]:
     """Sort releases by distance: requested minors, later ones, earlier ones.
 
-    The latest patch release of each minor comes first, because it has the same interface and fewer faults.
+    The latest patch release of each minor comes first, because it has the same API and fewer bugs.
     """
     if not minors:
         return []
 
-    def distance(torch: Version) -> tuple[int, ...]:
+    def compute_distance(torch: Version) -> tuple[int, ...]:
         minor = torch.release[:2]
         if minor < min(minors):
             return (2,)
         return (1, *minor) if minor > max(minors) else (0,)
 
-    return sorted(sorted(releases, reverse=True), key=distance)
+    return sorted(sorted(releases, reverse=True), key=compute_distance)
 
 
-def _requested_minors(
+def _find_requested_minors(
     releases: Mapping[Version, Release], limits: Sequence[Requirement]
 ) -> set[tuple[int, ...]]:
-    """Return the minor releases that a request allows, or mentions if none."""
+    """Return the requested minor releases, or the mentioned ones if none."""
     minors = {
         torch.release[:2]
         for torch, release in releases.items()

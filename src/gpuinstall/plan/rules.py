@@ -1,4 +1,4 @@
-"""Rules that are independent of GPUs. Each can return a reason to reject."""
+"""Selection rules that are independent of GPUs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpuinstall.base.finding import Reason
 from gpuinstall.base.versions import version_key
 from gpuinstall.catalog.catalog import PAIRED, Build
 from gpuinstall.plan.context import PlanContext
-from gpuinstall.plan.python import installed_pythons, python_range
+from gpuinstall.plan.python import format_python_range, list_installed_pythons
 
 # The messages by value of ``Build.absent``.
 _ABSENT = {
@@ -24,7 +24,7 @@ UNAVAILABLE = (*_ABSENT, "not-in-catalogue", "architectures-unknown")
 """The reason codes of builds that are unavailable or unknown."""
 
 
-def matches_torch(build: Build, context: PlanContext) -> Reason | None:
+def require_torch(build: Build, context: PlanContext) -> Reason | None:
     """Require a requested torch. ``!=2.15.0+cu132`` excludes one build."""
     specifier = context.demand.torch_requirement.specifier
     excluded = [one.version.lower() for one in specifier or () if one.operator == "!="]
@@ -33,7 +33,7 @@ def matches_torch(build: Build, context: PlanContext) -> Reason | None:
     return Reason("other-torch", f"torch{specifier} is requested")
 
 
-def matches_backend(build: Build, context: PlanContext) -> Reason | None:
+def require_backend(build: Build, context: PlanContext) -> Reason | None:
     """Require the backend that an option or a local version requests."""
     backends = context.demand.backends
     if not backends or backends == {build.backend}:
@@ -42,7 +42,7 @@ def matches_backend(build: Build, context: PlanContext) -> Reason | None:
     return Reason("other-backend", f"backend {' and '.join(tags)} is requested")
 
 
-def matches_cuda_names(build: Build, context: PlanContext) -> Reason | None:
+def require_cuda_version(build: Build, context: PlanContext) -> Reason | None:
     """Require the CUDA version in the names of requested packages."""
     if build.backend.kind != "cuda" or build.toolkit is None:
         return None
@@ -53,7 +53,7 @@ def matches_cuda_names(build: Build, context: PlanContext) -> Reason | None:
     return None
 
 
-def is_allowed(build: Build, context: PlanContext) -> Reason | None:
+def require_allowed_backend(build: Build, context: PlanContext) -> Reason | None:
     """Require one of the project's allowed backends."""
     allowed = context.demand.request.allowed_backends
     if allowed is None or build.backend.tag in allowed:
@@ -62,19 +62,19 @@ def is_allowed(build: Build, context: PlanContext) -> Reason | None:
     return Reason("not-allowed", f"the allowed backends are {tags}")
 
 
-def is_available(build: Build, _context: PlanContext) -> Reason | None:
+def require_source(build: Build, _context: PlanContext) -> Reason | None:
     """Require a source that has the build."""
     if build.absent is None:
         return None
     return Reason(build.absent, _ABSENT[build.absent])
 
 
-def has_companions(build: Build, context: PlanContext) -> Reason | None:
+def require_companions(build: Build, context: PlanContext) -> Reason | None:
     """Require compatible versions of all requested companions."""
-    return context.companions.missing(build)
+    return context.companions.find_rejection(build)
 
 
-def supports_glibc(build: Build, context: PlanContext) -> Reason | None:
+def require_glibc(build: Build, context: PlanContext) -> Reason | None:
     """Require the glibc of the wheel's platform tag."""
     glibc = context.machine.glibc
     if (
@@ -87,32 +87,32 @@ def supports_glibc(build: Build, context: PlanContext) -> Reason | None:
     return Reason("glibc-too-old", message)
 
 
-def supports_python(build: Build, context: PlanContext) -> Reason | None:
+def require_python(build: Build, context: PlanContext) -> Reason | None:
     """Require wheels of torch and companions for a requested Python."""
     if context.compatible_pythons(build):
         return None
     companions = " and ".join(filter(PAIRED.__contains__, context.demand.family))
     subject = f"it and {companions} have" if companions else "it has"
-    pythons = python_range(context.companions.pythons(build))
+    pythons = format_python_range(context.companions.find_pythons(build))
     message = (
         f"{subject} wheels for Python {pythons}, not {context.demand.request.python}"
     )
     return Reason("python-unsupported", message)
 
 
-def finds_python(build: Build, context: PlanContext) -> Reason | None:
+def require_available_python(build: Build, context: PlanContext) -> Reason | None:
     """Require a supported Python that is installed or can be downloaded."""
-    if context.python(build):
+    if context.select_python(build):
         return None
-    required = python_range(context.compatible_pythons(build))
-    names = ", ".join(dict.fromkeys(installed_pythons(context.machine))) or "none"
+    required = format_python_range(context.compatible_pythons(build))
+    names = ", ".join(dict.fromkeys(list_installed_pythons(context.machine))) or "none"
     message = (
         f"it requires Python {required}; installed: {names}, and no other is available"
     )
     return Reason("no-python", message)
 
 
-def lists_code(build: Build, context: PlanContext) -> Reason | None:
+def require_code_list(build: Build, context: PlanContext) -> Reason | None:
     """Require a list of GPU code, unless the user requests the backend."""
     is_forced = build.backend in context.demand.backends
     if build.unread or not build.lists_no_code or is_forced:
@@ -121,11 +121,11 @@ def lists_code(build: Build, context: PlanContext) -> Reason | None:
     return Reason("architectures-unknown", message)
 
 
-def is_read(build: Build, context: PlanContext) -> Reason | None:
+def require_inspection(build: Build, context: PlanContext) -> Reason | None:
     """Require an inspected wheel. Report a driver that is too old instead."""
     if not build.unread:
         return None
-    obstacle = context.rules.driver_rejection(build) if context.gpus else None
+    obstacle = context.rules.find_driver_rejection(build) if context.gpus else None
     if obstacle:
         return obstacle
     message = f"an index lists it, but the catalog of {context.catalog.date} does not"
@@ -135,17 +135,17 @@ def is_read(build: Build, context: PlanContext) -> Reason | None:
 
 
 RULES: dict[Callable[[Build, PlanContext], Reason | None], tuple[str, ...]] = {
-    matches_torch: ("other-torch",),
-    matches_backend: ("other-backend",),
-    matches_cuda_names: ("other-cuda",),
-    is_allowed: ("not-allowed",),
-    is_available: tuple(_ABSENT),
-    has_companions: ("no-companion",),
-    supports_glibc: ("glibc-too-old",),
-    supports_python: ("python-unsupported",),
-    finds_python: ("no-python",),
-    lists_code: ("architectures-unknown",),
-    is_read: ("not-in-catalogue",),
+    require_torch: ("other-torch",),
+    require_backend: ("other-backend",),
+    require_cuda_version: ("other-cuda",),
+    require_allowed_backend: ("not-allowed",),
+    require_source: tuple(_ABSENT),
+    require_companions: ("no-companion",),
+    require_glibc: ("glibc-too-old",),
+    require_python: ("python-unsupported",),
+    require_available_python: ("no-python",),
+    require_code_list: ("architectures-unknown",),
+    require_inspection: ("not-in-catalogue",),
 }
 """The rules in order, each with the codes of its reasons.
 

@@ -111,7 +111,7 @@ class Plan(Value):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the Plan document."""
-        return _document(self)
+        return _create_document(self)
 
 
 class Rejected(Value):
@@ -137,7 +137,7 @@ class Rejected(Value):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the Plan document of a refusal."""
-        return _document(self)
+        return _create_document(self)
 
     def error(self, machine: Machine) -> GpuInstallError:
         """Return the first reason as an error, with the machine's evidence."""
@@ -155,12 +155,12 @@ class Rejected(Value):
         )
 
 
-def _document(outcome: Plan | Rejected) -> dict[str, Any]:
+def _create_document(outcome: Plan | Rejected) -> dict[str, Any]:
     choice = outcome.choice
     build = None
     if choice:
         build = {
-            **_names(choice.build),
+            **_describe_build(choice.build),
             "index": choice.index,
             "python": choice.python,
             "requirements": list(map(str, choice.requirements)),
@@ -172,11 +172,12 @@ def _document(outcome: Plan | Rejected) -> dict[str, Any]:
         "gpus": write(outcome.gpus),
         "reasons": write(outcome.reasons),
         "rejected": [
-            _names(each.candidate) | each.reason._asdict() for each in outcome.rejected
+            _describe_build(each.candidate) | each.reason._asdict()
+            for each in outcome.rejected
         ],
         "warnings": write(outcome.warnings),
     }
 
 
-def _names(build: Build) -> dict[str, str]:
+def _describe_build(build: Build) -> dict[str, str]:
     return {"torch": str(build.torch), "backend": build.backend.tag}

@@ -91,7 +91,7 @@ def find_torch_constraints(
     limits: list[Constraint] = []
     labels = set[str]()
     for one in chain.from_iterable(extra.torch for extra in extras):
-        if one.url or not one.counts(project.markers):
+        if one.url or not one.matches_environment(project.markers):
             continue
         # A label selects a build only if the extra is requested.
         labels.add((one.pinned or "").partition("+")[2])

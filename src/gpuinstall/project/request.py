@@ -322,9 +322,9 @@ def _check_python(
     """
     if not python or not config.required_python or not SINGLE_VERSION.fullmatch(python):
         return
-    from gpuinstall.plan.demand import allows_python, requested_python
+    from gpuinstall.plan.demand import allows_python, parse_requested_python
 
-    required = requested_python(config.required_python)
+    required = parse_requested_python(config.required_python)
     if not allows_python(required, python):
         place = places.get(python, "python")
         raise UsageError(
@@ -348,7 +348,7 @@ def _hash_build_files(requirements: Iterable[Requirement], project: Project) -> 
         if exists(folder / expand_home(path)):
             continue
         place = f"{one.origin}: " if one.origin.is_in_file else ""
-        if one.marker is None or one.counts(project.markers):
+        if one.marker is None or one.matches_environment(project.markers):
             raise UsageError(
                 "requirement-not-there",
                 f"{place}{path} does not exist",

@@ -49,9 +49,11 @@ class DeviceTarget(Value):
         return variables
 
     @property
-    def misleading(self) -> frozenset[str]:
+    def misleading_variables(self) -> frozenset[str]:
         """Variables that would hide these GPUs or change results."""
-        return frozenset[str]().union(*(vendor.misleading for vendor in self._vendors))
+        return frozenset[str]().union(
+            *(vendor.misleading_variables for vendor in self._vendors)
+        )
 
     @property
     def _vendors(self) -> Iterable[type[Rules]]:
@@ -64,7 +66,7 @@ class DeviceTarget(Value):
         """Whether kernels run on a GPU."""
         return self.gpu is not None and self.unproven is None
 
-    def without_gpu(self, reason: str) -> DeviceTarget:
+    def remove_gpu(self, reason: str) -> DeviceTarget:
         """Return the same target without its GPU."""
         return replace(self, device="none", visible=(), unproven=reason)
 
@@ -108,9 +110,9 @@ def select_targets(
     ]
     if targets:
         return tuple(served or targets)
-    if machine.refusing:
+    if machine.fatal_problems:
         # A faulty driver may not list the GPU.
-        reason = machine.refusing[0].message
+        reason = machine.fatal_problems[0].message
         return (DeviceTarget(0, "GPU", "none", unproven=reason),)
     reason = "this machine has no GPU that torch can use"
     target = DeviceTarget(0, "no usable GPU", "none", unproven=reason, kind="none")
@@ -130,7 +132,7 @@ def _create_target(part: GpuPart, vendor: str) -> DeviceTarget:
         gpu=gpu,
         vendor=vendor,
     )
-    return target.without_gpu(part.withheld) if part.withheld else target
+    return target.remove_gpu(part.withheld) if part.withheld else target
 
 
 def create_all_gpus_target(targets: Sequence[DeviceTarget]) -> DeviceTarget | None:

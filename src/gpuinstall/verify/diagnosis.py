@@ -186,7 +186,7 @@ def _find_cause(
         rules = create_rules(
             context.machine, load_catalog(), (context.torch.kind or "",)
         )
-        return rules.no_code_cause(report.architectures, target.gpu)
+        return rules.find_no_code_cause(report.architectures, target.gpu)
     # The environment's own torch was imported, so no other torch shadows it.
     if name == "import" and known == SHADOWED:
         known = None

@@ -115,7 +115,7 @@ def _record_path(package: InstalledPackage, root: Path) -> str:
 def _find_native_libraries(package: InstalledPackage, root: Path) -> Iterator[str]:
     """Yield the native libraries of a package, relative to ``root``."""
     site = package.record.parent.relative_to(root).as_posix()
-    for file in package.recorded:
+    for file in package.recorded_files:
         if _LIBRARY.search(file.path):
             yield f"{site}/{file.path}"
 

@@ -81,7 +81,7 @@ class Interpreter(Value):
         return ("-I",)
 
     @property
-    def tested(self) -> FoundTorch:
+    def torch_to_verify(self) -> FoundTorch:
         """The torch to verify."""
         return self.isolated if self.flags else self.plain
 
@@ -89,7 +89,7 @@ class Interpreter(Value):
     def shadow(self) -> str | None:
         """Another torch that a program in this folder would import, if any."""
         torch = self.plain.torch
-        return None if torch == self.tested.torch else torch
+        return None if torch == self.torch_to_verify.torch else torch
 
 
 def inspect_interpreter(python: Path) -> Interpreter:

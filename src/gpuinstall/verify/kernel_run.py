@@ -121,7 +121,7 @@ class KernelRun(Value):
         for target in targets:
             # The device's variables override a user's CUDA_VISIBLE_DEVICES.
             variables = environ | target.environment
-            for name in target.misleading - target.environment.keys():
+            for name in target.misleading_variables - target.environment.keys():
                 variables.pop(name, None)
             commands.append((self.argv(target), variables))
         reports = []

@@ -176,7 +176,7 @@ def _prepare(
     work: str = "quick",
 ) -> Verification:
     interpreter = inspect_interpreter(python)
-    torch = interpreter.tested
+    torch = interpreter.torch_to_verify
     context = VerificationContext(machine, python, torch)
     targets: tuple[DeviceTarget, ...] = (CPU_TARGET,)
     if not (origin.for_cpu or _is_for_cpu(context)):
@@ -225,14 +225,14 @@ def _is_for_cpu(context: VerificationContext) -> bool:
     if machine.os == "macos":
         return True
     return context.torch.backend in (None, CPU) and not (
-        machine.gpus or machine.refusing
+        machine.gpus or machine.fatal_problems
     )
 
 
 def _leaves_gpus_idle(verification: Verification) -> bool:
     """Return whether torch was built for other devices than the GPUs."""
     machine = verification.context.machine
-    if verification.is_for_cpu or not (machine.gpus or machine.refusing):
+    if verification.is_for_cpu or not (machine.gpus or machine.fatal_problems):
         return False
     kinds = {
         VENDORS[target.vendor].kind for target in verification.targets if target.vendor
@@ -264,7 +264,7 @@ def _create_verdict(
         architectures=next(filter(None, architectures), ()),
     )
     verdict = Verdict(tested, tuple(devices))
-    refusing = verification.context.machine.refusing
+    refusing = verification.context.machine.fatal_problems
     if refusing and not verification.is_for_cpu:
         return verdict.add_machine_fault(refusing[0])
     return verdict
@@ -297,7 +297,7 @@ def check_programs(
             continue
         target = verification.targets[number]
         if device.unproven:
-            target = target.without_gpu(device.unproven)
+            target = target.remove_gpu(device.unproven)
         testable[number] = target
     tested = list(devices)
     runs = [replace(verification.run, program=module) for module in modules]

@@ -216,7 +216,7 @@ def reject_old_driver(row: WheelRow, gpus: ServedGpus) -> Reason | None:
     toolkits: list[Toolkit] = [(major, 0) for major in row.cudas] or [row.toolkit]
     for rules, _ in gpus:
         refusals = [
-            rules.driver_rejection(_as_build(row, toolkit=toolkit))
+            rules.find_driver_rejection(_as_build(row, toolkit=toolkit))
             for toolkit in toolkits
         ]
         # The reason for the oldest CUDA mentions the minimum driver.
@@ -317,7 +317,7 @@ def _find_unsupported_libraries(
     members = load_members()
     for code in row.codes:
         stem = _NUMBER.sub("", code.library)
-        code_or_reason = rules.code(_as_build(row, code.architectures), gpu)
+        code_or_reason = rules.find_code(_as_build(row, code.architectures), gpu)
         if isinstance(code_or_reason, Code):
             texts[stem] = ""
         elif not members.is_optional(row.package, code.library):

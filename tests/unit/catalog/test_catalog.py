@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from gpuinstall.base.versions import CPU, ComputeCapability
 from gpuinstall.catalog import load_catalog
-from gpuinstall.catalog.authored import read_data
+from gpuinstall.catalog.data_files import read_data
 from gpuinstall.catalog.drivers import load_drivers
 from gpuinstall.catalog.gpus import load_gpus, load_products
 from gpuinstall.machine.nvidia.driver import split_code
@@ -228,7 +228,7 @@ def test_every_hash_belongs_to_a_released_wheel():
 
 
 def test_undeclared_dependency_of_triton_is_listed():
-    undeclared = load_catalog().undeclared
+    undeclared = load_catalog().find_undeclared_packages
     assert undeclared({"torch": "2.6.0", "triton": "3.2.0"}) == ("setuptools",)
     assert undeclared({"torch": "2.6.0", "triton": "3.2.0", "setuptools": "80.0"}) == ()
     assert undeclared({"torch": "2.7.0", "triton": "3.3.0"}) == ()

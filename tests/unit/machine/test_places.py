@@ -122,7 +122,7 @@ ADAPTER = {
 )
 def test_windows_adapters_are_read_from_object_or_list(said):
     (adapter,) = parse_adapters(json.dumps(said))
-    assert (adapter.id, adapter.is_display, BusCard(adapter).holder) == (
+    assert (adapter.id, adapter.is_display, BusCard(adapter).driver_text) == (
         "10de:2684",
         True,
         "581.80",

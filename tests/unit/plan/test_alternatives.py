@@ -8,9 +8,9 @@ from gpuinstall.machine.options import machine_from_options
 from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan import Plan, choose
 from gpuinstall.plan.alternatives import (
-    choose_as_locked,
-    newer_torch,
-    unselectable_backends,
+    choose_locked_torch,
+    find_newer_torch,
+    list_unselectable_backends,
 )
 from tests.frozen import frozen_catalog
 
@@ -19,7 +19,7 @@ LOCKED = Request(("torch", "numpy"), preferred=("torch==2.13.0+cu128", "numpy==2
 
 
 def taken(request):
-    plan = choose_as_locked(MACHINE, request, frozen_catalog())
+    plan = choose_locked_torch(MACHINE, request, frozen_catalog())
     assert isinstance(plan, Plan)
     return plan
 
@@ -51,13 +51,13 @@ def test_locked_torch_is_selected_if_it_runs():
     ],
 )
 def test_plan_reason_mentions_what_excludes_newer_torch(request_, message):
-    reason = newer_torch(taken(request_), MACHINE, request_, frozen_catalog())
+    reason = find_newer_torch(taken(request_), MACHINE, request_, frozen_catalog())
     assert (reason and reason.message) == message
 
 
 def test_plan_without_lock_is_unchanged():
     request = Request(("torch",))
-    assert choose_as_locked(MACHINE, request, frozen_catalog()) == choose(
+    assert choose_locked_torch(MACHINE, request, frozen_catalog()) == choose(
         MACHINE, request, frozen_catalog()
     )
 
@@ -88,5 +88,5 @@ def test_only_backends_usable_on_machine_are_selectable(
     outcome = choose(machine, request_, frozen_catalog())
     builds = rules.catalog.builds_for(machine.os, machine.arch)
     tags = {build.backend.tag for build in builds}
-    excluded = unselectable_backends(outcome, rules)
+    excluded = list_unselectable_backends(outcome, rules)
     assert sorted(tags - excluded) == selectable.split()

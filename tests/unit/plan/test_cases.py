@@ -32,7 +32,7 @@ from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import DEFAULT_INDEX
 from gpuinstall.catalog.pages import parse_folder
 from gpuinstall.plan import Plan
-from gpuinstall.plan.relax import nearest_request
+from gpuinstall.plan.relax import find_nearest_request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import card, machine
 
@@ -156,12 +156,12 @@ def answer(case):
     if plan.rejected:
         yield from passed_over(plan.rejected, each=options.all)
     if options.relax:
-        relaxed = nearest_request(
+        relaxed = find_nearest_request(
             request, catalog, lambda other: choose(there, other, catalog)
         )
         yield f"relaxed {relaxed and shlex.join(map(str, relaxed.request.requirements))}"
         if relaxed:
-            yield f"without {shlex.join(map(str, relaxed.moved))}"
+            yield f"without {shlex.join(map(str, relaxed.dropped_requirements))}"
 
 
 def outcome(plan):

@@ -11,7 +11,7 @@ from gpuinstall.base.values import replace
 from gpuinstall.base.versions import DriverVersion
 from gpuinstall.catalog import load_catalog
 from gpuinstall.machine.vendors import create_rules
-from gpuinstall.plan.candidates import evaluate
+from gpuinstall.plan.candidates import evaluate_build
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.demand import parse_request
 from tests.unit.plan.machines import CARDS, machine
@@ -50,10 +50,10 @@ def test_selected_build_passes_every_rule(point):
     gpus = tuple(gpu for gpu in there.gpus if gpu.index in running)
     demand = parse_request(request, CATALOG.family, there)
     context = PlanContext(there, demand, create_rules(there, CATALOG), gpus)
-    evaluated = evaluate(plan.choice.build, context)
+    evaluated = evaluate_build(plan.choice.build, context)
 
     assert evaluated.reason is None
-    assert len(evaluated.served_gpus) == len(gpus)
+    assert len(evaluated.supported_gpus) == len(gpus)
     assert plan.choice.python in plan.choice.build.pythons
 
 

@@ -2,7 +2,7 @@
 
 from gpuinstall.base.request import Request
 from gpuinstall.plan import choose
-from gpuinstall.plan.relax import nearest_request
+from gpuinstall.plan.relax import find_nearest_request
 from tests.frozen import frozen_catalog
 from tests.unit.plan.machines import machine
 
@@ -12,7 +12,7 @@ def test_relaxed_request_keeps_constraints_on_other_packages():
     catalog = frozen_catalog()
     request = Request(("torch==2.15.0",), constraints=("numpy<2",))
 
-    relaxed = nearest_request(
+    relaxed = find_nearest_request(
         request, catalog, lambda other: choose(there, other, catalog)
     )
 

@@ -99,4 +99,4 @@ def test_vendor_variables_make_only_one_gpu_visible(
 ):
     (target,) = targets(machine_from_options((name,), "580"), kind=kind)
     assert (target.device, target.environment) == (device, environment)
-    assert target.misleading == misleading
+    assert target.misleading_variables == misleading

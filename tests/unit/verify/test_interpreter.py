@@ -80,7 +80,7 @@ OF_USER = found("2.9.1", torch="/home/a/.local/torch", venv=False)
 )
 def test_shadowing_torch_on_path_is_detected(isolated, plain, tested, shadow, flags):
     interpreter = Interpreter(isolated, plain)
-    assert (interpreter.tested, interpreter.flags) == (tested, flags)
+    assert (interpreter.torch_to_verify, interpreter.flags) == (tested, flags)
     assert interpreter.shadow == shadow
 
 

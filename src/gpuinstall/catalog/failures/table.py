@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.codec import read, read_object
 from gpuinstall.base.values import Value, replace
-from gpuinstall.catalog import authored
+from gpuinstall.catalog import data_files
 
 # A named group, (?P<it>…), is not a macro.
 _MACRO = re.compile(r"(?<!\?P)<(?P<name>[a-z-]+)>")
@@ -372,7 +372,7 @@ def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
 @cache
 def read_table(name: str) -> dict[str, Any]:
     """Read a file of the table of failures."""
-    return authored.read_data(str(DATA / f"{name}.toml"))
+    return data_files.read_data(str(DATA / f"{name}.toml"))
 
 
 def rows_of(kind: type[_Row], file: str) -> tuple[_Row, ...]:

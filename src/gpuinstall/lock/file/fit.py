@@ -30,7 +30,7 @@ from gpuinstall.lock.file.lock import (
 )
 from gpuinstall.lock.file.target import GLIBC, Target, find_locks
 from gpuinstall.plan import Plan, Rejected, choose
-from gpuinstall.plan.python import minor_version
+from gpuinstall.plan.python import get_minor_version
 from gpuinstall.plan.values import Choice
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ def _check_locked_build(
             else "it does not contain torch"
         )
         return Rejection(lock, Reason("unknown-build", message))
-    published = replace(build.published(), pythons=(python,))
-    alone = catalog.only(published)
+    published = replace(build.mark_as_published(), pythons=(python,))
+    alone = catalog.select_builds(published)
     torch = Requirement.of("torch", f"=={build.torch}")
     pinned = replace(request, requirements=(torch,))
     plan = choose(machine, pinned, alone)
@@ -153,7 +153,7 @@ def _select_python(lock: Lock, machine: Machine, request: Request) -> str:
     # A lock by another tool may support several Python versions.
     allowed = lock.pylock.requires_python or SpecifierSet()
     for python in pythons:
-        minor = minor_version(python or "")
+        minor = get_minor_version(python or "")
         # A request may have a range. With the patch release 99, ">=3.12.4"
         # allows 3.12.
         if minor[:1].isdigit() and f"{minor}.99" in allowed:
@@ -242,7 +242,7 @@ def find_best_lock(
     newest = [fit for fit in fits if fit.lock.record.request_revision == revision]
     if any(fit.choice.build.backend != CPU for fit in newest):
         fits = newest
-    builds = catalog.only(*(fit.choice.build for fit in fits))
+    builds = catalog.select_builds(*(fit.choice.build for fit in fits))
     any_torch = replace(request, requirements=(ANY_TORCH,))
     plan = choose(machine, any_torch, builds)
     chosen = plan.choice and plan.choice.build
@@ -344,7 +344,7 @@ def _find_incompatibilities(
     missing = [
         requirement
         for requirement in request.requirements
-        if requirement.counts(environment)
+        if requirement.matches_environment(environment)
         and not _satisfies(lock, requirement, installed)
     ]
     if lock.is_from_gpuinstall:
@@ -354,7 +354,7 @@ def _find_incompatibilities(
         version = lock.versions.get(constraint.name)
         if not version or constraint.allows(version):
             continue
-        if constraint.counts(environment):
+        if constraint.matches_environment(environment):
             missing.append(constraint)
     relaxed = lock.record.relaxed
     texts = [one.text for one in missing if relaxed.get(one.name) != one.text]

@@ -22,7 +22,7 @@ from gpuinstall.base.requirement import (
 from gpuinstall.base.text import shorten
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, known_backend
-from gpuinstall.catalog import authored
+from gpuinstall.catalog import data_files
 from gpuinstall.sources.provenance import (
     create_setting,
     create_unknown_setting,
@@ -291,7 +291,7 @@ def _convert_element(element: str, *, is_exact: bool) -> str:
 def _load_wheel_names() -> Mapping[str, str]:
     """Return wheel names by conda package name."""
     mapping = {}
-    for line in authored.read_lines("conda_mapping.txt"):
+    for line in data_files.read_lines("conda_mapping.txt"):
         conda, _, wheel = line.partition(" ")
         mapping[conda] = wheel or conda
     return mapping
@@ -316,7 +316,7 @@ def convert_conda_specs(specs: Sequence[_CondaSpec]) -> RequirementsFile:
     Raises:
         UsageError: The version of a package with a wheel cannot be expressed.
     """
-    table = authored.read_data("conda_names.toml")
+    table = data_files.read_data("conda_names.toml")
     requirements: dict[Requirement, None] = {}
     without_wheel = []
     python = None

@@ -210,7 +210,7 @@ def pin_torch(
     others = []
     for requirement in requirements:
         if requirement.name == "torch" and requirement.marker is None:
-            pin = pin.narrowed(replace(requirement, clauses=""))
+            pin = pin.combine_with(replace(requirement, clauses=""))
         else:
             others.append(requirement)
     return (pin, *others)

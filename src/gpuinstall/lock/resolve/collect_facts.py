@@ -41,7 +41,9 @@ def collect_facts(
     if grown.facts_for_uv == known.facts_for_uv:
         grown |= Knowledge(files=_find_prebuilt(resolution, grown, inspector))
     if grown.facts_for_uv == known.facts_for_uv:
-        undeclared = inspector.resolver_input.catalog.undeclared(resolution.versions)
+        undeclared = inspector.resolver_input.catalog.find_undeclared_packages(
+            resolution.versions
+        )
         added = map(
             Requirement.of, (*find_build_tools(resolution.packages), *undeclared)
         )

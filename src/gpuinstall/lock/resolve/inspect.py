@@ -118,7 +118,9 @@ class ResolutionInspector:
         for version, build in builds.items():
             loading = None
             if wheel.package in COMPANIONS:
-                loading = companions.loading(build, Requirement.of(wheel.package))
+                loading = companions.find_available_versions(
+                    build, Requirement.of(wheel.package)
+                )
             is_paired = loading is None or wheel.version.public in loading
             others = {*self.index.backends} - {build.backend.tag}
             if is_paired and wheel.version.local not in others:

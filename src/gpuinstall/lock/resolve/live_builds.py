@@ -22,7 +22,7 @@ from gpuinstall.catalog.listing import (
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan import Plan, Rejected, choose
-from gpuinstall.plan.alternatives import unselectable_backends
+from gpuinstall.plan.alternatives import list_unselectable_backends
 from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import UnreachableError, network_hint
 from gpuinstall.wheels.learned.reader import make_reader
@@ -185,7 +185,7 @@ def update_catalog(
         machine,
         request.request,
         reporter,
-        excluded=unselectable_backends(request.outcome, rules),
+        excluded=list_unselectable_backends(request.outcome, rules),
         sources=sources,
         client=client,
     )

@@ -50,7 +50,7 @@ from gpuinstall.lock.uv.builds import (
 from gpuinstall.lock.uv.errors import Conflict
 from gpuinstall.lock.uv.project import format_requirement_lines
 from gpuinstall.lock.uv.resolution import Resolution
-from gpuinstall.plan.python import minor_version
+from gpuinstall.plan.python import get_minor_version
 from gpuinstall.sources.session import Session
 from gpuinstall.sources.web import OFFLINE
 
@@ -297,7 +297,7 @@ def _resolve_with_other_python(
     if is_fixed or not is_conflict:
         return None
     usual = first.plan.choice.python
-    pythons = set(map(minor_version, first.machine.pythons or ()))
+    pythons = set(map(get_minor_version, first.machine.pythons or ()))
     for python in sorted(pythons - {usual}, key=version_key, reverse=True)[:PYTHONS]:
         outcome = resolve_alternative(
             requests, replace(alternative, python=python), session

@@ -70,7 +70,7 @@ def find_missing_members(
     companions = Companions((), catalog)
     # The catalog has paired versions only for some packages.
     paired = {
-        name: companions.loading(build, Requirement.of(name))
+        name: companions.find_available_versions(build, Requirement.of(name))
         for name in PAIRED - fit.lock.names - {"torch"}
     }
     if fit.choice.index is None:

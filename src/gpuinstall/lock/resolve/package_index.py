@@ -127,7 +127,7 @@ class PackageIndex:
 
     @cached_property
     def _extensions(self) -> _WheelPages:
-        return {**load_extensions().unclaimed, **self.resolver_input.files}
+        return {**load_extensions().empty_pages, **self.resolver_input.files}
 
     def _read_bindable(self) -> frozenset[str]:
         """Return the packages that a source of torch may list."""
@@ -472,7 +472,11 @@ class PackageIndex:
             extras = {"", *extras}
             needed = [text for text in map(str, texts) if _may_apply(text, extras)]
             requirements = requirements_of_metadata(needed)
-            return [one for one in requirements if one.counts(environment, extras)]
+            return [
+                one
+                for one in requirements
+                if one.matches_environment(environment, extras)
+            ]
         return []
 
     def find_release_for_newer_glibc(

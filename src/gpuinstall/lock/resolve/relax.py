@@ -31,7 +31,11 @@ from gpuinstall.lock.uv.builds import SDIST, find_source_builds
 from gpuinstall.lock.uv.errors import BUILD_FAILED, Conflict, find_failed_package
 from gpuinstall.lock.uv.resolution import Resolution
 from gpuinstall.plan import Plan, Rejected
-from gpuinstall.plan.relax import RelaxedRequest, nearest_request, version_limits
+from gpuinstall.plan.relax import (
+    RelaxedRequest,
+    find_nearest_request,
+    list_version_limits,
+)
 from gpuinstall.sources.session import Session
 
 Pins = tuple[Requirement, ...]
@@ -74,7 +78,7 @@ def resolve_relaxed(
         nearest = _find_nearest_request(opened)
         if nearest is None:
             raise refusal
-        changed = list(nearest.moved)
+        changed = list(nearest.dropped_requirements)
         opened = [
             one.with_request_changes(
                 requirements=nearest.request.requirements,
@@ -166,7 +170,7 @@ def suggest_relax(
 
 def _find_program_pins(requests: Requests) -> Pins:
     family = requests[0].catalog.family
-    limits = version_limits(requests[0].request)
+    limits = list_version_limits(requests[0].request)
     return tuple(one for one in limits if one.name not in family)
 
 
@@ -206,7 +210,7 @@ def _find_nearest_request(requests: Requests) -> RelaxedRequest | None:
             return create_inputs(alternatives)[0].plan
         return None
 
-    return nearest_request(requests[0].request, requests[0].catalog, outcome)
+    return find_nearest_request(requests[0].request, requests[0].catalog, outcome)
 
 
 def _explain_relaxation(

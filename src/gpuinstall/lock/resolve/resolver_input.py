@@ -171,7 +171,7 @@ class ResolverInput(Value):
         if not self.files:
             return self.lock_request
         builds = set(self.builds)
-        catalog = self.catalog.without(
+        catalog = self.catalog.exclude_builds(
             lambda build: not (build.absent or build in builds), "without-extension"
         )
         return replace(self.lock_request, catalog=catalog)

@@ -198,7 +198,7 @@ def _find_unbuilt_packages(
     resolver_input: ResolverInput, index: PackageIndex
 ) -> frozenset[str]:
     """Return the packages that are never built."""
-    extensions = load_extensions().unclaimed
+    extensions = load_extensions().empty_pages
     by_request = index.session.sources.only_binary - {":all:"}
     return index.names().union(
         index.find_unread_packages(), extensions, resolver_input.files, by_request

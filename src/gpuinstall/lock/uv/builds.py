@@ -25,7 +25,7 @@ from gpuinstall.base.text import format_count, is_verbose, join_names
 from gpuinstall.base.uv import BuildVariables
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import Backend
-from gpuinstall.catalog import authored
+from gpuinstall.catalog import data_files
 from gpuinstall.machine.nvidia.toolchain import (
     COMPILED_FOR,
     create_toolkit_fix,
@@ -60,7 +60,7 @@ class KnownBuild(Value):
 @cache
 def load_known_builds() -> Mapping[str, KnownBuild]:
     """Load ``source_builds.toml``, by package."""
-    table = authored.read_data("source_builds.toml")
+    table = data_files.read_data("source_builds.toml")
     return {
         row["name"]: read_object(KnownBuild, {**table["default"], **row})
         for row in table["packages"]
@@ -197,7 +197,7 @@ def report_builds(
         if needs_older_torch(build.known, site.versions.get("torch", "0")):
             needs.append(f"torch older than {CXX_20_SINCE}, for its C++17 headers")
         given = BuildVariables(build.package in introduced, site.passed)
-        withheld = given.withheld(site.environ)
+        withheld = given.list_withheld(site.environ)
         if withheld:
             names = f": {join_names(withheld)}" if is_verbose() else ""
             needs.append(
@@ -257,7 +257,7 @@ def _check_gpu_compiler(build: SourceBuild, site: BuildContext) -> None:
             hint=hint,
             id="F57",
         )
-    if compiler.version and not compiler.serves(version):
+    if compiler.version and not compiler.supports_toolkit(version):
         raise NoBuildError(
             "toolkit-differs",
             f"{build} is built from source, but nvcc is from CUDA {compiler.version}, and torch is built with CUDA {version}",

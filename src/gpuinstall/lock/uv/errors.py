@@ -381,7 +381,7 @@ def find_failed_package(failed: InstallationError) -> str:
 def _create_unlisted_error(package: str, cause: str) -> GpuInstallError:
     """Return the error for a package that PyTorch's sources lack."""
     extensions = load_extensions()
-    if package in extensions.unclaimed:
+    if package in extensions.empty_pages:
         sources = ", ".join(source.id for source in extensions.rows[package].sources)
         return NoBuildError(
             "extension-unlisted",

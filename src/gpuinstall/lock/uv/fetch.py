@@ -27,7 +27,7 @@ from gpuinstall.base.location import file_path
 from gpuinstall.base.text import join_names
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
-from gpuinstall.catalog import authored, load_catalog
+from gpuinstall.catalog import data_files, load_catalog
 from gpuinstall.environments.stamp import read_file_stamp
 from gpuinstall.lock.file.lock import Lock, LockedFile, is_placeholder
 from gpuinstall.lock.uv.errors import UPDATE_LOCK, explain_installation
@@ -108,7 +108,7 @@ def _find_known_hash(session: Session, file: LockedFile) -> str | Head:
 @cache
 def _load_published_hashes() -> Mapping[str, str]:
     """Return the cataloged hashes of PyTorch's files, by file name."""
-    rows = authored.read_data("hashes.toml")["wheels"]
+    rows = data_files.read_data("hashes.toml")["wheels"]
     return {row["file"]: row["sha256"] for row in rows}
 
 
@@ -320,7 +320,7 @@ class LockInstaller(Value):
         hashes = dict[str, str]()
         etags = {file.url: head.etag for file, head in self.heads.items()}
         sizes = {file.name: size or None for file, size in self.missing.items()}
-        environment = self.given.given({**session.environment, **variables})
+        environment = self.given.select_variables({**session.environment, **variables})
         environment |= uv.loopback_variables(environment, session.timeouts)
 
         def keep(url: str, sha256: str) -> None:

@@ -530,7 +530,7 @@ class _Resolver:
         if code and self.project.unread:
             raise _UnreadPagesError
         passed = self.session.sources.policy.pass_build_variables
-        variables = uv.BuildVariables(passed=passed).given(self.variables)
+        variables = uv.BuildVariables(passed=passed).select_variables(self.variables)
         if not code:
             home = self.session.scratch / "home"
             variables = {**uv.remove_secrets(variables, home), **_NO_CODE}

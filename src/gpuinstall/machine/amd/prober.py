@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gpuinstall.base.machine import Gpu
 from gpuinstall.base.values import Value
-from gpuinstall.catalog import authored
+from gpuinstall.catalog import data_files
 from gpuinstall.machine.amd.rules import is_integrated
 from gpuinstall.machine.prober import (
     MachineFacts,
@@ -148,13 +148,13 @@ class AmdProber(Prober):
 
 
 def _is_integrated(node: KfdNode) -> bool:
-    return is_integrated(authored.read_chips("amd"), node.architecture)
+    return is_integrated(data_files.read_chips("amd"), node.architecture)
 
 
 @cache
 def _has_builds(architecture: str) -> bool:
     """Return whether any ROCm build has ever supported a chip."""
-    builds = authored.read_data("builds_rocm.toml")["builds"]
+    builds = data_files.read_data("builds_rocm.toml")["builds"]
     return any(architecture in build["linux_x86_64"][0].split() for build in builds)
 
 
@@ -177,7 +177,8 @@ def _select_usable_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
 
 def _create_gpu(index: int, node: KfdNode) -> Gpu:
     names = {
-        row["architecture"]: row["chip"] for row in authored.read_chips("amd")["chips"]
+        row["architecture"]: row["chip"]
+        for row in data_files.read_chips("amd")["chips"]
     }
     name = node.product or names.get(node.architecture, "GPU")
     return Gpu(
@@ -202,7 +203,7 @@ def _find_windows_gpus(facts: MachineFacts) -> Iterator[Gpu]:
         # An example is "AMD Radeon(TM) RX 7900 XT".
         name = re.sub(r"\((R|TM)\)", "", card.name or "")
         product = " ".join(name.removeprefix("AMD ").split())
-        for row in authored.read_chips("amd")["chips"]:
+        for row in data_files.read_chips("amd")["chips"]:
             if product in row["products"]:
                 yield Gpu(
                     index,

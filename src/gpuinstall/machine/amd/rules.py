@@ -51,13 +51,17 @@ class AmdRules(Rules):
     variables: ClassVar = {"HIP_VISIBLE_DEVICES": "{}"}
     no_device = "-1"
     # ROCR_VISIBLE_DEVICES hides GPUs before HIP numbers them. HIP treats the other two like HIP_VISIBLE_DEVICES.
-    misleading = ("ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES")
+    misleading_variables = (
+        "ROCR_VISIBLE_DEVICES",
+        "GPU_DEVICE_ORDINAL",
+        "CUDA_VISIBLE_DEVICES",
+    )
 
     @property
     def driver(self) -> str:
         """The kernel release, and the release of AMD's module if installed."""
-        kernel = f"Linux {self.machine_fact('kernel') or 'of unknown release'}"
-        amdgpu = self.machine_fact("amdgpu")
+        kernel = f"Linux {self.read_machine_fact('kernel') or 'of unknown release'}"
+        amdgpu = self.read_machine_fact("amdgpu")
         return f"amdgpu {amdgpu} on {kernel}" if amdgpu else kernel
 
     def find_platform_fault(self) -> Finding | None:
@@ -96,7 +100,7 @@ class AmdRules(Rules):
         """
         return (0 if is_integrated(self.chips, gpu.architecture) else 1,)
 
-    def driver_rejection(self, build: Build) -> Reason | None:
+    def find_driver_rejection(self, build: Build) -> Reason | None:
         """Reject builds with separate library packages."""
         if build.toolkit is None or build.toolkit < SPLIT:
             return None
@@ -105,7 +109,7 @@ class AmdRules(Rules):
             f"the libraries of {build.name} are separate packages, one of which is built on this machine",
         )
 
-    def preference(
+    def create_preference_key(
         self,
         toolkit: Toolkit,
         codes: Sequence[Code | Reason],
@@ -125,13 +129,13 @@ class AmdRules(Rules):
             ((-major, -minor), "its ROCm is newer"),
         )
 
-    def warnings(
+    def list_warnings(
         self,
         build: Build,
         gpus: Sequence[Gpu],
     ) -> tuple[Reason, ...]:
         """Return warnings about known problems and untested kernels."""
-        reasons = list(super().warnings(build, gpus))
+        reasons = list(super().list_warnings(build, gpus))
         reports = self._find_reports(build.toolkit, gpus)
         reasons += [
             Reason("reported", f"{report}; run gpuinstall verify") for report in reports
@@ -170,7 +174,7 @@ class AmdRules(Rules):
             one for one in table["kernel"] if version_key(one) <= self._kernel[:2]
         ]
         is_tested = toolkit is not None and toolkit >= version_key(table["first"])
-        is_kernels_own = self.machine_fact("amdgpu") is None
+        is_kernels_own = self.read_machine_fact("amdgpu") is None
         if not (is_tested and is_kernels_own and rocm_day and kernels):
             return None
         kernel_day = table["kernel"][max(kernels, key=version_key)]
@@ -184,7 +188,7 @@ class AmdRules(Rules):
 
     @property
     def _kernel(self) -> tuple[int, ...]:
-        return version_key(self.machine_fact("kernel") or "")
+        return version_key(self.read_machine_fact("kernel") or "")
 
 
 def _is_within(

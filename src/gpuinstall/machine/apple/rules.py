@@ -56,13 +56,13 @@ class AppleRules(Rules):
         builds = self.catalog.builds_for(self.machine.os, self.machine.arch)
         return any(_has_code(build) for build in builds)
 
-    def code(self, build: Build, gpu: Gpu) -> Code | Reason:
+    def find_code(self, build: Build, gpu: Gpu) -> Code | Reason:
         """Return the Metal code, which every Apple silicon build has."""
         if _has_code(build):
             return Code("mps", "sass")
         return Reason("no-code", "no code for Metal")
 
-    def driver_rejection(self, build: Build) -> Reason | None:
+    def find_driver_rejection(self, build: Build) -> Reason | None:
         """Reject a build whose wheel tag or Metal needs a newer macOS."""
         if self._macos is None or version_key(self._macos) >= version_key(
             _oldest_macos(build)
@@ -70,14 +70,14 @@ class AppleRules(Rules):
             return None
         return Reason(
             "macos-too-old",
-            f"it requires {self.required_driver(build)}; this machine has {self.driver}",
+            f"it requires {self.format_required_driver(build)}; this machine has {self.driver}",
         )
 
-    def required_driver(self, build: Build) -> str:
+    def format_required_driver(self, build: Build) -> str:
         """Return the minimum macOS version for messages."""
         return f"macOS {_oldest_macos(build)} or newer"
 
-    def driver_fix(
+    def find_driver_fix(
         self,
         build: Build,
         code: str,
@@ -86,15 +86,15 @@ class AppleRules(Rules):
         """Return the command that updates macOS."""
         if code not in self.driver_reasons:
             return None
-        return f"softwareupdate --list   # Update to {self.required_driver(build)}; also in System Settings > General"
+        return f"softwareupdate --list   # Update to {self.format_required_driver(build)}; also in System Settings > General"
 
-    def floors(self, build: Build) -> Mapping[str, str]:
+    def find_minimum_drivers(self, build: Build) -> Mapping[str, str]:
         """Return the minimum macOS version for lock files."""
         return {"macos": _oldest_macos(build)}
 
     @property
     def _macos(self) -> str | None:
-        release = self.machine_fact("macos")
+        release = self.read_machine_fact("macos")
         if release and release[0].isdecimal():
             return release
         return None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpuinstall.base.machine import Gpu
-from gpuinstall.catalog import authored
+from gpuinstall.catalog import data_files
 from gpuinstall.machine.bus import DEVICES, PciDevice
 from gpuinstall.machine.prober import MachineFacts, Prober, VendorFindings
 from gpuinstall.machine.source import Access, Source
@@ -40,7 +40,7 @@ def _find_supported_cards(facts: MachineFacts) -> Iterator[XeCard]:
     vendors = {device.vendor for device in facts.devices}
     has_others = not vendors <= {"intel", "other"}
     for device in facts.cards("intel"):
-        for chip in authored.read_chips("intel")["chips"]:
+        for chip in data_files.read_chips("intel")["chips"]:
             is_idle = has_others and chip.get("integrated")
             if device.model in chip["pci"].split() and not is_idle:
                 yield XeCard(device, chip)

@@ -40,17 +40,17 @@ class IntelRules(Rules):
     prefix = "level_zero:"
     no_device = "*:cpu"
     # ZE_AFFINITY_MASK hides GPUs before the selector numbers them.
-    misleading = ("ZE_AFFINITY_MASK",)
+    misleading_variables = ("ZE_AFFINITY_MASK",)
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
         """Return the names that the compiler uses for a GPU's chip."""
         chip = self._find_chip(gpu)
         return tuple(chip["names"].split()) if chip else ()
 
-    def chip_name(self, gpu: Gpu) -> str:
+    def get_chip_name(self, gpu: Gpu) -> str:
         """Return the name of the chip family: ``Battlemage``."""
         chip = self._find_chip(gpu)
-        return str(chip["chip"]) if chip else super().chip_name(gpu)
+        return str(chip["chip"]) if chip else super().get_chip_name(gpu)
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """Rank discrete GPUs first, and unsupported GPUs last."""

@@ -84,7 +84,7 @@ def _collect_machine_facts(evidence: NvidiaEvidence) -> KnownFacts:
         **_collect_library_facts(evidence),
         "wsl": evidence.facts.wsl is not None,
         "lists-gpu": cards or nvml.gpus or cuda.devices or evidence.jetson,
-        "answers": nvml.works or cuda.init == 0,
+        "answers": nvml.is_complete or cuda.init == 0,
         "silent": _is_driver_unresponsive(evidence),
         "nvml-init": nvml.init,
         "nvml-gpus": nvml.gpus,
@@ -202,7 +202,11 @@ def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:
     gpus = evidence.nvml.gpus
     lost = [gpu for gpu in gpus if gpu.error is not None]
     # A single lost GPU can cause cuInit to fail. The preflight tests each of the other GPUs separately.
-    if evidence.nvml.works and init in LOST_CARD_STOPS and 0 < len(lost) < len(gpus):
+    if (
+        evidence.nvml.is_complete
+        and init in LOST_CARD_STOPS
+        and 0 < len(lost) < len(gpus)
+    ):
         return True
     if init != NO_DEVICE:
         return False
@@ -210,7 +214,7 @@ def _is_explained(evidence: NvidiaEvidence, init: int) -> bool:
         return True
     # Each GPU has its own fault, or the driver lists none of the GPUs on the bus.
     have_faults = all(gpu.error is not None for gpu in gpus)
-    return evidence.nvml.works and bool(evidence.cards or gpus) and have_faults
+    return evidence.nvml.is_complete and bool(evidence.cards or gpus) and have_faults
 
 
 def _create_context(
@@ -240,7 +244,7 @@ def format_evidence(evidence: NvidiaEvidence) -> str:
     module = evidence.module
     facts = []
     for card in evidence.cards[:2]:
-        holder = f" (held by {card.holder})" if card.holder else ""
+        holder = f" (held by {card.driver_text})" if card.driver_text else ""
         facts.append(f"{card.name}{holder} on the bus")
     if len(evidence.cards) > 2:
         facts.append(f"{len(evidence.cards) - 2} more")
@@ -338,7 +342,7 @@ def _collect_card_facts(evidence: NvidiaEvidence, card: BusCard) -> KnownFacts:
         environment=Environment(wsl=evidence.facts.wsl is not None),
         driver=Driver(evidence.driver),
     )
-    ignored = MachineDriver(machine, load_drivers()).fault(chip, card.label)
+    ignored = MachineDriver(machine, load_drivers()).find_fault(chip, card.label)
     if ignored:
         circumstances[ignored.code] = ignored.message
     module = evidence.module

@@ -208,7 +208,7 @@ class MachineDriver(Value):
         )
 
     @cached_property
-    def floors(self) -> dict[int, DriverVersion]:
+    def minimum_drivers(self) -> dict[int, DriverVersion]:
         """The minimum driver of each CUDA major on this system."""
         return {
             major: self._select_minimum(floor)
@@ -221,12 +221,12 @@ class MachineDriver(Value):
             return floor.windows
         return floor.linux
 
-    def serves(self, toolkit: tuple[int, int]) -> bool:
+    def supports_toolkit(self, toolkit: tuple[int, int]) -> bool:
         """Return whether the driver runs builds of a toolkit.
 
         If only the driver's CUDA version is known, the major versions are compared.
         """
-        floor = self.floors.get(toolkit[0])
+        floor = self.minimum_drivers.get(toolkit[0])
         if floor is None:
             # The tables lack this CUDA major, so only the driver's own CUDA version can show support.
             return self.cuda is not None and self.cuda >= toolkit
@@ -247,14 +247,14 @@ class MachineDriver(Value):
             return version.branch >= floor.branch
         return version.parts >= floor.parts
 
-    def needed(self, toolkit: tuple[int, int]) -> str:
+    def format_requirement(self, toolkit: tuple[int, int]) -> str:
         """Return the driver for a toolkit: ``driver 580 or newer``."""
-        floor = self.floors.get(toolkit[0])
+        floor = self.minimum_drivers.get(toolkit[0])
         if floor is None:
             return f"a driver for CUDA {CudaVersion(*toolkit)}"
         return f"driver {floor} or newer"
 
-    def fault(
+    def find_fault(
         self,
         chip: ComputeCapability,
         label: str,
@@ -282,10 +282,10 @@ class MachineDriver(Value):
                 f"{self} no longer supports {generation.name} GPUs such as {label}; the last branch with support is {last}",
                 fixes=(fix,),
             )
-        first = self.first_for(chip)
+        first = self.find_first_driver(chip)
         if first is None or self._is_at_least(first):
             return None
-        floors = [self.floors.get(major, first) for major in majors]
+        floors = [self.minimum_drivers.get(major, first) for major in majors]
         floor = f"driver {first} or newer"
         newer = f"{max(first, min(floors, default=first))} or newer"
         after = self.tables.first_drivers[chip].after
@@ -293,26 +293,26 @@ class MachineDriver(Value):
             floor = f"a driver newer than {after}"
             newer = "the latest version"
         chips = [gpu.compute_capability for gpu in self.machine.gpus]
-        newer += self.dropped([chip, *filter(None, chips)])
+        newer += self.describe_unsupported_gpus([chip, *filter(None, chips)])
         return Finding(
             "driver-older-than-gpu",
             f"{self} does not support {label}, which requires {floor}",
-            fixes=(self.update(newer, [chip]),),
+            fixes=(self.format_update(newer, [chip]),),
         )
 
-    def update(self, newer: str, chips: Iterable[ComputeCapability]) -> str:
+    def format_update(self, newer: str, chips: Iterable[ComputeCapability]) -> str:
         """Return the instruction to update the driver, or JetPack."""
         jetsons = {row.capability for row in self.tables.jetsons.values()}
         if jetsons.isdisjoint(chips):
             return f"Update the NVIDIA driver to {newer}"
         return "Update to a newer JetPack: the driver is part of it"
 
-    def first_for(self, chip: ComputeCapability) -> DriverVersion | None:
+    def find_first_driver(self, chip: ComputeCapability) -> DriverVersion | None:
         """Return the first driver for a chip, or None if all support it."""
         floor = self.tables.first_drivers.get(chip)
         return self._select_minimum(floor) if floor else None
 
-    def last_branch(self, chips: Sequence[ComputeCapability]) -> int | None:
+    def find_last_branch(self, chips: Sequence[ComputeCapability]) -> int | None:
         """Return the last branch for the newest chip and compatible chips.
 
         Returns:
@@ -322,18 +322,18 @@ class MachineDriver(Value):
         lasts = self._find_last_branches(chips).values()
         return min((last for last in lasts if last >= first), default=None)
 
-    def branches_for(self, chips: Sequence[ComputeCapability]) -> str:
+    def describe_branches(self, chips: Sequence[ComputeCapability]) -> str:
         """Describe the branches that support chips and builds for them."""
-        last = self.last_branch(chips)
+        last = self.find_last_branch(chips)
         if last is None:
-            firsts = filter(None, map(self.first_for, chips))
-            newest = max((*self.floors.values(), *firsts))
-            return f", {newest} or newer{self.dropped(chips)}"
+            firsts = filter(None, map(self.find_first_driver, chips))
+            newest = max((*self.minimum_drivers.values(), *firsts))
+            return f", {newest} or newer{self.describe_unsupported_gpus(chips)}"
         ended = self._find_last_branches(chips).items()
         names = " and ".join(name for name, branch in ended if branch == last)
-        return f" of branch {last}, the last for {names}{self.dropped(chips)}"
+        return f" of branch {last}, the last for {names}{self.describe_unsupported_gpus(chips)}"
 
-    def dropped(self, chips: Sequence[ComputeCapability]) -> str:
+    def describe_unsupported_gpus(self, chips: Sequence[ComputeCapability]) -> str:
         """Return a note if no driver supports all chips."""
         first = self._find_first_branch(chips)
         ended = self._find_last_branches(chips).items()
@@ -344,7 +344,7 @@ class MachineDriver(Value):
 
     def _find_first_branch(self, chips: Sequence[ComputeCapability]) -> int:
         """Return the first branch that supports the newest chip, or 0."""
-        firsts = filter(None, map(self.first_for, chips))
+        firsts = filter(None, map(self.find_first_driver, chips))
         return max((first.branch for first in firsts), default=0)
 
     def _find_last_branches(self, chips: Sequence[ComputeCapability]) -> dict[str, int]:

@@ -102,7 +102,7 @@ class BusCard(Value):
         return f"{self.label} at {self.address}"
 
     @property
-    def holder(self) -> str | None:
+    def driver_text(self) -> str | None:
         """The kernel driver, or on Windows the release or an error."""
         driver = self.device.driver
         if driver and re.fullmatch(r"[0-9.]+", driver):
@@ -174,7 +174,9 @@ class NvidiaEvidence(Value):
     @cached_property
     def cards(self) -> tuple[BusCard, ...]:
         """The GPUs on the bus that belong to this process."""
-        return tuple(card for card in self._all_cards if card.address in self._given)
+        return tuple(
+            card for card in self._all_cards if card.address in self._visible_addresses
+        )
 
     @cached_property
     def others(self) -> tuple[BusCard, ...]:
@@ -190,7 +192,7 @@ class NvidiaEvidence(Value):
         )
 
     @cached_property
-    def _given(self) -> set[str | None]:
+    def _visible_addresses(self) -> set[str | None]:
         """The addresses of this process's GPUs."""
         usable = [
             card.address for card in self._all_cards if not card.device.is_reserved

@@ -122,7 +122,7 @@ class NvmlFacts(Value):
     """The index of the GPU that could not be queried."""
 
     @property
-    def works(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether NVML was initialized and the query is complete."""
         return self.init == 0 and self.fault is None
 

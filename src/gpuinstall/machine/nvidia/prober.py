@@ -79,13 +79,13 @@ def _read_evidence(source: Source, facts: MachineFacts) -> NvidiaEvidence:
         gpus = [gpu for gpu in nvml.gpus if gpu.error != NO_PERMISSION]
         nvml = replace(nvml, gpus=tuple(gpus))
     # Query Windows only if NVML does not work, because this takes seconds.
-    if facts.host.os == "windows" and not nvml.works:
+    if facts.host.os == "windows" and not nvml.is_complete:
         facts = replace(facts, devices=read_adapters(source))
     # A job sees the device nodes of the whole host, but NVML lists only the job's GPUs.
     is_bare_job = facts.container.engine is None and facts.container.job is not None
     return NvidiaEvidence(
         facts=facts,
-        nodes=() if is_bare_job and nvml.works else linux.list_gpu_nodes(source),
+        nodes=() if is_bare_job and nvml.is_complete else linux.list_gpu_nodes(source),
         jetson=jetson,
         windows_libraries=linux.has_windows_libraries(source),
         shadow=linux.find_linux_libcuda(source) if facts.wsl else None,

@@ -39,7 +39,7 @@ class NvidiaRules(Rules):
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
     # This variable overrides torch's settings, but verification needs exact float32 products.
-    misleading = ("NVIDIA_TF32_OVERRIDE",)
+    misleading_variables = ("NVIDIA_TF32_OVERRIDE",)
 
     @property
     def driver(self) -> str:
@@ -68,7 +68,7 @@ class NvidiaRules(Rules):
         if driver.version or driver.cuda:
             return None
         names = " and ".join(dict.fromkeys(gpu.label for gpu in gpus))
-        branches = self._driver.branches_for(self._find_supported_chips(gpus))
+        branches = self._driver.describe_branches(self._find_supported_chips(gpus))
         return Finding(
             "no-driver",
             f"there is no NVIDIA driver for {names}",
@@ -80,9 +80,9 @@ class NvidiaRules(Rules):
         chip = _find_chip(gpu)
         if chip is None:
             return super().find_gpu_fault(gpu)
-        return self._driver.fault(chip, gpu.label, self._find_cuda_majors(chip))
+        return self._driver.find_fault(chip, gpu.label, self._find_cuda_majors(chip))
 
-    def architecture(self, gpu: Gpu) -> str | None:
+    def find_architecture(self, gpu: Gpu) -> str | None:
         """Return the name of a GPU's SASS architecture, such as ``sm_89``."""
         chip = _find_chip(gpu)
         return chip and chip.sm
@@ -96,7 +96,7 @@ class NvidiaRules(Rules):
         chip = _find_chip(gpu)
         return chip is None or any(self._find_cuda_majors(chip))
 
-    def code(self, build: Build, gpu: Gpu) -> Code | Reason:
+    def find_code(self, build: Build, gpu: Gpu) -> Code | Reason:
         """Return the SASS or PTX of a build that a GPU can run.
 
         The code in bundled libraries is considered too. A forced build without known code is assumed to support the GPU.
@@ -110,7 +110,7 @@ class NvidiaRules(Rules):
             return Code(chip.sm, "sass")
         return find_code(build, chip, self.catalog.drivers, self._driver.cuda)
 
-    def lacks(self, build: Build, gpus: Sequence[Gpu]) -> str:
+    def describe_missing_code(self, build: Build, gpus: Sequence[Gpu]) -> str:
         """Return the lowest SASS of a build if a GPU is below it."""
         sass, _ = split_code(build.code)
         lowest = min(sass, default=None)
@@ -120,29 +120,29 @@ class NvidiaRules(Rules):
             return f"begins at {lowest}"
         return "has none"
 
-    def no_code_cause(self, code: Sequence[str], gpu: Gpu) -> str:
+    def find_no_code_cause(self, code: Sequence[str], gpu: Gpu) -> str:
         """Return the failure of a GPU that is newer or older than the code."""
         sass, _ = split_code(tuple(code))
         oldest = min(sass).capability if sass else (0, 0)
         return "F38" if self.rank(gpu) > oldest else self.no_code
 
-    def driver_rejection(self, build: Build) -> Reason | None:
+    def find_driver_rejection(self, build: Build) -> Reason | None:
         """Reject a build if its CUDA major requires a newer driver."""
         driver = self._driver
         toolkit = build.toolkit
-        if toolkit is None or driver.serves(toolkit):
+        if toolkit is None or driver.supports_toolkit(toolkit):
             return None
         major = toolkit[0]
-        text = f"CUDA {major}.x needs {driver.needed(toolkit)}"
-        if major not in driver.floors:
+        text = f"CUDA {major}.x needs {driver.format_requirement(toolkit)}"
+        if major not in driver.minimum_drivers:
             text += f"; {driver} supports CUDA {driver.cuda}"
         return Reason("driver-too-old", text)
 
-    def required_driver(self, build: Build) -> str:
+    def format_required_driver(self, build: Build) -> str:
         """Return the minimum driver for a build's CUDA major."""
-        return self._driver.needed(build.toolkit or (0, 0))
+        return self._driver.format_requirement(build.toolkit or (0, 0))
 
-    def driver_fix(
+    def find_driver_fix(
         self,
         build: Build,
         code: str,
@@ -153,23 +153,25 @@ class NvidiaRules(Rules):
         if toolkit is None or code not in self.driver_reasons:
             return None
         last = None
-        floor: object = self._driver.floors.get(toolkit[0])
+        floor: object = self._driver.minimum_drivers.get(toolkit[0])
         # A driver cannot compile PTX from a newer CUDA version than its own.
         if code == "driver-too-old-for-ptx":
             branches = self.catalog.drivers.branches
             floor = next((branch for branch, cuda in branches if cuda >= toolkit), None)
         elif floor:
-            last = self._driver.last_branch(self._find_supported_chips(gpus))
+            last = self._driver.find_last_branch(self._find_supported_chips(gpus))
         if floor is None:
             cuda = CudaVersion(*toolkit)
             newer = f"a version that supports CUDA {cuda}"
-            return self._driver.update(newer, self._find_supported_chips(gpus))
+            return self._driver.format_update(newer, self._find_supported_chips(gpus))
         newer = f"{floor} or newer"
         if last:
             newer = f"{newer}, up to {last}"
-        newer += self._driver.dropped([chip for _, chip in _find_known_chips(gpus)])
+        newer += self._driver.describe_unsupported_gpus(
+            [chip for _, chip in _find_known_chips(gpus)]
+        )
         fixes = [
-            self._driver.update(newer, self._find_supported_chips(gpus)),
+            self._driver.format_update(newer, self._find_supported_chips(gpus)),
             *self._update_commands(str(floor), last),
         ]
         if self._driver.supports_compat():
@@ -203,7 +205,7 @@ class NvidiaRules(Rules):
         )
         return (*commands, f"Without root, ask the administrator: {sentence}")
 
-    def floors(self, build: Build) -> Mapping[str, str]:
+    def find_minimum_drivers(self, build: Build) -> Mapping[str, str]:
         """Return the minimum driver for a build on its operating system."""
         major, _ = build.toolkit or (0, 0)
         floor = self.catalog.drivers.floors.get(major)
@@ -212,7 +214,7 @@ class NvidiaRules(Rules):
         driver = floor.windows if build.os == "windows" else floor.linux
         return {"driver": str(driver)}
 
-    def preference(
+    def create_preference_key(
         self,
         toolkit: Toolkit,
         codes: Sequence[Code | Reason],
@@ -244,7 +246,7 @@ class NvidiaRules(Rules):
             ((-major, -minor), "its toolkit is newer"),
         )
 
-    def warnings(
+    def list_warnings(
         self,
         build: Build,
         gpus: Sequence[Gpu],

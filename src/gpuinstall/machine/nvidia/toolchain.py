@@ -26,7 +26,7 @@ class Compiler(NamedTuple):
     version: str
     """The toolkit's version, such as ``12.6``, or empty if unknown."""
 
-    def serves(self, toolkit: str) -> bool:
+    def supports_toolkit(self, toolkit: str) -> bool:
         """Return whether the CUDA major versions match, as torch requires."""
         return self.version.partition(".")[0] == toolkit.partition(".")[0]
 

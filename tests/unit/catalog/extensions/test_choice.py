@@ -271,7 +271,7 @@ def test_extension_local_version_determines_cuda_and_torch(local, cuda, torch):
     name = f"some-1.0+{local}-py3-none-any.whl"
     (wheel,) = parse_folder([name], Path("/wheels"), "")
 
-    file = load_extensions().file(wheel, load_extensions().sources["astral"])
+    file = load_extensions().parse_file(wheel, load_extensions().sources["astral"])
 
     assert (file.cuda, file.torch, file.cpu, file.and_newer) == (
         cuda,

@@ -27,7 +27,7 @@ def file_named(name, filename):
     table = load_extensions()
     [*_, source] = table.rows[name].sources
     (wheel,) = parse_folder([filename], Path("/wheels"), source.id)
-    return table.file(wheel, source)
+    return table.parse_file(wheel, source)
 
 
 def chosen(torch, files, row=None):

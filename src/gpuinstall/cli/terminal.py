@@ -60,7 +60,7 @@ class Terminal(Reporter, Value):
     err: TextIO = field(default_factory=lambda: sys.stderr)
     bars: list[tqdm[Any]] = field(default_factory=list)
     """The bars at the bottom of the terminal."""
-    warned: set[str] = field(default_factory=set)
+    printed_warnings: set[str] = field(default_factory=set)
     """The warnings that were printed."""
 
     @property
@@ -192,8 +192,8 @@ class Terminal(Reporter, Value):
         """Print a warning, once."""
         if self.as_events:
             self._write_event("warning", text=text)
-        elif not self.quiet and text not in self.warned:
-            self.warned.add(text)
+        elif not self.quiet and text not in self.printed_warnings:
+            self.printed_warnings.add(text)
             self._show(f" {sanitize(text)}", head="warning:", fg="yellow")
 
     def fault(self, error: GpuInstallError) -> None:

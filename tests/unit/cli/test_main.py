@@ -55,7 +55,7 @@ def test_every_command_has_help_and_output_options(name, capsys):
 def test_interrupt_in_exec_exits_with_130(
     tmp_path,
 ):
-    struck = "import gpuinstall.cli.main as main\nmain._run = lambda _: exec('raise KeyboardInterrupt')\n"
+    struck = "import gpuinstall.cli.main as main\nmain._run_command = lambda _: exec('raise KeyboardInterrupt')\n"
     (tmp_path / "sitecustomize.py").write_text(struck)
     words = [sys.executable, "-m", "gpuinstall", "plan"]
     done = process.run(words, env={**os.environ, "PYTHONPATH": str(tmp_path)})

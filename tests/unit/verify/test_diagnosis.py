@@ -58,7 +58,7 @@ def failed(name, text, *, on=CARD, context=PROOF, program=None, settings=""):
 
 
 CAUSES = {
-    ("elementwise", NO_IMAGE): "F37",
+    ("elementwise", NO_IMAGE): "F38",
     ("import", "ImportError: libc10.so: version 'GLIBCXX_3.4.30' not found"): "F59",
     ("import", "killed by SIGILL"): "F62",
     ("import", "SyntaxError: invalid syntax"): "F167",

@@ -232,7 +232,7 @@ def provide_tool(card: Card) -> None:
 
 
 def run_steps(card: Card) -> bool:
-    """Run the steps by importance; return whether a GPU was verified."""
+    """Run the steps by importance, and return whether a GPU was verified."""
     python = card.python
     # Steps that need a GPU are first.
     card.tool("probe", "probe")

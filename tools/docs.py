@@ -139,7 +139,7 @@ def generate_pages() -> dict[str, str]:
 
 
 def convert_table_to_json(name: str) -> tuple[str, str]:
-    """Return the path and the JSON of an authored table, one row per line."""
+    """Return the path and the JSON of a catalog table, one row per line."""
     path = TABLES / name
     text = path.read_bytes()
     lines = [f'"crc32": {crc32(text)}']
@@ -215,7 +215,7 @@ def escape_roff(text: str) -> str:
 def walk_commands(
     group: click.Group = main_command, words: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Yield the words of every command and the command; groups come first."""
+    """Yield the words of each command with the command, groups first."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)

@@ -71,7 +71,7 @@ class Finding:
 
 
 def main() -> int:
-    """Print the findings on changed lines; return 1 if there are any."""
+    """Print the findings on changed lines, and return 1 if there are any."""
     # A shallow clone lacks the commit, so all lines would look changed.
     if _git("rev-parse", "--is-shallow-repository").strip() != "false":
         sys.stdout.write("language checks skipped: this is not a full git clone\n")

@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def program_sha256(platform: str) -> str:
-    """Return the sha256 of the uv program in the wheel for one of pip's platforms."""
+    """Return the SHA-256 of uv in its wheel for a platform of pip."""
     pins = ["--require-hashes", "--requirement", str(LOCKFILES / "uv.txt")]
     with tempfile.TemporaryDirectory() as folder:
         words = (

@@ -91,7 +91,7 @@ def test_lmod_module_provides_a_python_wrapper(tmp_path):
 
 
 def _paths_of_module(folder):
-    """Return what the Tcl module adds to PATH."""
+    """Return the folders that the Tcl module adds to PATH."""
     if shutil.which("tclsh") is None:
         pytest.skip("no tclsh here")
     module = (RECIPES / "module.tcl").read_text("utf-8")

@@ -42,7 +42,7 @@ class Repository:
 
     @property
     def code(self):
-        """Return code that shows that it ran."""
+        """Return code that leaves a trace when it runs."""
         return f"open({str(self.executed)!r}, 'w').close()\n"
 
     def prepare(self):

@@ -1,4 +1,4 @@
-"""Random project files are read, or rejected with file, place, and text."""
+"""Tests that random project files are read, or rejected with a location."""
 
 import random
 import re

@@ -1,4 +1,4 @@
-"""Malicious folders and servers: no program is started, and reads end."""
+"""Tests that malicious folders and servers start no programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROJECT = '[project]\nname = "x"\nversion = "1"\ndependencies = ["torch"]\n'
 
 
 def strangers_environment(here) -> Path:
-    """Create a forged environment whose Python shows that it ran."""
+    """Create a forged environment whose Python leaves a trace when it runs."""
     venv = here.folder / ".venv"
     make_environment(venv, "forged", lock="pylock.cpu.toml")
     executed: Path = here.folder.parent / "executed"

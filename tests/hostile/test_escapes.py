@@ -122,7 +122,7 @@ def seen(source, text, repository, variables, library):
 
 
 def in_a_terminal(words, env, cwd):
-    """Run a program on a terminal; return its end and output."""
+    """Run a program on a terminal, and return its end and output."""
     with opened(COLUMNS, LINES) as (terminal, raw):
         os.write(terminal, f"{FIRST}\r\n".encode())
         ended = run(words, env, cwd, terminal=terminal)

@@ -1,4 +1,4 @@
-"""PyTorch packages come only from their own sources."""
+"""Tests that PyTorch packages are installed only from trusted sources."""
 
 import sys
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Damaged documents, for a short time or ``LAB_SECONDS``."""
+"""Tests with damaged documents, for a short time or ``LAB_SECONDS``."""
 
 import os
 import random
@@ -103,7 +103,7 @@ LOG = (
 
 
 def fuzzed(folder, seconds, name):
-    """Read damaged documents; return an unexpected error or a slow one."""
+    """Read damaged documents, and return an unexpected error or a slow one."""
     own = folder / name.replace(" ", "-")
     own.mkdir()
     read, seed, foreseen = known_readers(own)[name]

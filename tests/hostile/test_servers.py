@@ -125,7 +125,7 @@ ODD: dict[str, Callable[[Answer], Answer]] = {
 
 
 def spoil(index, place, manner):
-    """Make the index respond in this manner; return the affected host."""
+    """Make the index respond in this manner, and return the affected host."""
     change = (MANNERS | ODD)[manner]
     name, path = PLACES[place]
     host = next(host for host in index.hosts if host.name == name)

@@ -1,4 +1,4 @@
-"""Programs, caches, homes, and disks around a run."""
+"""Tests with unusual programs, caches, home folders, and disks."""
 
 import json
 import os

@@ -179,7 +179,7 @@ def test_timed_out_gpu_test_step_keeps_its_output(tmp_path, monkeypatch):
 
 def test_python_warning_does_not_stop_gpu_tests(monkeypatch):
     class ReachedError(Exception):
-        """Raised by the step after the copy."""
+        """Error of the step after the copy."""
 
     def plant(*_):
         raise ReachedError

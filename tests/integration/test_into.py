@@ -70,7 +70,7 @@ def conda_like(workshop):
 
 
 def fill(workshop, environment):
-    """Install an application and an older torch; return all files."""
+    """Install an application and an older torch, and return all files."""
     python, site = (
         environment / "bin" / "python",
         next(environment.glob("lib/python*/site-packages")),

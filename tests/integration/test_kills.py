@@ -1,4 +1,4 @@
-"""Killed commands: gpuinstall and uv together, or one of them.
+"""Tests of killed commands: gpuinstall, uv, or both.
 
 Before the next command, files of both versions may exist. After it, the
 environment is one version, and user files are at their places.
@@ -64,7 +64,7 @@ def changing(project, words):
 
 
 def kill(project, words, seconds, who):
-    """Kill a command; return whether files were changing."""
+    """Kill a command, and return whether files were changing."""
     journal = changing(project, words)
     running = started(project, words)
     while not journal.exists() and running.poll() is None:
@@ -85,7 +85,7 @@ def end_group(running):
 
 
 def kill_uv(project, words, seconds):
-    """Kill the uv of a command; return whether it was running."""
+    """Kill the uv of a command, and return whether it was running."""
     running = started(project, words)
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
     while running.poll() is None:

@@ -1,4 +1,4 @@
-"""A libcuda that loads before the driver's, such as cuda-compat's."""
+"""Tests of a libcuda (as in cuda-compat) that precedes the driver's."""
 
 import os
 import shutil

@@ -324,7 +324,7 @@ class Days(RuleBasedStateMachine):
             self.said = ""
 
     def is_known(self, name, text, said):
-        """Return whether a file is at a known or printed place."""
+        """Return whether a file is at an expected or printed path."""
         place = KEPT.match(name)
         return name in self.places.get(text, ()) or (place and place[0] in said)
 

@@ -79,7 +79,7 @@ def mirror():
 
 @pytest.fixture(scope="module", params=BRANCHES)
 def libraries(request, tmp_path_factory):
-    """Unpack the libraries; yield Debian's and the driver's release."""
+    """Unpack the libraries, and yield Debian's and the driver's release."""
     if os.geteuid() != 0 or not shutil.which("unshare"):
         pytest.skip("requires root for a separate /dev")
     address, key = mirror()

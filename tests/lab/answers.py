@@ -33,7 +33,7 @@ OF_ONE_TEST = ("LAB_ANSWERS", "LAB_GPUS", "LAB_MACHINE", "LAB_VERDICT")
 
 
 def play():
-    """Let this process use stored results if its environment says so."""
+    """Use stored results in this process if an environment variable is set."""
     folder = os.environ.get(FOLDER)
     if not folder:
         return

@@ -1,4 +1,4 @@
-"""Long tables of cases: ``make test`` runs a part, ``make test-all`` all."""
+"""Long tables of cases, which ``make test`` runs only in part."""
 
 from collections.abc import Collection, Iterable
 from typing import TypeVar

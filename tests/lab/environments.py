@@ -105,7 +105,7 @@ def _write(folder: Path, files: Mapping[str, str]):
 
 
 def cpu_torch(*, offline: bool = False) -> Path:
-    """Return a shared environment with a real torch; copy it before a change.
+    """Return a shared environment with a real torch. Copy it before a change.
 
     All sessions share it, because compiling torch's bytecode takes longer than its
     tests.

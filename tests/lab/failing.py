@@ -34,7 +34,7 @@ class Countdown:
     seen: int = 0
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function with counting."""
+        """Wrap a function to count its calls."""
 
         @wraps(call)
         def counted(*arguments: Any, **options: Any) -> Any:

@@ -103,7 +103,7 @@ class Host:
         return f"{self.scheme}://{ADDRESS}:{self._server.server_port}"
 
     def close(self):
-        """Stop, and respond to nothing from then on."""
+        """Stop the host."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -1,4 +1,4 @@
-"""A pseudoterminal in this process, and the text that it finally shows."""
+"""Run code in a pseudoterminal, and read its final screen."""
 
 import fcntl
 import os
@@ -31,7 +31,7 @@ def screen(columns: int) -> Iterator[tuple[TextIO, list[str]]]:
 
 
 def shown(raw: bytes, columns: int, lines: int) -> pyte.Screen:
-    """Return what a terminal shows after this output."""
+    """Return the text on a terminal screen after this output."""
     emulated = pyte.Screen(columns, lines)
     pyte.ByteStream(emulated).feed(raw)
     return emulated

@@ -1,4 +1,4 @@
-"""Each module that deletes files is in docs/deletions.md, with its tests."""
+"""Tests that docs/deletions.md lists each module that deletes files."""
 
 import ast
 import re

@@ -28,7 +28,7 @@ _PAGE = re.compile(r"\]\(([\w-]+)\.md\)")
 
 
 def main() -> int:
-    """Build the site; return Sphinx's exit status."""
+    """Build the site, and return Sphinx's exit status."""
     with tempfile.TemporaryDirectory() as folder:
         source, built = Path(folder, "source"), Path(folder, "site")
         stage(source)

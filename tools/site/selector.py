@@ -172,7 +172,7 @@ def _ranges(
     catalog: Catalog,
     positions: dict[str, int],
 ) -> list[tuple[tuple[int, ...] | None, list[int]]]:
-    """Return the first driver and the answers of each range."""
+    """Return the first driver of each range with the selected builds."""
     borders: list[tuple[int, ...] | None] = [None]
     if kind.needs_driver and platform.os != "macos":
         borders = [*find_driver_boundaries(platform, catalog)]
@@ -194,7 +194,7 @@ def _ranges(
 def find_driver_boundaries(
     platform: Platform, catalog: Catalog
 ) -> list[tuple[int, ...]]:
-    """Return the drivers at which an answer may change, ascending."""
+    """Return the drivers at which the selected build may change, ascending."""
     tables = catalog.drivers
     borders = set()
     for floor in (*tables.floors.values(), *tables.first_drivers.values()):

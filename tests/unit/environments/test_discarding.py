@@ -32,7 +32,7 @@ def paths(tmp_path):
 
 
 def remove(paths, folder=None):
-    """Remove an environment; return the user's files in it."""
+    """Remove an environment, and return the user's files in it."""
     folder = folder or paths.venv
     found = find_user_files(folder)
     discard_environment(folder, paths.work)
@@ -99,7 +99,7 @@ def test_environment_with_a_mount_is_not_removed(paths, tmp_path):
 
 @pytest.fixture
 def installed(paths, tmp_path):
-    """Install a package linked to uv's cache; return its folder."""
+    """Install a package linked to uv's cache, and return its folder."""
     wheel = make_wheel(
         tmp_path, "tool", "1.0", modules={"tool/__init__.py": "", "tool/page": "a page"}
     )

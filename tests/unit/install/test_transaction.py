@@ -101,7 +101,7 @@ def planned(place, comes=("alpha-2", ALPHA_2), goes=("alpha",)):
 
 
 def change(place, *arguments):
-    """Apply and commit a change; return the reports."""
+    """Apply and commit a change, and return the reports."""
     listener = Listener()
     with apply_change(planned(place, *arguments), listener):
         pass
@@ -126,14 +126,14 @@ def begun_by(place, **facts):
 
 
 def back(place, *, takes_over=False):
-    """Roll back the last change; return the reports."""
+    """Roll back the last change, and return the reports."""
     listener = Listener()
     undo_change(place, listener, takes_over=takes_over)
     return listener
 
 
 def heal_now(place):
-    """Lock the environment to recover a change; return the reports."""
+    """Lock the environment to recover a change, and return the reports."""
     listener = Listener()
     with environment_lock(place, listener):
         pass
@@ -605,7 +605,7 @@ def test_rollback_after_move_keeps_current_environment_marker(place):
 
 @contextmanager
 def dying(moment):
-    """Simulate a kill at one of the file system calls; yield their counter."""
+    """Simulate a kill at a file system call, and yield the counter."""
     calls = [0]
 
     def counted(real):

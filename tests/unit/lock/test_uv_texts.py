@@ -1,4 +1,4 @@
-"""Each text of uv that decides an error, printed by the pinned uv."""
+"""Tests that the pinned uv prints each message that gpuinstall parses."""
 
 import hashlib
 import shutil

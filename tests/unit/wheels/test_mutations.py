@@ -26,7 +26,7 @@ COMPANION = archive({"some/_C.so": filler(60_000) + fatbin("sm_75 sm_80 sm_90") 
 
 @dataclass
 class Mutated:
-    """A file that serves one damaged part; ``size`` may be wrong."""
+    """A remote file with one damaged part and possibly a wrong ``size``."""
 
     inner: Bytes
     dice: random.Random

@@ -51,7 +51,7 @@ def read_all(wheel):
 
 
 def torch_needs(folder, *libraries):
-    """Return what libraries with these symbols require of torch."""
+    """Return the requirements on torch of libraries with these symbols."""
     files = []
     for library in libraries:
         name, *undefined = library.split()

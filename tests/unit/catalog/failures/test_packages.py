@@ -1,4 +1,4 @@
-"""Driver packages on each system, or a web page if none is known."""
+"""Tests of driver packages on each system, or of a web page without one."""
 
 import pytest
 

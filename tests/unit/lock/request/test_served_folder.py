@@ -1,4 +1,4 @@
-"""The folder that a command serves."""
+"""Tests of the folder that a command applies to."""
 
 import os
 import sys

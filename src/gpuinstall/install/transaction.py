@@ -14,7 +14,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from os.path import exists, isdir
+from os.path import exists, isdir, islink
 from pathlib import Path
 
 from gpuinstall.base.environment_paths import EnvironmentPaths, relative_prefix
@@ -169,7 +169,11 @@ def _link_if_saved(place: EnvironmentPaths, name: str) -> bool:
     copy = previous_files(place.current_change) / name
     if not os.path.lexists(path) or is_folder(path):
         return False
-    if os.path.lexists(copy) and read_size_and_mtime(copy) == read_size_and_mtime(path):
+    if (
+        os.path.lexists(copy)
+        and read_size_and_mtime(copy) == read_size_and_mtime(path)
+        and (islink(path) or is_same_file(copy, path))
+    ):
         return False
     remove_file(copy)
     _link(path, copy)
@@ -436,8 +440,8 @@ def _find_package_files(
 def _is_new_file(path: Path, name: str, journal: Journal) -> bool:
     """Return whether a file is as the change wrote it, or incomplete.
 
-    A file counts as incomplete if the host restarted and the file was not modified since
-    then. An empty file cannot contain a user's changes.
+    A file counts as incomplete if it was last modified before the change moved it here
+    and the host has restarted since. An empty file cannot contain a user's changes.
 
     Args:
         path: The file.
@@ -450,8 +454,10 @@ def _is_new_file(path: Path, name: str, journal: Journal) -> bool:
     status = path.lstat()
     if read_size_and_mtime(path) == expected:
         return True
-    is_incomplete = (
-        not status.st_size or status.st_ctime_ns < journal.owner.read_restart_time()
+    _, written_ns = expected
+    is_incomplete = not status.st_size or (
+        status.st_mtime_ns <= written_ns
+        and status.st_ctime_ns < journal.owner.read_restart_time()
     )
     return stat.S_ISREG(status.st_mode) and is_incomplete
 

@@ -352,6 +352,14 @@ def test_edited_file_is_reported_again_after_rollback(place, site):
         assert (site / "alpha/old.py").read_text() == "OLD"
 
 
+def test_edit_with_a_newer_record_is_reported(place, site):
+    replace_unnoticed(site / "alpha/old.py", "OLD")
+    tomorrow = time.time_ns() + 86400 * 10**9
+    os.utime(site / "alpha-1.dist-info/RECORD", ns=(tomorrow, tomorrow))
+    [notice] = change(place).notices
+    assert notice.startswith(f"Replaced 1 modified file: {SITE}/alpha/old.py")
+
+
 def test_named_pipe_replacing_a_file_is_reported(place, site):
     (site / "alpha/new").mkdir()
     os.mkfifo(site / "alpha/new/x.py")
@@ -359,12 +367,21 @@ def test_named_pipe_replacing_a_file_is_reported(place, site):
     assert notice.startswith(f"Replaced 1 modified file: {SITE}/alpha/new/x.py")
 
 
-def test_file_saved_during_change_is_restored_by_rollback(place, site, monkeypatch):
+@pytest.mark.parametrize(
+    ("text", "is_time_kept"), [("mine, since", False), ("OLD", True)]
+)
+def test_file_saved_during_change_is_restored_by_rollback(
+    place, site, monkeypatch, text, is_time_kept
+):
     apply = transaction._apply
 
     def save_and_apply(change):
-        write(site / "mine", "mine, since")
-        (site / "mine").replace(site / "alpha/old.py")
+        old = site / "alpha/old.py"
+        status = old.stat()
+        write(site / "mine", text)
+        if is_time_kept:
+            os.utime(site / "mine", ns=(status.st_atime_ns, status.st_mtime_ns))
+        (site / "mine").replace(old)
         return apply(change)
 
     with monkeypatch.context() as patched:
@@ -372,7 +389,7 @@ def test_file_saved_during_change_is_restored_by_rollback(place, site, monkeypat
         [notice] = change(place).notices
     assert notice.startswith(f"Replaced 1 modified file: {SITE}/alpha/old.py")
     back(place)
-    assert (site / "alpha/old.py").read_text() == "mine, since"
+    assert (site / "alpha/old.py").read_text() == text
 
 
 def test_modified_files_are_reported_before_the_commit(place, site, monkeypatch):
@@ -730,12 +747,25 @@ def test_incomplete_files_are_restored_after_a_power_failure(place, monkeypatch,
     begun(place)
     begun_by(place, process=1, start="never", boot="an earlier one")
     for name in ("share/a", f"{SITE}/alpha/__init__.py", f"{SITE}/alpha/new/x.py"):
-        (place.root / name).write_text(text)
+        path = place.root / name
+        status = path.stat()
+        path.write_text(text)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     # The host restarted after these files were written.
     restart = time.time_ns() + 10**9
     monkeypatch.setattr(Owner, "read_restart_time", lambda _owner: restart)
     heal_now(place)
     assert tree(place) == before
+
+
+def test_file_edited_between_kill_and_restart_is_kept(place, site, monkeypatch):
+    begun(place)
+    begun_by(place, process=1, start="never", boot="an earlier one")
+    (site / "alpha/__init__.py").write_text("mine")
+    restart = time.time_ns() + 10**9
+    monkeypatch.setattr(Owner, "read_restart_time", lambda _owner: restart)
+    heal_now(place)
+    assert (site / "alpha/__init__.py").read_text() == "mine"
 
 
 def test_file_edited_after_restart_is_kept(place, site):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.text import join_names
 from gpuinstall.base.values import replace
 from gpuinstall.environments.environment import read_marker
@@ -14,6 +15,7 @@ from gpuinstall.install.environment_lock import environment_lock, needs_recovery
 from gpuinstall.install.moved import relocate_environment
 from gpuinstall.install.state import (
     Action,
+    ExistingEnvironment,
     InstallOptions,
     InstallState,
     check_folder,
@@ -43,6 +45,7 @@ def lock_state(project: Project, options: InstallOptions) -> Iterator[InstallSta
     state = read_state(project, options)
     place = state.existing.paths
     if state.action is Action.NOTHING and not needs_recovery(place):
+        report_changed_packages(state.existing, project.reporter)
         yield state
         return
     check_rights(place)
@@ -55,12 +58,23 @@ def lock_state(project: Project, options: InstallOptions) -> Iterator[InstallSta
             project.discard_contents()
         if may_have_changed or read_marker(place.venv) != state.existing.marker:
             state = read_state(project, options, again=True)
+        report_changed_packages(state.existing, project.reporter)
         if not state.existing.made_here:
             reason = explain_unmanaged(place.venv)
             project.reporter.warn(f"{place.venv} {reason}; rebuilding it")
         if state.action is not Action.NOTHING and not state.existing.is_verified:
             state = run_state_preflight(state, project)
         yield state
+
+
+def report_changed_packages(existing: ExistingEnvironment, reporter: Reporter) -> None:
+    """Report the packages that another tool changed or damaged."""
+    changed = {**existing.changed_versions, **existing.damaged}
+    if existing.lacks_pip:
+        changed["pip"] = "pip is missing"
+    if changed and existing.paths.is_managed:
+        text = f"{join_names([*changed.values()])}; restoring the locked versions"
+        reporter.step("Changed", text)
 
 
 def run_state_preflight(state: InstallState, project: Project) -> InstallState:
@@ -127,12 +141,6 @@ def read_state(
         existing = replace(existing, locks=tuple(read_locks(folder)))
     if check_ownership and not options.replace:
         existing.check_ownership()
-    changed = {**existing.changed_versions, **existing.damaged}
-    if existing.lacks_pip:
-        changed["pip"] = "pip is missing"
-    if changed and not again:
-        text = f"{join_names([*changed.values()])}; restoring the locked versions"
-        project.reporter.step("Changed", text)
     catalog = options.catalog
     if catalog is None:
         # A locked build may be from any index.

@@ -46,7 +46,12 @@ from gpuinstall.install.file_change import (
     find_staged_files,
     plan_change,
 )
-from gpuinstall.install.inspection import lock_state, read_state, run_state_preflight
+from gpuinstall.install.inspection import (
+    lock_state,
+    read_state,
+    report_changed_packages,
+    run_state_preflight,
+)
 from gpuinstall.install.journal import describe_journal
 from gpuinstall.install.price import (
     PlannedInstallation,
@@ -226,6 +231,7 @@ def dry_run(project: Project, options: InstallOptions) -> PlannedInstallation:
     venv = project.paths.venv
     check_finished(environment_folder(options.python) if options.python else venv)
     state = read_state(project, options)
+    report_changed_packages(state.existing, project.reporter)
     planned = plan_installation(select_lock(state, project), project)
     _report_kept(planned, project.reporter)
     return planned

@@ -1,7 +1,7 @@
-"""Dockerfiles for images of one or several locks.
+"""Generate Dockerfiles from one or several lock files.
 
-Building an image requires no GPU. A container of an image with several locks selects an
-environment at startup.
+Building an image requires no GPU. A container with several environments selects one
+of them at startup.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from gpuinstall.lock.file.lock import Lock
 
 BOOTSTRAP = "bootstrap.py"
-"""The file that the Dockerfile for several locks copies."""
+"""The script that a Dockerfile for several lock files copies."""
 _LOCAL_PATH = re.compile(r" @ \.(/|$)")
 _PLATFORMS = {"x86_64": "linux/amd64", "aarch64": "linux/arm64"}
 
 
 def _read_templates() -> dict[str, Any]:
-    """Read the templates for the parts of a Dockerfile."""
+    """Read the Dockerfile templates."""
     return read_data(str(Path(__file__).parent / "data/dockerfile.toml"))
 
 
@@ -43,14 +43,14 @@ def format_dockerfile(
     lock: Lock,
     extras: Collection[str] = (),
 ) -> str:
-    """Return a Dockerfile for the folder of a lock file.
+    """Return a Dockerfile that installs the packages in a lock file.
 
     Args:
-        lock: The lock.
+        lock: The lock file to install.
         extras: The servers to start in a container: ``jupyter``.
 
     Raises:
-        UsageError: The lock lacks its target or its Python.
+        UsageError: The lock file does not specify its target or Python version.
     """
     parts = _read_templates()
     # The options that give a container access to the GPUs.
@@ -86,14 +86,15 @@ def format_image_dockerfile(
     locks: Sequence[Lock],
     extras: Collection[str] = (),
 ) -> str:
-    """Return a Dockerfile for an image of several locks.
+    """Return a Dockerfile for an image with an environment for each lock file.
 
     Args:
-        locks: The result of ``select_image_locks``.
+        locks: The lock files that ``select_image_locks`` returns.
         extras: The servers to start in a container: ``jupyter`` and ``ssh``.
 
     Raises:
-        UsageError: A lock lacks its target, its Python, or a requested JupyterLab.
+        UsageError: A lock file does not specify its target or Python version, or
+            does not contain a requested JupyterLab.
     """
     without = [lock.name for lock in locks if "jupyterlab" not in lock.versions]
     if "jupyter" in extras and without:
@@ -126,15 +127,15 @@ def format_image_dockerfile(
 
 
 def select_image_locks(locks: Sequence[Lock]) -> list[Lock]:
-    """Return the locks for one Linux platform, preferably x86_64.
+    """Return the lock files for one Linux platform, preferably x86_64.
 
     Raises:
-        UsageError: There are no locks for Linux.
+        UsageError: No lock file is for Linux.
     """
     linux = [
         lock for lock in locks if not {"windows", "macos"} & set(lock.name.split("-"))
     ]
-    # _find_docker_platform raises the error for a lock of another system.
+    # _find_docker_platform raises the error for a lock file for another system.
     platforms = {lock.name: _find_docker_platform(lock) for lock in linux or locks[:1]}
     first = min(platforms.values())
     return [lock for lock in linux if platforms[lock.name] == first]
@@ -144,14 +145,14 @@ def _find_docker_platform(
     lock: Lock,
     projects: Collection[str] = (),
 ) -> str:
-    """Return Docker's name for the platform of a lock.
+    """Return the Docker platform for a lock file, such as ``linux/amd64``.
 
     Args:
-        lock: The lock.
-        projects: The packages whose folders are in the image.
+        lock: The lock file to install in an image.
+        projects: The local packages whose folders are in the image.
 
     Raises:
-        UsageError: The lock cannot be used in an image.
+        UsageError: The lock file cannot be installed in a Linux image.
     """
     systems = find_lock_systems(lock)
     if not re.fullmatch(LOCK_NAME, lock.name):
@@ -166,7 +167,7 @@ def _find_docker_platform(
             f"{lock.name} has {cause}: {', '.join(absent)}",
             "gpuinstall export requirements   # lists the omitted packages",
         )
-    # The image is for the first platform that the lock supports.
+    # Build the image for the first platform that the lock file supports.
     for arch, platform in _PLATFORMS.items():
         if ("linux", arch) in systems:
             return platform

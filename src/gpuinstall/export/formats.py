@@ -1,6 +1,7 @@
-"""Export formats for one lock.
+"""Export one lock file as requirements, constraints, or a conda environment.
 
-The functions raise UsageError if the lock has no target or a package has a local path.
+The functions raise UsageError if the lock file does not specify its target or if a
+package has a local path.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from gpuinstall.lock.file.lock import Lock
 
 
 def format_requirements_file(lock: Lock) -> str:
-    """Return a requirements file."""
+    """Return the text of a requirements file for a lock file."""
     pythons = str(lock.python or lock.pylock.requires_python or "of any version")
     head = f"# From {sanitize(lock.name)}, for Python {sanitize(pythons)}.\n"
     lines = [" \\\n    ".join(words) + "\n" for words in format_pins(lock)]
@@ -25,7 +26,7 @@ def format_requirements_file(lock: Lock) -> str:
 
 
 def format_constraints_file(lock: Lock) -> str:
-    """Return a constraints file with the version of each package."""
+    """Return the text of a constraints file that pins each locked package."""
     commands = "pip install -c constraints.txt, uv pip install -c constraints.txt"
     lines = [
         f"# From {sanitize(lock.name)}: {commands}\n",
@@ -36,9 +37,9 @@ def format_constraints_file(lock: Lock) -> str:
 
 
 def format_conda_environment(lock: Lock) -> str:
-    """Return ``environment.yml``.
+    """Return the text of a conda ``environment.yml`` for a lock file.
 
-    The virtual packages in it make conda reject an old driver or glibc.
+    The virtual packages in the file make conda reject an old driver or glibc.
     """
     virtual_packages = _find_virtual_packages(lock)
     command = "conda env create -f environment.yml"
@@ -46,7 +47,7 @@ def format_conda_environment(lock: Lock) -> str:
     if "__cuda" in virtual_packages:
         cuda = virtual_packages["__cuda"]
         text += f"# On a machine without a GPU: CONDA_OVERRIDE_CUDA={cuda} {command}\n"
-    # Exclude Anaconda's default channel, whose packages have a different license.
+    # Exclude Anaconda's default channel, because its packages have a different license.
     name = lock.name.removesuffix(".toml").replace("pylock", "torch")
     text += f"name: {re.sub('[^A-Za-z0-9_-]', '-', name)}\n"
     text += "channels:\n  - conda-forge\n  - nodefaults\ndependencies:\n"
@@ -62,11 +63,11 @@ def format_conda_environment(lock: Lock) -> str:
 
 
 def _find_virtual_packages(lock: Lock) -> dict[str, str]:
-    """Return conda's virtual packages with minimum versions, if known."""
+    """Return minimum versions of conda's virtual packages for a lock file."""
     try:
         (needs,) = find_machine_needs(lock, load_catalog())
     except (UsageError, ValueError):
-        # The lock lacks its target, or has several systems.
+        # The lock file does not specify its target, or supports several systems.
         return {}
     packages = {}
     cudas = [gpus.cuda for gpus in needs.gpus if gpus.cuda]

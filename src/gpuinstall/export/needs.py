@@ -1,7 +1,7 @@
-"""Machine requirements of a lock: system, glibc, GPUs, driver, and CUDA.
+"""Determine the system, glibc, GPUs, and driver that a lock file requires.
 
-The rules that select a lock are applied to a simulated machine with one GPU of each known
-kind. The machine is simulated with each driver that the catalog's tables distinguish.
+The rules that select a lock file are applied to a simulated machine with one GPU of each
+known kind, and with each driver version that the catalog distinguishes.
 """
 
 from __future__ import annotations
@@ -27,58 +27,58 @@ from gpuinstall.lock.file.target import find_required_glibc
 from gpuinstall.machine.vendors import VENDORS
 
 _NO_GLIBC = "2.0"
-"""A glibc version older than any wheel requires."""
+"""A glibc version that is older than the minimum of every wheel."""
 _SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS"}
 _VENDOR_LABELS = {"nvidia": "compute capability", "amd": "AMD", "intel": "Intel"}
 
 
 class GpuNeeds(Value):
-    """GPU models that a lock supports, and their minimum driver.
+    """GPU architectures that a lock file supports, and their minimum driver.
 
-    A maximum is unnecessary, because a driver lists only GPUs that it supports.
+    A maximum driver is unnecessary, because a driver lists only GPUs that it supports.
     """
 
     codes: tuple[str, ...]
-    """Compute capabilities (``8.6``) or the vendor's names (``gfx1100``)."""
+    """GPU architectures, such as ``8.6`` (NVIDIA) or ``gfx1100`` (AMD)."""
 
     driver: DriverVersion | None = None
-    """The oldest supported driver. None: any driver."""
+    """The minimum driver version, or None if any driver is supported."""
 
     cuda: CudaVersion | None = None
-    """The CUDA version that this driver reports."""
+    """The CUDA version that the minimum driver reports."""
 
 
 class MachineNeeds(Value):
-    """The machines of one system on which a lock runs."""
+    """The machine requirements of a lock file on one platform."""
 
     lock: str
     """The name of the lock file."""
 
     torch: str
-    """The torch build in the lock."""
+    """The torch build in the lock file."""
 
     python: str
     os: str
     arch: str
 
     glibc: str | None
-    """The minimum glibc. None: any glibc, or a system other than Linux."""
+    """The minimum glibc version, or None if the lock file requires none."""
 
     maker: str | None
-    """The vendor of the GPUs. None: no GPU is required."""
+    """The vendor of the GPUs, or None if no GPU is required."""
 
     driver: DriverVersion | None
-    """The oldest driver for any of these GPUs. None: any driver."""
+    """The lowest of the GPUs' minimum drivers, or None for any driver."""
 
     cuda: CudaVersion | None
     """The CUDA version that the minimum driver reports."""
 
     gpus: tuple[GpuNeeds, ...]
-    """The GPUs, ordered by minimum driver."""
+    """The supported GPUs, grouped and ordered by minimum driver."""
 
     @property
     def text(self) -> str:
-        """The requirements as text, with a line for each fact."""
+        """The machine requirements as text, with one fact on each line."""
         lines = [f"{self.lock}: torch {self.torch}, Python {self.python}"]
         glibc = f", glibc {self.glibc} or newer" if self.glibc else ""
         lines.append(f"  system    {_SYSTEMS[self.os]} {self.arch}{glibc}")
@@ -90,7 +90,7 @@ class MachineNeeds(Value):
 
     @property
     def gpu_texts(self) -> list[str]:
-        """The GPUs with their minimum driver, as text."""
+        """Text lines that list supported GPUs and their minimum driver."""
         if self.maker is None:
             return ["none"]
         texts = []
@@ -103,10 +103,11 @@ class MachineNeeds(Value):
 
 
 def find_machine_needs(lock: Lock, catalog: Catalog) -> list[MachineNeeds]:
-    """Return the machine requirements of a lock for each of its systems.
+    """Return the machine requirements of a lock file, for each system.
 
     Raises:
-        UsageError: The lock lacks its target, or runs on no known machine.
+        UsageError: The lock file does not specify its target, or supports no known
+            machine.
     """
     kind = read_lock_backend(lock).kind
     maker = None
@@ -148,7 +149,7 @@ def _generate_known_gpus(
     maker: str | None,
     arch: str,
 ) -> Iterator[Gpu]:
-    """Yield one GPU of each known kind of a vendor."""
+    """Yield a simulated GPU for each known architecture of a vendor."""
     if maker == "nvidia":
         # Some GPUs exist only on ARM boards.
         capabilities = {
@@ -169,12 +170,12 @@ def _find_gpu_needs(
     machine: Machine,
     catalog: Catalog,
 ) -> Iterator[GpuNeeds]:
-    """Yield the GPUs that a lock supports, grouped by minimum driver.
+    """Yield the GPUs that a lock file supports, grouped by minimum driver.
 
     Args:
-        lock: The lock.
-        machine: A machine with a GPU of every kind but no driver.
-        catalog: The known builds and drivers.
+        lock: The lock file to evaluate.
+        machine: A simulated machine with a GPU of every kind but no driver.
+        catalog: The catalog of builds and drivers.
     """
     drivers: list[DriverVersion | None] = [None]
     if any(gpu.compute_capability for gpu in machine.gpus):
@@ -199,19 +200,19 @@ def _find_gpu_needs(
             yield GpuNeeds(codes)
             continue
         row = catalog.drivers.branch(driver)
-        # 580.0 was never released and represents the branch.
+        # Driver 580.0 was never released and represents the whole branch.
         if driver.parts == (driver.branch, 0):
             driver = DriverVersion.parse(str(driver.branch))  # noqa: PLW2901
         yield GpuNeeds(codes, driver, cuda=row and row[1])
 
 
 def _list_drivers(os: str, catalog: Catalog) -> list[DriverVersion]:
-    """Return the driver versions that the catalog's tables distinguish."""
+    """Return the driver versions for which the catalog has different facts."""
     tables = catalog.drivers
     releases = {DriverVersion.parse(f"{branch}.0") for branch, _ in tables.branches}
     for floor in (*tables.floors.values(), *tables.first_drivers.values()):
         release = floor.windows if os == "windows" else floor.linux
-        # Skip a minimum that is only a branch, because the releases include its first.
+        # Skip a minimum that is only a branch, because the list includes the branch's first release.
         if len(release.parts) > 1:
             releases.add(release)
     return sorted(releases)

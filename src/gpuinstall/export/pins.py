@@ -1,4 +1,4 @@
-"""Read and format the packages, backend, and systems of a lock for export."""
+"""Format locked packages as requirements for export formats."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     _File = PackageWheel | PackageSdist | PackageArchive
 
 _URL = re.compile(r"[A-Za-z][\w+.-]*:[\w.~:/?#\[\]@!$&'()*+,;=%-]+", re.ASCII)
-"""URL with the characters of RFC 3986, which exclude spaces and braces.
+"""Pattern for a URL with only characters that RFC 3986 allows.
 
-A space would end the requirement, and a brace could be part of a variable.
+A space would end the requirement, and a brace could start a variable.
 """
 _UV_SETTINGS = ("override-dependencies", "dependency-metadata")
-"""uv settings that replace the requirements of packages."""
+"""uv settings that replace dependencies of packages."""
 _FOLDER = re.compile(r"(?!\.\.?(/|$))[\w.+-]+(/(?!\.\.?(/|$))[\w.+-]+)*", re.ASCII)
 
 _PLATFORMS = (
@@ -39,26 +39,26 @@ _PLATFORMS = (
     ("macos", "x86_64"),
     ("macos", "arm64"),
 )
-"""The systems and processors for which PyTorch has builds."""
+"""The operating systems and processors for which PyTorch has builds."""
 
 
 def find_unhashed_packages(lock: Lock) -> dict[str, str]:
-    """Return arguments of pip and uv for packages without hashes, by name.
+    """Return pip and uv arguments for packages without hashes, by name.
 
-    pip refuses to install folders and repositories together with hashed files.
+    pip refuses to install local folders and repositories together with hashed files.
     """
     words_of: dict[str, str] = {}
     for name, address in lock.addresses.items():
         option, _, place = address.partition(f"{name} @ ")
         words_of[name] = quote_word(address)
         if not re.match(r"\w+\+", place):
-            # pip does not accept a folder after a name.
+            # pip does not accept a package name before a folder.
             words_of[name] = f"{option}{quote_word(place)}"
     return words_of
 
 
 def format_comments(lock: Lock) -> str:
-    """Return comment lines about packages that need options."""
+    """Return comment lines about packages that are installed separately."""
     text = format_override_comment(lock)
     for name, words in find_unhashed_packages(lock).items():
         line = sanitize(f"# Without {name}: pip install --no-deps {words}")
@@ -67,7 +67,7 @@ def format_comments(lock: Lock) -> str:
 
 
 def format_override_comment(lock: Lock) -> str:
-    """Return a comment line if requirements were overridden."""
+    """Return a comment line if uv settings override locked dependencies."""
     keys = {text.partition(" ")[0] for text in lock.record.sources}
     used = " and ".join(key for key in _UV_SETTINGS if key in keys)
     if not used:
@@ -77,11 +77,11 @@ def format_override_comment(lock: Lock) -> str:
 
 
 def format_pins(lock: Lock) -> Iterator[tuple[str, ...]]:
-    """Yield each package as a requirement and a hash option for each file.
+    """Yield a requirement and hash options for each locked package.
 
-    Packages from folders and repositories are omitted.
+    Packages from local folders and repositories are omitted.
     """
-    # These packages need a URL, because the default index lacks their files.
+    # Use URLs for these packages, because the default index does not have their files.
     url_packages = {*load_catalog().family, *load_extensions().rows}
     left_out = find_unhashed_packages(lock)
     for package in lock.pylock.packages:
@@ -107,7 +107,7 @@ def format_pins(lock: Lock) -> Iterator[tuple[str, ...]]:
 
 
 def read_lock_backend(lock: Lock) -> Backend:
-    """Return the backend of a lock, or raise UsageError if it is unknown."""
+    """Return the backend of a lock file. Raise UsageError if it is unknown."""
     _, _, local = lock.versions.get("torch", "").partition("+")
     try:
         return Backend.parse(local or Target.parse(lock.target).backend)
@@ -119,10 +119,10 @@ def read_lock_backend(lock: Lock) -> Backend:
 
 
 def find_lock_systems(lock: Lock) -> list[tuple[str, str]]:
-    """Return the systems and processors that a lock supports.
+    """Return the operating systems and processors that a lock file supports.
 
     Raises:
-        UsageError: The lock lacks its Python.
+        UsageError: The lock file does not specify its Python version.
     """
     python = find_common_python([lock])
     markers = lock.pylock.environments
@@ -140,15 +140,15 @@ def format_package_requirement(
     *,
     uses_url: bool,
 ) -> str:
-    """Return a requirement for a package version or for its only file's URL.
+    """Return a requirement with a package's version or the URL of its file.
 
     Args:
-        package: The package.
-        files: The files of the package that have a SHA-256.
-        uses_url: Whether the default index lacks the files.
+        package: The locked package.
+        files: The files of the package that have a SHA-256 hash.
+        uses_url: Whether to use a URL because the default index lacks the files.
 
     Raises:
-        UsageError: The URL is local or malformed.
+        UsageError: The package has a local or malformed URL.
     """
     has_url = package.archive or (uses_url and len(files) == 1)
     if package.version and not has_url:
@@ -174,12 +174,12 @@ def make_export_error(
     message: str,
     hint: str = "gpuinstall lock --upgrade   # with packages from an index",
 ) -> UsageError:
-    """Return an error for a lock that a format cannot represent."""
+    """Return an error for a lock file that the format cannot represent."""
     return UsageError("not-exportable", message, hint=hint)
 
 
 def find_common_python(locks: Sequence[Lock]) -> str:
-    """Return the Python version of all locks, or raise UsageError."""
+    """Return the common Python version of lock files, or raise UsageError."""
     pythons = set[str]()
     for lock in locks:
         if lock.python is None:
@@ -196,7 +196,7 @@ def find_common_python(locks: Sequence[Lock]) -> str:
 
 
 def _format_lock_command(lock: Lock) -> str:
-    """Return the command that updates a lock."""
+    """Return the ``gpuinstall lock`` command that updates a lock file."""
     try:
         Target.parse(lock.target)
     except (UsageError, ValueError):

@@ -1,6 +1,7 @@
-"""Tables for a uv project: a dependency group and an index for each backend.
+"""Generate dependency groups and indexes for a uv project.
 
-uv selects no build by GPU. The user selects a group: ``uv sync --group torch-cu126``.
+uv does not select a torch build for the GPU. The user selects a dependency group:
+``uv sync --group torch-cu126``.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ def format_uv_tables(
     locks: Sequence[Lock],
     torch_index: str,
 ) -> str:
-    """Return the tables to add to a pyproject.toml.
+    """Return TOML tables to add to a ``pyproject.toml``.
 
     Args:
-        locks: The locks. Locks with the same backend become one group.
-        torch_index: The base URL of the groups' indexes.
+        locks: The lock files. Those with the same backend form one dependency group.
+        torch_index: The base URL of the torch indexes.
 
     Raises:
-        UsageError: A lock lacks its backend, or the locks have several Pythons.
+        UsageError: A lock file has an unknown backend, or Python versions differ.
     """
     python = find_common_python(locks)
     by_backend: dict[str, list[Lock]] = defaultdict(list)
     for lock in locks:
         by_backend[read_lock_backend(lock).tag].append(lock)
     backends = sorted(by_backend)
-    # `uv run` uses a GPU build by default, if there is one.
+    # `uv run` uses the first GPU build by default, if any.
     default = next((tag for tag in backends if tag != CPU.tag), CPU.tag)
     family = load_catalog().family
     groups = pythons = indexes = conflicts = tables = ""
@@ -59,7 +60,7 @@ def format_uv_tables(
         indexes += f'\n[[tool.uv.index]]\nname = "gpuinstall-{tag}"\nurl = {url}\nexplicit = true\n'
     if len(backends) > 1:
         choices = ", ".join(f'{{ group = "torch-{tag}" }}' for tag in backends)
-        # Without conflicts, uv would resolve all groups together.
+        # Declare conflicts, because uv would otherwise resolve all groups together.
         conflicts = f"conflicts = [[{choices}]]\n"
     for package, entries in sorted(sources.items()):
         tables += f"{package} = [\n{_format_items(entries)}]\n"
@@ -80,10 +81,10 @@ def _format_items(items: Iterable[str]) -> str:
 
 
 def _format_requirements(locks: Sequence[Lock]) -> Iterator[str]:
-    """Yield the requirements of a dependency group.
+    """Yield the requirements for a dependency group.
 
-    Requested packages apply on all systems. Other packages apply only on systems whose
-    lock contains them.
+    Requested packages are required on all systems. Other packages are required only on
+    systems whose lock file contains them.
     """
     holders: dict[tuple[str, str], list[Lock]] = defaultdict(list)
     inputs = {"torch"}
@@ -105,9 +106,10 @@ def _format_requirements(locks: Sequence[Lock]) -> Iterator[str]:
 
 
 def _format_locked_requirements(lock: Lock) -> Iterator[tuple[str, str]]:
-    """Yield the packages that determine the build, with their requirements.
+    """Yield the names and requirements of packages that depend on the backend.
 
-    No index has the version of an extension for one torch, so its requirement has a URL.
+    The requirement for a torch extension has a URL, because no index has a separate
+    version of the extension for each torch.
     """
     family = load_catalog().family
     for package, version in lock.select_versions(family).items():

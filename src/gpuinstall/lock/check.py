@@ -1,4 +1,4 @@
-"""Check whether lock files are up to date, offline before online."""
+"""Check whether lock files are up to date."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     RequestForLock = Callable[[Lock, Machine, Request], Request]
 
 _UPDATED = frozenset({"inputs-changed", OTHER_REQUEST, "versions-differ"})
-"""Codes of the reasons why ``lock`` updates a lock without ``--upgrade``."""
+"""Codes of staleness reasons that ``lock`` fixes without ``--upgrade``."""
 
 
 class CheckedLock(NamedTuple):
-    """A lock and the reasons why it is stale."""
+    """A lock file and the reasons why it is stale."""
 
     path: Path
     lock: Lock
     reasons: tuple[Reason, ...]
     is_left_over: bool = False
-    """Whether the folder's settings no longer list this target."""
+    """Whether the project's settings no longer list the lock file's target."""
 
     @property
     def command(self) -> str:
-        """The command that updates the lock."""
+        """The command that updates or removes the lock file."""
         codes = {reason.code for reason in self.reasons}
         if self.is_left_over and "misnamed" not in codes:
             return f"rm {self.lock.name}   # {self.lock.target} is no longer a target"
@@ -51,7 +51,7 @@ class CheckedLock(NamedTuple):
         return "gpuinstall lock --upgrade"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the lock's entry in the output of ``lock check --json``."""
+        """Return the entry of a lock file in ``lock check --json``."""
         status = "stale" if self.reasons else "fresh"
         reasons = [reason._asdict() for reason in self.reasons]
         return {**self.lock.to_entry(self.path, status), "reasons": reasons}
@@ -68,20 +68,21 @@ def check_locks(
     has_others: bool = True,
     for_lock: RequestForLock = lambda _lock, _machine, request: request,
 ) -> list[CheckedLock]:
-    """Check every lock that gpuinstall created in a folder.
+    """Check every lock file that gpuinstall created in a folder.
 
     Args:
-        folder: The folder.
-        request: The current request.
-        catalog: The builds of torch.
-        targets: The targets that must have a lock. If empty, any lock is enough.
-        session: The clients of the run; None to skip checking the files online.
-        gate: Checks the sources of locks; None if they are already checked.
-        has_others: Whether ``lock`` also updates locks of other targets.
-        for_lock: Returns the request for a lock and the machine of its target.
+        folder: The folder with the lock files.
+        request: The current request of the project.
+        catalog: The catalog of torch builds.
+        targets: The targets that must have a lock file. If no targets are given,
+            one lock file for any target is enough.
+        session: The HTTP clients and caches, or None to skip online checks.
+        gate: Checks the sources of lock files; None if they are already checked.
+        has_others: Whether ``lock`` also updates lock files for other targets.
+        for_lock: Returns the request for a lock file and its target machine.
 
     Raises:
-        LockError: A lock is missing or cannot be read.
+        LockError: A lock file is missing or cannot be read.
     """
     locks = [lock for lock in read_locks(folder) if lock.is_from_gpuinstall]
     _check_missing_locks(locks, targets)
@@ -90,7 +91,7 @@ def check_locks(
     checked = []
     for lock in locks:
         is_left_over = lock in left_over
-        # Do not compare the other locks with leftover ones.
+        # Do not compare versions with the lock files of removed targets.
         conflicts = find_version_conflicts(locks if is_left_over else kept)
         reasons = [
             *_find_staleness_reasons(
@@ -107,13 +108,13 @@ def check_locks(
 def find_locks_of_other_targets(
     locks: Iterable[Lock], targets: Sequence[str]
 ) -> list[Lock]:
-    """Return locks for other targets; if ``targets`` is empty, none."""
+    """Return lock files for targets that ``targets`` does not list."""
     names = {Target.parse(text).filename for text in targets}
     return [lock for lock in locks if names and lock.name not in names]
 
 
 def _check_missing_locks(locks: Sequence[Lock], targets: Sequence[str]) -> None:
-    """Raise LockError if a target has no lock or the folder has none."""
+    """Raise LockError if a target has no lock file, or if none exists."""
     names = {lock.name for lock in locks}
     missing = {Target.parse(text).filename for text in targets} - names
     if not names:
@@ -132,15 +133,15 @@ def _find_staleness_reasons(
     gate: LockGate | None,
     for_lock: RequestForLock,
 ) -> Iterator[Reason]:
-    """Yield the reasons why a lock is stale.
+    """Yield the reasons why a lock file is stale.
 
     Args:
-        lock: The lock.
-        request: The current request.
-        catalog: The builds of torch.
-        conflicts: The packages whose versions conflict between locks, formatted.
-        gate: Checks the sources of the lock.
-        for_lock: Returns the request for a lock and the machine of its target.
+        lock: The lock file to check.
+        request: The current request of the project.
+        catalog: The catalog of torch builds.
+        conflicts: Messages about versions that differ between lock files.
+        gate: Checks the sources of the lock file.
+        for_lock: Returns the request for a lock file and its target machine.
     """
     try:
         target = Target.parse(lock.target)
@@ -168,7 +169,7 @@ def _find_staleness_reasons(
 
 
 def _find_unavailable_files(lock: Lock, session: Session) -> Iterator[Reason]:
-    """Yield reasons for files from unknown hosts and for unavailable files."""
+    """Yield a reason if locked files are unavailable or from unknown hosts."""
     files = [file for file in lock.files if is_http_url(file.url)]
     for host, packages in find_unknown_hosts_in_lock(lock, files, session).items():
         message = f"it installs {', '.join(packages)} from {host}, which is not a configured source"

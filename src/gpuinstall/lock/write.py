@@ -1,4 +1,4 @@
-"""Write the lock files of one or more targets."""
+"""Write lock files for one or more targets."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ OUTDATED = "has a different request or different versions"
 
 
 class WrittenLock(Value):
-    """A lock and its state in the folder."""
+    """A lock file, and whether it was written."""
 
     path: Path
     lock: Lock
     status: Literal["written", "unchanged", "stale"]
-    """The status; ``stale`` if a dry run would write the lock."""
+    """The write status; ``stale`` if a dry run would update the lock file."""
     changes: tuple[VersionChange, ...] = ()
-    """The changes from the previous lock."""
+    """The version changes since the previous lock file."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the lock's entry in the output of ``lock --json``."""
+        """Return the entry of a lock file in ``lock --json``."""
         return {
             **self.lock.to_entry(self.path, self.status),
             "changes": [change._asdict() for change in self.changes],
@@ -91,16 +91,16 @@ def write_locks(
     moving: Collection[str] = (),
     dry_run: bool = False,
 ) -> list[WrittenLock]:
-    """Write a lock for each request, or keep existing up-to-date locks.
+    """Write a lock file for each request unless all are up to date.
 
     Args:
-        folder: The folder of the locks.
-        requests: The request of each lock.
-        session: The clients of the run.
-        gate: Checks the sources of existing locks.
-        upgrade: Whether to resolve even if the existing locks are up to date.
+        folder: The folder for the lock files.
+        requests: A request for each lock file.
+        session: The HTTP clients and caches.
+        gate: Checks the sources of existing lock files.
+        upgrade: Whether to resolve even if the existing lock files are up to date.
         moving: The only packages whose versions may change.
-        dry_run: Whether to resolve without writing locks or downloading files
+        dry_run: Whether to resolve without writing lock files or downloading files
             for their hashes.
     """
     if not upgrade and not moving:
@@ -143,10 +143,11 @@ def _find_current_locks(
     requests: Sequence[LockRequest],
     gate: LockGate,
 ) -> list[Lock]:
-    """Return the existing lock for each request, if all are up to date.
+    """Return the existing lock file for each request if all are up to date.
 
     Returns:
-        The locks; empty if one is missing or stale, or if their versions conflict.
+        The lock files, or an empty list if a lock file is missing or stale, or if
+        their versions conflict.
     """
     try:
         locks = read_locks(folder)
@@ -177,12 +178,12 @@ def _find_current_locks(
 
 
 def _read_valid_locks(folder: Path) -> list[Lock]:
-    """Return gpuinstall's readable locks in a folder."""
+    """Return the readable lock files in a folder."""
     return [lock for lock in read_locks_by_target(folder).values() if lock]
 
 
 def _read_existing_locks(folder: Path, session: Session) -> list[Lock]:
-    """Return gpuinstall's locks in a folder, with both sides of a conflict."""
+    """Return existing lock files, including both sides of a merge conflict."""
     locks = []
     for path in find_locks(folder):
         texts = split_merge_conflict(read_document(path, path.parent))
@@ -199,7 +200,7 @@ def _report_resolutions(
     changes: Sequence[Sequence[VersionChange]],
     reporter: Reporter,
 ) -> None:
-    """Report the builds, the changes, and the downloads for hashes."""
+    """Report selected builds, version changes, and downloads for hashes."""
     for one, changed in zip(resolutions, changes, strict=True):
         build = f"torch {one.choice.build.name} · Python {one.choice.python}"
         reporter.step("Build", f"{build} for {one.target}")
@@ -222,7 +223,7 @@ def _report_resolutions(
 
 
 def _write(lock: Lock, folder: Path) -> WrittenLock:
-    """Write a lock into its folder unless it is unchanged."""
+    """Write a lock file to a folder unless its text is unchanged."""
     compared = _compare(lock, folder)
     if compared.status == "unchanged":
         return compared
@@ -231,7 +232,7 @@ def _write(lock: Lock, folder: Path) -> WrittenLock:
 
 
 def _compare(lock: Lock, folder: Path) -> WrittenLock:
-    """Compare a lock with the one in its folder."""
+    """Compare a lock with the existing lock file of the same name."""
     path = folder / lock.name
     status: Literal["unchanged", "stale"] = "stale"
     if has_text(path, lock.text):
@@ -242,12 +243,13 @@ def _compare(lock: Lock, folder: Path) -> WrittenLock:
 def find_outdated_warnings(
     locks: Sequence[Lock], folder: Path, targets: Sequence[str]
 ) -> Iterator[str]:
-    """Yield warnings about outdated locks next to the new ones.
+    """Yield warnings about outdated lock files that were not rewritten.
 
     Args:
-        locks: The new locks.
-        folder: The folder of the locks.
-        targets: The targets in the folder's settings; if empty, any target.
+        locks: The new lock files.
+        folder: The folder with the lock files.
+        targets: The targets in the project's settings. If empty, all targets are
+            allowed.
     """
     new = {lock.name for lock in locks}
     others = [lock for lock in _read_valid_locks(folder) if lock.name not in new]
@@ -268,12 +270,12 @@ def build_locks(
     folder: Path,
     later: Collection[LockedFile] = (),
 ) -> list[Lock]:
-    """Download files without a hash, and build a lock of each resolution.
+    """Download files without a hash, and build a lock from each resolution.
 
     Args:
-        resolutions: The resolutions.
-        session: The clients of the run.
-        folder: The folder of the locks, to which their paths are relative.
+        resolutions: The resolutions to lock.
+        session: The HTTP clients and caches.
+        folder: The folder for the lock files, to which locked paths are relative.
         later: The files to hash during the installation. Until then, the locks have
             placeholder hashes, and must not be saved.
     """
@@ -289,12 +291,12 @@ def build_locks(
 
 
 def build_lock(resolution: Resolution, hashes: _Hashes, folder: Path) -> Lock:
-    """Build the lock of a resolution.
+    """Build a lock from a resolution.
 
     Args:
-        resolution: The resolution.
-        hashes: The sha256 of every file by its URL.
-        folder: The folder of the lock, to which its paths are relative.
+        resolution: The resolution to lock.
+        hashes: The SHA-256 hash of every file, by URL.
+        folder: The folder for the lock file, to which locked paths are relative.
     """
     # pip installs these wheels only from an ``archive`` entry.
     by_address = {
@@ -342,7 +344,7 @@ def _create_record(resolution: Resolution) -> Record:
 
 
 def _convert_package(package: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any]:
-    """Convert a package of uv's lock."""
+    """Convert a package entry from uv's lock file."""
     keys = ("name", "version", "marker", "index", "vcs")
     entry = {key: package[key] for key in keys if key in package}
     if package.get("wheels"):
@@ -375,8 +377,8 @@ def _convert_file(entry: _Table, hashes: _Hashes, folder: Path) -> dict[str, Any
 
 
 def _relative_path(path: str, folder: Path) -> str:
-    """Return a path relative to the lock's folder if possible."""
-    # On Windows, there is no relative path to another drive.
+    """Return a path relative to a folder unless it is on another drive."""
+    # On Windows, a path on another drive cannot be relative.
     with suppress(ValueError):
         path = os.path.relpath(path, folder)
     return Path(path).as_posix()

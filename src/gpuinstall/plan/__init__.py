@@ -1,6 +1,6 @@
-"""Selection of a build: pure rules over a Machine, a Request, and a Catalog.
+"""Select a torch build from a catalog for a machine and a request.
 
-``choose`` returns a ``Plan`` or a ``Rejected``. Both list the reason against each rejected build.
+``choose`` returns a ``Plan`` or a ``Rejected``. Both list rejected builds with the reasons.
 """
 
 from gpuinstall.plan.choice import choose

@@ -1,4 +1,4 @@
-"""Select a build for another driver, or for a locked torch."""
+"""Select a torch build for another driver or for a locked torch version."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gpuinstall.plan.refusal import list_request_limits, remove_limits
 from gpuinstall.plan.values import Plan, Rejected
 
 _EXCLUDED_BACKEND = {"other-backend", "other-cuda", "not-allowed"}
-"""The reason codes of builds that the request excludes in every version."""
+"""Reason codes for backends that the request excludes."""
 
 
 def find_newest_branch(machine: Machine, catalog: Catalog) -> int | None:
-    """Return the latest driver branch with a native build for all GPUs."""
+    """Return the latest driver branch for which a native build exists."""
     for version in reversed(catalog.drivers.versions):
         with_driver = replace(machine, driver=Driver(version, found_via="words"))
         if find_native_build(with_driver, catalog):
@@ -32,10 +32,10 @@ def find_native_build(machine: Machine, catalog: Catalog) -> str | None:
 
     Args:
         machine: The machine, with the driver to evaluate.
-        catalog: The builds and drivers.
+        catalog: The catalog of builds and drivers.
 
     Returns:
-        None if no build is compatible, or if a GPU would run only PTX.
+        The name, or None if no build is compatible or if a GPU would run PTX code.
     """
     plan = choose(machine, Request(), catalog)
     if isinstance(plan, Plan) and all(gpu.how == "sass" for gpu in plan.gpus):
@@ -48,16 +48,16 @@ def choose_locked_torch(
     request: Request,
     catalog: Catalog,
 ) -> Plan | Rejected:
-    """Select a build of the torch in the project's lock, or any other build.
+    """Select a build of the locked torch version, or of another version.
 
     Args:
-        machine: The machine.
-        request: The request, with the versions that the lock prefers.
-        catalog: The builds.
+        machine: The machine to plan for.
+        request: The request, including preferred versions from ``uv.lock``.
+        catalog: The catalog of torch builds.
     """
     for preferred in request.preferred:
         if preferred.name == "torch" and preferred.pinned:
-            # Ignore the label, because this machine may need another build of the same torch.
+            # Ignore the local version, because this machine may need another build of the same torch version.
             public = preferred.pinned.partition("+")[0]
             pin = Constraint.of("torch", f"=={public}")
             locked = replace(request, constraints=(*request.constraints, pin))
@@ -73,16 +73,17 @@ def find_newer_torch(
     request: Request,
     catalog: Catalog,
 ) -> Reason | None:
-    """Report a newer torch that would run, and the limit that excludes it.
+    """Report a newer compatible torch, and the limit that excludes it.
 
     Args:
         plan: The plan for the request.
-        machine: The machine.
-        request: The request.
-        catalog: The builds.
+        machine: The machine to plan for.
+        request: The request that may limit torch.
+        catalog: The catalog of torch builds.
 
     Returns:
-        None unless a requirement, a constraint, or a lock excludes a newer torch.
+        A reason, or None if no requirement, constraint, or lock file excludes a
+        newer torch.
     """
     limits = [
         limit for limit in list_request_limits(request, {"torch"}) if limit.is_for_torch
@@ -109,11 +110,11 @@ def find_newer_torch(
 
 
 def list_unselectable_backends(outcome: Plan | Rejected, rules: Rules) -> set[str]:
-    """Return the backends that no source could make selectable.
+    """Return the backends that cannot be selected from any package index.
 
     Args:
-        outcome: The outcome with the builds of the catalog.
-        rules: The vendor's rules.
+        outcome: The plan or refusal for the builds in the catalog.
+        rules: The selection rules of the GPU vendor.
     """
     kinds = {rules.kind, CPU.kind}
     if isinstance(outcome, Plan):

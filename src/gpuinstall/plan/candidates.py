@@ -1,4 +1,4 @@
-"""Evaluation of builds for GPUs, and the order of compatible builds."""
+"""Evaluate torch builds for GPUs, and sort the compatible builds."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from gpuinstall.plan.rules import RULES
 from gpuinstall.plan.values import RejectedBuild, SortKey
 
 GpuPositions = tuple[int, ...]
-"""A set of GPUs, as positions in ``PlanContext.gpus``."""
+"""Positions of GPUs in ``PlanContext.gpus``."""
 
 
 class EvaluatedBuild(Value):
-    """A build with its code for each GPU, and the reason against it."""
+    """A torch build, its code for each GPU, and any reason to reject it."""
 
     build: Build
     gpu_code: tuple[Code | Reason, ...] = ()
-    """The code that each GPU runs, or the reason why the GPU has none."""
+    """The code that each GPU runs, or the reason why no code is compatible."""
     reason: Reason | None = None
-    """The reason against the build; None if a GPU runs it, or without GPUs."""
+    """The reason to reject the build, or None if the build is compatible."""
 
     @cached_property
     def supported_gpus(self) -> GpuPositions:
-        """The GPUs that the build has code for."""
+        """The GPUs for which the build contains compatible code."""
         return tuple(
             position
             for position, code in enumerate(self.gpu_code)
@@ -39,41 +39,41 @@ class EvaluatedBuild(Value):
 
     @property
     def missing_code(self) -> Reason | None:
-        """The reason why the first unsupported GPU has no code."""
+        """The reason why the build does not support a GPU, or None."""
         return next((code for code in self.gpu_code if isinstance(code, Reason)), None)
 
     @property
     def reason_code(self) -> str:
-        """The code of the reason against the build, or an empty string."""
+        """The code of the rejection reason, or an empty string."""
         return self.reason.code if self.reason else ""
 
     @property
     def rejection_text(self) -> str:
-        """The name of the build with the reason against it."""
+        """The name of the build and the reason for its rejection, as text."""
         message = self.reason.message if self.reason else ""
         return f"{self.build.name}: {message}"
 
 
 class NoCandidate(Value):
-    """Failure to find a compatible build, before its cause is determined."""
+    """A failure to find a compatible build, without an explanation."""
 
     context: PlanContext
     rejected: Sequence[EvaluatedBuild] = ()
 
 
 def list_rejections(evaluated: Iterable[EvaluatedBuild]) -> tuple[RejectedBuild, ...]:
-    """Return the builds that have a reason against them."""
+    """Return the rejected builds with their reasons."""
     return tuple(
         Rejection(each.build, each.reason) for each in evaluated if each.reason
     )
 
 
 def evaluate_build(build: Build, context: PlanContext) -> EvaluatedBuild:
-    """Apply the rules to a build. The first rule that fails gives the reason.
+    """Evaluate a build. The first rule that rejects it determines the reason.
 
     Args:
-        build: The build.
-        context: The request and its machine. Without GPUs, the rules for code and driver do not apply.
+        build: The build to evaluate.
+        context: The request and its machine. Without GPUs, GPU code and driver are not checked.
     """
     # Evaluate rejected builds, too: a refusal mentions the closest build.
     gpu_code = [_find_code(build, gpu, context.rules) for gpu in context.gpus]
@@ -91,7 +91,7 @@ def evaluate_build(build: Build, context: PlanContext) -> EvaluatedBuild:
 
 
 def _find_code(build: Build, gpu: Gpu, rules: Rules) -> Code | Reason:
-    """Return the code that a GPU runs, or the reason why it has none."""
+    """Return a build's code for a GPU, or the reason why it has none."""
     code = rules.find_code(build, gpu)
     if isinstance(code, Reason):
         return Reason(code.code, f"{code.message} ({gpu.label})")
@@ -101,11 +101,13 @@ def _find_code(build: Build, gpu: Gpu, rules: Rules) -> Code | Reason:
 def find_closest_build(
     rejected: Iterable[EvaluatedBuild], rules: Rules
 ) -> EvaluatedBuild | None:
-    """Return the build that passed the most rules, the newest if several did.
+    """Return the rejected build that passed the most rules.
+
+    If several builds passed equally many rules, return the newest of them.
 
     Args:
-        rejected: Builds with a reason, newest first.
-        rules: The vendor's rules, which apply after all others.
+        rejected: The rejected builds, newest first.
+        rules: The selection rules of the GPU vendor, which apply last.
     """
     stages = (*chain(*RULES.values()), *rules.code_reasons, *rules.driver_reasons)
     return max(rejected, key=lambda each: stages.index(each.reason_code), default=None)
@@ -114,19 +116,19 @@ def find_closest_build(
 def sort_best_first(
     candidates: Iterable[EvaluatedBuild], context: PlanContext
 ) -> list[EvaluatedBuild]:
-    """Sort builds by torch, preferred backend, and the vendor's preference."""
+    """Sort builds by torch version, preferred backend, and vendor rules."""
 
     def create_merit_key(candidate: EvaluatedBuild) -> SortKey:
         is_other = candidate.build.backend != context.demand.preferred_backend
         return is_other, create_vendor_key(candidate, context)
 
-    # Sort twice (sorting is stable), because only torch is in descending order.
+    # Sort twice (sorting is stable), because only the torch version is in descending order.
     by_merit = sorted(candidates, key=create_merit_key)
     return sorted(by_merit, key=lambda candidate: candidate.build.torch, reverse=True)
 
 
 def create_vendor_key(candidate: EvaluatedBuild, context: PlanContext) -> Preference:
-    """Return the vendor's sort key for builds of the same torch."""
+    """Return the GPU vendor's sort key for builds of one torch version."""
     return context.rules.create_preference_key(
         candidate.build.toolkit, candidate.gpu_code, context.gpus
     )
@@ -135,7 +137,7 @@ def create_vendor_key(candidate: EvaluatedBuild, context: PlanContext) -> Prefer
 def find_allowed_candidate(
     candidates: Iterable[EvaluatedBuild], context: PlanContext
 ) -> EvaluatedBuild | None:
-    """Return the first candidate that the resolved programs allow."""
+    """Return the first candidate that the resolved packages allow."""
     constraints = context.program_constraints
     for candidate in candidates:
         if constraints is None or constraints.allow(candidate.build):
@@ -144,10 +146,10 @@ def find_allowed_candidate(
 
 
 def select_gpus(choices: Iterable[GpuPositions], context: PlanContext) -> GpuPositions:
-    """Return the set of GPUs for which to select a build.
+    """Select the best set of GPUs that one build can support.
 
-    The sets are compared by their most capable GPU, total memory (0 if unknown), number of GPUs, and lowest indices. The
-    set of all GPUs always ranks first.
+    Sets of GPUs are compared by their most capable GPU, total memory (0 if unknown), number of GPUs, and lowest indices.
+    The set of all GPUs always ranks first.
     """
 
     def key(positions: GpuPositions) -> SortKey:

@@ -1,4 +1,4 @@
-"""Select the best compatible build, with a reason against each other build."""
+"""Select the best compatible torch build, and explain each rejected build."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def choose(
     catalog: Catalog,
     program_constraints: ProgramConstraints | None = None,
 ) -> Plan | Rejected:
-    """Select the build for a machine, or explain why none is compatible.
+    """Select a torch build for a machine, or explain why none is compatible.
 
     Args:
-        machine: The machine.
-        request: The request.
-        catalog: The available builds.
-        program_constraints: The result of resolving the programs, or None before it is known.
+        machine: The machine to plan for.
+        request: The request to plan.
+        catalog: The catalog of available builds.
+        program_constraints: Constraints from resolving other packages, or None before they are resolved.
 
     Raises:
         UsageError: The request is malformed.
@@ -76,7 +76,7 @@ def choose(
     outcome = attempt(request)
     if isinstance(outcome, Plan):
         return outcome
-    # Imported here because most requests are not refused.
+    # Import this module lazily, because most requests are not refused.
     from gpuinstall.plan.refusal import refuse_request, suggest_cpu_build
 
     if isinstance(outcome, NoCandidate):
@@ -91,7 +91,7 @@ def _plan_request(
     catalog: Catalog,
     program_constraints: ProgramConstraints | None,
 ) -> Plan | Rejected | NoCandidate:
-    """Plan a request, but do not determine the cause of a failure."""
+    """Select a build for a request without explaining a failure."""
     demand = parse_request(request, catalog.family, machine)
     rules = create_rules(
         machine, catalog, {backend.kind for backend in demand.backends}
@@ -167,7 +167,7 @@ def _choose_for_gpus(context: PlanContext) -> Plan | NoCandidate:
 
 
 def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
-    """Select the newest CPU build, or a GPU build if no source has one."""
+    """Select the newest CPU build, or a GPU build if there is no CPU build."""
     without_gpus = context.with_gpus_at(())
     evaluated = [evaluate_build(build, without_gpus) for build in context.builds]
     for_cpu = [each for each in evaluated if each.build.backend == CPU]
@@ -202,7 +202,7 @@ def _choose_cpu(context: PlanContext, why: Reason) -> Plan | NoCandidate:
 
 
 def _create_choice(best: EvaluatedBuild, context: PlanContext) -> Choice:
-    """Return the selected build with its index and requirements."""
+    """Create the choice of a build, with its index and requirements."""
     build = best.build
     demand = context.demand
     python = context.select_python(build)

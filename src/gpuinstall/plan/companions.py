@@ -1,4 +1,4 @@
-"""Compatible versions and pins of packages in the torch family."""
+"""Find compatible versions of torchvision and other companions of torch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gpuinstall.catalog.catalog import DEFAULT_INDEX, Build, Catalog, Companion
 
 
 class Companions(Value):
-    """The requested packages of the torch family, except torch."""
+    """The requested companions of torch, such as torchvision."""
 
     requirements: tuple[Requirement, ...]
     catalog: Catalog
     is_before_triton: bool = False
-    """Whether no requested torch requires triton."""
+    """Whether none of the requested torch versions requires triton."""
 
     def find_requested_versions(
         self,
@@ -25,7 +25,8 @@ class Companions(Value):
     ) -> Sequence[str] | None:
         """Return the requested versions of a companion that a build supports.
 
-        None if the catalog does not list the companion's versions for that torch.
+        Returns:
+            The versions, or None if the catalog does not list them for this torch version.
         """
         versions = self.find_available_versions(build, requirement)
         if versions is None:
@@ -43,7 +44,7 @@ class Companions(Value):
         return None
 
     def find_pythons(self, build: Build) -> tuple[str, ...]:
-        """Return the Pythons that a build and all companions support."""
+        """Return Python versions that a build and all companions support."""
         pythons = build.pythons
         for requirement in self.requirements:
             versions = self.find_requested_versions(build, requirement) or ()
@@ -63,11 +64,11 @@ class Companions(Value):
         build: Build,
         python: str,
     ) -> Iterator[Requirement]:
-        """Yield the companions' requirements, pinned if a version is known."""
+        """Yield a requirement for each companion, pinned if possible."""
         for requirement in self.requirements:
             name = requirement.name
             versions = self.find_requested_versions(build, requirement)
-            # triton has no label for a build of torch, so use torch's own pin.
+            # triton has no local version for a torch build, so use the pin in torch's METADATA.
             if name == "triton" and versions and requirement.specifier is None:
                 pin = self.catalog.releases[build.torch].triton
                 yield Requirement.of("triton", pin or "")
@@ -86,10 +87,10 @@ class Companions(Value):
         """Pin a companion to the first version with a wheel for a Python.
 
         Args:
-            requirement: The companion's requirement.
+            requirement: The requirement for the companion.
             versions: The compatible versions, preferred first.
-            build: The build of torch, whose label the companion shares.
-            python: The ``X.Y`` of the plan.
+            build: The torch build, which determines the companion's local version.
+            python: The selected Python version, as ``X.Y``.
         """
         name = requirement.name
         for version in versions:
@@ -98,7 +99,7 @@ class Companions(Value):
                 break
         label = format_build_label(build)
         listed = self._find_listed_versions(build, name)
-        # If its source was not listed, the catalog states whether its files have a label.
+        # If the index was not listed, the catalog states whether the files have a local version.
         if listed is None:
             is_labeled = build.platform not in wheels.unlabelled
         else:
@@ -107,7 +108,7 @@ class Companions(Value):
         return replace(requirement, marker=None).with_specifier(pin)
 
     def list_cpu_builds(self, build: Build) -> Iterator[str]:
-        """Yield companions without GPU code for the platform of a build."""
+        """Yield companions that have no GPU code for a build's platform."""
         for requirement in self.requirements:
             name = requirement.name
             for version in (self.find_requested_versions(build, requirement) or ())[:1]:
@@ -119,9 +120,10 @@ class Companions(Value):
         build: Build,
         requirement: Requirement,
     ) -> Sequence[str] | None:
-        """Return the versions with wheels for a build, preferred first.
+        """Return companion versions with wheels for a build, preferred first.
 
-        None if the catalog does not list the companion's versions for that torch.
+        Returns:
+            The versions, or None if the catalog does not list them for this torch version.
         """
         versions = self._find_paired_versions(build, requirement)
         if versions is None:
@@ -136,7 +138,7 @@ class Companions(Value):
         build: Build,
         requirement: Requirement,
     ) -> Sequence[str] | None:
-        """Return the companion versions for a torch, even without wheels."""
+        """Return companion versions for a torch, even without wheels."""
         release = self.catalog.releases.get(build.torch)
         if release is None:
             # The resolver reads the METADATA of the listed versions.
@@ -149,11 +151,11 @@ class Companions(Value):
         if not release.released:
             return None
         if not release.triton:
-            # Any triton is compatible. If a requested torch requires triton, prefer that torch.
+            # Any triton version is compatible. If another requested torch requires triton, prefer that torch.
             if self.is_before_triton and build.os == "linux":
                 return None
             return ()
-        # Include the lowest version that torch's pin allows, and compatible versions in the requirement.
+        # Torch's pin allows its own version, and the requirement can mention other compatible versions.
         versions = [release.triton.lstrip("=~")]
         pin = parse_specifier(release.triton)
         for specifier in requirement.specifier or ():
@@ -168,12 +170,12 @@ class Companions(Value):
         name: str,
         version: str,
     ) -> bool:
-        """Return whether a companion has wheels for a build.
+        """Return whether a companion version has wheels for a torch build.
 
         Args:
-            build: The build of torch.
-            name: The companion.
-            version: The companion's version without a label.
+            build: The torch build.
+            name: The package name of the companion.
+            version: The version of the companion, without a local version.
         """
         wheels = self._find_wheels(name, version)
         listed = self._find_listed_versions(build, name)
@@ -188,12 +190,12 @@ class Companions(Value):
         build: Build,
         name: str,
     ) -> frozenset[str] | None:
-        """Return a companion's versions in the build's source, if listed."""
+        """Return the versions of a package on the index of a torch build."""
         if not build.listed_at:
             return None
         listed = self.catalog.offered.get((name, build.backend.tag))
         if name == "triton" and not listed:
-            # triton's files support every build and are also on the default index.
+            # The wheels of triton support every torch build and are also on the default index.
             return None
         return listed
 
@@ -202,7 +204,7 @@ class Companions(Value):
         name: str,
         version: str,
     ) -> Companion:
-        """Return the wheels of a version, or of X.Y.0 if it is unknown."""
+        """Return the wheels of a companion version, or of X.Y.0 if unknown."""
         companions = self.catalog.companions
         major, minor, *_ = (*version.split("."), "0")
         return companions.get((name, version)) or companions[name, f"{major}.{minor}.0"]
@@ -223,7 +225,7 @@ class Companions(Value):
 
 
 def format_build_label(build: Build) -> str:
-    """Return the label of a build's versions, ``+cu126``, or ""."""
+    """Return the local version suffix of a torch build, such as ``+cu126``."""
     if build.source is DEFAULT_INDEX or not build.is_labeled:
         return ""
     return f"+{build.backend}"

@@ -1,4 +1,4 @@
-"""Input of the selection rules: a request, a machine, and its GPUs."""
+"""Define the input of the selection rules: a request, a machine, and GPUs."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ if TYPE_CHECKING:
 
 
 class PlanContext(Value, eq=False):
-    """Request, machine, and GPUs for which a build is selected."""
+    """The request, machine, and GPUs for which a build is selected."""
 
     machine: Machine
     demand: Demand
     rules: Rules
-    """The rules of the GPUs' vendor."""
+    """The selection rules of the GPU vendor."""
 
     gpus: tuple[Gpu, ...] = ()
-    """The GPUs to plan for, by index."""
+    """The GPUs that the build must support, ordered by index."""
 
     program_constraints: ProgramConstraints | None = None
-    """The result of resolving the programs, or None before it is known."""
+    """Constraints from resolving other packages, or None until then."""
 
     excluded_gpus: Mapping[int, Finding] = {}
-    """The problems of unusable GPUs, by index."""
+    """The problems of excluded GPUs, by GPU index."""
 
     @property
     def catalog(self) -> Catalog:
-        """The catalog of builds."""
+        """The catalog of torch builds."""
         return self.rules.catalog
 
     @property
     def gpu_names(self) -> str:
-        """The distinct GPU models, for messages."""
+        """The names of the distinct GPU models, joined for messages."""
         return " and ".join(dict.fromkeys(gpu.label for gpu in self.gpus))
 
     @property
     def builds(self) -> tuple[Build, ...]:
-        """The builds for this platform, newest torch first."""
+        """The torch builds for the machine's platform, newest torch first."""
         return self.catalog.builds_for(self.machine.os, self.machine.arch)
 
     @cached_property
     def requested_torches(self) -> frozenset[Version]:
-        """The torch versions that the request allows."""
+        """The torch versions that satisfy the request."""
         torches = {build.torch for build in self.builds}
         return frozenset(filter(self.demand.allows, torches))
 
     @cached_property
     def companions(self) -> Companions:
-        """The requested packages of the torch family."""
+        """The requested companions of torch, such as torchvision."""
         releases = self.catalog.releases
         known = [torch for torch in self.requested_torches if torch in releases]
         return Companions(
@@ -71,10 +71,10 @@ class PlanContext(Value, eq=False):
 
     @cached_property
     def cuda_names(self) -> dict[str, CudaName]:
-        """The CUDA versions in package names and extras, by requirement."""
+        """The CUDA versions in package and extra names, by requirement."""
         cuda_names: dict[str, CudaName] = {}
         for requirement in self.demand.others:
-            # Evaluate markers for the default Python, because the Python is selected later.
+            # Evaluate markers for the default Python version, because the Python version is selected later.
             if not requirement.applies_on(self.machine, self.catalog.settled_python):
                 continue
             rows = self.catalog.cuda_names()
@@ -86,21 +86,21 @@ class PlanContext(Value, eq=False):
         return cuda_names
 
     def compatible_pythons(self, build: Build) -> list[str]:
-        """Return the requested Pythons that a build and companions support."""
+        """Return requested Python versions that a build supports."""
         is_requested = self.demand.pythons.__contains__
         return list(filter(is_requested, self.companions.find_pythons(build)))
 
     def select_python(self, build: Build) -> str:
-        """Return the Python for a build and its companions, or "".
+        """Return the Python version for a build and its companions, or "".
 
-        Preferred Pythons (of the environment, and the running one) come first, then installed ones from the newest, and
-        finally one to download.
+        Preferred Python versions (in the environment, and running gpuinstall) come first, then installed versions from
+        the newest, and finally a version to download.
         """
         compatible = self.compatible_pythons(build)
         for python in self.demand.pythons_to_try:
             if python in compatible:
                 return python
-        # If the machine's Pythons are unknown, assume that any can be used.
+        # If the machine's Python versions are unknown, assume that any version is available.
         may_download = (
             self.demand.request.managed_pythons or self.machine.pythons is None
         )
@@ -113,5 +113,5 @@ class PlanContext(Value, eq=False):
         return min(compatible, key=version_key)
 
     def with_gpus_at(self, positions: Iterable[int]) -> PlanContext:
-        """Return the context with only the GPUs at these positions."""
+        """Return a copy of the context with only the selected GPUs."""
         return replace(self, gpus=tuple(self.gpus[position] for position in positions))

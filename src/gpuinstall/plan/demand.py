@@ -1,4 +1,4 @@
-"""Parse a request: torch, its companions, the backend, and Python."""
+"""Parse the requested torch, companions, backend, and Python version."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from gpuinstall.base.machine import Machine
 
 _PYTHONS = tuple(f"3.{minor}" for minor in range(29, 6, -1))
-"""The Pythons that a request can include, newest first."""
+"""The Python versions that a request can include, newest first."""
 
 
 class Demand(Value, eq=False):
-    """Request parsed for one machine."""
+    """A request that is parsed for one machine."""
 
     request: Request
-    """The original request."""
+    """The request before parsing."""
 
     torch_requirement: Requirement
-    """The requirement of torch, without local versions (see ``backends``)."""
+    """The requirement for torch, without local versions (see ``backends``)."""
 
     family: dict[str, Requirement]
-    """The requested companions, by name."""
+    """The requirements for companions of torch, by package name."""
 
     others: tuple[Requirement, ...]
     """The requirements outside the torch family."""
@@ -41,21 +41,21 @@ class Demand(Value, eq=False):
     backends: frozenset[Backend]
 
     pythons: frozenset[str]
-    """The requested Pythons, each as ``X.Y``."""
+    """The requested Python versions, as ``X.Y``."""
 
     pythons_to_try: tuple[str, ...]
-    """The preferred Pythons, then the machine's own, newest first."""
+    """The preferred Python versions, then installed versions, newest first."""
 
     preferred_backend: Backend | None = None
 
     def allows(self, torch: Version) -> bool:
-        """Return whether a torch version is requested."""
+        """Return whether a torch version satisfies the request."""
         return self.torch_requirement.allows(torch)
 
 
 def allows_python(requested: SpecifierSet, python: str) -> bool:
-    """Return whether a specifier allows some release of Python ``X.Y``."""
-    # Try the first patch release, a late one, and each one that the specifier mentions.
+    """Return whether a specifier allows any release of Python ``X.Y``."""
+    # Try the first patch release, a high patch number, and each patch release in the specifier.
     patch = re.compile(rf"{re.escape(python)}\.[0-9]+")
     versions = [specifier.version for specifier in requested]
     patches = [f"{python}.0", f"{python}.99", *filter(patch.fullmatch, versions)]
@@ -67,12 +67,12 @@ def parse_request(
     family: frozenset[str],
     machine: Machine,
 ) -> Demand:
-    """Parse a request, evaluating markers for a machine and its first Python.
+    """Parse a request, and evaluate its markers for a machine.
 
     Args:
-        request: The request.
-        family: The names of the torch family.
-        machine: The machine for markers.
+        request: The request to parse.
+        family: The package names of torch and its companions.
+        machine: The machine that determines the marker values.
 
     Raises:
         UsageError: The request is malformed.
@@ -91,7 +91,7 @@ def parse_request(
         pythons = [one for one in _PYTHONS if allows_python(python, one)]
     own = sorted(list_installed_pythons(machine), key=version_key, reverse=True)
     to_try = (*request.preferred_pythons, *own)
-    # The Python depends on the build, and the build depends on requirements with Python markers. Assume a Python first.
+    # The Python version depends on the build, which depends on requirements with Python markers. Assume a version first.
     available = [one for one in to_try if one in pythons]
     first_python = (*available, *pythons, *_PYTHONS)[0]
     tags = [request.backend] if request.backend else []
@@ -120,7 +120,7 @@ def parse_request(
 
 
 def _split_labels(requirement: Requirement) -> tuple[Requirement, list[str]]:
-    """Remove the backend tags of a requirement, as in ``==2.15.0+cu132``."""
+    """Split backend tags such as ``cu132`` from a requirement's versions."""
     if requirement.url:
         raise UsageError(
             "requirement-by-address",
@@ -154,10 +154,10 @@ def _parse_backend(tag: str) -> Backend:
 
 
 def parse_requested_python(text: str) -> SpecifierSet:
-    """Parse a requested Python: an ``X.Y`` or a specifier.
+    """Parse a requested Python version, which can be ``X.Y`` or a specifier.
 
     Raises:
-        UsageError: The text is malformed or requests a free-threaded Python.
+        UsageError: The version is malformed or free-threaded.
     """
     exact = re.fullmatch(r"(3\.[0-9]+)(?:\.[0-9]+)?(t?)", text)
     if exact and exact[2]:

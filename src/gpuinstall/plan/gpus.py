@@ -1,4 +1,4 @@
-"""Problems of a machine that are found before any build is evaluated."""
+"""Select the GPUs to plan for, and refuse machines with blocking problems."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def find_requested_gpus(
     names: tuple[str | int, ...] | None,
     rules: Rules,
 ) -> tuple[Gpu, ...]:
-    """Return the vendor's requested GPUs, by index.
+    """Return the requested GPUs of a vendor, ordered by index.
 
     Args:
-        machine: The machine.
-        names: Indices, or prefixes of UUIDs of GPUs or MIG devices; None for all GPUs.
-        rules: The vendor's rules.
+        machine: The machine with the GPUs.
+        names: GPU indices, or prefixes of GPU or MIG device UUIDs; None for all GPUs.
+        rules: The selection rules of the GPU vendor.
 
     Raises:
-        UsageError: A name matches no GPU, or no GPU is selected.
+        UsageError: An index or UUID matches no GPU, or no GPU is selected.
     """
     gpus = [gpu for gpu in machine.gpus if find_vendor(gpu, machine) == rules.vendor]
     gpus.sort(key=lambda gpu: gpu.index)
@@ -69,10 +69,10 @@ def _has_index_or_uuid(gpu: Gpu, name: str) -> bool:
 
 
 def exclude_unusable_gpus(context: PlanContext) -> PlanContext:
-    """Exclude GPUs that have a blocking problem or that the driver ignores."""
+    """Exclude GPUs with blocking problems and GPUs that the driver ignores."""
     machine = context.machine
     faults: dict[int, Finding] = {}
-    # Reversed, so that the first problem of each GPU is kept.
+    # Iterate in reverse order to keep the first problem of each GPU.
     for problem in reversed(machine.problems):
         if problem.blocking:
             faults |= dict.fromkeys(problem.gpus, problem)
@@ -100,14 +100,14 @@ def create_refusal(
     error_class: type[GpuInstallError] = NoBuildError,
     rejected: tuple[RejectedBuild, ...] = (),
 ) -> Rejected:
-    """Refuse a request.
+    """Create the refusal of a request.
 
     Args:
-        context: The request, with the GPUs that were planned for.
-        reasons: The reasons, most important first.
-        fixes: The fixes, best first.
-        error_class: The error to raise.
-        rejected: The rejected builds, each with its reason.
+        context: The request and its GPUs.
+        reasons: The reasons for the refusal, most important first.
+        fixes: The suggested fixes, best first.
+        error_class: The exception class for the refusal.
+        rejected: The rejected builds with their reasons.
     """
     # If all sources are unreachable, the request is not at fault: exit with 4 instead of 3.
     if error_class is NoBuildError and reasons[0].code == "unreachable":
@@ -123,7 +123,7 @@ def create_refusal(
 
 
 def find_machine_fault(context: PlanContext) -> Rejected | None:
-    """Refuse a platform without wheels, or a problem that affects all GPUs."""
+    """Refuse a platform without wheels, or a blocking problem of a machine."""
     if context.machine.libc == "musl":
         why = Reason("musl", "torch has no wheels for musl; they require glibc")
         fix = "Use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)"
@@ -139,7 +139,7 @@ def _refuse_faulty_machine(
     faults: Sequence[Finding],
     *others: Reason,
 ) -> Rejected:
-    """Refuse a machine with faults, and suggest the first available fix."""
+    """Refuse a faulty machine, and suggest the first available fix."""
     fixes = [fault.fix for fault in faults if fault.fix]
     reasons = [fault.reason for fault in faults]
     return create_refusal(
@@ -156,8 +156,8 @@ def find_gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None
     A GPU that no build has ever supported is not usable.
 
     Args:
-        context: The request, with all GPUs.
-        usable: The context without the excluded GPUs.
+        context: The request and all GPUs of the machine.
+        usable: The same context without excluded GPUs.
     """
     rules = context.rules
     fault = rules.find_platform_fault()
@@ -179,7 +179,7 @@ def find_gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None
         return create_refusal(usable, distinct, *rules.list_install_commands())
     if usable.gpus and find_driver_fault:
         return _refuse_faulty_machine(context, [find_driver_fault])
-    # The fix is for the newest GPU that can be repaired.
+    # Suggest a fix for the most capable GPU with a problem.
     ranks = {gpu.index: rules.rank(gpu) for gpu in context.gpus}
     repairable = [index for index in usable.excluded_gpus if index not in unsupported]
     repairable.sort(key=lambda index: ranks.get(index, ()), reverse=True)
@@ -188,7 +188,7 @@ def find_gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None
 
 
 def _find_vendor_mismatch(context: PlanContext) -> Rejected | None:
-    """Refuse one vendor's backend on a machine with another vendor's GPUs.
+    """Refuse a backend that does not match the vendor of the machine's GPUs.
 
     A machine without GPUs is not refused, because the build may be for another machine.
     """
@@ -209,7 +209,7 @@ def _find_vendor_mismatch(context: PlanContext) -> Rejected | None:
 
 
 def explain_unsupported_gpu(gpu: Gpu, context: PlanContext) -> Reason:
-    """Return the reason for a GPU that no build has ever supported."""
+    """Return a reason that no build in the catalog supports a GPU."""
     name = gpu.label
     architecture = context.rules.find_architecture(gpu)
     if architecture:

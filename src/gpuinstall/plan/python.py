@@ -1,4 +1,4 @@
-"""Installed Python versions, and their format in messages."""
+"""List installed Python versions, and format them for messages."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from gpuinstall.base.machine import Machine
 from gpuinstall.base.versions import version_key
 
 RUNNING_PYTHON = "{}.{}".format(*sys.version_info)
-"""The Python that runs gpuinstall, which is tried first on this machine."""
+"""The Python version that runs gpuinstall, as ``X.Y``."""
 
 
 def list_installed_pythons(machine: Machine) -> list[str]:
-    """Return a machine's Pythons, except free-threaded ones."""
+    """Return the Python versions on a machine, except free-threaded ones."""
     pythons = machine.pythons or ()
     return [get_minor_version(python) for python in pythons if not python.endswith("t")]
 
 
 def format_python_range(pythons: Sequence[str]) -> str:
-    """Format a range of Pythons for messages: ``3.11 to 3.15``."""
+    """Format a range of Python versions, such as ``3.11 to 3.15``."""
     if not pythons:
         return "none"
     first = min(pythons, key=version_key)
@@ -28,5 +28,5 @@ def format_python_range(pythons: Sequence[str]) -> str:
 
 
 def get_minor_version(python: str) -> str:
-    """Shorten ``"3.12.1"`` to ``"3.12"``."""
+    """Shorten a Python version such as ``3.12.1`` to ``3.12``."""
     return ".".join(python.split(".")[:2])

@@ -1,4 +1,4 @@
-"""Reasons for the selected build, reasons against others, and warnings."""
+"""Explain why a torch build is selected and why other builds are rejected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CONTAINER_FIX = "start it with the NVIDIA Container Toolkit (docker run --gpus 
 _EXCLUDED_BY_REQUEST = {"other-torch", "other-backend", "not-allowed"}
 
 _EXCLUDED_BACKEND = {"no-companion", "not-allowed", "programs-conflict"}
-"""The reason codes of builds that might otherwise be preferred."""
+"""Reason codes for rejected builds that might otherwise be preferred."""
 
 
 def reject_others(
@@ -41,10 +41,10 @@ def reject_others(
     best: EvaluatedBuild,
     context: PlanContext,
 ) -> list[EvaluatedBuild]:
-    """Return all builds except the best, each with the reason against it.
+    """Return all builds except the selected one, each with a rejection reason.
 
     Args:
-        evaluated: All builds.
+        evaluated: All evaluated builds.
         best: The selected build.
         context: The request and its machine.
     """
@@ -68,7 +68,7 @@ def _find_rejection(
         conflict = constraints.unserved.get(build.backend.tag)
         if conflict is not None:
             return Reason("programs-conflict", conflict)
-    # If any build runs on all GPUs, the best build does, too.
+    # If any build runs on all GPUs, so does the selected build.
     if candidate.supported_gpus != best.supported_gpus:
         return candidate.missing_code
     if build.torch < best.build.torch:
@@ -98,13 +98,13 @@ def list_selection_reasons(
     others: Sequence[EvaluatedBuild],
     context: PlanContext,
 ) -> Iterator[Reason]:
-    """Yield the reasons for the selected build and choices for other GPUs.
+    """Yield the reasons for the selected build and for choices on other GPUs.
 
     Args:
         best: The selected build.
-        compatible: The builds that run on the same GPUs, best first.
-        candidates: The builds that run on some GPUs.
-        others: All builds except the best.
+        compatible: The builds that run on the same GPUs as ``best``, best first.
+        candidates: The builds that run on at least one GPU.
+        others: All builds except the selected one.
         context: The request and its machine.
     """
     if not context.gpus:
@@ -122,11 +122,11 @@ def list_newest_reasons(
     others: Iterable[EvaluatedBuild],
     context: PlanContext,
 ) -> Iterator[Reason]:
-    """Yield the reasons why torch and the programs are not newer.
+    """Yield the reasons why torch and other packages are not newer.
 
     Args:
         best: The selected build.
-        others: All builds except the best, newest first.
+        others: All builds except the selected one, newest first.
         context: The request and its machine.
     """
     build = best.build
@@ -147,7 +147,7 @@ def list_newest_reasons(
         for text in context.program_constraints.held_back:
             yield Reason(PROGRAM_HELD_BACK, text)
     for other in newer:
-        # If a GPU has no code in the build, another driver alone does not help.
+        # If the build has no code for a GPU, a newer driver does not help.
         if other.reason_code == "driver-too-old" and other.missing_code is None:
             driver = context.rules.format_required_driver(other.build)
             yield Reason(
@@ -159,7 +159,7 @@ def list_newest_reasons(
 def _find_newer_builds(
     best: EvaluatedBuild, others: Iterable[EvaluatedBuild]
 ) -> list[EvaluatedBuild]:
-    """Return builds of a newer torch, with code for the GPUs of ``best``."""
+    """Return builds of newer torch versions for the GPUs of ``best``."""
     newer = []
     for each in others:
         if each.build.torch > best.build.torch:
@@ -171,10 +171,10 @@ def _find_newer_builds(
 def _find_program_limit(
     newer: Sequence[EvaluatedBuild], context: PlanContext
 ) -> Reason | None:
-    """Return a reason if the programs exclude a newer torch.
+    """Return a reason if other packages exclude a newer torch.
 
     Args:
-        newer: The builds of a newer torch, newest first.
+        newer: The builds of newer torch versions, newest first.
         context: The request and its machine.
     """
     constraints = context.program_constraints
@@ -194,11 +194,11 @@ def _find_catalog_limit(
     newer: Sequence[EvaluatedBuild],
     context: PlanContext,
 ) -> Reason | None:
-    """Return a reason if a newer torch is unknown or unreachable.
+    """Return a reason if a newer torch is unreachable or not cataloged.
 
     Args:
         best: The selected build.
-        newer: The builds of a newer torch, newest first.
+        newer: The builds of newer torch versions, newest first.
         context: The request and its machine.
     """
     newest = f"{best.build.torch} is the newest torch"
@@ -220,11 +220,12 @@ def _explain_newest_torch(
 ) -> Reason:
     """Explain why no newer torch is selected.
 
-    The driver is the reason if another driver would run a newer torch. Otherwise, the chip is.
+    The reason mentions the driver if a newer torch would run with another driver. Otherwise, it mentions the GPU
+    architecture.
 
     Args:
         best: The selected build.
-        newer: The builds of a newer torch, newest first.
+        newer: The builds of newer torch versions, newest first.
         context: The request and its machine, with the GPUs of ``best``.
     """
     rules = context.rules
@@ -233,7 +234,7 @@ def _explain_newest_torch(
         each for each in available if each.build.unread or _has_code(each, context)
     ]
     running = [each for each in coded if each.missing_code is None]
-    # Without a GPU, no driver is involved.
+    # Without a GPU, the driver does not matter.
     if context.gpus:
         running = [
             each for each in running if rules.find_driver_rejection(each.build) is None
@@ -256,7 +257,7 @@ def _explain_newest_torch(
             return Reason("newest-with-code", f"{newest}: {obstacle.build.name} {lack}")
     elif obstacle.reason_code in rules.driver_reasons:
         newest = f"{best.build.torch} is the newest {_format_requested(running)}torch"
-        # The driver supports a newer build, which has no code for the chip.
+        # The driver supports a newer build, but that build has no code for the GPU architecture.
         if any(rules.find_driver_rejection(each.build) is None for each in uncoded):
             newest += f" with code for {_format_chips(context)}"
         return Reason("newest-for-driver", f"{newest} that {rules.driver} supports")
@@ -265,13 +266,13 @@ def _explain_newest_torch(
 
 
 def _has_code(evaluated: EvaluatedBuild, context: PlanContext) -> bool:
-    """Return whether every GPU would run a build with some driver."""
+    """Return whether every GPU could run a build with another driver."""
     reasons = [code.code for code in evaluated.gpu_code if isinstance(code, Reason)]
     return set(reasons).issubset(context.rules.driver_reasons)
 
 
 def _format_requested(newer: Iterable[EvaluatedBuild]) -> str:
-    """Return the word ``requested `` if the request excludes a newer torch."""
+    """Return ``"requested "`` if the request excludes a newer torch."""
     codes = {each.reason_code for each in newer}
     return "requested " if codes & _EXCLUDED_BY_REQUEST else ""
 
@@ -307,18 +308,18 @@ def _explain_backend(
     others: Iterable[EvaluatedBuild],
     context: PlanContext,
 ) -> Iterator[Reason]:
-    """Yield the reason against another build of the same torch.
+    """Yield the reason why another build of the same torch is not selected.
 
     Args:
         best: The selected build.
-        compatible: The builds that run on the same GPUs, best first.
-        others: All builds except the best.
+        compatible: The builds that run on the same GPUs as ``best``, best first.
+        others: All builds except the selected one.
         context: The request and its machine.
     """
     torch = best.build.torch
     for each in others:
         if each.build.torch == torch and each.reason_code in _EXCLUDED_BACKEND:
-            # If a preferred build only lacks a companion, install prints the reason, too.
+            # If a preferred build only lacks a companion, ``install`` also prints the reason.
             is_preferred = sort_best_first([best, each], context)[0] is each
             is_rejected = is_preferred and each.reason_code == "no-companion"
             code = PREFERRED_BACKEND_REJECTED if is_rejected else "backend"
@@ -338,12 +339,12 @@ def _explain_other_gpus(
     candidates: Sequence[EvaluatedBuild],
     context: PlanContext,
 ) -> Iterator[Reason]:
-    """Yield the build for GPUs that the selected build does not support.
+    """Yield the best build for GPUs that the selected build does not support.
 
     Args:
         best: The selected build.
-        candidates: The builds that run on some GPUs.
-        context: The request and its machine, with all GPUs.
+        candidates: The builds that run on at least one GPU.
+        context: The request and its machine, including all GPUs.
     """
     others = [
         each
@@ -364,7 +365,7 @@ def _explain_other_gpus(
 
 
 def list_gpu_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
-    """Yield the warnings about a build on the GPUs of the context."""
+    """Yield warnings about running a build on the selected GPUs."""
     yield from context.rules.list_warnings(build, context.gpus)
     if build.lists_no_code:
         blind = f"{build.name} does not list its GPU code; run gpuinstall verify"
@@ -381,10 +382,10 @@ def list_cpu_warnings(
     why: Reason,
     context: PlanContext,
 ) -> Iterator[Reason]:
-    """Yield the warnings about a build on the CPU.
+    """Yield warnings about running a build on the CPU.
 
     Args:
-        build: The CPU build, or a GPU build if no source has a CPU build.
+        build: The CPU build, or a GPU build if no index has a CPU build.
         why: The reason for using the CPU.
         context: The request and its machine.
     """
@@ -417,7 +418,7 @@ def _find_build_host_signs(machine: Machine) -> Iterator[str]:
 
 
 def _list_common_warnings(build: Build, context: PlanContext) -> Iterator[Reason]:
-    """Yield warnings about preferences, the machine, and unused GPUs."""
+    """Yield warnings about the preferred backend, machine, and unused GPUs."""
     preferred = context.demand.preferred_backend
     if preferred not in {None, build.backend} and not context.demand.backends:
         yield Reason(

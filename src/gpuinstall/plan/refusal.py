@@ -1,4 +1,4 @@
-"""Explain a refused request: its conflicting parts, and the fixes."""
+"""Explain why a request is refused, and suggest fixes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gpuinstall.plan.rules import UNAVAILABLE
 from gpuinstall.plan.values import Plan, Rejected
 
 Attempt = Callable[[Request], Plan | Rejected | NoCandidate]
-"""Plan another request for the same machine."""
+"""A function that plans another request for the same machine."""
 
 RELAX = "Run it again with --relax"
 _CPU_BUILD = """\
@@ -46,12 +46,12 @@ def refuse_request(
     request: Request,
     attempt: Attempt,
 ) -> Rejected:
-    """Refuse a request, because of a conflict in it or because of the machine.
+    """Refuse a request because it has conflicts or the machine is unsupported.
 
     Args:
-        failure: The outcome of the request.
-        request: The request.
-        attempt: Plan another request.
+        failure: The failure to plan the request.
+        request: The request to refuse.
+        attempt: Plans another request for the same machine.
     """
     original = request
     limits = list_request_limits(request, failure.context.catalog.family)
@@ -100,11 +100,11 @@ def refuse_request(
 def _find_missing_companion(
     conflict: NoCandidate, unlimited: Plan | Rejected
 ) -> EvaluatedBuild | None:
-    """Return the build whose companion is missing in the sources, if any.
+    """Return the build whose companion is missing from the package indexes.
 
     Args:
-        conflict: The outcome of the limits that conflict.
-        unlimited: The outcome without limits.
+        conflict: The outcome with only the conflicting limits.
+        unlimited: The outcome without any limits.
     """
     if not isinstance(unlimited, Plan):
         return None
@@ -120,12 +120,12 @@ def suggest_cpu_build(
     request: Request,
     attempt: Attempt,
 ) -> Rejected:
-    """Suggest the CPU build as the last fix on a machine with GPUs.
+    """Add the CPU build as the last suggested fix on a machine with GPUs.
 
     Args:
-        refusal: The refusal.
-        request: The request.
-        attempt: Plan another request.
+        refusal: The refusal to extend.
+        request: The refused request.
+        attempt: Plans another request for the same machine.
     """
     if not refusal.gpus or request.is_for_cpu:
         return refusal
@@ -140,36 +140,36 @@ def suggest_cpu_build(
 
 
 class Limit(Value):
-    """Part of a request that can exclude builds."""
+    """A requirement, constraint, or option that can exclude torch builds."""
 
     text: str
-    """The requirement as written, or the description of another field."""
+    """The requirement as written, or a description such as ``Python 3.12``."""
 
     requirement: Requirement | None = None
-    """The requirement or constraint, or None for another field."""
+    """The requirement or constraint, or None for an option."""
 
     field: str = ""
-    """The field of the request if the limit is not a requirement."""
+    """The name of the request field, or empty for a requirement."""
 
     value: str = ""
-    """The value of the field."""
+    """The value of the request field, or empty for a requirement."""
 
     @property
     def text_with_file(self) -> str:
-        """The text, with the file unless the user typed the requirement."""
+        """The limit as text, with its file unless the user typed it."""
         origin = self.requirement.origin if self.requirement else NO_ORIGIN
         return f"{self.text} ({origin})" if origin.is_in_file else self.text
 
     @property
     def is_for_torch(self) -> bool:
-        """Whether the limit applies to the version of torch itself."""
+        """Whether the limit is a requirement or constraint on torch."""
         return self.requirement is not None and self.requirement.name == "torch"
 
 
 def list_request_limits(request: Request, family: Collection[str]) -> list[Limit]:
-    """Return the parts of a request that can exclude builds.
+    """Return the requirements and options that can exclude torch builds.
 
-    Constraints are included only for torch and for requested packages of the family.
+    Constraints are included only for torch and for requested companions of torch.
     """
     concerned = {"torch", *requirement_names(request.requirements)} & {*family}
     requirements: list[Requirement] = [
@@ -191,7 +191,7 @@ def list_request_limits(request: Request, family: Collection[str]) -> list[Limit
 
 
 def remove_limits(request: Request, limits: Collection[Limit]) -> Request:
-    """Remove limits from a request, but keep torch in any version."""
+    """Remove limits from a request, but keep torch without a version."""
     dropped = {limit.requirement for limit in limits}
     requirements = []
     for one in request.requirements:
@@ -214,12 +214,12 @@ def _plan_other_backend(
     context: PlanContext,
     attempt: Attempt,
 ) -> Plan | None:
-    """Plan the request with another backend, for a machine without GPUs.
+    """Plan a request with another backend on a machine without GPUs.
 
     Args:
-        request: The request.
-        context: Its context.
-        attempt: Plan another request.
+        request: The request without a compatible build.
+        context: The machine and the rules of the GPU vendor.
+        attempt: Plans another request for the same machine.
     """
     builds = [one for one in context.builds if one.backend.kind == context.rules.kind]
     for tag in dict.fromkeys(build.backend.tag for build in builds):
@@ -230,10 +230,10 @@ def _plan_other_backend(
 
 
 def _refuse_for_machine(failure: NoCandidate) -> Rejected:
-    """Refuse a request on a machine without any compatible build."""
+    """Refuse a request because no torch build supports the machine."""
     context = failure.context
     rules = context.rules
-    # Prefer builds with code for a GPU. The code of builds that were not inspected is unknown.
+    # Prefer builds with code for a GPU. The GPU code of an uninspected build is unknown.
     served = [each for each in failure.rejected if each.supported_gpus]
     read = [each for each in failure.rejected if not each.build.unread]
     candidates = served or read or failure.rejected
@@ -274,13 +274,13 @@ def _find_conflict(
     request: Request,
     attempt: Attempt,
 ) -> tuple[list[Limit], NoCandidate]:
-    """Return a minimal set of limits that conflict, and their outcome.
+    """Return a minimal set of conflicting limits, and the resulting failure.
 
     Args:
-        failure: The outcome of the whole request.
-        limits: All limits.
-        request: The request.
-        attempt: Plan another request.
+        failure: The failure to plan the whole request.
+        limits: All limits of the request.
+        request: The request with the limits.
+        attempt: Plans another request for the same machine.
     """
     needed = limits
     # Try to drop torch last: if no build has the requested torch, its companions are not the cause.
@@ -299,11 +299,11 @@ def _explain_conflict(
     nearest: EvaluatedBuild | None,
     context: PlanContext,
 ) -> Reason:
-    """Describe which limits conflict with each other or with the machine.
+    """Explain which limits conflict with each other or with the machine.
 
     Args:
-        culprits: A minimal set of limits that conflict.
-        nearest: The closest build.
+        culprits: A minimal set of conflicting limits.
+        nearest: The rejected build that passed the most rules.
         context: The context with only these limits.
     """
     code = "no-build"
@@ -317,7 +317,7 @@ def _explain_conflict(
     if len(culprits) == 1 and side is None:
         return Reason(code, _explain_no_build(culprits[0], cause, context))
     *first, last = [culprit.text for culprit in culprits]
-    # A single limit conflicts with the machine or with its sources.
+    # A single limit conflicts with the machine or with its package indexes.
     if not first:
         first = [last]
         last = str(side)
@@ -330,15 +330,15 @@ def _find_conflicting_property(
     code: str,
     context: PlanContext,
 ) -> str | None:
-    """Return the property of the machine or sources that excludes a build.
+    """Return the property of the machine or indexes that excludes a build.
 
     Args:
-        build: The closest build.
-        code: The code of the reason against it.
+        build: The rejected build.
+        code: The code of the rejection reason.
         context: The request and its machine.
 
     Returns:
-        None if the builds themselves do not satisfy the request.
+        The property, or None if the request itself excludes the build.
     """
     if code in context.rules.driver_reasons:
         return context.rules.driver
@@ -356,7 +356,7 @@ def _explain_no_build(
     cause: str,
     context: PlanContext,
 ) -> str:
-    """Explain that no build, or none for this platform, satisfies a limit."""
+    """Explain that no torch build satisfies a limit."""
     fits = f"fits {culprit.text_with_file}"
     if cause:
         return f"no build of torch {fits}; {cause}"
@@ -376,11 +376,11 @@ def _format_change(
     build: Build,
     context: PlanContext,
 ) -> str:
-    """Return the change to the request that would select a build.
+    """Format the change to a request that would make a build selectable.
 
     Args:
-        limit: The limit to remove.
-        build: The build that would be selected.
+        limit: The limit to remove or replace.
+        build: The build that would be selected after the change.
         context: The request and its machine.
     """
     requirement = limit.requirement
@@ -405,7 +405,7 @@ def _format_change(
 
 
 def _find_fix(nearest: EvaluatedBuild, context: PlanContext) -> str | None:
-    """Return the fix for the closest build."""
+    """Return a fix that would make a rejected build selectable, if any."""
     build = nearest.build
     code = nearest.reason_code
     if build.backend == CPU and code in UNAVAILABLE:

@@ -1,6 +1,6 @@
-"""Find the nearest satisfiable request, with another torch.
+"""Find the nearest satisfiable request with another torch version.
 
-``--relax`` uses it, and a refusal suggests it. No pin is changed silently.
+``--relax`` installs that version, and refusals suggest it. Pins are never changed silently.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 ChooseFor = Callable[[Request], object]
-"""Return a Plan for a request, or another value if no build is compatible."""
+"""A function that returns a ``Plan`` if a request has a compatible build."""
 
 
 class RelaxedRequest(Value):
-    """Satisfiable request that replaces an unsatisfiable one."""
+    """A satisfiable request that replaces an unsatisfiable request."""
 
     request: Request
     torch: str
-    """The torch version, such as ``2.7.1``."""
+    """The torch version in the new request, such as ``2.7.1``."""
 
     dropped_requirements: tuple[Requirement, ...]
-    """The requirements that were dropped, torch first."""
+    """The requirements that the new request omits, torch first."""
 
 
 def find_nearest_request(
@@ -38,15 +38,16 @@ def find_nearest_request(
     catalog: Catalog,
     choose_for: ChooseFor,
 ) -> RelaxedRequest | None:
-    """Return the request for the nearest compatible torch.
+    """Return a request for the nearest compatible torch version.
 
     Args:
         request: A request without a compatible build.
-        catalog: The releases of torch.
-        choose_for: Plans another request for this machine, or for all targets of a lock.
+        catalog: The catalog with the torch releases.
+        choose_for: Plans another request for this machine or for all lock targets.
 
     Returns:
-        None if the request does not limit torch, or no torch satisfies the rest.
+        The request, or None if the original request does not limit torch or if no
+        torch version satisfies its other requirements.
     """
     limits = list_version_limits(request)
     paired = [limit for limit in limits if limit.name in PAIRED]
@@ -58,13 +59,13 @@ def find_nearest_request(
         for limit in limits
         if limit not in of_torch and catalog.is_tied(limit.name)
     ]
-    # Restore only limits of requested companions, whose compatible versions the catalog lists.
+    # Restore only limits on requested companions, because the catalog lists their compatible versions.
     known = PAIRED & requirement_names(request.requirements)
 
     def create_request(
         torch: Version, dropped: Collection[Requirement]
     ) -> Request | None:
-        """Return a satisfiable request for a torch, if any."""
+        """Return a request for a torch version if it is satisfiable."""
         relaxed = _create_request_for_torch(request, torch, dropped, catalog.family)
         return relaxed if isinstance(choose_for(relaxed), Plan) else None
 
@@ -75,7 +76,7 @@ def find_nearest_request(
         if relaxed is None:
             continue
         dropped = tied
-        # Restore each tied requirement that this torch satisfies.
+        # Restore each requirement for a companion that this torch version satisfies.
         for limit in tied:
             others = [other for other in dropped if other != limit]
             nearer = create_request(torch, others) if limit.name in known else None
@@ -92,7 +93,7 @@ def find_nearest_request(
 
 
 def list_version_limits(request: Request) -> list[Requirement]:
-    """Return the requirements and constraints that limit a version."""
+    """Return requirements and constraints that have a version specifier."""
     requirements = (*request.requirements, *request.constraints)
     return [requirement for requirement in requirements if requirement.specifier]
 
@@ -103,16 +104,16 @@ def _create_request_for_torch(
     dropped: Collection[Requirement],
     family: Collection[str],
 ) -> Request:
-    """Replace the version of torch in a request, and drop requirements.
+    """Replace the torch version in a request, and drop requirements.
 
-    Packages of the family remain requested by name. Dependencies of torch, such as nvidia-cublas-cu11, do not, because
-    they have other names for another torch.
+    Dropped companions of torch remain requested, but without a version. Dropped dependencies of torch, such as
+    nvidia-cublas-cu11, are omitted, because another torch may depend on packages with different names.
 
     Args:
-        request: The request.
-        torch: The release to request instead.
+        request: The request to change.
+        torch: The torch version to request instead.
         dropped: The requirements to drop.
-        family: The names of the torch family.
+        family: The package names of torch and its companions.
     """
     requirements = []
     for requirement in request.requirements:
@@ -138,9 +139,10 @@ def _create_request_for_torch(
 def _sort_by_distance(
     releases: Iterable[Version], minors: Collection[tuple[int, ...]]
 ) -> list[Version]:
-    """Sort releases by distance: requested minors, later ones, earlier ones.
+    """Sort torch releases by their distance from the requested minor releases.
 
-    The latest patch release of each minor comes first, because it has the same API and fewer bugs.
+    Requested minor releases come first, then later ones, then earlier ones. Within a minor release, the latest patch
+    release comes first, because it has the same API and fewer bugs.
     """
     if not minors:
         return []
@@ -157,7 +159,7 @@ def _sort_by_distance(
 def _find_requested_minors(
     releases: Mapping[Version, Release], limits: Sequence[Requirement]
 ) -> set[tuple[int, ...]]:
-    """Return the requested minor releases, or the mentioned ones if none."""
+    """Return the minor releases of torch that a request allows or mentions."""
     minors = {
         torch.release[:2]
         for torch, release in releases.items()
@@ -170,14 +172,14 @@ def _find_requested_minors(
         if limit.name == "torch":
             for part in limit.specifier or ():
                 version = version_key(part.version)
-                # Ignore a version that is newer than all releases.
+                # Ignore a version that is newer than all torch releases.
                 if () < version < newest:
                     minors.add(version[:2])
     return minors
 
 
 def _is_requested(release: Release, limits: Sequence[Requirement]) -> bool:
-    """Return whether a torch satisfies the limits on it or on companions."""
+    """Return whether a torch release satisfies the requested versions."""
     of_torch = [limit for limit in limits if limit.name == "torch"]
     if of_torch:
         return all(limit.allows(release.torch) for limit in of_torch)

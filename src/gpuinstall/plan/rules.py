@@ -1,4 +1,4 @@
-"""Selection rules that are independent of GPUs."""
+"""Define selection rules for torch builds that do not depend on GPUs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpuinstall.catalog.catalog import PAIRED, Build
 from gpuinstall.plan.context import PlanContext
 from gpuinstall.plan.python import format_python_range, list_installed_pythons
 
-# The messages by value of ``Build.absent``.
+# Rejection messages by the value of ``Build.absent``.
 _ABSENT = {
     "withdrawn": "its index no longer lists it",
     "unreachable": "its index is unreachable, and no other source has it",
@@ -21,11 +21,11 @@ _ABSENT = {
 }
 
 UNAVAILABLE = (*_ABSENT, "not-in-catalogue", "architectures-unknown")
-"""The reason codes of builds that are unavailable or unknown."""
+"""Reason codes for builds that are unavailable or not inspected."""
 
 
 def require_torch(build: Build, context: PlanContext) -> Reason | None:
-    """Require a requested torch. ``!=2.15.0+cu132`` excludes one build."""
+    """Reject a build if its torch version does not satisfy the request."""
     specifier = context.demand.torch_requirement.specifier
     excluded = [one.version.lower() for one in specifier or () if one.operator == "!="]
     if build.torch in context.requested_torches and build.name not in excluded:
@@ -34,7 +34,7 @@ def require_torch(build: Build, context: PlanContext) -> Reason | None:
 
 
 def require_backend(build: Build, context: PlanContext) -> Reason | None:
-    """Require the backend that an option or a local version requests."""
+    """Reject a build if the user requests another backend."""
     backends = context.demand.backends
     if not backends or backends == {build.backend}:
         return None
@@ -43,7 +43,7 @@ def require_backend(build: Build, context: PlanContext) -> Reason | None:
 
 
 def require_cuda_version(build: Build, context: PlanContext) -> Reason | None:
-    """Require the CUDA version in the names of requested packages."""
+    """Reject a build if a package name contains another CUDA version."""
     if build.backend.kind != "cuda" or build.toolkit is None:
         return None
     for text, name in context.cuda_names.items():
@@ -54,7 +54,7 @@ def require_cuda_version(build: Build, context: PlanContext) -> Reason | None:
 
 
 def require_allowed_backend(build: Build, context: PlanContext) -> Reason | None:
-    """Require one of the project's allowed backends."""
+    """Reject a build unless the project allows its backend."""
     allowed = context.demand.request.allowed_backends
     if allowed is None or build.backend.tag in allowed:
         return None
@@ -63,19 +63,19 @@ def require_allowed_backend(build: Build, context: PlanContext) -> Reason | None
 
 
 def require_source(build: Build, _context: PlanContext) -> Reason | None:
-    """Require a source that has the build."""
+    """Reject a build that is unavailable."""
     if build.absent is None:
         return None
     return Reason(build.absent, _ABSENT[build.absent])
 
 
 def require_companions(build: Build, context: PlanContext) -> Reason | None:
-    """Require compatible versions of all requested companions."""
+    """Reject a build if a requested companion has no compatible version."""
     return context.companions.find_rejection(build)
 
 
 def require_glibc(build: Build, context: PlanContext) -> Reason | None:
-    """Require the glibc of the wheel's platform tag."""
+    """Reject a build if its platform tag requires a newer glibc."""
     glibc = context.machine.glibc
     if (
         build.glibc is None
@@ -88,7 +88,7 @@ def require_glibc(build: Build, context: PlanContext) -> Reason | None:
 
 
 def require_python(build: Build, context: PlanContext) -> Reason | None:
-    """Require wheels of torch and companions for a requested Python."""
+    """Reject a build without wheels for a requested Python version."""
     if context.compatible_pythons(build):
         return None
     companions = " and ".join(filter(PAIRED.__contains__, context.demand.family))
@@ -101,7 +101,7 @@ def require_python(build: Build, context: PlanContext) -> Reason | None:
 
 
 def require_available_python(build: Build, context: PlanContext) -> Reason | None:
-    """Require a supported Python that is installed or can be downloaded."""
+    """Reject a build if no supported Python version is available."""
     if context.select_python(build):
         return None
     required = format_python_range(context.compatible_pythons(build))
@@ -113,7 +113,7 @@ def require_available_python(build: Build, context: PlanContext) -> Reason | Non
 
 
 def require_code_list(build: Build, context: PlanContext) -> Reason | None:
-    """Require a list of GPU code, unless the user requests the backend."""
+    """Reject a build with unknown GPU code unless its backend is requested."""
     is_forced = build.backend in context.demand.backends
     if build.unread or not build.lists_no_code or is_forced:
         return None
@@ -122,7 +122,7 @@ def require_code_list(build: Build, context: PlanContext) -> Reason | None:
 
 
 def require_inspection(build: Build, context: PlanContext) -> Reason | None:
-    """Require an inspected wheel. Report a driver that is too old instead."""
+    """Reject a build if its wheel was not inspected."""
     if not build.unread:
         return None
     obstacle = context.rules.find_driver_rejection(build) if context.gpus else None
@@ -147,7 +147,7 @@ RULES: dict[Callable[[Build, PlanContext], Reason | None], tuple[str, ...]] = {
     require_code_list: ("architectures-unknown",),
     require_inspection: ("not-in-catalogue",),
 }
-"""The rules in order, each with the codes of its reasons.
+"""The selection rules in order of application, each with its reason codes.
 
 A build that passes more rules is closer to the request.
 """

@@ -1,4 +1,4 @@
-"""Outcomes of the selection: the plan or refusal, reasons, rejected builds."""
+"""Define the plan and the refusal that result from selecting a build."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ SortKey = tuple[object, ...]
 
 PLAN_DOCUMENT = "gpuinstall.plan/1"
 HELD_BACK = "held-back"
-"""The reason against a build that is newer than the programs allow."""
+"""Reason code for a build that is newer than other packages allow."""
 PROGRAM_HELD_BACK = "program-held-back"
 GPU_BUILD_FOR_CPU = "cuda-build-without-gpu"
-"""The warning about a GPU build if no source has a CPU build."""
+"""Warning code for a GPU build on the CPU if no index has a CPU build."""
 PREFERRED_BACKEND_REJECTED = "backend-passed-over"
-"""The reason against a preferred build that lacks a requested companion."""
+"""Reason code for a preferred build that lacks a requested companion."""
 WITHOUT_GPU = "no-gpu"
-"""The reason for a CPU build that was not requested."""
+"""Reason code for a CPU build that is selected because no GPU was found."""
 NEWEST_BUT = "newest-but-"
-"""The prefix of the reasons against a newer torch, before the cause."""
+"""Prefix of reason codes for a newer torch that is rejected."""
 INSTALL_REASONS = frozenset(
     {
         HELD_BACK,
@@ -41,60 +41,60 @@ INSTALL_REASONS = frozenset(
         "newest-with-code",
     }
 )
-"""The codes of reasons that ``install`` prints, too."""
+"""Codes of the selection reasons that ``install`` prints."""
 
 PlanStatus = Literal["ok", "partial", "cpu"]
 
 
 class GpuSupport(Value):
-    """The code of the selected build that one GPU runs."""
+    """The code in the selected build that one GPU runs."""
 
     index: int
     runs: str | None = None
-    """The name of the code, such as ``sm_86``."""
+    """The architecture of the GPU code, such as ``sm_86``."""
 
     how: str = "none"
-    """``sass``, ``ptx``, or ``none``."""
+    """The kind of GPU code: ``sass``, ``ptx``, or ``none``."""
 
 
 class Choice(Value):
-    """Selected build with its Python and requirements."""
+    """The selected build, its Python version, and its requirements."""
 
     build: Build
     python: str
     index: str | None
-    """The URL or folder of the torch family; None for the default index."""
+    """The URL or folder of the torch index; None for the default index."""
 
     requirements: tuple[Requirement, ...]
-    """The packages to install. The torch family is pinned."""
+    """The requirements to install, with torch and known companions pinned."""
 
 
 class ProgramConstraints(Value):
-    """Result of resolving the programs: the torch that they allow."""
+    """The constraints on torch that result from resolving other packages."""
 
     torch: Version
     why: str
-    """The reason why torch is not newer; empty if it is the newest."""
+    """The reason why torch is not newer, or empty if it is the newest."""
 
     without: Version | None = None
-    """The newest torch that would run here without ``limited_by``."""
+    """The newest torch that would be compatible without ``limited_by``."""
 
     unserved: Mapping[str, str] = {}
-    """The conflicts with certain builds of that torch, by backend tag."""
+    """Conflicts between packages and builds of this torch, by backend tag."""
 
     held_back: tuple[str, ...] = ()
-    """The reasons why programs are not at their latest versions."""
+    """The reasons why other packages are not at their latest versions."""
 
     limited_by: str = ""
     """The package, constraint, or target that excludes a newer torch."""
 
     def allow(self, build: Build) -> bool:
-        """Return whether the programs are compatible with a build."""
+        """Return whether the resolved packages are compatible with a build."""
         return build.torch == self.torch and build.backend.tag not in self.unserved
 
 
 class Plan(Value):
-    """Selected build with its reasons."""
+    """The selected build, and the reasons for selecting it."""
 
     status: PlanStatus
     choice: Choice
@@ -103,22 +103,22 @@ class Plan(Value):
     rejected: tuple[RejectedBuild, ...] = ()
     warnings: tuple[Reason, ...] = ()
     runnable: tuple[Build, ...] = ()
-    """The builds that run on the same GPUs, best first."""
+    """All builds that run on the selected GPUs, best first."""
 
     # Plan and Rejected have the same attributes for API users.
     exit_code: ClassVar[int] = 0
     fix: ClassVar[None] = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the Plan document."""
+        """Return the plan as a JSON-compatible dictionary."""
         return _create_document(self)
 
 
 class Rejected(Value):
-    """Refused request with its reasons. Its ``choice`` is None."""
+    """The refusal of a request, with reasons and without a selected build."""
 
     error_class: type[GpuInstallError]
-    """InstallationError, MachineError, or NoBuildError."""
+    """The exception class that reports the refusal."""
 
     reasons: tuple[Reason, ...]
     fix: str | None = None
@@ -132,15 +132,15 @@ class Rejected(Value):
 
     @property
     def exit_code(self) -> int:
-        """The exit status of a command that reports it."""
+        """The exit status of a command whose request is refused."""
         return self.error_class.exit_code
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the Plan document of a refusal."""
+        """Return the refusal as a JSON-compatible dictionary."""
         return _create_document(self)
 
     def error(self, machine: Machine) -> GpuInstallError:
-        """Return the first reason as an error, with the machine's evidence."""
+        """Create an exception from the first reason for the refusal."""
         reason = self.reasons[0]
         same = (problem for problem in machine.problems if problem.code == reason.code)
         finding = next(same, Finding(*reason))

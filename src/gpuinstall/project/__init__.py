@@ -1,6 +1,6 @@
-"""A run in a project folder: its request, sources, catalog, and machine.
+"""Read the request, package indexes, and machine for a project folder.
 
-Commands and API calls both open a ``Project``, so that they read the same request.
+Commands and API calls open a ``Project``, so that both read the same request.
 """
 
 from gpuinstall.project.folder import Settings

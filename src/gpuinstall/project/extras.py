@@ -1,4 +1,4 @@
-"""Find requested extras and groups, and select extras for a machine."""
+"""Find requested extras and groups, and select an extra for a machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def find_requested_parts(project: Project, request: Request) -> frozenset[Part]:
-    """Return the requested extras and groups.
+    """Return the requested extras and dependency groups of a project.
 
     Raises:
         UsageError: Two requested extras or groups conflict.
@@ -60,23 +60,23 @@ def _format_parts(parts: Iterable[Part]) -> str:
 
 
 def _format_install_commands(parts: Iterable[Part]) -> str:
-    """Return an install command for each extra or group."""
+    """Return the command that installs each extra or group."""
     return "\n".join(f"gpuinstall install {part}" for part in parts)
 
 
 def find_torch_constraints(
     project: Project, request: Request
 ) -> tuple[Constraint, ...]:
-    """Return the versions of torch that omitted extras require.
+    """Return the constraints on torch in extras that are not requested.
 
-    The constraints apply if no requirement lists torch.
+    There are no constraints if a requirement lists torch.
 
     Args:
-        project: The project.
-        request: The request.
+        project: The project with the extras.
+        request: The request of the project.
 
     Raises:
-        UsageError: The extras conflict.
+        UsageError: The extras require different torch builds.
     """
     declaration = project.contents.declaration
     if declaration.alternatives or "torch" in requirement_names(request.requirements):
@@ -93,11 +93,11 @@ def find_torch_constraints(
     for one in chain.from_iterable(extra.torch for extra in extras):
         if one.url or not one.matches_environment(project.markers):
             continue
-        # A label selects a build only if the extra is requested.
+        # A local version selects a build only if the extra is requested.
         labels.add((one.pinned or "").partition("+")[2])
         public = re.sub(r"\+[\w.]+", "", one.clauses)
         limit = one.with_specifier(public).constraint
-        # Ignore a version that is not in the catalog.
+        # Ignore a torch version that is not in the catalog.
         if any(map(limit.allows, torches)):
             limits.append(limit)
     common = torches.copy()
@@ -114,14 +114,14 @@ def find_torch_constraints(
 
 
 def _find_omitted_parts(project: Project, request: Request) -> list[PartContents]:
-    """Return the omitted extras and groups that require torch packages."""
+    """Return unrequested extras and groups that require torch packages."""
     requested = find_requested_parts(project, request)
     declared = project.contents.declaration.omitted
     return [one for one in declared if one.part not in requested]
 
 
 def report_omitted(project: Project, request: Request) -> None:
-    """Report the omitted extras and groups that require torch."""
+    """Report extras and groups that require torch but are not selected."""
     parts = [one.part for one in _find_omitted_parts(project, request)]
     if parts:
         options = ", ".join(map(str, parts))
@@ -132,7 +132,7 @@ def report_omitted(project: Project, request: Request) -> None:
 def read_locked_versions(
     project: Project, request: Request, machine: Machine
 ) -> tuple[Constraint, ...]:
-    """Return the versions in uv.lock or poetry.lock."""
+    """Return the locked versions in ``uv.lock`` or ``poetry.lock``."""
     path = find_project_lock(project.folder)
     if project.settings.only or path is None:
         return ()
@@ -146,13 +146,13 @@ def prefer_locked_versions(
     """Return a request that prefers the versions in uv.lock or poetry.lock.
 
     Args:
-        project: The project.
-        request: The request, whose extras select a fork of the lock.
-        machine: The machine that selects the markers.
+        project: The project with the lock file.
+        request: The request, whose extras select a fork of uv.lock.
+        machine: The machine that determines the marker values.
     """
     preferred = read_locked_versions(project, request, machine)
     releases = set(map(str, preferred))
-    # Keep only the files of preferred versions from uv.lock or poetry.lock.
+    # Allow only the locked files of preferred versions.
     sources = format_recorded_sources(
         setting
         for setting in project.sources.settings
@@ -173,22 +173,22 @@ def select_extras(
     """Select one extra from each set of conflicting extras.
 
     Args:
-        project: The project.
-        machine: The machine of the target.
-        request: The request.
-        catalog: The builds to select from.
-        kept: The names of extras in an existing lock, preferred if compatible.
+        project: The project with the extras.
+        machine: The machine to plan for.
+        request: The request of the project.
+        catalog: The catalog of torch builds.
+        kept: The names of extras in an existing lock file, preferred if compatible.
         quiet: Whether to suppress reports.
 
     Raises:
-        NoBuildError: No extra of a set has a compatible build.
+        NoBuildError: No extra in a conflicting set has a compatible build.
     """
     alternatives = project.contents.declaration.alternatives
     if project.settings.only or request.selected or not alternatives:
         return request
     requested = find_requested_parts(project, request)
     whole = choose(machine, request, catalog)
-    # The resolution of this request reports the reason.
+    # The resolution of this request reports why no build is compatible.
     if isinstance(whole, Rejected):
         return request
     for members in alternatives:
@@ -227,9 +227,9 @@ def _find_compatible_extras(
     Args:
         members: The conflicting extras.
         request: The request without these extras.
-        machine: The machine.
-        catalog: The builds.
-        whole: The plan without these extras.
+        machine: The machine to plan for.
+        catalog: The catalog of torch builds.
+        whole: The plan for the request without these extras.
 
     Raises:
         NoBuildError: No extra has a build for the GPUs.
@@ -263,13 +263,13 @@ def _make_no_extra_error(
     plan: Plan,
     environment: Mapping[str, str],
 ) -> NoBuildError:
-    """Return the error for conflicting extras without a compatible build.
+    """Create the error for conflicting extras without a compatible build.
 
     Args:
         members: The conflicting extras.
-        reasons: The reasons for rejected extras, by name.
-        plan: The plan without these extras.
-        environment: The marker values.
+        reasons: The reasons for rejecting each extra, by name.
+        plan: The plan for the request without these extras.
+        environment: The values of environment markers.
     """
     names = ", ".join(one.part.name for one in members)
     cpu = [one.part for one in members if one.is_for_cpu(environment)]
@@ -289,13 +289,13 @@ def _select_best_extra(
     catalog: Catalog,
     kept: Collection[str],
 ) -> PartContents | None:
-    """Return the extra with the best build, or the first such extra.
+    """Return the extra that selects the best torch build.
 
     Args:
         fitting: The compatible extras with their plans.
         request: The request without these extras.
-        machine: The machine.
-        catalog: The builds.
+        machine: The machine to plan for.
+        catalog: The catalog of torch builds.
         kept: The names of extras to prefer.
     """
     environment = make_marker_values(machine, request)
@@ -319,7 +319,7 @@ def _select_best_extra(
 
 
 def _add_extra(member: PartContents, request: Request, machine: Machine) -> Request:
-    """Add an extra or a group, except packages that the user added."""
+    """Add the requirements of an extra, except for typed requirements."""
     hand = {one.name for one in find_unfiled_requirements(request) if one != ANY_TORCH}
     lines = tuple(
         one

@@ -1,4 +1,4 @@
-"""Read the contents of a project folder, and define the settings of a run."""
+"""Read the files in a project folder, and define the settings of a command."""
 
 from __future__ import annotations
 
@@ -44,87 +44,87 @@ if TYPE_CHECKING:
 
 
 SINGLE_VERSION = re.compile(r"3\.\d+")
-"""A single Python version, not a specifier."""
+"""Pattern for a Python version such as ``3.12``."""
 
 
 class Settings(Value):
-    """Settings of a run, from command-line options or API arguments."""
+    """Settings from command-line options or API arguments."""
 
     request: Request = FOLDER_REQUEST
-    """The request to add to the request of the folder."""
+    """The user's request, which is added to the project's request."""
 
     files: Mapping[str, RequirementsFile] = {}
-    """Requirements files to add, by name."""
+    """The requirements files to add to the project's request, by file name."""
 
     only: bool = False
-    """Whether ``request`` and ``files`` replace the folder's request."""
+    """Whether ``request`` and ``files`` replace the project's request."""
 
     ignores_existing_backend: bool = False
-    """Whether to ignore the backend of the existing environment."""
+    """Whether to ignore the backend that the existing environment uses."""
 
     without: tuple[str, ...] = ()
-    """The packages to remove from the request."""
+    """The names of packages to remove from the request."""
 
     machine: Machine | None = None
-    """The machine to plan for. None: this machine."""
+    """The machine to plan for, or None for the local machine."""
 
     is_gpu_given: bool = False
-    """Whether ``--gpu`` specifies the machine."""
+    """Whether ``machine`` is from the ``--gpu`` option."""
 
     venv: Path | None = None
-    """The environment. None: ``.venv`` in the folder."""
+    """The environment's path, or None for ``.venv`` in the project folder."""
 
     base_python: Path | None = None
-    """The base interpreter of the environment. None: any with its version."""
+    """The base Python interpreter for the environment, or None for any."""
 
     is_read_only: bool = False
-    """Whether the run is read-only and does not start the environment."""
+    """Whether the command is read-only and does not run the environment."""
 
     command_folder: Path | None = None
-    """The folder from which the command runs; None: the working folder."""
+    """The folder in which the command runs; None: the working directory."""
 
 
 class Contents(Value):
-    """The contents of a project folder. Files are read on first use.
+    """The configuration and lock files in a project folder, read on first use.
 
-    A malformed file raises UsageError.
+    Accessing a property raises UsageError if its file is malformed.
     """
 
     folder: Path
     paths: EnvironmentPaths
-    """The paths of the environment and lock files."""
+    """The paths of the project's environment and lock files."""
 
     requested: frozenset[str] = frozenset()
-    """The requirements files, extras, and groups that the user requests."""
+    """The paths of requested requirements files, extras, and groups."""
 
     @cached_property
     def config(self) -> Request:
-        """The settings of the project."""
+        """The project's settings, such as ``[tool.gpuinstall]``."""
         return read_config(self.folder)
 
     @cached_property
     def declaration(self) -> Declaration:
-        """The request in the folder's settings, metadata, or other file."""
+        """The requirements that the project's files declare."""
         return read_declaration(self.folder, self.config.requirements)
 
     @cached_property
     def limits(self) -> dict[str, RequirementsFile]:
-        """The constraints in uv's settings, by file path."""
+        """The constraints in uv's settings, by path of the settings file."""
         return read_project_constraints(os.environ, self.folder)
 
     def read_own_lock(self) -> Lock | None:
-        """Return the environment's lock unless a change is unfinished."""
+        """Return the environment's lock file unless a change is unfinished."""
         return (
             None if self.paths.is_unfinished else read_environment_lock(self.paths.venv)
         )
 
     def read_locked_request(self) -> Request:
-        """Return the request that is recorded in the lock files."""
+        """Return the request that is recorded in the project's lock files."""
         recorded = read_recorded_request(self.paths.folder, self.read_own_lock())
         return remove_files(recorded, self._find_replaced_parts())
 
     def _find_replaced_parts(self) -> set[str]:
-        """Return extras and groups that conflict with a requested part."""
+        """Return the extras and groups that conflict with a requested one."""
         if not any(split_part(name)[1] for name in self.requested):
             return set()
         replaced = set[str]()
@@ -136,21 +136,21 @@ class Contents(Value):
 
 
 def make_marker_values(machine: Machine, request: Request) -> Mapping[str, str]:
-    """Return the marker values of a machine with the requested Python."""
-    # A specifier does not select a single version.
+    """Return marker values for a machine and the requested Python version."""
+    # Ignore a specifier, which does not select a single Python version.
     is_version = SINGLE_VERSION.fullmatch(request.python or "")
     python = is_version[0] if is_version else RUNNING_PYTHON
     return marker_environment(machine.os, machine.arch, python)
 
 
 def read_extras(folder: Path, request: Request) -> dict[str, RequirementsFile]:
-    """Return the requirements of requested extras, by the extra's name."""
+    """Return the requirements of requested extras, by path of the extra."""
     names = [str(folder / extra_path(extra)) for extra in request.extras]
     return {name: read_inputs(name) for name in names}
 
 
 def add_extras(request: Request, folder: Path) -> Request:
-    """Add the requirements of a request's extras."""
+    """Add the requirements of the requested extras to a request."""
     extras = join_files(read_extras(folder, request).values())
     return replace(
         request,
@@ -162,33 +162,33 @@ def add_extras(request: Request, folder: Path) -> Request:
 def read_files(
     contents: Contents, reporter: Reporter, *, only: bool
 ) -> dict[str, RequirementsFile]:
-    """Return the current requirements in files, by path from the folder.
+    """Return the current requirements in a project's files, by relative path.
 
-    The files are the folder's own files, uv's settings, and the files of earlier commands.
-    A missing file is replaced by its recorded lines, because an image may contain only the
-    lock file.
+    Requirements are read from the project's files, uv's settings, and files that earlier
+    commands used. If a file is missing, the lines that a lock file recorded are used,
+    because a container image may contain only the lock file.
 
     Args:
-        contents: The folder.
-        reporter: Receives reports of missing files.
+        contents: The files of the project folder.
+        reporter: Reports missing files.
         only: Whether to use only the request of this command.
 
     Raises:
-        UsageError: A missing file had sources. Without them, its packages would
-            come from the default index.
+        UsageError: A missing file specified package indexes. Without them, its
+            packages would be installed from the default index.
     """
     recorded = contents.read_locked_request()
     files = contents.declaration.files | contents.limits
     gone = []
     for name, lines in recorded.files.items():
-        # An exported file is not a request.
+        # Ignore exported files, because they do not contain a request.
         known = {*files, *contents.declaration.unread}
         if name in known or is_settings_file(name, lines):
             continue
         try:
             files[name] = reread_file(name, lines, contents.paths.folder)
         except UsageError as error:
-            # A group that was removed from its file no longer applies.
+            # Ignore a dependency group that was removed from its file.
             if error.code in {"group-unknown", "extra-unknown"}:
                 files[name] = RequirementsFile()
                 reporter.warn(

@@ -1,4 +1,4 @@
-"""Combine the request from the user, the project folder, and lock files."""
+"""Combine the requests of the user, the project folder, and lock files."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ _FIRST_SOURCE_FIELDS = (
     "allowed_backends",
     "newest_per_target",
 )
-"""Fields whose value comes from the first of these sources that sets it:
+"""Request fields that are read from the first source that sets them.
+
+The sources, highest precedence first:
 
 1. an option or argument of the user;
 2. a selected extra;
@@ -64,27 +66,27 @@ _FIRST_SOURCE_FIELDS = (
 
 
 def read_request(project: Project, *, quiet: bool = False) -> Request:
-    """Return the complete request, and report which files are used.
+    """Return a project's complete request, and report the files in use.
 
-    For each package, the last of these requirements takes effect:
+    For each package, the last of these requirements is used:
 
     - a requirement in the lock files that the user added with an earlier command;
-    - a new line in files of the folder or of earlier commands;
+    - a new line in the project's files or in files that earlier commands used;
     - a requirement of this command, which is the complete request with ``only``.
 
     Args:
-        project: The project.
+        project: The project to read.
         quiet: Whether to suppress reports.
 
     Raises:
-        UsageError: A file is malformed, a package cannot be removed, or the folder
-            is not trusted.
+        UsageError: A file is malformed, a package cannot be removed, or the project
+            folder is not trusted.
     """
     settings = project.settings
     contents = project.contents
     recorded = contents.read_locked_request()
     files = group_files_by_path(settings.files, project.paths.folder)
-    # Treat the lines of a pipe as typed, because later commands cannot reread it.
+    # Treat lines from a pipe as typed requirements, because later commands cannot reread a pipe.
     words = project.typed_requirements | files.pop("", RequirementsFile())
     if settings.only:
         request = update_request(FOLDER_REQUEST, contents.limits, words.lines, files)
@@ -100,7 +102,7 @@ def read_request(project: Project, *, quiet: bool = False) -> Request:
 
 
 def _add_torch_limits(request: Request, project: Project) -> Request:
-    """Add the torch constraints of omitted extras to a request."""
+    """Add the torch constraints in unrequested extras to a request."""
     limits = find_torch_constraints(project, request)
     if not limits:
         return request
@@ -111,12 +113,12 @@ def _add_torch_limits(request: Request, project: Project) -> Request:
 
 
 def read_current_request(project: Project) -> Request:
-    """Return the current request of the files and of earlier commands."""
+    """Return the request in the project's files and from earlier commands."""
     return update_request(project.contents.read_locked_request(), project.files)
 
 
 def read_declared_request(project: Project) -> Request:
-    """Return the user's request, the folder's request, or one for torch."""
+    """Return the user's request, or the project's if the user made none."""
     contents = project.contents
     listed = join_files((project.typed_requirements, *project.settings.files.values()))
     if not listed.requirements:
@@ -127,16 +129,16 @@ def read_declared_request(project: Project) -> Request:
 
 
 def _report_files(project: Project, request: Request) -> None:
-    """Report which files of the folder are used and which are not read.
+    """Report which project files are used and which are ignored.
 
     Args:
-        project: The project.
-        request: The project's request.
+        project: The project with the files.
+        request: The complete request of the project.
     """
     reporter = project.reporter
     declared = project.contents.declaration
     listed = join_files(declared.files.values())
-    # Without other requirements, only torch is requested.
+    # If there are no requirements, only torch is requested.
     if listed.requirements not in {(), (ANY_TORCH,)}:
         message = str(declared)
         preferred = read_locked_versions(project, request, project.machine)
@@ -153,7 +155,7 @@ def _report_files(project: Project, request: Request) -> None:
 
 
 def _find_conda_requests(project: Project) -> Iterator[tuple[str, CondaRequest]]:
-    """Yield the requests of conda environment files, with file names."""
+    """Yield the file name and the request of each conda environment file."""
     own = {} if project.settings.only else project.files
     for name, file in {**own, **project.settings.files}.items():
         for conda in file.conda:
@@ -166,15 +168,15 @@ def _complete_request(
     *,
     is_quiet: bool = True,
 ) -> Request:
-    """Add the Python version, backend, and sources to a request.
+    """Add the Python version, backend, and package indexes to a request.
 
     Args:
         listed: The requirements and constraints with their files.
-        project: The project.
+        project: The project with the settings.
         is_quiet: Whether to suppress reports.
 
     Raises:
-        UsageError: A path of this machine does not exist.
+        UsageError: A local path that the request requires does not exist.
     """
     settings = project.settings
     config = project.contents.config
@@ -183,7 +185,7 @@ def _complete_request(
     decided = {}
     for name in _FIRST_SOURCE_FIELDS:
         values = [getattr(one, name) for one in speakers]
-        # An empty list of backends is a setting, unlike None.
+        # Unlike None, an empty tuple of allowed backends is a setting.
         said = [one for one in values if one or one == ()]
         decided[name] = next(iter(said), getattr(FOLDER_REQUEST, name))
     places: dict[str, TextOrigin] = {}
@@ -218,10 +220,11 @@ def _complete_request(
 def _order_requests(
     project: Project, listed: Request, *, is_quiet: bool
 ) -> tuple[Request, ...]:
-    """Return requests for a Python and a backend, highest precedence first.
+    """Return the user's request and the project's, highest precedence first.
 
-    A setting requests a CPU build, but only prefers a CUDA build. The user's backend,
-    GPUs, and targets override both, and the override is reported in one line.
+    A project setting can request a CPU build, but can only prefer a CUDA build. A
+    backend, GPU, or target that the user selects overrides the setting, and one line
+    reports the override.
     """
     request = project.settings.request
     extra = _find_extra_backend(project, listed)
@@ -253,11 +256,11 @@ def _order_requests(
 
 
 def _find_backend_override(project: Project, tag: str) -> tuple[str, bool]:
-    """Return the setting that overrides a backend, and whether both agree.
+    """Return the option that overrides a backend, and whether both agree.
 
     Args:
-        project: The project.
-        tag: The backend.
+        project: The project with the options.
+        tag: The backend in a project setting, such as ``cu126``.
     """
     settings = project.settings
     request = settings.request
@@ -276,9 +279,9 @@ def _find_backend_override(project: Project, tag: str) -> tuple[str, bool]:
 
 
 def _read_settings_backend(project: Project) -> Request:
-    """Return the backend selected by an index or another setting.
+    """Return a request for the backend that a project setting selects.
 
-    The folder's settings take precedence over the user's configuration.
+    The project's settings take precedence over the user's configuration.
     """
     settings = sorted(project.sources.settings, key=lambda one: one.is_own)
     for setting in settings:
@@ -290,7 +293,7 @@ def _read_settings_backend(project: Project) -> Request:
 
 
 def _find_extra_backend(project: Project, listed: Request) -> Request:
-    """Return the backend selected by a requested extra or group."""
+    """Return a request for the backend that an extra or group selects."""
     requested = find_requested_parts(project, listed)
     for member in chain.from_iterable(project.contents.declaration.alternatives):
         tag = member.find_backend(project.markers)
@@ -300,7 +303,7 @@ def _find_extra_backend(project: Project, listed: Request) -> Request:
 
 
 def _make_backend_request(tag: str, place: TextOrigin) -> Request:
-    """Return a request for a CPU build or a preference for another build."""
+    """Return a request that requires a CPU build or prefers a GPU build."""
     places = {tag: place}
     if tag == CPU.tag:
         return replace(FOLDER_REQUEST, backend=tag, places=places)
@@ -310,15 +313,15 @@ def _make_backend_request(tag: str, place: TextOrigin) -> Request:
 def _check_python(
     python: str | None, config: Request, places: Mapping[str, TextOrigin]
 ) -> None:
-    """Check that a requested Python is within ``requires-python``, as uv does.
+    """Check that the requested Python version satisfies ``requires-python``.
 
     Args:
-        python: The requested Python.
-        config: The project's settings.
-        places: The origins of the requested Python versions.
+        python: The requested Python version.
+        config: The settings of the project.
+        places: The origins of requested Python versions.
 
     Raises:
-        UsageError: The Python is not within ``requires-python``.
+        UsageError: The Python version does not satisfy ``requires-python``.
     """
     if not python or not config.required_python or not SINGLE_VERSION.fullmatch(python):
         return
@@ -335,13 +338,13 @@ def _check_python(
 
 
 def _hash_build_files(requirements: Iterable[Requirement], project: Project) -> str:
-    """Return a digest of the build files in requested folders.
+    """Return a digest of the build files in requested local folders.
 
     Raises:
-        UsageError: A path that the target requires does not exist.
+        UsageError: A local path that the request requires does not exist.
     """
     folder = project.folder
-    # Resolution rejects a torch requirement with a path.
+    # The resolver rejects a torch requirement with a local path.
     located = [one for one in requirements if one.path and one.name != "torch"]
     for one in located:
         path = one.path or ""

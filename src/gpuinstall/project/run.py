@@ -1,4 +1,4 @@
-"""A run in a folder: its settings, machine, and session."""
+"""Open a project, with its settings, machine, and HTTP session."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def open_project(
     settings: Settings | None = None,
     reporter: Reporter | None = None,
 ) -> Iterator[Project]:
-    """Open a project, and close its resources at the end.
+    """Open a project, and close its HTTP connections and files on exit.
 
     Args:
-        folder: The project folder.
+        folder: The folder of the project.
         settings: The command-line options or API arguments.
         reporter: Reports progress.
 
@@ -79,7 +79,7 @@ def open_project(
 
 
 class Project(Value):
-    """A run in a project folder. Resources are opened on first use."""
+    """A project folder with its settings, machine, and HTTP session."""
 
     folder: Path
     settings: Settings
@@ -88,9 +88,9 @@ class Project(Value):
 
     @cached_property
     def paths(self) -> EnvironmentPaths:
-        """The paths of the environment and lock files."""
+        """The paths of the project's environment and lock files."""
         venv = self.settings.venv or self.folder / ".venv"
-        # A read-only command also works in a folder that cannot have an environment.
+        # Read-only commands also work in a folder where an environment cannot be created.
         if self.settings.is_read_only:
             return EnvironmentPaths(
                 follow_redirect(venv).absolute(), project=venv.absolute().parent
@@ -99,24 +99,24 @@ class Project(Value):
 
     @cached_property
     def contents(self) -> Contents:
-        """The contents of the project folder."""
+        """The configuration and lock files in the project folder."""
         requested = group_files_by_path(self.settings.files, self.paths.folder)
         return Contents(self.folder, self.paths, frozenset(requested))
 
     @cached_property
     def files(self) -> dict[str, RequirementsFile]:
-        """The current requirements in the folder's files."""
+        """The requirements in the project's files, by relative path."""
         return read_files(self.contents, self.reporter, only=self.settings.only)
 
     def discard_contents(self) -> None:
-        """Discard cached contents of the folder, which may have changed."""
-        # Clear in place, because the caller of open_project keeps this object.
+        """Discard cached file contents when project files may have changed."""
+        # Clear the cache in place, because the caller of open_project keeps this object.
         for name in vars(self).keys() - {"_this_machine"}:
             del vars(self)[name]
 
     @property
     def typed_requirements(self) -> RequirementsFile:
-        """The requirements that the user typed."""
+        """The requirements that the user typed on the command line."""
         request = self.settings.request
         words = RequirementsFile.from_lines(
             (*request.requirements, *request.constraints)
@@ -126,7 +126,7 @@ class Project(Value):
 
     @cached_property
     def requested_folders(self) -> set[Path]:
-        """The folders that the user requests without ``--editable``."""
+        """The local folders that the user requests without ``--editable``."""
         requirements = self.settings.request.requirements
         paths = [one.path for one in requirements if one.path and not one.editable]
         places = [real_path(self.folder / expand_home(path)) for path in paths]
@@ -134,7 +134,7 @@ class Project(Value):
 
     @cached_property
     def sources(self) -> Sources:
-        """The package sources. Reading them reports the folder's sources."""
+        """The package indexes, which are reported on first access."""
         torch_index = self.settings.request.sourcing.torch_index
         variable = os.environ.get("GPUINSTALL_TORCH_INDEX", "")
         sources = read_sources(
@@ -159,7 +159,7 @@ class Project(Value):
 
     @property
     def sourcing(self) -> Sourcing:
-        """The sourcing options of the user or of the folder and its locks."""
+        """The options for package sources, such as ``--only-binary``."""
         chosen = self.settings.request.sourcing
         only_binary = (
             chosen.only_binary
@@ -171,19 +171,19 @@ class Project(Value):
 
     @property
     def lock_gate(self) -> LockGate:
-        """The gate for the folder's lock files."""
+        """The checker for package sources in existing lock files."""
         return self._make_gate(self.settings.files.values(), (self.typed_requirements,))
 
     @property
     def later_gate(self) -> LockGate:
-        """The gate for later commands, which lack the typed requirements."""
+        """The lock file checker for commands without typed requirements."""
         return self._make_gate()
 
     def _make_gate(self, *typed: Iterable[RequirementsFile]) -> LockGate:
         from gpuinstall.lock.file.entries import LockGate
 
         folder = self.paths.folder
-        # The requirements of a missing file are only in a lock file.
+        # Skip missing files, because their requirements exist only in a lock file.
         files = [
             file
             for name, file in self.files.items()
@@ -196,7 +196,7 @@ class Project(Value):
 
     @cached_property
     def session(self) -> Session:
-        """The clients and caches of the run."""
+        """The HTTP clients and caches, which are opened on first use."""
         from gpuinstall.sources.session import open_session
 
         opened = open_session(
@@ -209,7 +209,7 @@ class Project(Value):
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The catalog, including builds found on the torch index."""
+        """The catalog of torch builds, including later inspected builds."""
         from gpuinstall.wheels.learned.store import load_extended_catalog
 
         base = self.sources.torch_index
@@ -217,16 +217,16 @@ class Project(Value):
 
     @property
     def machine(self) -> Machine:
-        """The machine to plan for, by default this one."""
+        """The machine to plan for, which is this machine by default."""
         return self.settings.machine or self._this_machine
 
     @property
     def markers(self) -> Mapping[str, str]:
-        """The marker values of the machine with the requested Python."""
+        """The marker values for the machine and requested Python version."""
         return make_marker_values(self.machine, self.settings.request)
 
     def find_request_machine(self, request: Request) -> Machine | None:
-        """Return the machine, or None if it lacks required GPUs."""
+        """Return the machine to plan for; None if it lacks required GPUs."""
         if request.is_for_gpus and not self.machine.gpus:
             return None
         return self.machine
@@ -239,7 +239,7 @@ class Project(Value):
 
 
 def _collect_source_settings(project: Project) -> Iterator[SourceSetting]:
-    """Yield the source settings of the user and the folder."""
+    """Yield the index settings of the user and the project."""
     settings = project.settings
     contents = project.contents
     folder = project.folder
@@ -287,13 +287,13 @@ def _collect_source_settings(project: Project) -> Iterator[SourceSetting]:
 
 
 def _read_locked_indexes(folder: Path, removed: set[str]) -> Iterator[SourceSetting]:
-    """Yield the indexes in a folder's lock files.
+    """Yield the package indexes that are recorded in a folder's lock files.
 
-    The indexes may otherwise exist only in the configuration of the lock's author.
+    These indexes may otherwise be set only in the lock file author's configuration.
 
     Args:
-        folder: The folder.
-        removed: The removed packages, whose indexes are ignored.
+        folder: The folder with the lock files.
+        removed: The names of removed packages, whose indexes are ignored.
     """
     for path in find_locks(folder):
         from gpuinstall.lock.file.fit import try_read_lock  # slow to import

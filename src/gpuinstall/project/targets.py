@@ -1,4 +1,4 @@
-"""Select the targets and machines of lock requests."""
+"""Select the target machines for which to write lock files."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 def make_environment_request(
     project: Project, request: Request, *, quiet: bool = False
 ) -> Request:
-    """Return the folder's request, adapted to its environment.
+    """Adapt a project's request to its existing environment.
 
-    The Python of the environment is preferred, and its target is kept.
+    The environment's Python version is preferred, and its target is kept.
     """
     paths = project.paths
-    # Ignore the state of an interrupted change.
+    # Ignore the environment's state if a change was interrupted.
     existing = None if paths.is_unfinished else read_marker(paths.venv)
     if existing:
         pythons = (existing.python, *request.preferred_pythons)
@@ -51,13 +51,13 @@ def make_environment_request(
 
 
 def read_project_targets(project: Project) -> list[Target]:
-    """Return the targets in the folder's settings and lock files."""
+    """Return the targets in the project's settings and lock files."""
     targets = map(Target.parse, project.contents.config.targets)
     return [*targets, *find_requested_targets(project.paths.folder)]
 
 
 def _limit_to_targets(project: Project, request: Request) -> Request:
-    """Limit a request to the folder's targets."""
+    """Limit a request to backends of the project's targets."""
     own = project.contents.read_own_lock()
     targets = read_project_targets(project)
     machine = project.machine
@@ -83,19 +83,19 @@ def make_lock_requests(
     request: Request,
     machine: Machine | None = None,
 ) -> tuple[LockRequest, ...]:
-    """Return a request for each lock to write.
+    """Return a request for each lock file to write.
 
-    By default, the locks are for the targets in the folder's settings. Without targets,
-    the existing lock files of the folder are requested. Without lock files, a lock for
-    this machine is requested.
+    By default, the lock files are for the targets in the project's settings. If the
+    settings list no targets, the existing lock files are updated. If there are no lock
+    files, a lock file is written for this machine.
 
     Args:
-        project: The project.
-        request: The request with the user's targets.
+        project: The project to lock.
+        request: The request with the targets that the user selects.
         machine: The machine to lock for instead of targets.
 
     Raises:
-        UsageError: A target is malformed, or targets and a machine are selected.
+        UsageError: A target is malformed, or both targets and a machine are selected.
     """
     from gpuinstall.lock.request.lock_sources import add_locked_builds
 
@@ -129,7 +129,7 @@ def make_lock_requests(
 
 
 def _add_selected_extras(project: Project, one: LockRequest) -> LockRequest:
-    """Add the extras that are selected for a machine to its lock request."""
+    """Select extras for a target machine, and add them to its lock request."""
     locks = read_locks_by_target(project.folder)
     known = [
         lock for target, lock in locks.items() if str(target) == one.label and lock
@@ -155,7 +155,7 @@ def _add_selected_extras(project: Project, one: LockRequest) -> LockRequest:
 
 
 def _remove_cpu_setting(project: Project, request: Request) -> Request:
-    """Remove the CPU backend of an extra, because targets override it."""
+    """Remove the backend from a request, and report the removal."""
     if not request.backend:
         return request
     place = request.places.get(request.backend, "a setting")
@@ -166,7 +166,7 @@ def _remove_cpu_setting(project: Project, request: Request) -> Request:
 def _make_locked_requests(
     project: Project, here: LockRequest
 ) -> tuple[LockRequest, ...]:
-    """Return a lock request for each lock file of the folder."""
+    """Return a lock request for each existing lock file in the project."""
     if here.request.backend:
         return ()
     locks = read_locks_by_target(project.folder)
@@ -183,7 +183,7 @@ def _make_locked_requests(
             written=here.request if lock and not lock.record.asked else None,
         )
         if own and own.name == target.filename:
-            # The lock of the environment is for the glibc of this machine.
+            # The environment's lock file is for the glibc version of this machine.
             written = here.request
             within = replace(written, allowed_backends=(target.backend,))
             if own.record.asked:

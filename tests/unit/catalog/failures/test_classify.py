@@ -267,6 +267,21 @@ def test_errors_similar_to_gpu_failures_are_reported_separately(name):
     assert [other.id for other in lookalikes(text)] == [name]
 
 
+def test_required_package_that_is_missing_is_no_failure():
+    text = "ImportError: torchao is required for int8 weights but is not installed."
+    assert [other.id for other in lookalikes(text)] == ["package-missing"]
+
+
+def test_built_for_cause_states_the_version_that_differs():
+    text = """xFormers can't load C++/CUDA extensions. xFormers was built for:
+    PyTorch 2.9.0 with CUDA 1208 (you have {torch})
+    Python  3.12.3 (you have {python})"""
+    python = classify(text.format(torch="2.9.0", python="3.10.1"))[0].why
+    torch = classify(text.format(torch="2.8.0+cu128", python="3.12.9"))[0].why
+    assert "another Python" in python
+    assert "torch 2.8.0+cu128 is installed" in torch
+
+
 def test_out_of_memory_fix_excludes_current_process():
     own = "CUDA out of memory. Process 76 has 53.16 GiB memory in use. 40.69 GiB is reserved by PyTorch but unallocated"
     others = "CUDA out of memory. Process 76 has 53.16 GiB memory in use."

@@ -78,7 +78,7 @@ class MachineNeeds(Value):
 
     @property
     def text(self) -> str:
-        """The machine requirements as text, with one fact on each line."""
+        """The machine requirements as text, with one requirement per line."""
         lines = [f"{self.lock}: torch {self.torch}, Python {self.python}"]
         glibc = f", glibc {self.glibc} or newer" if self.glibc else ""
         lines.append(f"  system    {_SYSTEMS[self.os]} {self.arch}{glibc}")

@@ -77,7 +77,7 @@ def check_locks(
         targets: The targets that must have a lock file. If no targets are given,
             one lock file for any target is enough.
         session: The HTTP clients and caches, or None to skip online checks.
-        gate: Checks the sources of lock files; None if they are already checked.
+        gate: Checks the package sources in lock files; None if they are already checked.
         has_others: Whether ``lock`` also updates lock files for other targets.
         for_lock: Returns the request for a lock file and its target machine.
 
@@ -140,7 +140,7 @@ def _find_staleness_reasons(
         request: The current request of the project.
         catalog: The catalog of torch builds.
         conflicts: Messages about versions that differ between lock files.
-        gate: Checks the sources of the lock file.
+        gate: Checks the package sources in the lock file.
         for_lock: Returns the request for a lock file and its target machine.
     """
     try:

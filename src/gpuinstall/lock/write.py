@@ -97,7 +97,7 @@ def write_locks(
         folder: The folder for the lock files.
         requests: A request for each lock file.
         session: The HTTP clients and caches.
-        gate: Checks the sources of existing lock files.
+        gate: Checks the package sources in existing lock files.
         upgrade: Whether to resolve even if the existing lock files are up to date.
         moving: The only packages whose versions may change.
         dry_run: Whether to resolve without writing lock files or downloading files

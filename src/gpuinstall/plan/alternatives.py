@@ -19,7 +19,7 @@ _EXCLUDED_BACKEND = {"other-backend", "other-cuda", "not-allowed"}
 
 
 def find_newest_branch(machine: Machine, catalog: Catalog) -> int | None:
-    """Return the latest driver branch for which a native build exists."""
+    """Return the latest driver branch that a native build supports."""
     for version in reversed(catalog.drivers.versions):
         with_driver = replace(machine, driver=Driver(version, found_via="words"))
         if find_native_build(with_driver, catalog):

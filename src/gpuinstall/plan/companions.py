@@ -84,7 +84,7 @@ class Companions(Value):
         build: Build,
         python: str,
     ) -> Requirement:
-        """Pin a companion to the first version with a wheel for a Python.
+        """Pin a companion to the first version with a compatible wheel.
 
         Args:
             requirement: The requirement for the companion.
@@ -138,7 +138,7 @@ class Companions(Value):
         build: Build,
         requirement: Requirement,
     ) -> Sequence[str] | None:
-        """Return companion versions for a torch, even without wheels."""
+        """Return the companion versions that belong to a torch release."""
         release = self.catalog.releases.get(build.torch)
         if release is None:
             # The resolver reads the METADATA of the listed versions.

@@ -29,13 +29,13 @@ class PlanContext(Value, eq=False):
     """The selection rules of the GPU vendor."""
 
     gpus: tuple[Gpu, ...] = ()
-    """The GPUs that the build must support, ordered by index."""
+    """The GPUs for which a build is selected, ordered by index."""
 
     program_constraints: ProgramConstraints | None = None
-    """Constraints from resolving other packages, or None until then."""
+    """Constraints from resolving other packages; None before resolution."""
 
     excluded_gpus: Mapping[int, Finding] = {}
-    """The problems of excluded GPUs, by GPU index."""
+    """The problems due to which GPUs are excluded, by GPU index."""
 
     @property
     def catalog(self) -> Catalog:

@@ -123,7 +123,7 @@ def create_refusal(
 
 
 def find_machine_fault(context: PlanContext) -> Rejected | None:
-    """Refuse a platform without wheels, or a blocking problem of a machine."""
+    """Refuse a machine that has no wheels or has a blocking problem."""
     if context.machine.libc == "musl":
         why = Reason("musl", "torch has no wheels for musl; they require glibc")
         fix = "Use a distribution or a container with glibc (Debian, Ubuntu, Fedora, …)"
@@ -179,7 +179,7 @@ def find_gpu_fault(context: PlanContext, usable: PlanContext) -> Rejected | None
         return create_refusal(usable, distinct, *rules.list_install_commands())
     if usable.gpus and find_driver_fault:
         return _refuse_faulty_machine(context, [find_driver_fault])
-    # Suggest a fix for the most capable GPU with a problem.
+    # Suggest a fix for the most capable GPU that can be repaired.
     ranks = {gpu.index: rules.rank(gpu) for gpu in context.gpus}
     repairable = [index for index in usable.excluded_gpus if index not in unsupported]
     repairable.sort(key=lambda index: ranks.get(index, ()), reverse=True)

@@ -191,7 +191,7 @@ def list_request_limits(request: Request, family: Collection[str]) -> list[Limit
 
 
 def remove_limits(request: Request, limits: Collection[Limit]) -> Request:
-    """Remove limits from a request, but keep torch without a version."""
+    """Remove requirements or options, but keep torch without a version."""
     dropped = {limit.requirement for limit in limits}
     requirements = []
     for one in request.requirements:
@@ -356,7 +356,7 @@ def _explain_no_build(
     cause: str,
     context: PlanContext,
 ) -> str:
-    """Explain that no torch build satisfies a limit."""
+    """Explain that no torch build satisfies a requirement or option."""
     fits = f"fits {culprit.text_with_file}"
     if cause:
         return f"no build of torch {fits}; {cause}"

@@ -47,7 +47,7 @@ PlanStatus = Literal["ok", "partial", "cpu"]
 
 
 class GpuSupport(Value):
-    """The code in the selected build that one GPU runs."""
+    """The code in the selected build that a particular GPU runs."""
 
     index: int
     runs: str | None = None
@@ -94,7 +94,7 @@ class ProgramConstraints(Value):
 
 
 class Plan(Value):
-    """The selected build, and the reasons for selecting it."""
+    """The selected torch build, and the reasons for selecting it."""
 
     status: PlanStatus
     choice: Choice

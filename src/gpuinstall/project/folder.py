@@ -124,7 +124,7 @@ class Contents(Value):
         return remove_files(recorded, self._find_replaced_parts())
 
     def _find_replaced_parts(self) -> set[str]:
-        """Return the extras and groups that conflict with a requested one."""
+        """Return the extras and groups that conflict with requested ones."""
         if not any(split_part(name)[1] for name in self.requested):
             return set()
         replaced = set[str]()
@@ -144,7 +144,7 @@ def make_marker_values(machine: Machine, request: Request) -> Mapping[str, str]:
 
 
 def read_extras(folder: Path, request: Request) -> dict[str, RequirementsFile]:
-    """Return the requirements of requested extras, by path of the extra."""
+    """Return the requirements in requested extras, by path of the extra."""
     names = [str(folder / extra_path(extra)) for extra in request.extras]
     return {name: read_inputs(name) for name in names}
 

@@ -220,7 +220,7 @@ def _complete_request(
 def _order_requests(
     project: Project, listed: Request, *, is_quiet: bool
 ) -> tuple[Request, ...]:
-    """Return the user's request and the project's, highest precedence first.
+    """Return the user's and project's requests, highest precedence first.
 
     A project setting can request a CPU build, but can only prefer a CUDA build. A
     backend, GPU, or target that the user selects overrides the setting, and one line

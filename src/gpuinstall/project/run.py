@@ -209,7 +209,7 @@ class Project(Value):
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The catalog of torch builds, including later inspected builds."""
+        """The catalog of torch builds, including builds on the torch index."""
         from gpuinstall.wheels.learned.store import load_extended_catalog
 
         base = self.sources.torch_index

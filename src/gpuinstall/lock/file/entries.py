@@ -1,4 +1,4 @@
-"""Check whether the sources in a lock are trusted."""
+"""Check whether the package sources in a lock file are trusted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gpuinstall.sources.session import Session
 
 Selected = tuple["Package", Any]
-"""A package in a lock, with its file, folder, or repository."""
+"""A locked package, with its file, folder, or repository."""
 
 
 @cache
@@ -53,7 +53,7 @@ def find_repository(folder: Path) -> Path:
 
 
 def list_sources(lock: Lock) -> list[Selected]:
-    """Return every source of a lock, and sdists of packages without wheels."""
+    """Return the locked sources, and sdists of packages without wheels."""
     sources: list[Selected] = []
     for package in lock.pylock.packages:
         files: list[Any] = [*(package.wheels or ())]
@@ -65,23 +65,23 @@ def list_sources(lock: Lock) -> list[Selected]:
 
 
 class LockGate(Value):
-    """Checks the sources of the locks in one folder."""
+    """A checker for the package sources in the lock files of a folder."""
 
     sources: Sources
     folder: Path
-    """The folder of the locks, to which paths are relative."""
+    """The folder of the lock files, to which locked paths are relative."""
     requirements: tuple[Requirement, ...] = ()
-    """The requirements of the user and of the folder's own files."""
+    """The requirements of the user and of the project's files."""
     is_resolved: bool = False
-    """Whether this run resolved the lock from requirements."""
+    """Whether the current command resolved the lock."""
 
     def find_rejections(
         self, lock: Lock, selected: Iterable[Selected] = ()
     ) -> Iterator[Reason]:
-        """Yield the reasons why sources of a lock are rejected.
+        """Yield the reasons for rejecting package sources in a lock file.
 
         Args:
-            lock: The lock.
+            lock: The lock file.
             selected: The sources that this machine selects. They may include an
                 sdist next to wheels for other machines.
         """
@@ -91,7 +91,7 @@ class LockGate(Value):
                 yield reason
 
     def check(self, lock: Lock, selected: Iterable[Selected] = ()) -> None:
-        """Raise LockError if a source of a lock is rejected."""
+        """Raise LockError if a package source in a lock file is rejected."""
         for reason in self.find_rejections(lock, selected):
             raise LockError(
                 reason.code,
@@ -132,7 +132,7 @@ class LockGate(Value):
             )
 
     def _is_required_in_folder(self, location: Location) -> bool:
-        """Return whether a requirement has this location inside the folder."""
+        """Return whether a requirement has a location inside the folder."""
         if location not in self._required_places:
             return False
         with suppress(UsageError):
@@ -152,7 +152,7 @@ class LockGate(Value):
 
 
 def _locate_source(source: Any, written: str, folder: Path) -> Location:
-    """Return the location of a source, including a folder's subdirectory."""
+    """Return the location of a package source, including its subdirectory."""
     location = parse_source_location(written, folder)
     inside = getattr(source, "subdirectory", "")
     if inside and location.server == "file://" and isdir(location.path):
@@ -170,7 +170,7 @@ def _classify_source(package: Package, source: Any, written: str) -> SourceKind:
 
 
 def check_repositories(lock: Lock, names: Collection[str], session: Session) -> None:
-    """Check the subdirectories of repositories in a lock."""
+    """Check the subdirectories of locked Git repositories."""
     for package in lock.pylock.packages:
         vcs = package.vcs
         if vcs and vcs.subdirectory and package.name in names:

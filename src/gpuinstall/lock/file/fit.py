@@ -1,4 +1,4 @@
-"""Select the lock for a machine with the same rules as a new plan."""
+"""Select the lock file for a machine with the rules for selecting builds."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ if TYPE_CHECKING:
 _ARCHIVED = re.compile(r".*[/\\]|-\d[^/\\]*$")
 """The folder and version around a package name in the path of an archive."""
 OTHER_REQUEST = "other-request"
-"""The reason code if a lock is for another request."""
+"""The reason code for a lock file with another request."""
 
 
 class CompatibleLock(Value):
-    """A lock that is compatible with a machine, and the plan for its build."""
+    """A lock file that is compatible with a machine, and the plan for it."""
 
     lock: Lock
     plan: Plan
 
     @property
     def choice(self) -> Choice:
-        """The locked build."""
+        """The locked torch build."""
         return self.plan.choice
 
     @property
     def gpus(self) -> tuple[int, ...]:
-        """The indices of the supported GPUs."""
+        """The indices of the GPUs that the locked build supports."""
         return tuple(run.index for run in self.plan.gpus if run.how != "none")
 
 
@@ -76,13 +76,13 @@ def check_lock(
     gate: LockGate | None = None,
     exact: bool = False,
 ) -> LockVerdict:
-    """Check whether a lock runs on a machine and satisfies a request.
+    """Check whether a lock file supports a machine and satisfies a request.
 
     Args:
-        lock: The lock.
-        machine: The machine.
+        lock: The lock file.
+        machine: The machine to plan for.
         request: The request.
-        catalog: The builds of torch.
+        catalog: The catalog of torch builds.
         gate: Checks the sources; None if they are already checked.
         exact: Whether the recorded requirements must equal the request.
     """
@@ -101,7 +101,7 @@ def check_lock(
 def check_lock_for_drivers(
     lock: Lock, machines: Sequence[Machine], request: Request, catalog: Catalog
 ) -> list[LockVerdict]:
-    """Check whether a lock runs on machines that differ only in drivers.
+    """Check whether a lock file supports machines with different drivers.
 
     The driver affects only the choice of the build, so files are selected once.
     """
@@ -119,7 +119,7 @@ def check_lock_for_drivers(
 def _check_locked_build(
     lock: Lock, python: str, machine: Machine, request: Request, catalog: Catalog
 ) -> LockVerdict:
-    """Check whether the locked build of torch runs on a machine."""
+    """Check whether the locked torch build is compatible with a machine."""
     build = find_locked_build(lock, machine, catalog)
     if build is None:
         locked = lock.versions.get("torch")
@@ -143,7 +143,7 @@ def _check_locked_build(
 
 
 def _select_python(lock: Lock, machine: Machine, request: Request) -> str:
-    """Return the Python version for a lock, or an empty string.
+    """Return the Python version for a lock file, or an empty string.
 
     The candidates are, in order, the versions of the lock, the request, and the
     machine.
@@ -172,30 +172,30 @@ def _find_request_mismatch(lock: Lock, request: Request) -> Iterator[Reason]:
 
 
 def list_rejected_locks(misfits: Iterable[Rejection[Lock]]) -> list[dict[str, str]]:
-    """Return the rejected locks for the output of ``sync --json``."""
+    """Return the rejected lock files for the output of ``sync --json``."""
     return [
         {"lock": misfit.candidate.name, **misfit.reason._asdict()} for misfit in misfits
     ]
 
 
 def read_locks(folder: Path) -> list[Lock]:
-    """Read every lock in a folder.
+    """Read every lock file in a folder.
 
     Raises:
-        LockError: A lock cannot be read.
+        LockError: A lock file cannot be read.
     """
     return [read_lock(path) for path in find_locks(folder)]
 
 
 def try_read_lock(path: Path) -> Lock | None:
-    """Read a lock, or return None if it cannot be read."""
+    """Read a lock file, or return None if it cannot be read."""
     with suppress(LockError):
         return read_lock(path)
     return None
 
 
 def read_locks_by_target(folder: Path) -> dict[Target, Lock | None]:
-    """Read gpuinstall's locks in a folder.
+    """Read the lock files that gpuinstall created in a folder.
 
     Returns:
         The locks by the target in their file names; None for a malformed lock.
@@ -212,7 +212,7 @@ def read_locks_by_target(folder: Path) -> dict[Target, Lock | None]:
 
 
 def find_requested_targets(folder: Path) -> list[Target]:
-    """Return the targets of a folder's locks if the user requested any.
+    """Return the targets of lock files if the user requested any target.
 
     Otherwise, the locks are only for the machine that created them.
     """
@@ -227,7 +227,7 @@ def find_best_lock(
     request: Request,
     catalog: Catalog,
 ) -> CompatibleLock | None:
-    """Return the lock with the build that a plan would select.
+    """Return the lock file with the best build for a machine.
 
     Locks of older requests are used only if no lock of the latest request has a
     GPU build.
@@ -250,7 +250,7 @@ def find_best_lock(
 
 
 def find_locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build | None:
-    """Return the locked build of torch from the catalog, or None.
+    """Return the catalog's entry for the locked torch build, or None.
 
     A version without a local label is the build on the default index. A lock by another
     tool may support several platforms. The machine determines the platform.
@@ -273,7 +273,7 @@ def find_locked_build(lock: Lock, machine: Machine, catalog: Catalog) -> Build |
 
 
 def select_files(lock: Lock, python: str, machine: Machine) -> tuple[LockedFile, ...]:
-    """Return the files with a URL for a machine and CPython ``X.Y``."""
+    """Return the locked files with a URL for a machine and CPython ``X.Y``."""
     return tuple(
         LockedFile(package.name, entry.url, entry.hashes.get("sha256"))
         for package, entry in select_sources(lock, python, machine)
@@ -298,7 +298,7 @@ def _explain_build_rejection(
 
 
 def _find_source_built_family(lock: Lock, catalog: Catalog) -> Iterator[Reason]:
-    """Yield PyTorch packages that would be built from source."""
+    """Yield locked PyTorch packages that would be built from source."""
     from_wheels = set()
     archived = set()
     for name, file in lock.entries:
@@ -321,7 +321,7 @@ def _find_incompatibilities(
     request: Request,
     gate: LockGate | None,
 ) -> Iterator[Reason]:
-    """Yield reasons why a lock is incompatible with a machine or request."""
+    """Yield reasons why a lock file does not fit a machine or a request."""
     from packaging.pylock import PylockSelectError
 
     if not python:
@@ -367,10 +367,10 @@ def _satisfies(
     requirement: Requirement,
     installed: Collection[str],
 ) -> bool:
-    """Return whether a lock satisfies a requirement.
+    """Return whether a lock file satisfies a requirement.
 
     Args:
-        lock: The lock.
+        lock: The lock file.
         requirement: The requirement. If it has a URL, it must be in the record.
         installed: The locked packages that the machine installs.
     """
@@ -394,7 +394,7 @@ def _get_marker_values(machine: Machine, python: str) -> dict[str, str]:
 
 
 def select_sources(lock: Lock, python: str, machine: Machine) -> list[Selected]:
-    """Return the packages that a machine installs, with their sources.
+    """Return the locked packages that a machine installs, with their sources.
 
     Raises:
         PylockSelectError: The lock does not support the machine.

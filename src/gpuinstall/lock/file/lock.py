@@ -55,7 +55,7 @@ _RESTORE = (
 )
 
 PLACEHOLDER = "0" * 32
-"""Prefix of a placeholder hash."""
+"""The prefix of placeholder hashes."""
 
 _CONFLICT = re.compile(
     r"^<{7} .*?\n(.*?)(?:^\|{7}.*?)?^={7}\n(.*?)^>{7} [^\n]*\n",
@@ -72,15 +72,15 @@ _Requirements = tuple[Annotated[str, _normalize_requirement], ...]
 
 
 class Record(Value):
-    """The ``[tool.gpuinstall]`` table of a lock: its request and its build."""
+    """The ``[tool.gpuinstall]`` table in a lock file."""
 
     inputs: _Requirements = ()
-    """The requirements; empty in a lock by another tool."""
+    """The requirements; empty in a lock file by another tool."""
 
     torch: str = ""
     backend: str = ""
     catalogue: str = ""
-    """The date of the catalog."""
+    """The date of the catalog that was used for the resolution."""
 
     constraints: _Requirements = ()
     sources: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class Record(Value):
 
     build_files_digest: str = ""
     asked: str | None = None
-    """The backend that was requested by name."""
+    """The name of the backend that the user requested."""
 
     architectures: tuple[str, ...] = ()
     floors: Mapping[str, str] = {}
@@ -107,20 +107,20 @@ class Record(Value):
     """The requirements that ``--relax`` replaced, by package."""
 
     request_revision: int = 0
-    """The revision of the folder's request, which grows with each change."""
+    """The revision number of the request, incremented by each change."""
 
     requirements_files: Mapping[str, tuple[str, ...]] = {}
     """The lines of each requirements file, by relative path."""
 
     selected_extras: Mapping[str, tuple[str, ...]] = {}
-    """The requirements of each selected extra or group."""
+    """The requirements in each selected extra or group."""
 
     contents_digest: str = ""
-    """The digest of the rest of the lock, for detecting manual edits."""
+    """The digest of the other lock file contents, to detect manual edits."""
 
     @classmethod
     def from_request(cls, request: Request) -> Record:
-        """Create the record of a request, without a build.
+        """Create the lock file record of a request.
 
         Raises:
             UsageError: A requirement is malformed.
@@ -148,23 +148,23 @@ class Record(Value):
         )
 
     def to_table(self) -> dict[str, Any]:
-        """Return the table without its empty fields."""
+        """Return the ``[tool.gpuinstall]`` table without empty fields."""
         fields = write_object(self, optional=self.__struct_fields__)
         return {name.replace("_", "-"): value for name, value in fields.items()}
 
     @property
     def all_inputs(self) -> tuple[str, ...]:
-        """The requirements, with the requirements of selected extras."""
+        """The recorded requirements, including those in selected extras."""
         return (*self.inputs, *chain.from_iterable(self.selected_extras.values()))
 
     @property
     def lines(self) -> set[str]:
-        """The requirements, constraints, and sources as text."""
+        """The recorded requirements, constraints, and sources, as text."""
         constraints = [f"-c {text}" for text in self.constraints]
         return {*self.inputs, *constraints, *self.sources}
 
     def to_request(self, name: str) -> Request:
-        """Return the recorded request.
+        """Return the request that the lock file records.
 
         Args:
             name: The lock file, as the origin of requirements without a file.
@@ -219,7 +219,7 @@ def hash_texts(texts: Iterable[str]) -> str:
 
 
 class LockedFile(Value):
-    """A file with a URL in a lock."""
+    """A locked file that has a URL."""
 
     package: str
     url: str
@@ -240,21 +240,21 @@ class Lock(Value):
     pylock: Pylock
     record: Record
     is_from_gpuinstall: bool
-    """Whether gpuinstall created the lock."""
+    """Whether gpuinstall created the lock file."""
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 digest of the file."""
+        """The SHA-256 digest of the lock file."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
     def target(self) -> str:
-        """The target in the file name."""
+        """The target in the name of the lock file."""
         return parse_lock_filename(self.name)
 
     @property
     def python(self) -> str | None:
-        """The only supported minor version of Python, ``X.Y``."""
+        """The Python version that the lock file supports, as ``X.Y``."""
         # A lock by another tool may support several minor versions.
         specifiers = str(self.pylock.requires_python)
         one_minor = re.fullmatch(r"==(\d\.\d{1,2})\.\*", specifiers)
@@ -262,19 +262,19 @@ class Lock(Value):
 
     @cached_property
     def all_versions(self) -> dict[str, str]:
-        """The version of each package; empty for a package from a folder."""
+        """The version of each locked package; empty for a local folder."""
         return {
             package.name: str(package.version or "") for package in self.pylock.packages
         }
 
     @cached_property
     def versions(self) -> dict[str, str]:
-        """The version of each package that has one."""
+        """The version of each locked package that has a version."""
         return {name: version for name, version in self.all_versions.items() if version}
 
     @property
     def requested(self) -> frozenset[str]:
-        """The names of the requested packages."""
+        """The names of the packages that the user requested."""
         return requirement_names(map(parse_requirement, self.record.all_inputs))
 
     def select_versions(self, names: Collection[str]) -> dict[str, str]:
@@ -285,7 +285,7 @@ class Lock(Value):
 
     @property
     def names(self) -> frozenset[str]:
-        """The name of every package."""
+        """The names of all locked packages."""
         return frozenset(self.all_versions)
 
     @property
@@ -299,7 +299,7 @@ class Lock(Value):
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the file is unchanged since gpuinstall wrote it."""
+        """Whether the lock file is unchanged since gpuinstall wrote it."""
         return self.record.contents_digest == _compute_contents_digest(
             parse_toml(self.text)
         )
@@ -314,7 +314,7 @@ class Lock(Value):
         """Return the folder of each local project, and whether it is editable.
 
         Args:
-            folder: The folder of the lock.
+            folder: The folder of the lock file.
         """
         projects = dict[str, tuple[Path, bool]]()
         for package in self.pylock.packages:
@@ -347,14 +347,14 @@ class Lock(Value):
 
     @property
     def packages_without_url(self) -> list[str]:
-        """The packages that have no file on a server."""
+        """The locked packages that have no file on a server."""
         is_served = re.compile("https?:").match
         served = {file.package for file in self.files if is_served(file.url)}
         return [name for name in self.all_versions if name not in served]
 
     @property
     def local_only_packages(self) -> list[str]:
-        """The packages that exist only on this machine.
+        """The locked packages that exist only on this machine.
 
         A folder next to the lock is part of the repository.
         """
@@ -365,7 +365,7 @@ class Lock(Value):
 
     @cached_property
     def entries(self) -> list[tuple[str, Any]]:
-        """Every file, with its package."""
+        """All locked files, with their packages."""
         entries = list[tuple[str, Any]]()
         for package in self.pylock.packages:
             wheels = package.wheels or ()
@@ -384,7 +384,7 @@ class Lock(Value):
 
     @cached_property
     def files(self) -> tuple[LockedFile, ...]:
-        """Every file that has a URL."""
+        """All locked files that have a URL."""
         return tuple(
             LockedFile(package, file.url, file.hashes.get("sha256"))
             for package, file in self.entries
@@ -393,20 +393,20 @@ class Lock(Value):
 
     @property
     def find_unhashed_packages(self) -> set[str]:
-        """The packages with a file that still has a placeholder hash."""
+        """Return the packages whose files have placeholder hashes."""
         return {
             file.package for file in self.files if is_placeholder(file.sha256 or "")
         }
 
     @property
     def glibc(self) -> str:
-        """The oldest glibc that all packages support."""
+        """The lowest glibc version that all locked packages support."""
         from gpuinstall.lock.file.target import find_required_glibc
 
         return find_required_glibc((file.package, file.name) for file in self.files)
 
     def to_entry(self, path: Path, status: str) -> dict[str, Any]:
-        """Return the lock's entry in the JSON document of a command."""
+        """Return the entry of a lock file in the JSON output of a command."""
         return {
             "target": self.target,
             "path": str(path),
@@ -593,7 +593,7 @@ def split_merge_conflict(text: str) -> tuple[str, ...]:
 
 
 class VersionChange(NamedTuple):
-    """The version change of one package."""
+    """The change of one package from a version to another."""
 
     package: str
     kind: Literal["added", "removed", "changed"]
@@ -620,7 +620,7 @@ def format_changes(changes: Collection[VersionChange]) -> list[str]:
 
 
 def compare_versions(old: _Versions, new: _Versions) -> tuple[VersionChange, ...]:
-    """Return the packages that were added, removed, or changed, torch first.
+    """Return added, removed, and changed package versions, torch first.
 
     Args:
         old: The previous version of each package; empty for a package from a folder,
@@ -672,7 +672,7 @@ def find_version_conflicts(locks: Sequence[Lock]) -> dict[str, str]:
 
 
 def is_outdated(lock: Lock, new: Lock) -> bool:
-    """Return whether an old lock differs in its request or versions."""
+    """Return whether an old lock has a different request or versions."""
     has_conflicts = bool(find_version_conflicts([new, lock]))
     return has_conflicts or lock.record.lines != new.record.lines
 

@@ -48,16 +48,16 @@ _UV_GLIBC = (17, 28, *range(31, 41))
 
 
 class Target(Value):
-    """The kind of machine that a lock supports."""
+    """The backend and platform that a lock file supports."""
 
     backend: str
-    """The tag of the backend."""
+    """The backend tag, such as ``cu126``."""
     os: str = "linux"
     arch: str = "x86_64"
     glibc: str = GLIBC
-    """The latest glibc that wheels may require."""
+    """The highest glibc version that wheels may require."""
     macos: str = MACOS
-    """The latest macOS version that wheels may require."""
+    """The highest macOS version that wheels may require."""
 
     @classmethod
     def parse(cls, text: str) -> Target:
@@ -127,7 +127,7 @@ class Target(Value):
 
 
 def find_locks(folder: Path) -> list[Path]:
-    """Return the locks in a folder, by name."""
+    """Return the paths of the lock files in a folder, sorted by name."""
     return sorted(folder.glob("pylock.*toml"))
 
 
@@ -168,7 +168,7 @@ def select_best_files(
 
 
 def find_required_glibc(files: Iterable[tuple[str, str]], least: str = GLIBC) -> str:
-    """Return the oldest glibc that every package supports.
+    """Return the lowest glibc version that every package supports.
 
     Args:
         files: The package and file names of a lock.

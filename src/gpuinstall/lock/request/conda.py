@@ -1,4 +1,4 @@
-"""Conda packages of an ``environment.yml`` as requirements of wheels."""
+"""Convert conda packages in an ``environment.yml`` to requirements."""
 
 from __future__ import annotations
 
@@ -143,14 +143,14 @@ def _read_pip_section(entry: Any, text: str) -> Iterator[Any]:
 
 
 def _mapping_items(node: Any, text: str) -> list[tuple[Any, Any]]:
-    """Return the items of a mapping."""
+    """Return the items of a YAML mapping."""
     if node and node.id != "mapping":
         raise _malformed_error(node.start_mark, text, "expected a mapping")
     return node.value if node else []
 
 
 def _list_entries(node: Any, text: str) -> list[Any]:
-    """Return the entries of a list, which can be empty or null."""
+    """Return the entries of a YAML list, which can be empty or null."""
     if node.value and node.id != "sequence":
         raise _malformed_error(node.start_mark, text, "expected a list")
     return node.value or []
@@ -176,11 +176,11 @@ class _CondaSpec(Value):
     name: str
     origin: TextOrigin
     version: str = ""
-    """The version as written, without spaces."""
+    """The version of a conda package as written, without spaces."""
     build: str = ""
     """A pattern of the build string, such as ``*cuda*``."""
     keys: tuple[str, ...] = ()
-    """The keys in brackets."""
+    """The keys in brackets in a conda package specification."""
     is_exact: bool = False
     """Whether ``=`` selects one version, because a build string follows."""
 

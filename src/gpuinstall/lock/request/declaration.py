@@ -97,11 +97,11 @@ _EXPORT = "# From pylock."
 
 
 class Declaration(Value):
-    """The request in the files of a folder."""
+    """The request that the files in a folder declare."""
 
     file: str = PROJECT
     listed: RequirementsFile = RequirementsFile()
-    """The requirements of ``file``."""
+    """The requirements that ``file`` lists."""
     project_file: str = ""
     """The file that makes the folder a package; empty if there is none."""
     unread: Mapping[str, str] = {}
@@ -140,7 +140,7 @@ def read_declaration(
     """Return the request of a folder's project or first requirements file.
 
     Args:
-        folder: The folder.
+        folder: The folder with the files.
         configured: The requirements in its settings, which replace the project's.
 
     Raises:
@@ -195,7 +195,7 @@ def _add_requirements_file(
 
     Args:
         declared: The request of pyproject.toml.
-        folder: The folder.
+        folder: The folder with the files.
         pyproject: The folder's pyproject.toml; empty if there is none.
     """
     tool = find_table(pyproject, "tool")

@@ -1,4 +1,4 @@
-"""Update and compare the request that a folder's locks record."""
+"""Update and compare the request that lock files record."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def update_request(
     words: Iterable[Requirement] = (),
     further: Mapping[str, RequirementsFile] = MappingProxyType({}),
 ) -> Request:
-    """Return a request with the current lines of its files, and additions.
+    """Update a recorded request with the current lines of its files.
 
     Each package has one requirement. A manually added line replaces a file's line,
     unless the file's line is new since the last lock.
@@ -81,7 +81,7 @@ def update_request(
 
 
 def remove_files(request: Request, names: Collection[str]) -> Request:
-    """Return a request without these files and their requirements."""
+    """Remove files and their requirements from a request."""
     files = {name: request.files[name] for name in request.files if name not in names}
     kept = set(chain.from_iterable(files.values()))
     gone = set(chain.from_iterable(request.files.values())) - kept
@@ -113,7 +113,7 @@ def _requirement_key(line: Requirement) -> str:
 
 
 def remove_packages(request: Request, names: Iterable[str]) -> Request:
-    """Return a request without these packages.
+    """Remove packages from a request.
 
     Args:
         request: The request. If nothing remains, the result requests torch.
@@ -148,7 +148,7 @@ def _check_removable(name: str, request: Request) -> None:
 
 
 def increment_revision(request: Request, recorded: Request) -> Request:
-    """Return a request with an incremented revision if it has changed.
+    """Increment the revision number of a request if the request has changed.
 
     Args:
         request: The current request.
@@ -162,7 +162,7 @@ def increment_revision(request: Request, recorded: Request) -> Request:
 
 
 def describe_request_change(lock: Lock, request: Request) -> str | None:
-    """Return a message if a lock has other requirements, or None.
+    """Return a message if a lock file has different requirements, or None.
 
     Args:
         lock: The lock. A lock without a record never differs.
@@ -179,12 +179,12 @@ def describe_request_change(lock: Lock, request: Request) -> str | None:
 
 
 def read_recorded_request(folder: Path, own: Lock | None = None) -> Request:
-    """Return the request that the locks of a folder record.
+    """Return the request that the lock files in a folder record.
 
     If the locks differ, the requests with the latest revision are merged.
 
     Args:
-        folder: The folder.
+        folder: The folder with the files.
         own: The lock in the environment, used if the folder has no lock.
     """
     requests = [

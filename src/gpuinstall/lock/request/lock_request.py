@@ -1,4 +1,4 @@
-"""A request for one lock, for a target or a machine."""
+"""Define a request for one lock file, for a target or a machine."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 class LockRequest(Value):
-    """A request for one lock, before a build is selected."""
+    """A request for one lock file, before a build is selected."""
 
     machine: Machine
     """The machine, or a simulated one that represents the target."""
 
     request: Request
-    """The request to resolve."""
+    """The requirements and options to resolve."""
 
     catalog: Catalog
 
@@ -60,12 +60,12 @@ class LockRequest(Value):
         glibc: str = GLIBC,
         written: Request | None = None,
     ) -> LockRequest:
-        """Create the request for a target's lock.
+        """Create the request for the lock file of a target.
 
         Args:
             target: The target.
             request: The request.
-            catalog: The builds of torch.
+            catalog: The catalog of torch builds.
             glibc: The minimum glibc.
             written: The user's request, if it has no target.
         """
@@ -160,7 +160,7 @@ class LockRequest(Value):
                 yield rules, gpu
 
     def create_target(self, build: Build) -> Target:
-        """Return the target of the requested lock.
+        """Return the target of the requested lock file.
 
         The glibc version is from the machine, or the oldest version that the build
         supports. The macOS version is always the oldest version.

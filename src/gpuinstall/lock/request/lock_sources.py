@@ -1,4 +1,4 @@
-"""Find unknown hosts and unknown builds of torch in a lock."""
+"""Find unknown hosts and unknown torch builds in lock files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check_hosts(
     files: Iterable[LockedFile],
     session: Session,
 ) -> None:
-    """Raise LockError if files of a lock are from an unknown host.
+    """Raise LockError if locked files are from an unknown host.
 
     If a source does not respond, its hosts are unknown, and each host is reported.
 
@@ -95,7 +95,7 @@ def add_locked_builds(
 
     Args:
         catalog: The catalog.
-        folder: The folder of the locks.
+        folder: The folder of the lock files.
         opened: Returns the session; called only if needed.
     """
     # The command that needs an unreadable lock reports it.

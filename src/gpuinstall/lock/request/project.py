@@ -336,7 +336,7 @@ def find_changed_files(
             except build files.
         today: The current lines of each file. A missing file is considered unchanged,
             because a lock can be shipped without it.
-        folder: The folder of the lock.
+        folder: The folder of the lock file.
     """
     recorded = record.to_request(BUILD_FILES)
     for name, before in recorded.files.items():

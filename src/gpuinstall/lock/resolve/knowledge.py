@@ -187,7 +187,7 @@ class UvResolution(Value):
 
     @cached_property
     def versions(self) -> dict[str, str]:
-        """The version of each package."""
+        """The version of each resolved package."""
         return list_versions(self.packages)
 
     @cached_property

@@ -71,7 +71,7 @@ def resolve_locks(
 
     Args:
         requests: The request for each target.
-        session: The clients of the run.
+        session: The HTTP clients and caches.
         locks: The existing locks, whose versions are kept where possible.
         moving: The only packages to upgrade.
         upgrade: Whether to upgrade all packages, and keep only the Python of the locks.
@@ -145,7 +145,7 @@ def resolve_alternative(
     Args:
         requests: The request for each target.
         alternative: The preferences and pins.
-        session: The clients of the run.
+        session: The HTTP clients and caches.
         usual: The requests with all builds of the catalog.
 
     Raises:
@@ -269,7 +269,7 @@ def _rebuild_outdated(
     Args:
         request: The request.
         digests: The digests of these files in the locks; empty if nothing was built.
-        session: The clients of the run.
+        session: The HTTP clients and caches.
     """
     if digests and request.build_files_digest not in {"", *digests}:
         built = find_built_requirements(request.requirements, session.folder)
@@ -288,7 +288,7 @@ def _resolve_with_other_python(
         requests: The request for each target.
         alternative: The last alternative.
         error: The error of the last alternative.
-        session: The clients of the run.
+        session: The HTTP clients and caches.
     """
     first = requests[0]
     is_fixed = first.request.python or alternative.python or len(requests) > 1
@@ -347,7 +347,7 @@ def _report_sources(
     Args:
         resolutions: The resolution for each target.
         reported: Releases whose builds were reported before.
-        session: The clients of the run.
+        session: The HTTP clients and caches.
     """
     packages = defaultdict[str, dict[str, None]](dict)
     for resolution in resolutions:

@@ -64,7 +64,7 @@ def resolve_relaxed(
     Args:
         requests: The request for each target, with the builds that the sources list.
         refusal: The error of the requests as written.
-        session: The clients of the run.
+        session: The HTTP clients and caches.
         resolve: Resolves one alternative.
 
     Raises:
@@ -152,7 +152,7 @@ def suggest_relax(
     Args:
         requests: The request for each target.
         refusal: The error, whose hint is modified.
-        session: The clients of the run.
+        session: The HTTP clients and caches.
         resolve: Resolves one alternative.
     """
     pins = _find_program_pins(requests)

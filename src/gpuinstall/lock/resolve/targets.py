@@ -48,7 +48,7 @@ def resolve_targets(
     Args:
         requests: The request for each target.
         alternative: The preferences and pins.
-        session: The clients of the run.
+        session: The HTTP clients and caches.
 
     Returns:
         A resolution for each target, or the first conflict.

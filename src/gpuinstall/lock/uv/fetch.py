@@ -120,7 +120,7 @@ def fetch_missing(
 
     Args:
         heads: The files with their response headers.
-        session: The clients of the run.
+        session: The HTTP clients and caches.
     """
     if not heads:
         return {}
@@ -209,7 +209,7 @@ def _transfer(
         fetch: Downloads one item, and reports its bytes.
         items: The items.
         sizes: The size of each file in bytes, by name; None if unknown.
-        session: The clients of the run.
+        session: The HTTP clients and caches.
     """
     stopped = Event()
 
@@ -282,7 +282,7 @@ class LockInstaller(Value):
 
     lock: Lock
     folder: Path
-    """The folder of the lock."""
+    """The folder of the lock file."""
     packages: Collection[str]
     """The packages to install."""
     torch_index: str | None
@@ -294,7 +294,7 @@ class LockInstaller(Value):
     built: Collection[str] = ()
     """The packages to build from source."""
     missing: Mapping[LockedFile, int] = {}
-    """The files to download, with their sizes."""
+    """The files to download, with their sizes in bytes."""
     heads: Mapping[LockedFile, Head] = {}
     """The response headers of files without a known hash."""
     wheels: Path | None = None
@@ -311,7 +311,7 @@ class LockInstaller(Value):
         Args:
             command: The command line of uv.
             variables: Environment variables to add. Builds may run package code.
-            session: The clients of the run.
+            session: The HTTP clients and caches.
 
         Raises:
             InstallationError: uv cannot download or install a file.
@@ -445,7 +445,7 @@ def is_http_url(index: str | None) -> bool:
 
 
 def run_uv(command: list[str], session: Session) -> None:
-    """Run uv, and report its builds.
+    """Run uv, and report the packages that it builds.
 
     Raises:
         InstallationError: uv fails.

@@ -121,7 +121,7 @@ class ResolverProject(Value):
         """Write the project and its pages into an empty folder.
 
         Args:
-            folder: The folder.
+            folder: An empty folder for the project files.
             default_index: The default index; None if an environment variable sets it.
             projects: Metadata of requested projects.
         """

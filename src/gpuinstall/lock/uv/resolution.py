@@ -40,7 +40,7 @@ _TREES = {"vcs", "directory", "archive"}
 
 
 class Resolution(Value):
-    """The resolution of a lock request and its plan."""
+    """The resolution of a lock request, including the plan."""
 
     request: LockRequest
     plan: Plan
@@ -60,7 +60,7 @@ class Resolution(Value):
 
     @property
     def choice(self) -> Choice:
-        """The selected build."""
+        """The selected torch build."""
         return self.plan.choice
 
     @property
@@ -80,12 +80,12 @@ class Resolution(Value):
 
     @property
     def versions(self) -> dict[str, str]:
-        """The version of each package."""
+        """The version of each resolved package."""
         return list_versions(self.packages)
 
     @property
     def all_versions(self) -> dict[str, str]:
-        """The version of each package; empty for a package from a folder."""
+        """The version of each resolved package; empty for a local folder."""
         return {one["name"]: one.get("version", "") for one in self.packages}
 
     def with_warnings(
@@ -120,7 +120,7 @@ def check_resolution(
         pages: The files of packages that have their own page.
         prebuilt: The wheels of each extension.
         locked: The sha256 of previously locked files, by URL.
-        session: The clients of the run.
+        session: The HTTP clients and caches.
 
     Raises:
         InstallationError: A file is from a source that is not configured for its package.
@@ -286,7 +286,7 @@ def check_indexes(
         packages: The packages in uv's lock.
         pages: The packages that have their own page.
         backend: The tag of torch's backend.
-        session: The clients of the run.
+        session: The HTTP clients and caches.
     """
     has_trees = any(_TREES & package.keys() for package in packages)
     if not has_trees or session.environment.get("UV_OFFLINE"):
@@ -345,7 +345,7 @@ def record_own_indexes(
     Args:
         packages: The packages of uv's lock.
         others: The packages that have their own page.
-        session: The clients of the run.
+        session: The HTTP clients and caches.
     """
     sources = session.sources
     # Skip the check without such indexes, because it sends a request per package.
@@ -418,7 +418,7 @@ def keep_requested_files(
     Args:
         packages: The packages of uv's lock.
         requested: The allowed hashes by package.
-        session: The clients of the run.
+        session: The HTTP clients and caches.
 
     Raises:
         UsageError: No file of a package has an allowed hash.

@@ -1,4 +1,4 @@
-"""Install, lock, and verify the PyTorch build that runs on a machine's GPUs.
+"""Install, lock, and verify the PyTorch build for a machine's GPUs.
 
 ``gpuinstall.api`` is the interface for other programs.
 """

@@ -1,4 +1,4 @@
-"""``python -m gpuinstall`` and the console script."""
+"""Entry point of ``python -m gpuinstall`` and the console script."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INTERRUPTED = 130
 
 
 def main() -> NoReturn:
-    """Run the command line and exit with its status."""
+    """Run the command line, and exit with its exit status."""
     import gc
 
     # ``plan`` creates little garbage, so it is a tenth faster with fewer collections.
@@ -39,9 +39,9 @@ def main() -> NoReturn:
 
 
 def _writable(stream: TextIO | None) -> TextIO:
-    """Return a stream that accepts any text.
+    """Return an output stream that accepts any text.
 
-    The parent process may have closed it. Characters that its encoding lacks become
+    The parent process may have closed the stream. Characters that the encoding lacks become
     question marks.
     """
     from io import TextIOWrapper

@@ -62,7 +62,7 @@ SILENT = Reporter()
 
 
 def read_machine(reporter: Reporter = SILENT) -> Machine:
-    """Read this machine. Faults are in ``problems`` and are never raised."""
+    """Read this machine, and store its faults in ``problems``."""
     from gpuinstall.machine import probe
 
     return probe.read_machine(reporter)
@@ -73,7 +73,7 @@ def choose(machine: Machine, request: Request, catalog: Catalog) -> Plan | Rejec
 
     Args:
         machine: The machine.
-        request: The request. Its extras are read from the working folder.
+        request: The request. The extras are read from the working folder.
         catalog: The known builds.
 
     Raises:
@@ -99,7 +99,7 @@ def install(
     The lock is written next to the environment.
 
     Args:
-        venv: The environment. Its backend is kept.
+        venv: The environment, whose backend is kept.
         request: The complete request. Without requirements, the folder's request is
             used, as with ``gpuinstall install``.
         upgrade: Whether to update a lock that still fits.
@@ -232,7 +232,7 @@ def verify(
     deep: bool = False,
     reporter: Reporter = SILENT,
 ) -> Verdict:
-    """Run kernels on every GPU in any environment.
+    """Verify an environment by running kernels on every GPU.
 
     Args:
         venv_or_python: The environment, or its interpreter.

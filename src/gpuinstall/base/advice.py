@@ -1,4 +1,4 @@
-"""Commands in hints, as values. They are quoted for a shell when printed."""
+"""Commands in hints, which are quoted for a shell when printed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Advice(Value):
 def environment_advice(
     venv: Path | str, *words: str, place: Path | None = None
 ) -> Advice:
-    """Return a gpuinstall command for an environment.
+    """Return a hint with a gpuinstall command for an environment.
 
     Args:
         venv: The folder of the environment.
@@ -53,7 +53,7 @@ def environment_advice(
 
 
 def uv_program() -> str:
-    """Return the command for uv: its name, or a path."""
+    """Return the name or path with which the user can run uv."""
     from shutil import which  # slow to import: it loads decompressors
 
     if which("uv"):
@@ -69,12 +69,12 @@ def expand_hint(
     rest: Sequence[str] = (),
     options: Container[str] | None = None,
 ) -> tuple[str, ...]:
-    """Return the lines of a hint, and expand "Run it again".
+    """Return the lines of a hint, with "Run it again" as a full command.
 
     Args:
         hint: The hint.
-        command: The words before an added option.
-        rest: The words after it, such as a program to run.
+        command: The words of the command line before an added option.
+        rest: The words after an added option, such as a program to run.
         options: The options of the command. Lines that add another option are
             omitted. None allows all options.
     """

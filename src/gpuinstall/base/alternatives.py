@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from packaging.ranges import VersionRange
 
 _START = r"(?<![<!~=])(?:>=|==)([^,*=]+)(?=,|$)"
-"""The lower bound of a range."""
+"""Pattern for the lower bound of a version range."""
 
 
 def join_alternatives(alternatives: Sequence[str]) -> str | None:

@@ -3,7 +3,7 @@
 A field is a ``str``, a non-negative ``int``, a ``float``, a ``bool``, a Mapping, a
 tuple, an optional one of these, a class with a ``parse`` method for strings,
 ``Annotated`` with such a function, or a class with such fields. A null is treated as
-a missing key, so the field has its default.
+a missing key, so that the field has its default.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NAMES: dict[type, str] = {
 
 
 class MalformedError(ValueError):
-    """A field has the wrong type. The message includes its position."""
+    """Error for a field with a wrong type, with the position of the field."""
 
 
 def read_object(
@@ -51,7 +51,7 @@ def read_object(
     Args:
         kind: A NamedTuple or a Value.
         body: The object. Unknown keys are ignored.
-        place: Its position in the document: ``"gpus[0]"``.
+        place: The position of the object in the document, such as ``"gpus[0]"``.
 
     Raises:
         MalformedError: The body is not an object, lacks a field, or has a wrong type.
@@ -74,12 +74,12 @@ def read(
     value: object,
     place: str,
 ) -> Any:
-    """Read a part of a document.
+    """Convert a value of a JSON or TOML document to a type.
 
     Args:
         kind: The type, as in a field's annotation.
         value: The parsed JSON or TOML.
-        place: Its position in the document, for errors.
+        place: The position of the value in the document, for errors.
 
     Raises:
         MalformedError: The value has another type.
@@ -119,7 +119,7 @@ def _read_all(
     value: object,
     place: str,
 ) -> Any:
-    """Read a tuple or a mapping with the item types ``arguments``."""
+    """Read a tuple or a mapping whose items have the types ``arguments``."""
     if origin is tuple:
         items = read(list, value, place)
         return tuple(
@@ -136,7 +136,7 @@ def _read_all(
 
 
 def create_choice_parser(*choices: str) -> Callable[[str], str]:
-    """Return a parser that accepts only ``choices``."""
+    """Return a parser that accepts only the given strings."""
 
     def parse(text: str) -> str:
         if text in choices:
@@ -152,9 +152,9 @@ def words(text: str) -> tuple[str, ...]:
 
 
 Words = Annotated[tuple[str, ...], words]
-"""Words separated by spaces."""
+"""Type of a field with words separated by spaces."""
 WordSet = Annotated[frozenset[str], lambda text: frozenset(text.split())]
-"""Words separated by spaces, in any order."""
+"""Type of a field with words separated by spaces, in any order."""
 
 
 def write_object(value: Any, optional: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def write_object(value: Any, optional: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def write(value: Any) -> Any:
-    """Return a value as JSON."""
+    """Convert a field's value to JSON types."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, Mapping):
@@ -190,7 +190,7 @@ def write(value: Any) -> Any:
 # Evaluating the annotations, which are strings, is slow for every row of a table.
 @cache
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
-    """Return each field's type, and whether the field is required."""
+    """Return the type of each field of a class, and whether it is required."""
     if issubclass(kind, Value):
         return {field.name: (field.type, field.required) for field in fields(kind)}
     types = get_type_hints(kind, include_extras=True)

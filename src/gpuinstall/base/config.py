@@ -1,4 +1,4 @@
-"""Project settings from pyproject.toml and ``.python-version``."""
+"""Read project settings from pyproject.toml and ``.python-version``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _KEYS = {name.replace("_", "-"): name for name in _Settings.__struct_fields__}
 
 
 def read_config(folder: Path) -> Request:
-    """Return the request in the project settings of ``folder``.
+    """Read the request from the project settings in a folder.
 
     Raises:
         UsageError: The settings are malformed.
@@ -58,7 +58,7 @@ def read_config(folder: Path) -> Request:
 
 
 def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Request:
-    """Return the request in a pyproject.toml and a ``.python-version``.
+    """Parse the request in a pyproject.toml and a ``.python-version``.
 
     Args:
         pyproject: The parsed document. Empty if the file does not exist.
@@ -117,7 +117,7 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
 
 
 def _find_first_python(python_version: str) -> str | None:
-    """Return the first CPython version, as ``X.Y`` or a specifier."""
+    """Return the first CPython version in a ``.python-version`` file."""
     # pyenv accepts several lines, and uv accepts specifiers. The first line can be PyPy.
     line = re.search(
         r"(?m)^\s*(?:(?:c?python[@-]?)?(3\.\d+t?)|([<>=!~].*?)\s*$)", python_version
@@ -153,7 +153,7 @@ def _read_poetry_python(pyproject: Mapping[str, Any]) -> str:
 
 
 def _read_poetry_backend(pyproject: Mapping[str, Any]) -> str | None:
-    """Return the local label of Poetry's torch (``^2.3.1+cu121``), or None."""
+    """Return the backend in Poetry's torch version (``^2.3.1+cu121``)."""
     torch = _get_table(pyproject, "tool", "poetry", "dependencies").get("torch")
     version = torch.get("version") if isinstance(torch, dict) else torch
     if not isinstance(version, str) or "+" not in version:
@@ -164,7 +164,7 @@ def _read_poetry_backend(pyproject: Mapping[str, Any]) -> str | None:
 
 
 def _get_table(table: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    """Return a nested table, or an empty one."""
+    """Return a nested TOML table, or an empty table if it is missing."""
     for depth, key in enumerate(keys, 1):
         table = table.get(key, {})
         if not isinstance(table, dict):

@@ -1,4 +1,4 @@
-"""Paths of an environment and of the journals of its changes."""
+"""Compute the paths of an environment and of its journals."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _PACKAGES = ("lib*/python*/site-packages", "Lib/site-packages")
 
 
 class Layout(Value):
-    """Paths of an unmanaged environment."""
+    """Interpreter and package folders of an unmanaged environment."""
 
     root: Path
     """The common parent of all files of the environment."""
     python: Path
     """The interpreter."""
     version: str
-    """The Python version, ``X.Y``. Empty: unknown."""
+    """The Python version as ``X.Y``. Empty if unknown."""
     packages_folders: tuple[Path, ...]
     """The package folders, purelib first."""
     search_path: tuple[Path, ...]
     """The folders of ``sys.path`` with packages."""
     prefixes: Mapping[str, str]
-    """Path prefixes below ``root``, by the corresponding prefix in a venv."""
+    """The path prefixes below ``root``, by the same prefix in a venv."""
 
 
 class EnvironmentPaths(Value):
-    """Paths of an environment.
+    """Paths that gpuinstall uses for one environment.
 
     The lock files of a managed environment are in its parent folder. ``work`` is on the
     same file system, and contains staged environments, the journals of changes, and the
@@ -50,7 +50,7 @@ class EnvironmentPaths(Value):
     venv: Path
     """The absolute path of the environment."""
     layout: Layout | None = None
-    """The paths of an unmanaged environment. None: managed."""
+    """The layout of an unmanaged environment. None if it is managed."""
     project: Path | None = None
     """The folder with a ``.venv`` file that redirects to the environment."""
 
@@ -70,7 +70,7 @@ class EnvironmentPaths(Value):
             is_named: Whether ``--venv`` gave this path.
 
         Raises:
-            UsageError: The path is unsuitable for an environment, or a link out of
+            UsageError: The path is unsuitable for an environment, or is a link out of
                 its folder.
         """
         try:
@@ -112,7 +112,7 @@ class EnvironmentPaths(Value):
 
     @property
     def folder(self) -> Path:
-        """The folder of the lock files."""
+        """The folder that contains the environment's lock files."""
         return self.project or self.venv.parent
 
     @property
@@ -166,7 +166,7 @@ class EnvironmentPaths(Value):
         return packages_folders(self.venv)
 
     def path_below_root(self, name: str) -> str:
-        """Convert a file's path below a venv to its path below ``root``."""
+        """Convert a path in a venv to a path below ``root``."""
         if self.layout is None:
             return name
         prefixes = self.layout.prefixes
@@ -175,22 +175,22 @@ class EnvironmentPaths(Value):
 
     @property
     def work(self) -> Path:
-        """The folder of staged environments and journals."""
+        """The folder for staged environments and journals."""
         if self.layout:
             return self.layout.packages_folders[0] / _WORK
         return self.venv.with_name(f"{self.venv.name}{_WORK}")
 
     @property
     def staging(self) -> Path:
-        """The staging folder of this run.
+        """The folder in which this run prepares new packages.
 
-        Each run uses a new folder, because uv of a killed run may still write to the previous one.
+        Each run uses a new folder, because uv of a killed run may still write to the old folder.
         """
         return self.work / f"{_STAGING}{_RUN}"
 
     @property
     def scratch(self) -> Path:
-        """The path of an incomplete journal, which is ignored if it exists."""
+        """The path at which an incomplete journal is written."""
         return self.work / ".new"
 
     @property
@@ -230,7 +230,7 @@ def follow_redirect(venv: Path) -> Path:
 
 
 def relative_prefix(folder: Path, root: Path) -> str:
-    """Return a path prefix below ``root``: ``""`` or ``"lib/"``.
+    """Return a folder's path below ``root`` as a prefix, such as ``"lib/"``.
 
     Links are not followed.
     """
@@ -247,7 +247,7 @@ def _unusable_error(venv: Path, reason: str) -> UsageError:
 
 
 def format_venv_option(venv: Path) -> str:
-    """Return the ``--venv`` option, or "" for the default."""
+    """Return an environment's ``--venv`` option, or "" for the default."""
     if venv == Path.cwd() / ".venv":
         return ""
     return f" --venv {quote_word(venv)}"
@@ -280,7 +280,7 @@ def environment_folder(python: Path) -> Path:
 
 
 def find_final_path(venv: Path) -> Path:
-    """Return the final path of an environment, which may be staged."""
+    """Return the path to which a staged environment will be moved."""
     work = venv.parent
     if work.suffix == _WORK and venv.name.startswith(_STAGING):
         return work.with_suffix("")

@@ -46,13 +46,13 @@ class GpuInstallError(Exception):
 
     @property
     def finding(self) -> Finding:
-        """The error as a value."""
+        """The error as a finding, which is not an exception."""
         fixes = tuple((self.hint or "").splitlines())
         return Finding(self.code, self.message, self.id, self.why, self.evidence, fixes)
 
 
 class InternalError(GpuInstallError):
-    """A bug in gpuinstall."""
+    """An unexpected error, which is a bug in gpuinstall."""
 
 
 class UsageError(GpuInstallError):
@@ -62,7 +62,7 @@ class UsageError(GpuInstallError):
 
 
 class NoBuildError(GpuInstallError):
-    """No build fits the request, but a build fits a different request."""
+    """No build satisfies the request, but a build satisfies a similar one."""
 
     exit_code = 3
 
@@ -74,7 +74,7 @@ class InstallationError(GpuInstallError):
 
 
 class VerificationError(GpuInstallError):
-    """The environment was installed, but a kernel failed."""
+    """A GPU kernel failed in an installed environment."""
 
     exit_code = 5
 
@@ -98,6 +98,6 @@ class MachineError(GpuInstallError):
 
 
 class InterruptedByUserError(GpuInstallError):
-    """Ctrl-C or a termination signal."""
+    """An interruption by Ctrl-C or a termination signal."""
 
     exit_code = 130

@@ -33,7 +33,7 @@ MAX_ENTRIES = 10_000
 _VALUES = 2_000_000
 """The maximum number of JSON values.
 
-A lock of 100,000 files has 1,600,000 values.
+A lock file that lists 100,000 files has 1,600,000 values.
 """
 _WIDEST = 100_000_000
 """The maximum size of a JSON text in memory, in bytes."""
@@ -56,7 +56,7 @@ def open_regular(path: Path | str) -> IO[bytes]:
 
 _KERNEL_FOLDERS = ("/proc", "/sys", "/dev")
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108  not written to
-"""A folder of normal files in memory."""
+"""A folder in memory that contains normal files."""
 
 
 def check_outside(path: Path, file: Path, place: str) -> None:
@@ -100,7 +100,7 @@ def _is_in_kernel_filesystem(path: Path) -> bool:
 
 
 def real_path(path: Path | str) -> Path:
-    """Resolve all links in a path."""
+    """Resolve all symbolic links in a path."""
     # Path.resolve raises RuntimeError for a link to itself.
     return Path(os.path.realpath(path))
 
@@ -149,7 +149,7 @@ def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
 
 
 def format_link_hint(error: Exception) -> str | None:
-    """Return the hint for a link that leaves its folder, or None."""
+    """Return a hint if a path is a link that leaves its folder."""
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         target = real_path(error.filename)
         if isfile(target):
@@ -200,7 +200,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def check_count(count: int, things: str, place: str) -> None:
-    """Raise ValueError for too many entries."""
+    """Raise ValueError if a document has too many entries."""
     if count > MAX_ENTRIES:
         message = f"{place} has {count} {things}; at most {MAX_ENTRIES} are allowed"
         raise ValueError(message)
@@ -289,7 +289,7 @@ def expand_home(path: str) -> Path:
 
 
 def display_path(path: Path) -> str:
-    """Return a path relative to the working or home folder, for display."""
+    """Format a path relative to the working or home folder."""
     for base, sign in ((Path.cwd(), ""), (Path.home(), "~/")):
         if path.is_relative_to(base) and path != base:
             return f"{sign}{path.relative_to(base)}"
@@ -355,7 +355,7 @@ def open_atomically(
     is_private: bool = False,
     is_cached: bool = False,
 ) -> Iterator[IO[bytes]]:
-    """Open a temporary file that replaces ``path`` at the end.
+    """Open a temporary file that replaces a file at the end of a block.
 
     The temporary file has the owner and mode of the replaced file from the start.
 
@@ -413,7 +413,7 @@ def _create_temporary(part: Path, path: Path, *, is_private: bool) -> IO[bytes]:
 def write_in_place(path: Path, text: str) -> None:
     """Replace a file that the user specified, or the target of a link.
 
-    A pipe or /dev/stdout is opened for writing, not replaced.
+    A pipe or /dev/stdout is opened for writing, and is not replaced.
 
     Raises:
         InstallationError: The file cannot be written.
@@ -427,7 +427,7 @@ def write_in_place(path: Path, text: str) -> None:
 
 @contextmanager
 def convert_write_errors(path: Path) -> Iterator[None]:
-    """Convert an OSError of writing ``path`` to an InstallationError."""
+    """Convert an OSError during a write to an InstallationError."""
     try:
         yield
     except OSError as error:
@@ -445,7 +445,7 @@ def convert_write_errors(path: Path) -> Iterator[None]:
 
 
 def format_diagnostic_commands(path: Path) -> str:
-    """Return the commands that show permissions and free space."""
+    """Return commands with which the user can check permissions and space."""
     # A failed change removes its own folders before the user runs these commands.
     for place in (path, *path.parents):
         if os.path.lexists(place) and ".gpuinstall" not in str(place):

@@ -1,4 +1,4 @@
-"""Reasons, rejections, check results, and findings.
+"""Classes for reasons, rejections, check results, and findings.
 
 The exceptions in ``errors.py`` have the fields of a finding.
 """
@@ -19,14 +19,14 @@ Rejectable = TypeVar("Rejectable")
 
 
 class Reason(NamedTuple):
-    """Reason or warning, as a slug for programs and a sentence for people."""
+    """Reason or warning, with a slug for programs and a text for people."""
 
     code: str
     message: str
 
 
 class Rejection(Value, Generic[Rejectable]):
-    """Rejected candidate, such as a build, wheel, library, or file."""
+    """Rejected candidate, such as a build or a wheel, with the reason."""
 
     candidate: Rejectable
     reason: Reason
@@ -40,11 +40,11 @@ class CheckResult(Value):
     seconds: float = 0.0
     message: str | None = None
     id: str | None = None
-    """The entry of the failure catalog, if the cause of a failure is known."""
+    """The failure catalog entry of a failed check, if its cause is known."""
     fixes: tuple[Advice | str, ...] = ()
-    """The fixes, the most likely first."""
+    """The possible fixes, the most likely fix first."""
     evidence: str = ""
-    """The complete error output."""
+    """The complete error output of the check."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of a Verdict document."""
@@ -53,7 +53,7 @@ class CheckResult(Value):
 
 
 class _Problem(Value):
-    """A finding in a Machine document."""
+    """Problem entry of a Machine document."""
 
     code: str = "unknown-problem"
     id: str | None = None
@@ -75,7 +75,7 @@ class Finding(Value):
     """The problem in one line."""
 
     id: str | None = None
-    """The entry of the failure catalog."""
+    """The failure catalog entry for the problem."""
 
     why: str | None = None
     evidence: str | None = None

@@ -30,7 +30,7 @@ class TransferInterrupted(KeyboardInterrupt):
 
 
 class _RunState:
-    """State of the run in this process."""
+    """Signal state of the run in this process."""
 
     programs: set[Popen[str]] = set()  # noqa: RUF012  a process is one run
     interrupted = False
@@ -39,7 +39,7 @@ class _RunState:
 
 
 def install_handlers() -> None:
-    """Raise KeyboardInterrupt for termination signals."""
+    """Install signal handlers that raise KeyboardInterrupt."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         # nohup ignores SIGHUP.
@@ -93,7 +93,7 @@ def call_with_timeout(seconds: float, call: Callable[[], Result]) -> Result:
 
 @contextmanager
 def defer_interrupts() -> Iterator[None]:
-    """Delay interrupts until the end of a short block."""
+    """Delay signals until the end of a short block."""
     _RunState.unfinished += 1
     try:
         yield
@@ -104,7 +104,7 @@ def defer_interrupts() -> Iterator[None]:
 
 @contextmanager
 def kill_on_exit(program: Popen[str]) -> Iterator[None]:
-    """Kill a program when the block ends, even by an exception or a signal."""
+    """Kill a program when a block ends, even by an exception or a signal."""
     _RunState.programs.add(program)
     try:
         if _RunState.interrupted:
@@ -116,7 +116,7 @@ def kill_on_exit(program: Popen[str]) -> Iterator[None]:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Handle a termination signal."""
+    """Handle a termination signal by interrupting the run."""
     _RunState.interrupted = True
     # Threads that wait for a program return when the program exits.
     for program in tuple(_RunState.programs):

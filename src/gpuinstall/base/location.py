@@ -1,4 +1,4 @@
-"""URLs and paths, compared by their location instead of their spelling."""
+"""Normalize URLs and paths, so that different spellings are equal."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def file_path(path: str) -> str:
 
 
 class Location(Value):
-    """Normalized URL or path."""
+    """Normalized URL or path of a file, folder, or server."""
 
     server: str
-    """``scheme://host:port``, or ``file://`` for this machine."""
+    """The server: ``scheme://host:port``, or ``file://`` for local paths."""
     path: str
     """The path without ``..`` and without a trailing slash."""
 
@@ -79,7 +79,7 @@ class Location(Value):
         return Path(self.path).is_relative_to(folder)
 
     def is_below(self, prefix: Location) -> bool:
-        """Return whether the location equals another one or is below it."""
+        """Return whether the location equals or is below another location."""
         is_same = self.server == prefix.server
         return is_same and PurePosixPath(self.path).is_relative_to(prefix.path or "/")
 

@@ -1,4 +1,4 @@
-"""Machine, GPU, and driver values, and their JSON document.
+"""Classes for a machine, its GPUs, and its drivers.
 
 None means unknown. A ``gpuinstall.machine/1`` document can omit such a value.
 """
@@ -35,12 +35,12 @@ _PROCESSORS = {
     ("windows", "aarch64"): "arm64",
 }
 VENDORS_WITH_FACTS = ("amd", "apple")
-"""Vendors with facts under their own key. NVIDIA's facts are in ``driver``."""
+"""Vendors whose facts have a key of their own. NVIDIA uses ``driver``."""
 MAX_GPUS = 1024  # limits the processing of a malformed document
 
 
 def _version(pattern: str, example: str) -> Callable[[str], str]:
-    """Return a parser that accepts only versions."""
+    """Return a codec parser that accepts only versions of one type."""
 
     def parse(text: str) -> str:
         if re.match(pattern, text):
@@ -71,23 +71,23 @@ class Gpu(Value):
     """GPU that this process can use."""
 
     index: int
-    """NVML's index, in PCI order."""
+    """The GPU's index in NVML, in PCI order."""
 
     name: str | None = None
     uuid: str | None = None
     pci_id: str | None = None
     compute_capability: ComputeCapability | None = None
     memory_mib: int | None = None
-    """The memory. None: unknown, or unified with the system's memory."""
+    """The GPU's memory. None: unknown, or shared with the system."""
 
     mig: bool = False
     mig_devices: tuple[MigDevice, ...] = ()
     found_via: str | None = None
     vendor: str | None = None
-    """The vendor in the document. None: see ``vendors.find_vendor``."""
+    """The vendor in the JSON document. None: see ``vendors.find_vendor``."""
 
     architecture: str | None = None
-    """The architecture, such as ``sm_89`` or ``gfx1201``."""
+    """The GPU architecture, such as ``sm_89`` or ``gfx1201``."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry of a Machine document."""
@@ -95,14 +95,14 @@ class Gpu(Value):
 
     @property
     def code_name(self) -> str | None:
-        """The architecture for which to compile. None: unknown."""
+        """The architecture for which to compile GPU code. None: unknown."""
         if self.compute_capability:
             return self.compute_capability.sm
         return self.architecture
 
     @property
     def label(self) -> str:
-        """The name without the vendor."""
+        """The name of the GPU without its vendor."""
         if self.name:
             return self.name.removeprefix("NVIDIA ")
         if self.architecture:
@@ -127,23 +127,23 @@ class Driver(Value):
 
 
 class JetsonRelease(Value):
-    """Jetson module, with its release of Jetson Linux (L4T)."""
+    """NVIDIA Jetson module, with its release of Jetson Linux (L4T)."""
 
     l4t: str = "unknown"
 
 
 class Environment(Value):
-    """Environment of the operating system, such as a container."""
+    """Environment in which the operating system runs, such as a container."""
 
     wsl: bool = False
     container: Container | None = None
-    """The container engine."""
+    """The name of the container engine."""
 
     jetson: JetsonRelease | None = None
 
     @property
     def l4t(self) -> str | None:
-        """The release of Jetson Linux."""
+        """The release of Jetson Linux on a Jetson module."""
         return self.jetson.l4t if self.jetson else None
 
 
@@ -156,7 +156,7 @@ class Machine(Value):
     glibc: _Glibc | None = None
     environment: Environment = Environment()
     pythons: tuple[_Python, ...] | None = None
-    """The available Pythons. None: any Python can be installed."""
+    """The available Python versions. None: any version can be installed."""
 
     driver: Driver | None = None
     gpus: tuple[Gpu, ...] = ()
@@ -164,7 +164,7 @@ class Machine(Value):
     distribution: str | None = None
     signs: tuple[str, ...] = ()
     makers: Mapping[str, Mapping[str, Any]] = {}
-    """The facts of ``VENDORS_WITH_FACTS``, by vendor."""
+    """The facts about vendors in ``VENDORS_WITH_FACTS``, by vendor."""
 
     def __hash__(self) -> int:
         # A dict cannot be hashed, so ``makers`` is only compared.
@@ -228,12 +228,12 @@ class Machine(Value):
         return {"schema": MACHINE_DOCUMENT, **body, **makers}
 
     def add_problems(self, problems: Iterable[Finding]) -> Machine:
-        """Return the machine with additional problems."""
+        """Return a copy of the machine with additional problems."""
         return replace(self, problems=(*self.problems, *problems))
 
     @property
     def blocking(self) -> tuple[Finding, ...]:
-        """The problems that block the whole machine."""
+        """The blocking problems that affect all GPUs of the machine."""
         return tuple(one for one in self.problems if one.blocking and not one.gpus)
 
     @cached_property
@@ -247,7 +247,7 @@ class Machine(Value):
 
     @property
     def fatal_problems(self) -> tuple[Finding, ...]:
-        """The problems that block the whole machine or each of its GPUs."""
+        """The problems that make all GPUs unusable."""
         indices = {gpu.index for gpu in self.gpus}
         if self.blocking or not indices or not indices <= self.blocked_gpus.keys():
             return self.blocking

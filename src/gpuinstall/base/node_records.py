@@ -1,6 +1,7 @@
-"""Records of cluster nodes, one ``<node>.<command>.json`` for each command.
+"""Write and summarize the records of commands on cluster nodes.
 
-Other users may write into the folder, so records are validated, and no command in
+Each record is a file ``<node>.<command>.json``. Other users may write into the folder,
+so records are validated, and no command in
 them is run.
 """
 
@@ -26,7 +27,7 @@ UNFINISHED = {
     "exit_code": None,
     "errors": [{"message": "it is still running, or was killed"}],
 }
-"""The document of a running command."""
+"""The placeholder document of a running command."""
 
 _NODE = r"(?a)[A-Za-z0-9][\w.-]{0,199}"
 
@@ -69,7 +70,7 @@ class _Record(NamedTuple):
 
     node: Annotated[str, _parse_node_name]
     command: Annotated[str, create_choice_parser("probe", "sync", "verify")]
-    """The command. Nodes run the commands in alphabetical order."""
+    """The recorded command. Nodes run the commands in alphabetical order."""
 
     machine: Machine | None = None
     """The machine. None: the command failed before reading it."""
@@ -78,7 +79,7 @@ class _Record(NamedTuple):
 
 
 class NodeFailure(NamedTuple):
-    """Error of a node."""
+    """First failed command of a node, with its error."""
 
     node: str
     command: str
@@ -87,10 +88,10 @@ class NodeFailure(NamedTuple):
 
 
 class NodeGroup(NamedTuple):
-    """Nodes with the same facts."""
+    """Group of nodes with the same GPUs, driver, lock file, and verdict."""
 
     gpus: str = "unknown"
-    """``8 × H100 80GB HBM3 (sm_90)``."""
+    """The GPUs of a node, such as ``8 × H100 80GB HBM3 (sm_90)``."""
 
     driver: str | None = None
     lock: str | None = None
@@ -123,11 +124,11 @@ def write_record(
     machine: Machine | None,
     document: Mapping[str, Any],
 ) -> None:
-    """Write the record of a command.
+    """Write the record of a command on a cluster node.
 
     Args:
         folder: The folder of the records. It is created if it does not exist.
-        node: The name of this node.
+        node: The name of this cluster node.
         command: The command: ``sync``.
         machine: The machine. None: the command failed before reading it.
         document: The JSON document of the command.
@@ -177,7 +178,7 @@ def split_node_names(text: str) -> list[str]:
 
 
 def read_report(folder: Path, expected: Iterable[str] = ()) -> Report:
-    """Read a folder of records.
+    """Read the records in a folder, and summarize them.
 
     Args:
         folder: The folder.
@@ -212,7 +213,7 @@ def read_report(folder: Path, expected: Iterable[str] = ()) -> Report:
 
 
 def _add_record(kind: NodeGroup, record: _Record) -> NodeGroup:
-    """Add the facts of a later command to the facts of a node."""
+    """Add the facts in a node's record to its earlier facts."""
     if record.machine:
         version = record.machine.driver and record.machine.driver.version
         kind = kind._replace(
@@ -231,7 +232,7 @@ def _format_gpus(machine: Machine) -> str:
 
 
 def _read_all(folder: Path) -> Iterator[tuple[Path, _Record | str]]:
-    """Yield each record, or the error in its file."""
+    """Yield each valid record, or the error in its file."""
     # gpuinstall writes no hidden records.
     for path in sorted(folder.glob("[!.]*.json")):
         yield path, _read(path)

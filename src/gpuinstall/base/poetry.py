@@ -32,18 +32,18 @@ def convert_poetry_specifier(text: str) -> str:
 
 
 def split_poetry_alternatives(text: str) -> list[str]:
-    """Return the alternatives separated by ``||``, as standard specifiers."""
+    """Convert the ``||`` alternatives of a Poetry constraint to specifiers."""
     return [",".join(_convert_bounds(part)) for part in re.split(r"\|\|?", text)]
 
 
 def find_poetry_label(text: str) -> str | None:
-    """Return the local label in a constraint (``cu121``), or None."""
+    """Return the local label (``cu121``) in a Poetry constraint, or None."""
     label = re.search(_LABEL, text)
     return label[0][1:] if label else None
 
 
 def create_poetry_marker(entry: Mapping[str, Any]) -> str:
-    """Return a marker for a dependency's Python, platform, and markers.
+    """Convert a Poetry dependency's conditions to a standard marker.
 
     Raises:
         ValueError: A value is malformed.
@@ -57,7 +57,7 @@ def create_poetry_marker(entry: Mapping[str, Any]) -> str:
 
 
 def convert_poetry_platform(text: str) -> str:
-    """Return a marker for a platform such as ``!=win32``."""
+    """Convert a Poetry platform such as ``!=win32`` to a marker."""
     platforms = []
     for part in re.split(r"\|\|?", text):
         names = []
@@ -69,7 +69,7 @@ def convert_poetry_platform(text: str) -> str:
 
 
 def convert_poetry_python(text: str) -> str:
-    """Return a marker for Poetry's ``python``. Empty: all versions."""
+    """Convert Poetry's ``python`` to a marker. Empty: all versions."""
     alternatives = []
     for specifier in split_poetry_alternatives(text):
         bounds = filter(None, specifier.split(","))
@@ -107,7 +107,7 @@ def _convert_bounds(text: str) -> list[str]:
 
 
 def _find_upper_bound(operator: str, version: str) -> str:
-    """Return the first release that ``^version`` or ``~version`` excludes."""
+    """Return the lowest release above a ``^version`` or ``~version`` range."""
     release, _, _ = version.partition("-")
     kept = []
     for digits in re.findall(r"\d+", release):

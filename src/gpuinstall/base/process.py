@@ -30,19 +30,19 @@ OUTPUT = 10_000_000
 
 
 _LIBRARY_PATHS = {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"}
-"""Path lists: empty and relative entries refer to the working folder."""
+"""Variables with library paths, which may contain relative folders."""
 
 
 class Finished(NamedTuple):
-    """Result of a program."""
+    """Exit status and output of a finished program."""
 
     argv: tuple[str, ...]
     status: int | None
-    """The exit status. Negative: a signal. None: a limit was exceeded."""
+    """The exit status, negative for a signal. None: a limit was exceeded."""
     out: str
     err: str
     excess: str = ""
-    """The exceeded limit, for which the program was killed."""
+    """The limit that the program exceeded, so that it was killed."""
 
     @property
     def ok(self) -> bool:
@@ -99,7 +99,7 @@ def run(
     each_error_line: Callable[[str], None] | None = None,
     group: bool = False,
 ) -> Finished:
-    """Run a program, and kill it if the call ends early.
+    """Run a program, and kill it if the call is interrupted.
 
     Args:
         argv: The command line.
@@ -166,7 +166,7 @@ def _watch(
     memory: int | None,
     end: Callable[[str], None],
 ) -> None:
-    """Call ``end`` with the reason if a program exceeds a limit."""
+    """Watch a program, and call ``end`` if it exceeds a limit."""
     start = monotonic()
     status = Path(f"/proc/{running.pid}/statm")
     while running.poll() is None:
@@ -180,7 +180,7 @@ def _watch(
 
 
 def _safe_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Remove the untrusted working folder from library paths."""
+    """Remove relative folders, which may be untrusted, from library paths."""
     variables = dict(environ)
     for name in _LIBRARY_PATHS & variables.keys():
         # ld.so also accepts semicolons as separators.
@@ -192,7 +192,7 @@ def _safe_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def query_interpreter(argv: Sequence[str | Path]) -> Finished:
-    """Query an interpreter, with a short time limit."""
+    """Run a query in a Python interpreter with a short time limit."""
     return run(argv, seconds=read_timeouts(os.environ).interpreter_query)
 
 
@@ -245,7 +245,7 @@ def _communicate(
 
 
 class _Group(subprocess.Popen[str]):
-    """Program that is killed together with its session."""
+    """Program that is killed together with its child processes."""
 
     def kill(self) -> None:
         # start_new_session makes the program the leader of its process group.

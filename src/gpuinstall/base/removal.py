@@ -24,7 +24,10 @@ _OCTAL = r"\\([0-7]{3})"
 _PREFIX = "gpuinstall-"
 IN_USE = "in-use"
 _MIN_AGE_S = 60
-"""The minimum age in seconds. A younger folder may not be locked yet."""
+"""The minimum age in seconds of folders to remove.
+
+A process may not have locked a younger folder yet.
+"""
 
 
 def is_link(path: Path | str) -> bool:
@@ -86,7 +89,7 @@ def iter_files(folder: Path) -> Iterator[Path]:
 
 
 def tree_size(folder: Path) -> int:
-    """Return the size of a folder tree or a file in bytes."""
+    """Return the total size of a folder tree or file in bytes."""
     files = iter_files(folder) if is_folder(folder) else [folder]
     size = 0
     for file in files:
@@ -96,7 +99,7 @@ def tree_size(folder: Path) -> int:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file or a link, if possible."""
+    """Remove a file or a link. Ignore errors."""
     with suppress(OSError):
         path.unlink(missing_ok=True)
 
@@ -140,7 +143,7 @@ def scratch_folder(parent: Path) -> Iterator[Path]:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove this user's unlocked temporary folders."""
+    """Remove this user's temporary folders that no process has locked."""
     from filelock import FileLock
 
     for mark in parent.glob(f"{_PREFIX}*/{IN_USE}"):

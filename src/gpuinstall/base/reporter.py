@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 Meter = Callable[[int], None]
-"""Function that adds a file's bytes, or subtracts them after a restart."""
+"""Function that adds a file's received bytes, negative after a restart."""
 Progress = Callable[[str, int], None]
-"""Function that adds bytes of a named file."""
+"""Function that adds received bytes to a named file."""
 
 
 class Reporter:
-    """Thread-safe receiver of progress reports.
+    """Thread-safe receiver of progress reports and warnings.
 
     The base class ignores reports.
     """
@@ -33,13 +33,13 @@ class Reporter:
         """
 
     def detail(self, label: str, text: str) -> None:
-        """Report a fact that only ``--verbose`` prints."""
+        """Report a detail that is printed only with ``--verbose``."""
 
     def notice(self, label: str, text: str) -> None:
-        """Report a step, even with ``--quiet``."""
+        """Report a finished step, even with ``--quiet``."""
 
     def wait(self, text: str) -> None:
-        """Report the reason for a wait."""
+        """Report that the command waits, with the reason."""
 
     def warn(self, text: str) -> None:
         """Report a warning."""

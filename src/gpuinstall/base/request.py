@@ -1,4 +1,4 @@
-"""The user's request, and the sources of its packages."""
+"""Classes for the user's request and its package sources."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _TORCH_INDEX = r"(?P<base>.+/.+)/(?P<backend>cpu|xpu|cu\d+|rocm[\d.]+)/?"
 
 
 class Sourcing(Value):
-    """Sources of packages, in addition to the settings of pip and uv."""
+    """Package sources that the user adds to the settings of pip and uv."""
 
     torch_index: str | None = None
-    """The base URL of PyTorch's index. None: the configured one."""
+    """The base URL of PyTorch's index. None: the configured index."""
 
     extension_sources: tuple[str, ...] = ()
-    """Additional pages of prebuilt extensions."""
+    """Additional index pages of prebuilt extensions."""
 
     wheels: Path | None = None
     """A folder of files that have priority over all other sources."""
@@ -51,25 +51,25 @@ DEFAULT_SOURCING = Sourcing()
 
 
 class Request(Value):
-    """Request for an environment, or the part of it from a project.
+    """Packages and conditions that the user requests for an environment.
 
     The API accepts strings for requirements and constraints.
     """
 
     requirements: tuple[Requirement, ...] = (ANY_TORCH,)
-    """Packages, direct references, and editable folders."""
+    """The requested packages, direct references, and editable folders."""
 
     python: str | None = None
-    """``X.Y`` or a specifier. ``install`` and ``lock`` also accept a path."""
+    """The Python version or specifier. Some commands also accept a path."""
 
     backend: str | None = None
-    """The only allowed tag, such as ``cu126`` or ``cpu``."""
+    """The only allowed backend tag, such as ``cu126`` or ``cpu``."""
 
     gpus: tuple[str | int, ...] | None = None
     """Indices or UUIDs of the GPUs to plan for. None: all."""
 
     allowed_backends: tuple[str, ...] | None = None
-    """The tags that the project allows. None: all."""
+    """The backend tags that the project allows. None: all tags."""
 
     preferred_pythons: tuple[str, ...] = ()
     """The Pythons (``X.Y``) to try, in order, before the machine's latest."""
@@ -80,19 +80,19 @@ class Request(Value):
     constraints: tuple[Constraint, ...] = ()
 
     files: Mapping[str, tuple[Requirement, ...]] = {}
-    """The requirements and constraints of each file, by relative path.
+    """The requirements and constraints in each file, by relative path.
 
-    All other requirements were added on the command line.
+    Requirements that are in no file were added on the command line.
     """
 
     extras: tuple[str, ...] = ()
     """Extras in the folder's pyproject.toml that the API requests."""
 
     selected: Mapping[str, tuple[Requirement, ...]] = {}
-    """The requirements of each selected extra or group."""
+    """The requirements of each selected extra or dependency group."""
 
     revision: int = 0
-    """The number of changes to the folder's request.
+    """The number of times that the folder's request was changed.
 
     If lock files have different requests, the highest revision is used.
     """
@@ -101,7 +101,7 @@ class Request(Value):
     """Preferred versions from uv.lock or poetry.lock."""
 
     preferred_backend: str | None = None
-    """A tag to prefer among the builds of the selected torch."""
+    """The backend tag to prefer among builds of the selected torch."""
 
     sources: tuple[str, ...] = ()
     """The sources and hashes that files specify for packages."""
@@ -110,7 +110,7 @@ class Request(Value):
     """A digest of the build files in folders with dynamic requirements."""
 
     targets: tuple[str, ...] = ()
-    """The targets, such as ``cu126``. Empty: the existing targets."""
+    """The targets to lock, such as ``cu126``. Empty: the existing targets."""
 
     newest_per_target: bool = False
     """Whether each target uses its own latest torch."""
@@ -201,11 +201,11 @@ def check_text(name: str, value: object) -> None:
 
 
 def parse_argument_values(name: str, value: Any, kinds: Any = str) -> tuple[Any, ...]:
-    """Return an argument's values, from one value or a collection.
+    """Convert an API argument, one value or a collection, to its values.
 
     Args:
         name: The name of the argument.
-        value: Its value.
+        value: The value of the argument.
         kinds: The allowed types of a value.
 
     Raises:

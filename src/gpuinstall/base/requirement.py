@@ -1,4 +1,4 @@
-"""Parsed requirements and constraints, and their markers.
+"""Parse requirements, constraints, and environment markers.
 
 A bare name is parsed without importing ``packaging``.
 """
@@ -45,21 +45,21 @@ _REPOSITORIES = {
     "pytorch/vision": "torchvision",
     "pytorch/audio": "torchaudio",
 }
-"""Packages with a name that differs from their repository's name."""
+"""Packages whose repository has a different name."""
 
 _LINE_BREAK = r"[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]"
 _EDITABLE = r"(?:-e|--editable)(?:[\s=]+)(?P<rest>.+)"
 _NAME = r"(?a:[A-Za-z0-9][\w.-]*\s*(?:\[[^\]]*\]\s*)?@\s*)"
 _NAMED = rf"{_NAME}(?P<rest>\S.*)"
 _BLANKS = r" +(?=[^\s;\[#])(?!--?[A-Za-z])"
-"""The blanks in a path. No marker, comment, or option follows them."""
+"""Pattern for blanks in a path, before no marker, comment, or option."""
 _REST = rf"(?:[^\s;\[]|{_BLANKS})*"
 _FOLDER = rf"\w(?:[\w.-]|{_BLANKS})*(?:\[[^\]]*\])?"
 _RELATIVE = rf"(?:[^\s;\[@<>=!~/\\]*|\w[\w.-]*(?: +\w[\w.-]*)+)[/\\]{_REST}"
 _PATH = rf"\.{{1,2}}(?:[/\\]{_REST})?|[/~]{_REST}|[A-Za-z]:[\\/]{_REST}|{_RELATIVE}"
 _PATH_WITH_BLANKS = rf"({_NAME})((?![a-z+]{{2,}}:)\S+(?:{_BLANKS}\S+)+)(\s+;.*)?"
 _BLANK_MARK = "\x1f"
-"""The replacement for a blank in text for packaging. No input contains it."""
+"""Placeholder for a blank in a path, which no input contains."""
 _LOGIN = r"://([^/\s]+@)"
 _REMOTE = r"(?:git\+[a-z]+|https?|file):[^\s;\[]+"
 _MARKS = r"[\\\x00-\x1f\x7f]"
@@ -112,21 +112,21 @@ class Requirement(Value):
     """The version specifier as text. Empty: any version."""
 
     url: str | None = None
-    """The URL or path."""
+    """The URL or path of the package."""
 
     marker: Marker | None = None
     editable: bool = False
 
     login: str = ""
-    """``user:password@`` of the URL. The texts never contain it."""
+    """The ``user:password@`` part, which the URL's text never contains."""
 
     origin: TextOrigin = NO_ORIGIN
     written: str = ""
-    """The user's spelling, for messages. Empty: the canonical spelling."""
+    """The requirement as the user wrote it. Empty: the canonical spelling."""
 
     @classmethod
     def of(cls, name: str, specifier: str = "") -> Self:
-        """Return a requirement for a package and a specifier."""
+        """Create a requirement from a package name and a specifier."""
         name = normalize_name(name)
         clauses = _canonicalize_specifier(specifier)
         return cls(name, f"{name}{clauses}", clauses=clauses)
@@ -155,7 +155,7 @@ class Requirement(Value):
 
     @property
     def constraint(self) -> Constraint:
-        """The constraint to the same versions or URL."""
+        """The constraint with the same versions or URL."""
         return Constraint(*astuple(self))
 
     @property
@@ -165,17 +165,17 @@ class Requirement(Value):
 
     @property
     def has_name(self) -> bool:
-        """Whether a name precedes the URL."""
+        """Whether a package name precedes the URL in the requirement."""
         return " @ " in self.text
 
     @property
     def is_remote(self) -> bool:
-        """Whether the URL is not a path on this machine."""
+        """Whether the requirement's URL is not a path on this machine."""
         return is_remote(self.url or "")
 
     @property
     def path(self) -> str | None:
-        """The path on this machine, or None."""
+        """The local path to which the requirement refers, or None."""
         return None if self.is_remote else self.url
 
     @property
@@ -200,7 +200,7 @@ class Requirement(Value):
         environment: Mapping[str, str],
         extras: Iterable[str] = ("",),
     ) -> bool:
-        """Return whether the marker is true in an environment.
+        """Return whether the requirement's marker is true in an environment.
 
         Args:
             environment: The marker values from ``marker_environment``.
@@ -212,7 +212,7 @@ class Requirement(Value):
         )
 
     def applies_on(self, machine: Machine, python: str) -> bool:
-        """Return whether the marker is true on a machine.
+        """Return whether the requirement's marker is true on a machine.
 
         Args:
             machine: The machine, which may be another one.
@@ -223,11 +223,11 @@ class Requirement(Value):
         )
 
     def at(self, origin: TextOrigin) -> Self:
-        """Return the requirement with another origin."""
+        """Return a copy of the requirement with another origin."""
         return replace(self, origin=origin)
 
     def with_specifier(self, specifier: str) -> Self:
-        """Return the requirement with a new specifier; "" means any."""
+        """Return a copy of the requirement with another specifier."""
         marker = f" ; {self.marker}" if self.marker else ""
         clauses = _canonicalize_specifier(specifier)
         return replace(
@@ -239,11 +239,11 @@ class Requirement(Value):
         )
 
     def with_url(self, url: str, *, has_name: bool | None = None) -> Self:
-        """Return the requirement with another URL.
+        """Return a copy of the requirement with another URL.
 
         Args:
-            url: The URL or path.
-            has_name: Whether the name precedes it. None: unchanged.
+            url: The URL or path of the package.
+            has_name: Whether the name precedes the URL. None: unchanged.
         """
         if has_name is None:
             has_name = self.has_name or not self.url
@@ -256,7 +256,7 @@ class Requirement(Value):
         return replace(self, text=text, clauses="", url=url)
 
     def combine_with(self, other: Requirement) -> Requirement:
-        """Return a requirement that combines this one with another."""
+        """Combine two requirements for the same package."""
         extras = tuple(sorted({*self.extras, *other.extras}))
         clauses = _canonicalize_specifier(
             ",".join(filter(None, (self.clauses, other.clauses)))
@@ -280,7 +280,7 @@ def is_remote(address: str) -> bool:
 
 
 def find_url_fault(address: str) -> str:
-    """Return why programs could interpret a URL differently, or ""."""
+    """Return why a URL is ambiguous for some programs, or ""."""
     plain = re.sub(_MARKS, "", address.strip())
     if not re.match(_SCHEME, plain):
         return ""
@@ -366,7 +366,7 @@ def parse_requirement(text: str, origin: TextOrigin = NO_ORIGIN) -> Requirement:
 
     Args:
         text: The requirement.
-        origin: Its origin.
+        origin: The origin of the requirement.
 
     Raises:
         UsageError: The requirement is malformed, or uses "pytorch" as the name of torch.
@@ -391,7 +391,7 @@ def parse_constraint(text: str, origin: TextOrigin = NO_ORIGIN) -> Constraint:
 
 
 def parse_line(line: str, origin: TextOrigin = NO_ORIGIN) -> Requirement:
-    """Parse a recorded line. ``-c`` precedes a constraint."""
+    """Parse a requirement line of a lock file, or a ``-c`` constraint line."""
     if line.startswith("-c "):
         return parse_constraint(line.removeprefix("-c "), origin)
     return parse_requirement(line, origin)
@@ -447,7 +447,7 @@ def _parse(text: str) -> Requirement:
 
 
 def requirement_names(requirements: Iterable[Requirement]) -> frozenset[str]:
-    """Return the names of requirements."""
+    """Return the package names of requirements."""
     return frozenset(requirement.name for requirement in requirements)
 
 
@@ -482,7 +482,7 @@ def marker_environment(
     arch: str,
     python: str,
 ) -> dict[str, str]:
-    """Return the environment marker values of a system.
+    """Return the environment marker values for a system and Python.
 
     Args:
         os: The system of a Machine document, such as ``macos``.

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from gpuinstall.base.files import parse_toml
 
 Shape: TypeAlias = Any
-"""A type, a list of a shape, a tuple of alternatives, or a table."""
+"""Shape of a value: a type, a list, alternatives in a tuple, or a table."""
 
 _TEXTS: Shape = [str]
 _TABLE: Shape = {"*": object}
@@ -48,7 +48,7 @@ UV: Shape = _UV_INDEXES | {
     "prerelease-package": _TABLE,
     "exclude-newer-package": _TABLE,
 }
-"""A ``uv.toml``, or ``[tool.uv]``."""
+"""The shape of a ``uv.toml`` or ``[tool.uv]`` table."""
 
 _ENTRY: Shape = _PLACE | {
     "version": str,
@@ -101,7 +101,7 @@ LOCK = {
         }
     ]
 }
-"""A ``uv.lock`` or a ``poetry.lock``."""
+"""The shape of a ``uv.lock`` or ``poetry.lock``."""
 
 
 CONFIG = {
@@ -109,11 +109,11 @@ CONFIG = {
     "trusted-sources": _TEXTS,
     "pass-build-variables": _TEXTS,
 }
-"""The user's configuration of gpuinstall."""
+"""The shape of gpuinstall's user configuration file."""
 
 
 class ShapeError(ValueError):
-    """A key in a document has a value of another shape."""
+    """Error for a key in a TOML document with a value of a wrong type."""
 
 
 def parse_pyproject(text: str) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def parse_pyproject(text: str) -> dict[str, Any]:
 
 
 def check_shape(document: object, shape: Shape) -> None:
-    """Raise ShapeError for the first key with a value of another shape.
+    """Raise ShapeError for the first key with a value of a wrong type.
 
     Args:
         document: The document.
@@ -172,7 +172,7 @@ def _find_fault(value: Any, shape: Shape, key: str) -> _Fault | None:
 
 
 def _format_shape(shape: Shape) -> str:
-    """Return the name of a shape, for a message."""
+    """Describe a shape for an error message."""
     if isinstance(shape, tuple):
         return " or ".join(map(_format_shape, shape))
     if isinstance(shape, list):

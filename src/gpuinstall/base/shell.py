@@ -1,4 +1,4 @@
-"""Shell words and lines for POSIX shells and PowerShell."""
+"""Quote words and commands for POSIX shells and PowerShell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLAIN_ON_WINDOWS = r"(?a)[\w.:\\/+=-]+"
 
 
 def detect_shell(environ: Mapping[str, str]) -> ShellName:
-    """Return the current shell. PowerShell sets PSModulePath."""
+    """Return the user's shell, which is PowerShell if PSModulePath is set."""
     return "powershell" if os.name == "nt" or "PSModulePath" in environ else "sh"
 
 
@@ -40,7 +40,7 @@ def quote_word(word: Path | str, shell: ShellName | None = None) -> str:
 
 
 def _quote_value(text: str, shell: ShellName) -> str:
-    """Quote a word as a value, which PowerShell would otherwise run."""
+    """Quote a word, which PowerShell would otherwise run, as a value."""
     if shell == "sh" and re.fullmatch(_PLAIN, text):
         return text
     if all(map(is_printable, text)):
@@ -56,7 +56,7 @@ def _quote_value(text: str, shell: ShellName) -> str:
 
 
 def quote_literal(word: Path | str, shell: ShellName) -> str:
-    """Quote text as one shell word, to write into a file."""
+    """Quote text as one shell word in a script."""
     text = str(word)
     if shell == "powershell":
         # PowerShell also accepts typographic quotes.
@@ -90,7 +90,7 @@ def format_activation(venv: str, shell: ShellName, *, windows: bool) -> str:
 
 
 def format_path_command(folder: str, shell: ShellName) -> str:
-    """Return the command that adds a folder to PATH in this shell."""
+    """Return the command that adds a folder to PATH in the user's shell."""
     word = _quote_value(folder, shell)
     if shell == "powershell":
         return f"$env:PATH = {word} + [IO.Path]::PathSeparator + $env:PATH"

@@ -1,4 +1,4 @@
-"""Redact and escape text for people, and format sizes and times.
+"""Redact and escape text, and format sizes and times.
 
 This module also writes gpuinstall's blocks and generated files.
 """
@@ -16,15 +16,15 @@ MAX_NAMES = ContextVar("MAX_NAMES", default=6)
 
 
 _LOGIN = r"(?:(?<=://)(?<!ssh://)|(?<=ssh://)(?=[^/\s]*:[^/\s]*@))[^/\s]+@"
-"""The login of a URL. An SSH user without a password is not secret."""
+"""Pattern for logins in URLs, except SSH users without a password."""
 _DAMAGED_LOGIN = r"(?<=http:/)[^/\s]+@|(?<=https:/)[^/\s]+@|\b[\w.%+-]+:[^\s/@:]+@(?=[\w-]+\.\w|localhost\b|\[)"
-"""The login of a URL without a scheme, or with only one slash."""
+"""Pattern for logins in URLs that have no scheme or only one slash."""
 TOKEN = re.compile(
     r"(?i)(://[^\s?#;]+[?#;](?:[^\s]*[&#;])?(?:sig|auth|jwt|pass|pwd|[\w.-]*"
     r"(?:token|secret|signature|passw(?:or)?d|credential|(?:api|access)[_-]?key))=)"
     r"[^&#;\s]+"
 )
-"""A token in the parameters, query, or fragment of a URL."""
+"""Pattern for a token in the parameters, query, or fragment of a URL."""
 _BEGIN = "# gpuinstall hook: gpuinstall manages the lines between these two marks"
 _END = "# end of gpuinstall hook"
 _BLOCK = rf"{_BEGIN}\r?\n(?:.*\n)*?{_END}(?:\r?\n|\Z)"
@@ -68,7 +68,7 @@ def has_login(text: str) -> bool:
 
 
 def is_verbose() -> bool:
-    """Return whether ``--verbose`` lists every name."""
+    """Return whether ``--verbose`` was given, so that every name is listed."""
     return MAX_NAMES.get() > 1000
 
 
@@ -78,7 +78,7 @@ def shorten(text: str) -> str:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Join names, and count the rest: ``numpy, pandas and 20 more``."""
+    """Join names to a text such as ``numpy, pandas and 20 more``."""
     most = MAX_NAMES.get()
     more = len(names) - most
     # "and 1 more" is as long as a name.
@@ -120,30 +120,30 @@ def is_printable(mark: str) -> bool:
 
 
 def format_size(size: int) -> str:
-    """Format a number of bytes: ``2.9 GB``."""
+    """Format a number of bytes, such as ``2.9 GB``."""
     if size < 1e6:
         return f"{size / 1e3:.0f} kB"
     return f"{size / 1e6:.0f} MB" if size < 1e9 else f"{size / 1e9:.1f} GB"
 
 
 def format_count(count: int, thing: str) -> str:
-    """Format a count: ``1 package``, ``2 packages``."""
+    """Format a count with its noun, such as ``2 packages``."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def format_duration(seconds: float) -> str:
-    """Format a duration in seconds: ``4.1 s``, ``1 min 12 s``."""
+    """Format a duration, such as ``4.1 s`` or ``1 min 12 s``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     return f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
 class BrokenBlockError(ValueError):
-    """A block lacks one of its two marks, so its extent is unknown."""
+    """Error for a text block with only one of its two marker lines."""
 
 
 def add_block(text: str, lines: Iterable[str]) -> str:
-    """Prepend lines between marks to a text."""
+    """Prepend a block of lines to a text, between two marker lines."""
     return "".join(f"{line}\n" for line in (_BEGIN, *lines, _END)) + text
 
 
@@ -167,7 +167,7 @@ def format_guard(text: str, source: str, lift: str) -> str:
 
 
 def is_guard_text(text: str) -> bool:
-    """Return whether text is an unedited result of ``format_guard``."""
+    """Return whether ``format_guard`` wrote a text, and nobody edited it."""
     head = re.match(_GUARD_HEAD, text)
     return head is not None and head[1] == checksum(text[head.end() :])
 

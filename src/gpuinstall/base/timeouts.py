@@ -18,7 +18,7 @@ RETRIES = 3
 
 
 class Timeouts(NamedTuple):
-    """Time limits, in seconds."""
+    """Time limits for servers, in seconds."""
 
     silence: float = 30.0
     """The maximum time without data from a server."""
@@ -27,56 +27,56 @@ class Timeouts(NamedTuple):
 
     @property
     def window(self) -> float:
-        """The interval for measuring a transfer rate."""
+        """The interval over which a transfer rate is measured."""
         return 2 * self.silence
 
     @property
     def connection(self) -> float:
-        """The limit for connecting to a host. uv allows 10 seconds."""
+        """The time limit for a connection. uv's limit is 10 seconds."""
         return self.silence / 3
 
     @property
     def first_response(self) -> float:
-        """The limit for the first response of a host with alternatives."""
+        """The time limit for the first response of a replaceable host."""
         return self.silence / 5
 
     @property
     def answer(self) -> float:
-        """The limit for a request, including all retries."""
+        """The time limit for an HTTP request, including all retries."""
         return (RETRIES + 2) * self.silence
 
     @property
     def stalled_program(self) -> float:
-        """The limit for a program that waits for a request of gpuinstall."""
+        """The time limit for a program that waits for requests to end."""
         return self.answer + self.silence
 
     @property
     def total(self) -> float:
-        """The limit for uv, 4 hours. A CUDA build can take 3 hours."""
+        """The time limit for a uv command. A CUDA build can take 3 hours."""
         return 480 * self.silence
 
     @property
     def resolution(self) -> float:
-        """The limit for resolving without builds, 30 minutes."""
+        """The time limit for a resolution without builds."""
         return 60 * self.silence
 
     @property
     def interpreter_query(self) -> float:
-        """The limit for querying an interpreter, which takes 1 second."""
+        """The time limit for an interpreter query, which takes 1 second."""
         return max(10.0, self.silence)
 
     @property
     def page(self) -> float:
-        """The limit for a page."""
+        """The time limit for downloading an index page."""
         return 10 * self.silence
 
     @property
     def wheel(self) -> float:
-        """The limit for reading a part of a wheel: 256 MB at 250 kB/s."""
+        """The time limit for reading part of a wheel: 256 MB at 250 kB/s."""
         return 36 * self.silence
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the limits as uv variables that the user has not set."""
+        """Return the time limits as uv variables that the user has not set."""
         defaults = {
             "UV_HTTP_TIMEOUT": str(max(1, round(self.silence))),
             "UV_HTTP_RETRIES": str(RETRIES),
@@ -98,7 +98,7 @@ class TransferRate:
         self._total_at_start = 0
 
     def count(self, size: int) -> None:
-        """Count received bytes."""
+        """Add a number of received bytes to the measurement."""
         self._total += size
 
     def is_too_slow(self) -> bool:

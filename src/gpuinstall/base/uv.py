@@ -54,7 +54,7 @@ _NEEDED = (
 _USER_VARIABLES = {"UV_CACHE_DIR", "UV_PYTHON_INSTALL_DIR", "GIT_CONFIG_GLOBAL"}
 """Variables that can contain the user name. uv's cache is an option."""
 _PROXIES = {"ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY"}
-"""Variables that can contain a login.
+"""Environment variables that can contain a login.
 
 uv also reads their lower-case names, but expands only upper-case names in a URL.
 """
@@ -80,14 +80,14 @@ _FOR_BUILDS = (
     r"|(LC_|SSL_CERT_|DYLD_|C_INCLUDE_|CPLUS_|PKG_CONFIG|CMAKE_|CUDA|NVCC|CUDNN|ROCM|HIP"
     r"|GIT_|SSH_|SYSTEM|PROGRAM|PROCESSOR|MACOSX_|VC|VS|XDG_|UV_|RUST).*"
 )
-"""The variables for a build that only a lock file requests."""
+"""Environment variables for a build that only a lock file requests."""
 
 _INDEX_LISTS = {"UV_INDEX_URL", "UV_INDEX_STRATEGY"}
 
 
 @cache
 def uv() -> Path:
-    """Return the path of gpuinstall's own uv.
+    """Return the path of the uv executable that is installed with gpuinstall.
 
     Call this before the first thread starts, because sysconfig is not thread-safe.
     """
@@ -129,7 +129,7 @@ def environment(
     *,
     offline: bool = False,
 ) -> dict[str, str]:
-    """Return uv's variables, except any that would select other files.
+    """Return uv's environment variables, without ones that select other files.
 
     Args:
         environ: The variables of this process.
@@ -195,7 +195,7 @@ def remove_secrets(variables: Mapping[str, str], home: Path) -> dict[str, str]:
 
 
 class BuildVariables(Value):
-    """Rules that select the variables for builds."""
+    """Rules that select the environment variables for package builds."""
 
     is_introduced: bool = False
     """Whether only a lock file requests the build."""
@@ -203,7 +203,7 @@ class BuildVariables(Value):
     """The names of the variables that the user passes to every build."""
 
     def is_passed(self, name: str, value: str) -> bool:
-        """Return whether builds receive a variable."""
+        """Return whether a build receives an environment variable."""
         upper = name.upper()
         if name in self.passed or upper in _PROXIES:
             return True
@@ -212,7 +212,7 @@ class BuildVariables(Value):
         return not self.is_introduced or bool(re.fullmatch(_FOR_BUILDS, upper))
 
     def select_variables(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables that builds receive."""
+        """Return the environment variables that builds receive."""
         return {
             name: value
             for name, value in variables.items()
@@ -248,7 +248,7 @@ def compile_lock(
         python: The interpreter for builds.
         version: The version of Python to resolve for.
         platform: The platform to resolve for.
-        wheels_only: Packages that are not built from source.
+        wheels_only: The packages that must not be built from source.
     """
     never_built = []
     for name in sorted(wheels_only):
@@ -275,7 +275,7 @@ def compile_lock(
 
 
 def venv_command(python: Path, folder: Path) -> list[str]:
-    """Return the command that creates a relocatable environment.
+    """Return the uv command that creates a relocatable environment.
 
     Args:
         python: The interpreter of an environment, or a base interpreter.
@@ -302,9 +302,9 @@ def pip_command(command: str, python: Path, *words: str) -> list[str]:
 def loopback_variables(
     environ: Mapping[str, str], timeouts: Timeouts
 ) -> dict[str, str]:
-    """Return variables for downloads from this machine.
+    """Return uv variables for downloads through a server on this machine.
 
-    uv's timeout is longer than gpuinstall's own requests for the same files.
+    uv's timeout is longer than the timeout of gpuinstall's requests for the same files.
     """
     spared = environ.get("NO_PROXY") or environ.get("no_proxy")
     direct = f"{spared},127.0.0.1" if spared else "127.0.0.1"

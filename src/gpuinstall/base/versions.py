@@ -1,4 +1,4 @@
-"""Versions of drivers, CUDA, GPU architectures, and torch backends.
+"""Parse versions of drivers, CUDA, GPU architectures, and backends.
 
 ``nvidia-smi`` prints a ``DriverVersion`` and the latest ``CudaVersion`` that the
 driver supports::
@@ -58,11 +58,11 @@ class DriverVersion(NamedTuple):
 
     parts: tuple[int, ...]
     text: str
-    """The original spelling."""
+    """The version as it was written."""
 
     @classmethod
     def parse(cls, text: str) -> DriverVersion:
-        """Parse a release, a branch, or a Windows driver number."""
+        """Parse a driver release, a branch, or a Windows driver number."""
         text = cls.from_windows(text) or text
         if not re.fullmatch(r"[0-9]{2,4}(\.[0-9]{1,4}){0,3}", text):
             raise ValueError(f"{text!r} is not a driver version such as 535.183.01")
@@ -87,7 +87,7 @@ class DriverVersion(NamedTuple):
 
 @lru_cache
 def version_key(version: str) -> tuple[int, ...]:
-    """Return a version's numbers as a sort key: 12.10 is after 12.9."""
+    """Return a sort key for a version, which places 12.10 after 12.9."""
     return tuple(map(int, re.findall(r"[0-9]+", version)))
 
 
@@ -116,7 +116,7 @@ class Backend(NamedTuple):
     @staticmethod
     @lru_cache
     def parse(tag: str) -> Backend:
-        """Parse a tag such as ``cu126``. Raise ValueError if malformed."""
+        """Parse a backend tag: ``cu126``. Raise ValueError if malformed."""
         for kind, (prefix, pattern) in SPELLINGS.items():
             version = tag.removeprefix(prefix)
             if tag.startswith(prefix) and re.fullmatch(pattern, version):
@@ -128,14 +128,14 @@ class Backend(NamedTuple):
 
     @property
     def tag(self) -> str:
-        """The tag in URLs, versions, and documents: ``cu126``, ``rocm7.2``."""
+        """The backend tag in URLs and versions: ``cu126``, ``rocm7.2``."""
         prefix, _ = SPELLINGS[self.kind]
         version = self.version or ""
         return prefix + (version.replace(".", "") if self.kind == "cuda" else version)
 
     @property
     def file_tag(self) -> str:
-        """The tag in lock file names, without dots (PEP 751)."""
+        """The backend tag in lock file names, which has no dots (PEP 751)."""
         return self.tag.replace(".", "-")
 
     def __str__(self) -> str:
@@ -146,7 +146,7 @@ CPU = Backend("cpu")
 
 
 def known_backend(tag: str | None) -> Backend | None:
-    """Parse a tag, or return None if it is unknown."""
+    """Parse a backend tag, or return None if the tag is unknown."""
     try:
         return Backend.parse(tag) if tag else None
     except ValueError:
@@ -166,7 +166,7 @@ def find_torch_backend(version: str, toolkit: Backend | None) -> Backend:
 
 
 def looks_like_tag(text: str) -> bool:
-    """Return whether text starts like a tag."""
+    """Return whether text has the form of a backend tag, such as ``cu999``."""
     match = re.fullmatch(r"([a-z]+)[0-9.]*", text)
     return match is not None and match[1] in {
         prefix for prefix, _ in SPELLINGS.values()

@@ -1,1 +1,1 @@
-"""Examination of a machine, an environment, and a project."""
+"""Diagnose a machine, an environment, and a project."""

@@ -1,4 +1,4 @@
-"""Checks of an environment's files and of the project around it."""
+"""Check the files of an environment and the project around it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ACTIVATED = re.compile(
 
 
 def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
-    """Report a uv project whose next sync replaces the CUDA build."""
+    """Report a uv project whose next ``uv sync`` replaces the CUDA build."""
     label = evidence.torch_version.partition("+")[2]
     # uv would install the default index's torch, which has no local version label.
     folder = evidence.folder
@@ -58,7 +58,7 @@ def uv_undoes_build(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def _is_undone(folder: Path) -> bool:
-    """Return whether uv would install torch from the default index."""
+    """Return whether uv would install torch from its default index."""
     # Malformed files are reported when the request is read.
     with suppress(OSError, ValueError, UsageError):
         file = folder / "pyproject.toml"
@@ -72,7 +72,7 @@ def _is_undone(folder: Path) -> bool:
 
 
 def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
-    """Report unreadable lock files, and if no lock file fits this machine."""
+    """Report lock files that are unreadable or unsuitable for this machine."""
     misfits = []
     locks = find_locks(evidence.folder) if evidence.folder else []
     for path in locks:
@@ -104,7 +104,7 @@ def stale_locks(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def changed_by_hand(evidence: DoctorEvidence) -> DoctorFindings:
-    """Report packages that were changed in a managed environment."""
+    """Report packages that another tool changed in a managed environment."""
     marker = read_marker(evidence.venv)
     if marker is None:
         return
@@ -152,7 +152,7 @@ def environment_moved(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def configuration_lost(evidence: DoctorEvidence) -> DoctorFindings:
-    """Report an empty ``pyvenv.cfg``."""
+    """Report an environment whose ``pyvenv.cfg`` is empty."""
     if not is_configuration_lost(evidence.venv):
         return
     python = interpreter(evidence.venv)
@@ -178,7 +178,7 @@ def configuration_lost(evidence: DoctorEvidence) -> DoctorFindings:
 def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
     """Report packages with missing, truncated, or edited files.
 
-    Damage to the torch family and its dependencies is blocking.
+    Damage to the torch family or its dependencies is a blocking problem.
     """
     packages = evidence.by_name
     family = packages.keys() & {"torch", *evidence.catalog.family}
@@ -217,7 +217,7 @@ def _cause(damage: Damage) -> str:
 
 
 def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
-    """Report two versions of torch in one site-packages folder."""
+    """Report that one site-packages folder contains several torch versions."""
     copies = [package for package in evidence.packages if package.name == "torch"]
     if len(copies) > 1:
         versions = ", ".join(package.version for package in copies)
@@ -231,7 +231,7 @@ def torch_twice(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def guard_passed(evidence: DoctorEvidence) -> DoctorFindings:
-    """Report that torch was replaced in an unmanaged environment."""
+    """Report an unmanaged environment whose verified torch was replaced."""
     for line in read_guard_lines(evidence.venv):
         name, _, proven = line.partition("==")
         if name == "torch" and evidence.torch_version != proven and not evidence.lock:

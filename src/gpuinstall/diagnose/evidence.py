@@ -1,4 +1,4 @@
-"""Evidence for the checks: machine, environment, and project."""
+"""Facts about the machine, environment, and project for the checks."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
 
 
 DoctorFindings = Iterator[Finding]
-"""The findings of a check."""
+"""The findings that a check reports."""
 
 _WITH_EVERY_ENVIRONMENT = frozenset({"pip", "setuptools", "wheel"})
 
 
 class DoctorEvidence(LocalReading):
-    """A machine, an environment, and the project around it."""
+    """Facts about a machine, an environment, and the project around it."""
 
     request: Request = Request()
-    """The request of ``install``."""
+    """The request that ``install`` would use."""
     torch_index: str = ""
     """The base URL of torch's index."""
     gate: LockGate | None = None
-    """The gate that checks the sources of lock files."""
+    """The rules that the sources of lock files must satisfy."""
     folder: Path | None = None
     """The project's folder, if any."""
 
     @property
     def is_there(self) -> bool:
-        """Whether the environment exists, damaged or not."""
+        """Whether the environment exists, even if it is damaged."""
         return exists(interpreter(self.venv)) or is_virtual(self.venv)
 
     @cached_property
@@ -66,13 +66,13 @@ class DoctorEvidence(LocalReading):
 
     @property
     def torch_version(self) -> str:
-        """The version in torch's metadata, or empty if torch is missing."""
+        """The torch version in the metadata. Empty if torch is missing."""
         package = self.by_name.get("torch")
         return package.version if package else ""
 
     @cached_property
     def context(self) -> FixContext:
-        """The system and GPUs for which commands of fixes are selected."""
+        """The system and GPUs that determine the commands in fixes."""
         context = FixContext.of_machine(self.machine)
         # Commands cannot use the path of a missing environment.
         words = (
@@ -82,7 +82,7 @@ class DoctorEvidence(LocalReading):
 
     @property
     def fault(self) -> Callable[..., Finding]:
-        """Return a finding with fixes for this environment."""
+        """Create a finding with fixes that apply to this environment."""
         return partial(finding_for, context=self.context, where="environment")
 
     def install_advice(
@@ -91,7 +91,7 @@ class DoctorEvidence(LocalReading):
         note: str = "",
         recreate: bool = False,
     ) -> Advice:
-        """Return a command that installs the right build.
+        """Return a command that installs a torch build for this machine.
 
         Args:
             requirements: Additional requirements.
@@ -127,7 +127,7 @@ class DoctorEvidence(LocalReading):
         is_in_cache: bool = False,
         note: str = "",
     ) -> tuple[Advice, ...]:
-        """Return the commands that reinstall one package.
+        """Return the commands that reinstall a package.
 
         Args:
             package: The package.
@@ -145,7 +145,7 @@ class DoctorEvidence(LocalReading):
     def missing_advice(
         self, package: InstalledPackage, requirement: Requirement
     ) -> Advice:
-        """Return a command that installs an unmet requirement of a package.
+        """Return a command that installs a package's missing requirement.
 
         Args:
             package: The package.

@@ -1,4 +1,4 @@
-"""Examination of the machine, its environment, and the project."""
+"""Examine the machine, an environment, and the project."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from gpuinstall.verify.verdict import Verdict
 
 ORDER: tuple[Where, ...] = ("machine", "environment", "project")
 DAMAGE = {"configuration-lost", "files-lost", "requirement-unmet"}
-"""Problems that explain every failed check."""
+"""Codes of problems that explain every failed check."""
 
 
 class Examination(NamedTuple):
-    """Findings and their evidence."""
+    """Result of an examination, with its findings and evidence."""
 
     machine: Machine
     preflight: Preflight
@@ -50,15 +50,15 @@ class Examination(NamedTuple):
     findings: tuple[Finding, ...]
     """The findings, most urgent first."""
     verdict: Verdict | None = None
-    """None if the interpreter was not started or failed to start."""
+    """The verdict. None if the interpreter was not or could not be started."""
     was_started: bool = False
-    """Whether the interpreter was started, now or for the verdict."""
+    """Whether the interpreter was started, now or for an earlier verdict."""
     is_last: bool = False
     """Whether the last verification is still valid and was reused."""
 
     @property
     def exit_code(self) -> int:
-        """8 for an unusable machine, 5 for a faulty environment, or 0."""
+        """The exit status: 8 for the machine, 5 for the environment, or 0."""
         of_machine = tuple(one for one in self.findings if one.where == "machine")
         if replace(self.machine, problems=of_machine).fatal_problems:
             return 8
@@ -67,7 +67,7 @@ class Examination(NamedTuple):
         return 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the Examination document."""
+        """Return the JSON document of the examination."""
         environment = {
             "venv": str(self.evidence.venv),
             "verdict": self.verdict and self.verdict.to_dict(),
@@ -116,7 +116,7 @@ def examine(
         gate: The gate that checks the sources of lock files; None if the settings are malformed.
         reporter: Reports progress.
         named: Whether the user named the environment.
-        stamp: The valid stamp of the last verification, if any. If it passed, no kernels run.
+        stamp: The last verification, if still valid. If it passed, no kernels run.
     """
     reading = read_environment(venv, _machine_of(venv, machine))
     evidence = DoctorEvidence(
@@ -182,7 +182,7 @@ def refused_request(
     catalog: Catalog,
     words: tuple[str, ...] = (),
 ) -> DoctorFindings:
-    """Report the reason if ``install`` would select no build.
+    """Report why ``install`` would select no torch build, if so.
 
     Args:
         machine: The machine. Its own problems are reported elsewhere.
@@ -204,14 +204,14 @@ def refused_request(
 
 
 def _machine_of(venv: Path, machine: Machine) -> Machine:
-    """Return the machine with only the GPUs of an environment."""
+    """Return the machine with only the GPUs that an environment is for."""
     indices = read_origin(venv, machine).gpus
     gpus = [gpu for gpu in machine.gpus if indices is None or gpu.index in indices]
     return replace(machine, gpus=tuple(gpus))
 
 
 def build_faults(evidence: DoctorEvidence) -> DoctorFindings:
-    """Report faults of torch's build without importing torch."""
+    """Report an unsuitable torch build without importing torch."""
     for predicate in (code, driver_floor, idle):
         for entry, message in predicate(evidence).causes.items():
             yield evidence.fault(
@@ -223,7 +223,7 @@ def build_faults(evidence: DoctorEvidence) -> DoctorFindings:
 
 
 def not_started(venv: Path) -> Finding:
-    """Return a note on an unmanaged environment that was not started."""
+    """Return a note that an environment's Python was not started."""
     return Finding(
         "not-started",
         f"the Python of {venv} was not started, so imports, kernels, and requirements were not checked",
@@ -238,11 +238,13 @@ def requirements_unmet(
     evidence: DoctorEvidence,
     python: str,
 ) -> DoctorFindings:
-    """Report unmet requirements, which are blocking in the torch family.
+    """Report unmet requirements of installed packages.
+
+    Unmet requirements of the torch family are blocking problems.
 
     Args:
         evidence: The environment.
-        python: Its Python version, for markers.
+        python: The Python version of the environment, for markers.
     """
     machine = evidence.machine
     environment = marker_environment(machine.os, machine.arch, python)
@@ -276,7 +278,7 @@ def requirements_unmet(
 def merge_failures(
     findings: Iterable[Finding], failures: Sequence[Finding]
 ) -> list[Finding]:
-    """Add the failed checks that the findings do not explain."""
+    """Add failed checks to findings, unless a finding explains the failure."""
     causes = {failure.id for failure in failures if failure.id}
     merged = []
     unexplained = list(failures)
@@ -291,7 +293,7 @@ def merge_failures(
 
 
 def by_urgency(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return distinct findings, the most urgent first."""
+    """Sort findings by urgency, without duplicates."""
     once = {
         (finding.where, finding.code, finding.message): finding for finding in findings
     }
@@ -329,7 +331,7 @@ def _verify(
     evidence: DoctorEvidence,
     reporter: Reporter,
 ) -> tuple[Verdict | None, list[Finding]]:
-    """Run kernels in an environment.
+    """Verify an environment by running GPU kernels.
 
     Args:
         venv: The environment.
@@ -338,7 +340,7 @@ def _verify(
         reporter: Reports progress.
 
     Returns:
-        The verdict, or None if its Python does not start, and the failed checks except faults of the machine.
+        The verdict, or None if the Python does not start, and the failed checks except faults of the machine.
     """
     try:
         verdict = verify_environment(

@@ -1,4 +1,4 @@
-"""Causes of an error message, checked against this machine."""
+"""Find the causes of an error message that this machine does not refute."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PLACES = {*ORIGINS} - {"conda"}
 
 
 class Refuted(Value):
-    """A cause that this machine refutes."""
+    """Cause of an error that facts about this machine refute."""
 
     id: str
     title: str
@@ -48,7 +48,7 @@ class Refuted(Value):
 
 
 class Explanation(Value):
-    """Causes of an error message, likeliest first, and similar errors."""
+    """Causes of an error message, most likely first, and similar errors."""
 
     causes: tuple[RecognizedCause, ...]
     refuted: tuple[Refuted, ...]
@@ -57,12 +57,12 @@ class Explanation(Value):
     lookalikes: tuple[RecognizedCause, ...]
     reading: LocalReading
     is_elsewhere: bool
-    """Whether the text names another GPU, torch, or platform."""
+    """Whether the text mentions another GPU, torch, or platform."""
     unread: int
-    """The number of lines that were not read."""
+    """The number of lines of the text that were not read."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the Explanation document."""
+        """Return the JSON document of the explanation."""
         return {
             "causes": write(self.causes),
             "refuted": write(self.refuted),
@@ -93,12 +93,12 @@ def explain_text(
     reading: LocalReading,
     placeholders: Mapping[str, str] | None = None,
 ) -> Explanation:
-    """Explain an error message on this machine.
+    """Find the causes of an error message, and check them on this machine.
 
     Args:
         text: The error message, or a log that contains it.
         reading: This machine and an environment.
-        placeholders: The environment's names in commands.
+        placeholders: The values of placeholders in commands.
     """
     transcript = Transcript(text)
     circumstances = Circumstances(transcript)
@@ -142,7 +142,7 @@ def _with_libraries(
 
 
 def _is_elsewhere(circumstances: Circumstances, reading: LocalReading) -> bool:
-    """Return whether a text names another torch, GPU, or platform."""
+    """Return whether a text mentions another torch, GPU, or platform."""
     machine, torch = reading.machine, reading.torch
     text = "\n".join(circumstances.transcript.lines).lower()
     versions = set(_TORCH.findall(text))
@@ -160,7 +160,7 @@ def _is_elsewhere(circumstances: Circumstances, reading: LocalReading) -> bool:
 
 
 def _known(reading: LocalReading) -> list[str]:
-    """Return the circumstances on this machine."""
+    """Return the conditions of failures that are true on this machine."""
     known = [*known_of(reading.machine)]
     major = reading.torch and (reading.torch.backend.version or "").partition(".")[0]
     if reading.environ.get("HSA_OVERRIDE_GFX_VERSION"):
@@ -176,7 +176,7 @@ def _known(reading: LocalReading) -> list[str]:
 
 
 class Comparison(NamedTuple):
-    """Failures that match a text, checked against a reading."""
+    """Failures that match a text, after a comparison with this machine."""
 
     left: Sequence[Match]
     refuted: tuple[Refuted, ...] = ()
@@ -184,7 +184,7 @@ class Comparison(NamedTuple):
 
 
 def _compare(matches: Sequence[Match], reading: LocalReading) -> Comparison:
-    """Remove refuted failures, and prefer confirmed failures."""
+    """Remove failures that this machine refutes, and prefer confirmed ones."""
     left = []
     deciding = []
     refuted = []

@@ -1,6 +1,6 @@
 """Predicates that confirm or refute failures on this machine.
 
-A failure selects its predicate with the key ``here``.
+In the failure catalog, the key ``here`` selects the predicate of a failure.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ COMPANION_FAULTS = {"torchvision": "F47", "torchaudio": "F48"}
 
 
 class LocalFact(NamedTuple):
-    """A fact that confirms or refutes a failure."""
+    """Fact about this machine that confirms or refutes a failure."""
 
     holds: bool
     message: str
 
 
 class Facts(NamedTuple):
-    """The result of a predicate."""
+    """Confirmed and refuted failures that a predicate returns."""
 
     causes: Mapping[str, str] = {}
     """The messages of confirmed failures."""
     refutation: str = ""
-    """The fact that refutes all other failures, or empty if there is none."""
+    """The fact that refutes all other failures. Empty if there is none."""
 
 
 Predicate = Callable[[LocalReading], Facts]
 
 
 def local_fact(failure: Failure, reading: LocalReading) -> LocalFact | None:
-    """Return the fact that confirms or refutes a failure, if any."""
+    """Find a fact about this machine that confirms or refutes a failure."""
     for problem in reading.machine.problems:
         if problem.id == failure.id:
             return LocalFact(True, problem.message)
@@ -67,7 +67,7 @@ def driver_silent(reading: LocalReading) -> Facts:
 
 
 def cuda_refuses(reading: LocalReading) -> Facts:
-    """Refute errors of CUDA initialization if the probe found none."""
+    """Refute CUDA initialization errors if the probe found no such error."""
     problems = reading.machine.problems
     # The probe reports each error of cuInit as a problem.
     if any(one.blocking or one.code == "driver-not-asked" for one in problems):
@@ -86,7 +86,7 @@ def gpu_in_container(reading: LocalReading) -> Facts:
 
 
 def driver_floor(reading: LocalReading) -> Facts:
-    """Compare the driver with the CUDA version of torch or all builds."""
+    """Compare the driver with the CUDA version that torch requires."""
     driver, torch, rules = reading.machine.driver, reading.torch, reading.rules
     if not reading.gpus or not driver or not (driver.version or driver.cuda):
         return Facts()
@@ -121,7 +121,7 @@ def driver_525(reading: LocalReading) -> Facts:
 
 
 def code(reading: LocalReading) -> Facts:
-    """Compare torch's GPU code with the GPUs."""
+    """Compare the architectures in torch's GPU code with the GPUs."""
     torch, gpus, rules = reading.torch, reading.gpus, reading.rules
     if not gpus or torch is None:
         return Facts()
@@ -152,7 +152,7 @@ def code(reading: LocalReading) -> Facts:
 
 
 def _since(first: tuple[int, int], entry: str = "") -> Predicate:
-    """Return a predicate that refutes faults of older GPUs.
+    """Return a predicate that refutes faults specific to older GPUs.
 
     Args:
         first: The lowest compute capability without the faults.
@@ -201,7 +201,7 @@ def idle(reading: LocalReading) -> Facts:
 
 
 def companions(reading: LocalReading) -> Facts:
-    """Compare torchvision and torchaudio with torch."""
+    """Compare the versions of torchvision and torchaudio with torch."""
     torch = reading.torch
     installed = [one for one in reading.packages if one.name in COMPANION_FAULTS]
     if torch is None or not installed:
@@ -237,7 +237,7 @@ def mig(reading: LocalReading) -> Facts:
 
 
 def _of_vendor(vendor: str) -> Predicate:
-    """Return a predicate that refutes faults of an absent vendor's GPUs."""
+    """Return a predicate that refutes GPU faults of an absent vendor."""
 
     def predicate(reading: LocalReading) -> Facts:
         gpus = reading.machine.gpus

@@ -1,4 +1,4 @@
-"""Facts about this machine and an environment."""
+"""Read facts about this machine and the packages in an environment."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _LOADER_FOLDERS = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/cuda/
 
 
 class InstalledTorch(Value):
-    """The torch that is installed in an environment."""
+    """Torch package that is installed in an environment."""
 
     version: str
     backend: Backend
     build: Build | None = None
-    """The build, with the architectures from its files; None if unknown."""
+    """The torch build, with architectures from its files. None if unknown."""
 
 
 class LocalReading(Value):
-    """A machine, an environment, and the variables of this process."""
+    """Facts about a machine, an environment, and environment variables."""
 
     machine: Machine
     venv: Path
@@ -57,22 +57,22 @@ class LocalReading(Value):
 
     @cached_property
     def rules(self) -> Rules:
-        """The rules of the vendor that torch was built for."""
+        """The rules for the GPU vendor that torch was built for."""
         kinds = (self.torch.backend.kind,) if self.torch else ()
         return create_rules(self.machine, self.catalog, kinds)
 
     @property
     def gpus(self) -> list[Gpu]:
-        """The GPUs of the vendor that torch was built for."""
+        """The machine's GPUs of the vendor that torch was built for."""
         return self.gpus_of(self.rules.vendor)
 
     def gpus_of(self, vendor: str) -> list[Gpu]:
-        """Return the GPUs of a vendor."""
+        """Return the machine's GPUs of one vendor."""
         machine = self.machine
         return [gpu for gpu in machine.gpus if find_vendor(gpu, machine) == vendor]
 
     def find_torch(self, version: str, backend: Backend) -> InstalledTorch:
-        """Return an installed torch with its build, if the catalog has it."""
+        """Find an installed torch, and its build if the catalog lists it."""
         serving = self.catalog.with_kind(backend.kind)
         with suppress(InvalidVersion):
             public = Version(Version(version).public)
@@ -102,7 +102,7 @@ def read_environment(venv: Path, machine: Machine) -> LocalReading:
 
 
 def _read_torch(reading: LocalReading) -> InstalledTorch | None:
-    """Read torch's version and architectures from its files or metadata."""
+    """Read the version and architectures of torch from files or metadata."""
     for folder in packages_folders(reading.venv):
         text = ""
         with suppress(OSError, ValueError):
@@ -125,7 +125,7 @@ def _read_torch(reading: LocalReading) -> InstalledTorch | None:
 
 
 def _architectures(folder: Path) -> tuple[str, ...]:
-    """Return the architectures that torch's own library lists, if any."""
+    """Return the GPU architectures that torch's library lists, if any."""
     for name in LISTING_LIBRARIES:
         with suppress(OSError, ValueError), open_regular(folder / name) as file:
             return read_flags(iter(lambda: file.read(_MIB), b""))

@@ -1,5 +1,5 @@
-"""Environments: their paths, packages, markers, stamps, and records.
+"""Environments: paths, packages, markers, verification, and records.
 
-``environment.py`` reads the marker of a managed environment, ``stamp.py`` its last
-verification, and ``records.py`` the changes that a user can undo.
+``environment.py`` reads the marker of a managed environment. ``stamp.py`` reads the last
+verification. ``records.py`` lists the changes that a user can undo.
 """

@@ -42,7 +42,7 @@ _SCRIPT = 65_536
 
 
 def relocate_activation(built: Path, final: Path) -> None:
-    """Update ``activate`` at ``built`` for the path ``final``.
+    """Update the path in an ``activate`` script to the environment's new path.
 
     Raises:
         InstallationError: The script cannot be written.
@@ -56,7 +56,7 @@ def relocate_activation(built: Path, final: Path) -> None:
 
 
 def _read_script(script: Path) -> str:
-    """Return the text of a script. It is empty for a link or a binary file."""
+    """Return the text of a script, or "" for a link or a binary file."""
     with suppress(OSError, ValueError):
         if not is_link(script) and script.stat().st_size <= _SCRIPT:
             return read_document(script, script.parents[1])
@@ -64,7 +64,7 @@ def _read_script(script: Path) -> str:
 
 
 def _format_activation_lines(folder: Path) -> str:
-    """Return the lines that set VIRTUAL_ENV.
+    """Return the shell lines that set VIRTUAL_ENV in ``activate``.
 
     bash, zsh, and ksh report the script's path. Other shells use a fixed path.
     """
@@ -84,7 +84,7 @@ def relocate_scripts(venv: Path, before: Path) -> None:
 
     Args:
         venv: The environment.
-        before: Its previous path.
+        before: The previous path of the environment.
 
     Raises:
         InstallationError: A script cannot be written.
@@ -99,7 +99,7 @@ def relocate_scripts(venv: Path, before: Path) -> None:
 
 
 def _relocate_script(script: Path, before: Path) -> bool:
-    """Make a script relocatable if its interpreter is at the previous path.
+    """Make a script relocatable if it starts the interpreter's old path.
 
     Returns:
         Whether the script was changed.

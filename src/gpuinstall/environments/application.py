@@ -21,7 +21,7 @@ _LAYOUTS = (
     # Stable Diffusion WebUI
     (("modules/launch_utils.py",), ("venv",)),
 )
-"""Paths that identify each application, and its possible environments."""
+"""Paths that identify each application, and paths of its environments."""
 
 
 class Application(Value):
@@ -33,7 +33,7 @@ class Application(Value):
 
 
 def find_application(folder: Path) -> Application | None:
-    """Return the application in a folder or its two parents, if any.
+    """Return the known application in a folder or its two parents, if any.
 
     The folder may belong to an add-on. The application must have an environment.
     """
@@ -48,7 +48,7 @@ def find_application(folder: Path) -> Application | None:
 
 
 def find_started_environment(folder: Path) -> Path | None:
-    """Return the environment of an application, or ``venv`` or ``env``.
+    """Return the environment that the programs of a folder use.
 
     Returns:
         The environment, or None for ``.venv``, which may be missing.

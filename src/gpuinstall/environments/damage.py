@@ -1,4 +1,4 @@
-"""Missing, truncated, and edited files of installed packages."""
+"""Find missing, truncated, and edited files of installed packages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpuinstall.environments.packages import (
 
 Kind = Literal["no-record", "lost", "edited"]
 CA_BUNDLE = "cacert.pem"
-"""certifi's CA bundle, to which images and companies add certificates."""
+"""certifi's CA bundle, to which companies and images add certificates."""
 
 
 class Damage(NamedTuple):
@@ -108,7 +108,7 @@ def _find_loss(
 
 
 def find_shared_paths(packages: Iterable[InstalledPackage]) -> set[str]:
-    """Return the paths of files that several packages record."""
+    """Return the paths of files that more than one package records."""
     known = set[str]()
     shared = set[str]()
     for package in packages:
@@ -120,12 +120,12 @@ def find_shared_paths(packages: Iterable[InstalledPackage]) -> set[str]:
 
 
 def is_configuration_lost(venv: Path) -> bool:
-    """Return whether pyvenv.cfg, which selects the base Python, is empty."""
+    """Return whether the ``pyvenv.cfg`` of an environment is empty."""
     return file_size(venv / "pyvenv.cfg") == 0
 
 
 def find_edited_files(package: InstalledPackage) -> Iterator[RecordedFile]:
-    """Yield files whose digest differs from RECORD.
+    """Yield the installed files whose digest differs from RECORD.
 
     Only files whose size or time differs are hashed. Missing and empty files are
     ignored. Scripts and data outside the packages folder are not checked.
@@ -160,7 +160,7 @@ files of torch take about a second.
 def find_intact_files(
     packages: Iterable[InstalledPackage], root: Path, names: Collection[str]
 ) -> set[str]:
-    """Return files that match their hash in a RECORD.
+    """Return the installed files that match their hash in a RECORD.
 
     Large files, such as CUDA libraries, are hashed only if they were written after their
     RECORD. Empty files, compiled modules, and RECORD itself cannot contain a user's

@@ -38,7 +38,7 @@ def discard_environment(folder: Path, trash: Path) -> int:
 
     Raises:
         UsageError: A file system is mounted in the environment.
-        InstallationError: The environment cannot be moved, and nothing is removed, or a file cannot be removed.
+        InstallationError: The environment cannot be moved (nothing is removed), or a file cannot be removed.
     """
     if is_link(folder):
         remove_path(folder)
@@ -68,7 +68,7 @@ def discard_environment(folder: Path, trash: Path) -> int:
 
 
 def find_user_files(folder: Path) -> list[str]:
-    """Return unrecorded and modified files in an environment."""
+    """Return the files in an environment that the user added or modified."""
     names = set(find_user_paths(folder))
     if is_environment(folder):
         # Files behind links are not removed.

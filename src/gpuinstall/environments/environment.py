@@ -41,7 +41,7 @@ _TOOLKIT = r"(?m)^cuda\b[^=\n]*= *'(\d+)\.(\d+)"
 
 
 class Marker(Value):
-    """Marker of a managed environment, the file ``gpuinstall.json``."""
+    """Contents of ``gpuinstall.json``, which marks a managed environment."""
 
     id: str
     lock: str
@@ -51,16 +51,16 @@ class Marker(Value):
     torch: str
     backend: str
     machine: str
-    """The fingerprint of the machine of the last verification."""
+    """The fingerprint of the machine that last verified the environment."""
     verdict: dict[str, Any]
     packages: Mapping[str, str] = {}
     """The installed versions of the locked packages."""
     is_for_cpu: bool = False
-    """Whether the CPU was requested."""
+    """Whether the user requested a CPU build."""
     scripts: Mapping[str, str] = {}
     """The SHA-256 of ``pyvenv.cfg`` and of the activation scripts."""
     has_pip: bool = False
-    """Whether pip was installed. No lock file contains it."""
+    """Whether pip was installed, which is never in the lock file."""
 
     def write(self, venv: Path, scratch: Path | None = None) -> None:
         """Write the marker into an environment.
@@ -84,7 +84,7 @@ def compute_script_digests(venv: Path) -> dict[str, str]:
 
 
 def find_modified_scripts(venv: Path) -> set[str]:
-    """Return the scripts that were modified since the last change."""
+    """Return scripts that were modified since gpuinstall's last change."""
     marker = read_marker(venv)
     recorded = marker.scripts if marker else {}
     now = compute_script_digests(venv)
@@ -139,7 +139,7 @@ def read_origin(venv: Path, machine: Machine) -> Origin:
 
 
 def fingerprint(machine: Machine) -> str:
-    """Return a digest of the system, driver, and GPUs."""
+    """Return a digest of a machine's system, driver, and GPUs."""
     import hashlib  # slow: loads OpenSSL
 
     facts = [
@@ -158,9 +158,9 @@ def fingerprint(machine: Machine) -> str:
 def package_versions(
     packages: Iterable[InstalledPackage], known: Collection[str] = ("pip",)
 ) -> dict[str, str]:
-    """Return package versions by name. pip is included only if in ``known``.
+    """Return package versions by name, with pip only if it is in ``known``.
 
-    Many environments contain pip without a request for pip.
+    Many environments contain a pip that the user did not request.
     """
     versions = {package.name: package.version for package in packages}
     if "pip" not in known:
@@ -169,7 +169,7 @@ def package_versions(
 
 
 def find_added_packages(venv: Path) -> tuple[str, ...]:
-    """Return packages that pip or uv added or changed, as ``name version``."""
+    """Return the packages that pip or uv added or changed."""
     from gpuinstall.environments.packages import read_packages
 
     marker = read_marker(venv)
@@ -185,7 +185,7 @@ def find_added_packages(venv: Path) -> tuple[str, ...]:
 def describe_changed_packages(
     installed: Mapping[str, str], recorded: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return messages about missing and changed packages by name, torch first.
+    """Return messages about changed packages by name, beginning with torch.
 
     Args:
         installed: The installed versions.
@@ -203,7 +203,7 @@ def describe_changed_packages(
 
 
 def create_hint_placeholders(python: Path) -> dict[str, str]:
-    """Return values of placeholders in fixes that select an environment.
+    """Return values for the placeholders in commands of fixes.
 
     For a staged environment, the paths are the final paths.
 
@@ -233,7 +233,7 @@ def create_hint_placeholders(python: Path) -> dict[str, str]:
 
 
 def is_virtual(venv: Path) -> bool:
-    """Return whether an environment is virtual and can therefore be rebuilt.
+    """Return whether an environment is virtual, so that it can be rebuilt.
 
     conda environments, embedded Pythons, and the system's Python are not virtual.
     """
@@ -241,7 +241,7 @@ def is_virtual(venv: Path) -> bool:
 
 
 def install_arguments(venv: Path) -> tuple[str, ...]:
-    """Return arguments of ``install`` that select an environment.
+    """Return the ``install`` arguments that select an environment.
 
     Unmanaged environments, conda environments, and embedded Pythons require ``--into``,
     which keeps other packages.

@@ -1,4 +1,4 @@
-"""The guard: constraints and settings that limit pip and uv to one build."""
+"""Write constraints that keep pip and uv from replacing a torch build."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GUARD_FILES = (CONSTRAINTS, "pip.conf", "pip.ini")
 
 
 class FamilyMember(Value):
-    """A PyTorch-family package that is not installed.
+    """PyTorch-family package that is not installed.
 
     If version and URL are empty, the package has no release for this build.
     """
@@ -37,7 +37,7 @@ def format_constraints(
     missing: Iterable[FamilyMember],
     backend: str,
 ) -> list[str]:
-    """Return constraints that restrict the PyTorch family to one build.
+    """Return constraints that limit PyTorch-family packages to one build.
 
     Installed members are pinned by version, so that pip and uv do not download them again.
     Other members are pinned by URL, because only PyTorch's index has the matching builds.
@@ -67,7 +67,7 @@ def format_pip_section(
     constraints: Sequence[str],
     links: Sequence[str] = (),
 ) -> list[str]:
-    """Return lines of ``pip.conf`` with URLs of constraints and find-links.
+    """Return ``pip.conf`` lines with the URLs of constraints and find-links.
 
     URLs are necessary because pip splits the list at spaces.
     """
@@ -89,11 +89,11 @@ def write_guard(
     lines: Sequence[str],
     constraints: Sequence[str] = (),
 ) -> None:
-    """Write the guard of an environment that will be moved to ``final``.
+    """Write the pip and uv constraints of an environment.
 
     Args:
         built: The environment.
-        final: Its final path.
+        final: The path to which the environment will be moved.
         source: The lock or torch with the constrained versions.
         lines: The constraints.
         constraints: The user's own constraints files, which these settings would override.
@@ -112,7 +112,7 @@ def write_guard(
 
 
 def move_guard(environment: Path, before: Path) -> None:
-    """Update the path of constraints in pip's configuration after a move."""
+    """Update the constraints path in a moved environment's pip settings."""
     file = environment / pip_configuration()
     if not is_own_guard_file(file):
         return
@@ -125,7 +125,7 @@ def move_guard(environment: Path, before: Path) -> None:
 
 
 def update_uv_guard(environment: Path) -> Path | None:
-    """Write uv's settings with the constraints into the application's folder.
+    """Write uv settings with the constraints into an application's folder.
 
     The settings are removed if the environment has no constraints. Settings that
     gpuinstall did not write are never replaced.
@@ -154,7 +154,7 @@ def update_uv_guard(environment: Path) -> Path | None:
 
 
 def read_guard_lines(environment: Path) -> list[str]:
-    """Return the constraints of a guard, empty if it was edited."""
+    """Return an environment's constraints, or none if the user edited them."""
     file = environment / CONSTRAINTS
     if not is_own_guard_file(file):
         return []
@@ -171,14 +171,14 @@ def _has_uv_table(folder: Path) -> bool:
 
 
 def is_own_guard_file(file: Path) -> bool:
-    """Return whether gpuinstall wrote a file that was not edited since."""
+    """Return whether gpuinstall wrote a file and the user did not edit it."""
     with suppress(OSError, ValueError):
         return is_guard_text(read_document(file, file.parent))
     return False
 
 
 def find_guard_obstacle(place: EnvironmentPaths) -> str | None:
-    """Return why an environment cannot have constraints, or None if it can."""
+    """Return why constraints cannot be written for an environment, or None."""
     for name in (CONSTRAINTS, pip_configuration()):
         file = place.venv / name
         if os.path.lexists(file) and not is_own_guard_file(file):

@@ -1,4 +1,4 @@
-"""Determine who owns each file in an environment: package, tool, or user.
+"""Determine which files in an environment belong to its user.
 
 Packages own the files in their RECORD and the compiled modules. Environment tools and
 gpuinstall own a few fixed names. All other files are the user's, and gpuinstall does not
@@ -48,7 +48,7 @@ _IGNORE_ALL = r"(#.*\n)*\*\n?"
 
 # Some file systems ignore case.
 _ENVIRONMENT_FILES = rf"(?i){MADE_FILES}|gpuinstall\.json|pip\.(conf|ini)|constraints\.txt|pylock\.[^/]*toml"
-"""The files of environment tools and gpuinstall."""
+"""The files that environment tools and gpuinstall write."""
 _RECORD = r".*/(?:site|dist)-packages/(?P<name>[^/]+\.(?:dist-info|egg-info|egg-link))(?:/.*)?"
 
 
@@ -58,7 +58,7 @@ def is_environment(folder: Path) -> bool:
 
 
 def find_user_paths(folder: Path) -> tuple[str, ...]:
-    """Return the relative paths of the user's own files and folders.
+    """Return the relative paths of files and folders that the user added.
 
     A top-level folder with only user files is returned as one path. If the folder is not
     an environment, all files are the user's.
@@ -76,7 +76,7 @@ def find_user_paths(folder: Path) -> tuple[str, ...]:
 
 
 def find_recorded_paths(root: Path, folders: Iterable[Path]) -> set[str]:
-    """Return the files in RECORDs, relative to ``root``.
+    """Return the files that RECORD files list, relative to ``root``.
 
     Args:
         root: The environment.
@@ -118,7 +118,7 @@ def _find_owned_paths(venv: Path, paths: Iterable[str]) -> set[str]:
 
 
 def _find_own_files(venv: Path) -> set[str]:
-    """Return the files of gpuinstall and the tool's ``.gitignore``."""
+    """Return gpuinstall's files and a tool's ``.gitignore``."""
     own = {name for name in GUARD_FILES if is_own_guard_file(venv / name)}
     marker = read_marker(venv)
     if marker:
@@ -151,7 +151,7 @@ def find_misplaced_file(package: InstalledPackage, root: Path) -> str | None:
 def find_overwritten_files(
     packages: Iterable[InstalledPackage], root: Path
 ) -> dict[tuple[InstalledPackage, ...], list[str]]:
-    """Return files that several packages write with different contents.
+    """Return files that packages write with different contents.
 
     Args:
         packages: The packages.

@@ -1,4 +1,4 @@
-"""Records of the environments that this user created on this machine.
+"""Record which environments this user created on this machine.
 
 A marker in an environment cannot be trusted, because it may be part of a cloned
 repository. A record is a file in the user's state folder. Changes by ``--into`` have
@@ -28,7 +28,7 @@ from gpuinstall.base.shell import quote_word
 from gpuinstall.environments.environment import read_marker
 
 MAX_IDENTITIES = 64
-"""The maximum number of recorded identities for a path.
+"""The maximum number of identities that are recorded for a path.
 
 Each verification assigns a new identity, and the previous environment, kept for
 rollback, may be many verifications old.
@@ -37,13 +37,13 @@ _ANOTHER_HOME = 'export XDG_STATE_HOME="$PWD/.state"   # or another private fold
 
 
 def remember_environment(venv: Path, identity: str) -> None:
-    """Record that ``identity`` was created for ``venv``, if possible."""
+    """Record that this user created an environment, if possible."""
     with suppress(InstallationError):
         record_identity(venv, identity)
 
 
 def record_identity(path: Path, identity: str) -> None:
-    """Record an identity that this user created.
+    """Record the ID of an environment or journal that this user created.
 
     Args:
         path: The environment, or the folder of its journals.
@@ -59,7 +59,7 @@ def record_identity(path: Path, identity: str) -> None:
 
 
 def check_records() -> None:
-    """Check that records can be written.
+    """Check that gpuinstall can write to the user's state folder.
 
     Raises:
         InstallationError: The state folder is full or read-only.
@@ -74,7 +74,7 @@ def check_records() -> None:
 
 
 def is_recorded(path: Path, identity: str) -> bool:
-    """Return whether this user created ``identity`` at ``path``."""
+    """Return whether this user's records list an identity for a path."""
     return identity in _read_identities(path)
 
 
@@ -85,7 +85,7 @@ def was_created_here(venv: Path) -> bool:
 
 
 def find_recorded_path(identity: str) -> Path | None:
-    """Return the path where this user created an environment, if recorded."""
+    """Return the recorded path of an environment of this user, if any."""
     for record in _records_folder().glob("*.path"):
         path, *identities = _read_record(record)
         if identity in identities:
@@ -94,14 +94,14 @@ def find_recorded_path(identity: str) -> Path | None:
 
 
 def warn_unfinished(venv: Path, reporter: Reporter) -> None:
-    """Warn about an unfinished change of an environment."""
+    """Warn if a change of an environment is running or was interrupted."""
     text = describe_unfinished_change(venv)
     if text:
         reporter.warn(text)
 
 
 def describe_unfinished_change(venv: Path) -> str:
-    """Return a warning about a running or killed change; empty without one."""
+    """Return a warning about an unfinished environment change, or ""."""
     place = _find_unfinished_paths(venv)
     if place is None:
         return ""
@@ -140,14 +140,14 @@ def _unmanaged_paths(root: Path, packages: Path) -> EnvironmentPaths:
 
 
 def format_undo_command(place: EnvironmentPaths) -> str:
-    """Return the command that rolls back the last or interrupted change."""
+    """Return the command that rolls back an environment's last change."""
     if place.is_managed:
         return f"gpuinstall env rollback{format_venv_option(place.venv)}"
     return f"gpuinstall env rollback --into --python {quote_word(place.python)}"
 
 
 def is_start_allowed(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> bool:
-    """Return whether an environment's Python may be started.
+    """Return whether gpuinstall may start an environment's Python.
 
     Args:
         venv: The environment.
@@ -170,7 +170,7 @@ def is_start_allowed(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -
 
 
 def check_start(venv: Path, reporter: Reporter, *, allow_unmanaged: bool) -> None:
-    """Check that an interpreter may be started, as in ``is_start_allowed``.
+    """Check that gpuinstall may start an environment's Python.
 
     Raises:
         UsageError: The interpreter may not be started.
@@ -190,14 +190,14 @@ def forget_environment(venv: Path) -> None:
 
 
 def find_recorded_environments() -> list[Path]:
-    """Return recorded environments that still exist at their recorded path."""
+    """Return this user's environments that exist at their recorded path."""
     records = map(_read_record, _records_folder().glob("*.path"))
     paths = {Path(venv) for venv, *_ in records}
     return sorted(filter(read_marker, paths))
 
 
 def find_undoable_environments() -> list[EnvironmentPaths]:
-    """Return unmanaged environments with a change that can be rolled back."""
+    """Return unmanaged environments in which this user can undo a change."""
     changed = []
     for record in sorted(_records_folder().glob("*.path")):
         work = Path(_read_record(record)[0])
@@ -209,7 +209,7 @@ def find_undoable_environments() -> list[EnvironmentPaths]:
 
 
 def forget_environments() -> Path | None:
-    """Remove all records, unless an environment still depends on them.
+    """Remove the records of all environments, unless one still needs them.
 
     Returns:
         The folder of the records if they are kept.

@@ -1,4 +1,4 @@
-"""Check permissions before an environment is changed."""
+"""Check file permissions before an environment is changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuinstall.base.shell import quote_word
 
 
 def check_rights(paths: EnvironmentPaths) -> None:
-    """Check that an environment can be changed or created.
+    """Check that this user can change or create an environment.
 
     Raises:
         InstallationError: Another user owns the environment, a folder is not writable, or the interpreter cannot be started.
@@ -47,7 +47,7 @@ def check_rights(paths: EnvironmentPaths) -> None:
 
 
 def check_owner(paths: EnvironmentPaths) -> None:
-    """Check that an environment does not belong to another user."""
+    """Check that no other user owns an environment."""
     root = paths.root
     if os.path.lexists(root) and is_foreign(root, root.parent):
         raise InstallationError(
@@ -72,7 +72,7 @@ def explain_unmanaged(venv: Path) -> str:
 
 
 def _find_written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
-    """Yield the folders in which a change writes or removes files."""
+    """Yield the folders in which an installation writes or removes files."""
     # Journals are next to a managed environment, and inside an unmanaged one.
     if paths.is_managed:
         yield next(folder for folder in paths.venv.parents if exists(folder))
@@ -84,7 +84,7 @@ def _find_written_folders(paths: EnvironmentPaths) -> Iterator[Path]:
 
 
 def _find_access_problem(path: Path) -> str:
-    """Return why this user cannot access a path."""
+    """Explain why this user cannot access a path."""
     if hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY:
         return "the file system is read-only"
     mode = stat.S_IMODE(path.stat().st_mode)

@@ -1,4 +1,4 @@
-"""Verification stamps: the files and variables that a verification covers."""
+"""Store the verdict of a verification with the files that it covers."""
 
 from __future__ import annotations
 
@@ -23,48 +23,49 @@ _LOADING = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH")
 """The variables that change which files are loaded."""
 
 FileStamp = tuple[int, int, int]
-"""Size, modification time in nanoseconds, and inode."""
+"""The size, modification time in nanoseconds, and inode of a file."""
 
 
 class Stamp(Value):
-    """The state that a verification on one machine covers.
+    """Verdict of a verification, with the files and variables it covers.
 
-    A stamp does not detect a changed file if its RECORD is unchanged. ``verify`` detects it.
+    A stamp does not detect a changed file if its RECORD is unchanged. The ``verify`` command
+        detects such a change.
     """
 
     python: str
-    """The path and file stamp of the base interpreter."""
+    """The path, size, time, and inode of the base interpreter."""
     variables: Mapping[str, str]
     """The variables that change which files are loaded."""
     files: Mapping[str, Mapping[str, FileStamp]]
-    """File stamps by path relative to the environment.
+    """Sizes, times, and inodes by file path relative to the environment.
 
     The key "torch" has the RECORD and libraries of torch and of the packages that it loads,
     ``pyvenv.cfg``, and the files that Python runs at startup. The keys of other verified
     modules have the RECORDs of their package and its other requirements.
     """
     verdict: dict[str, Any]
-    """The Verdict document."""
+    """The Verdict document of the verification."""
     driver: Driver | None = None
-    """The driver, with the path of a libcuda that replaces its own."""
+    """The driver, with the path of a replacement libcuda if one is used."""
 
     @property
     def is_passed(self) -> bool:
-        """Whether every device passed."""
+        """Whether every device passed the verification."""
         return self.verdict.get("status") == "passed"
 
     @property
     def programs(self) -> set[str]:
-        """The verified modules except torch."""
+        """The modules that were verified, except torch."""
         return set(self.files) - {TORCH}
 
     def covers(self, gpus: Iterable[int]) -> bool:
-        """Return whether all devices passed, including these GPU indices."""
+        """Return whether all devices passed and these GPUs are among them."""
         tried = {device["index"] for device in self.verdict.get("devices", ())}
         return self.is_passed and tried.issuperset(gpus)
 
     def is_current(self, venv: str) -> bool:
-        """Return whether the stamped files and variables are unchanged."""
+        """Return whether the verified files and variables are unchanged."""
         if (
             self.python != stamp_python(venv)
             or self.variables != read_loading_variables()
@@ -83,12 +84,12 @@ class Stamp(Value):
         return True
 
     def has_same_torch(self, earlier: Stamp) -> bool:
-        """Return whether torch and its files match an earlier stamp."""
+        """Return whether torch is unchanged since an earlier verification."""
         now = self.python, self.variables, self.files[TORCH]
         return now == (earlier.python, earlier.variables, earlier.files[TORCH])
 
     def find_new_programs(self, earlier: Stamp) -> tuple[str, ...]:
-        """Return the modules that differ from an earlier stamp."""
+        """Return the modules that changed since an earlier verification."""
         return tuple(
             module
             for module in sorted(self.programs)
@@ -96,13 +97,13 @@ class Stamp(Value):
         )
 
     def write(self, path: Path) -> None:
-        """Write the stamp for this user unless the cache is read-only."""
+        """Store the verification result, unless the cache is read-only."""
         with suppress(InstallationError):
             write_atomically(path, json.dumps(write_object(self)), is_private=True)
 
 
 def read_stamp(path: Path) -> Stamp | None:
-    """Read a valid stamp that belongs to this user, if any."""
+    """Read a stored verification if it is valid and belongs to this user."""
     with suppress(OSError, ValueError):
         # Another user could forge a stamp.
         if not is_own(path):
@@ -123,13 +124,13 @@ def read_file_stamp(path: str) -> FileStamp:
 
 
 def stamp_python(venv: str) -> str:
-    """Return the path and file stamp of the base interpreter."""
+    """Return the path, size, time, and inode of the base interpreter."""
     real = os.path.realpath(interpreter(Path(venv)))
     return f"{real} {read_file_stamp(real)}"
 
 
 def read_loading_variables() -> dict[str, str]:
-    """Return current variables that change which files are loaded."""
+    """Return environment variables that affect which libraries are loaded."""
     return {name: os.environ[name] for name in _LOADING if os.environ.get(name)}
 
 

@@ -1,4 +1,4 @@
-"""Installation of packages, with a rollback journal.
+"""Install packages, and keep a journal from which a change can be rolled back.
 
 ``install`` is one pipeline: ``inspection.py`` reads the environment and the request,
 ``selection.py`` selects or resolves a lock file, ``price.py`` computes changes and sizes,

@@ -1,6 +1,6 @@
 """Lock an environment, so that only one command at a time changes it.
 
-The next command completes or rolls back an interrupted change.
+If a change is interrupted, the next command completes it or rolls it back.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def environment_lock(
         takes_over: Whether to roll back a change that another host started.
 
     Yields:
-        Whether another command held the lock, and whether a change was recovered. Both may have changed the environment.
+        Whether another command held the lock, and whether a change was recovered. Both can change the environment.
 
     Raises:
         InstallationError: Another command held the lock for more than ``wait`` seconds, or the folder is not writable.
@@ -80,7 +80,7 @@ def environment_lock(
 def undo_change(
     place: EnvironmentPaths, reporter: Reporter, *, takes_over: bool
 ) -> None:
-    """Roll back an interrupted change, or the last one if there is none.
+    """Roll back the interrupted change of an environment, or its last change.
 
     Args:
         place: The environment.
@@ -88,7 +88,7 @@ def undo_change(
         takes_over: Whether to roll back a change that another host started.
 
     Raises:
-        UsageError: This user has not changed the environment.
+        UsageError: This user has no recorded change of the environment.
         InstallationError: Another user owns the environment.
     """
     check_owner(place)
@@ -140,7 +140,10 @@ def folder_lock(
 
 @contextmanager
 def lock_files_mutex(place: EnvironmentPaths, reporter: Reporter) -> Iterator[None]:
-    """Lock the lock files next to an environment, if they are writable."""
+    """Keep other commands from changing the lock files next to an environment.
+
+    If the folder is not writable, nothing is locked.
+    """
     if not os.access(place.venv.parent, os.W_OK):
         yield
         return
@@ -152,7 +155,7 @@ def lock_files_mutex(place: EnvironmentPaths, reporter: Reporter) -> Iterator[No
 def _file_lock(
     place: EnvironmentPaths, reporter: Reporter, wait: float
 ) -> Iterator[bool]:
-    """Lock the file ``lock``, and remove it at the end.
+    """Lock a file for the duration of a block, and remove the file at the end.
 
     Args:
         place: The environment.
@@ -199,7 +202,7 @@ def _file_lock(
 
 
 def _try_acquire(lock: BaseFileLock, place: EnvironmentPaths) -> bool:
-    """Return whether the lock of an environment was acquired.
+    """Try to lock an environment, and return whether it succeeded.
 
     Raises:
         OSError: The folder cannot be written.

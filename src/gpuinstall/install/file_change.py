@@ -1,4 +1,4 @@
-"""Plan which files a change writes or removes, based on RECORD files."""
+"""Determine which files an installation writes and removes."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from gpuinstall.install.journal import Journal, Owner
 
 
 class Change(Value):
-    """Changed files, with names relative to the root of the environment."""
+    """Files that an installation adds to an environment or removes from it."""
 
     place: EnvironmentPaths
     added: Mapping[str, Path]
-    """The new files with their staged paths."""
+    """The new files with their paths in the staging folder."""
     removed: frozenset[str]
     """The files to remove without a replacement."""
     journal: Journal
@@ -42,7 +42,7 @@ class Change(Value):
 
     @property
     def names(self) -> set[str]:
-        """All changed files."""
+        """The names of all added and removed files."""
         return {*self.added, *self.removed}
 
 
@@ -54,11 +54,11 @@ def plan_change(
     old_packages: Collection[InstalledPackage],
     own: Collection[str],
 ) -> Change:
-    """Plan a change of an environment's files.
+    """Determine which files of an environment to write and to remove.
 
     Args:
         place: The environment.
-        added: The new files with their staged paths.
+        added: The new files with their paths in the staging folder.
         after: The versions of the new packages by name.
         old_packages: The packages to remove or replace.
         own: The files that only gpuinstall writes. Files that no new file replaces are removed.
@@ -106,7 +106,7 @@ def _find_modified_files(
 
     Args:
         place: The environment.
-        added: The new files with their staged paths.
+        added: The new files with their paths in the staging folder.
         old_packages: The packages to remove or replace.
         present: The existing files to remove or replace.
     """
@@ -132,7 +132,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def read_size_and_mtime(path: Path) -> tuple[int, ...]:
-    """Return the size and modification time that identify a new file."""
+    """Return a file's size and modification time, which show later edits."""
     status = path.lstat()
     return (status.st_size, status.st_mtime_ns)
 
@@ -140,7 +140,7 @@ def read_size_and_mtime(path: Path) -> tuple[int, ...]:
 def find_staged_files(
     packages: Iterable[InstalledPackage], folder: Path, place: EnvironmentPaths
 ) -> dict[str, Path]:
-    """Return the files of staged packages by their path in an environment.
+    """Map the final path of each staged package file to its staged path.
 
     Args:
         packages: The packages.
@@ -181,7 +181,7 @@ def find_shared_files(
     old_packages: Collection[InstalledPackage],
     names: Collection[str],
 ) -> dict[str, set[str]]:
-    """Return the files that other packages also record, by package.
+    """Return the files that packages share with others, by the other package.
 
     Args:
         place: The environment.
@@ -260,7 +260,7 @@ def check_paths(
 def _find_blocking_path(
     root: Path, name: str, removed: Collection[str], seen: set[str]
 ) -> Path | None:
-    """Return a folder or file that conflicts with the path of a new file.
+    """Return an existing file or folder that prevents writing a new file.
 
     Args:
         root: The environment.

@@ -1,4 +1,4 @@
-"""Read the environment, lock files, and request before an installation."""
+"""Read the environment, lock files, and request before installing packages."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ from gpuinstall.wheels.learned.store import load_extended_catalog
 
 @contextmanager
 def lock_state(project: Project, options: InstallOptions) -> Iterator[InstallState]:
-    """Read the state, and lock the environment if a change is necessary.
+    """Read the environment, and lock it if the installation must change it.
 
-    After a wait for another command, the state is read again. A small kernel verifies the driver.
+    After a wait for another command, the environment is read again. A small GPU kernel
+    verifies the driver.
 
     Args:
         project: The project.
@@ -78,14 +79,14 @@ def report_changed_packages(existing: ExistingEnvironment, reporter: Reporter) -
 
 
 def run_state_preflight(state: InstallState, project: Project) -> InstallState:
-    """Run a small kernel to verify the driver before the download.
+    """Run a small GPU kernel to verify the driver before the download.
 
     Args:
         state: The state.
         project: The project.
 
     Returns:
-        The state with the driver's problems, or the same state if no kernel is necessary.
+        The state with any driver problems that the kernel showed.
     """
     from gpuinstall.machine.probe import preflight
 
@@ -109,12 +110,12 @@ def read_state(
     again: bool = False,
     check_ownership: bool = True,
 ) -> InstallState:
-    """Read the state of an environment and the request.
+    """Read the environment, its lock files, and the requested packages.
 
     Args:
         project: The project.
         options: The options of the installation.
-        again: Whether this command already read and reported the state.
+        again: Whether this command already read the environment and reported it.
         check_ownership: Whether to refuse an unmanaged environment without ``--replace``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The installation pipeline, for managed and unmanaged environments."""
+"""Install packages into managed and unmanaged environments."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ if TYPE_CHECKING:
     from gpuinstall.verify.verdict import Verdict
 
 CHANGE_ATTEMPTS = 3
-"""The maximum number of attempts if other tools change the environment."""
+"""The maximum number of attempts while other tools change the environment."""
 
 FALLBACK = "GPUINSTALL_FALLBACK"
 """The environment variable that disables other builds if set to ``0``."""
 
 
 class InstallResult(Value, kw_only=True):
-    """The result of an installation."""
+    """The changes and the verification result of an installation."""
 
     paths: EnvironmentPaths
     fit: CompatibleLock
@@ -112,24 +112,24 @@ class InstallResult(Value, kw_only=True):
     bytes: int = 0
     """The size of the downloads."""
     rollback: Path | None = None
-    """The journal of the last change, for ``env rollback``."""
+    """The journal from which ``env rollback`` undoes the last change."""
     seconds: float = 0.0
     verdict: dict[str, Any] = field(default_factory=dict)
-    """The Verdict document, empty if no kernel ran."""
+    """The Verdict document of the verification. Empty if no kernel ran."""
     is_verification_kept: bool = False
     """Whether torch is unchanged and its verification is still valid."""
     is_lock_new: bool = False
     """Whether the lock file was written."""
     misfits: tuple[Rejection[Lock], ...] = ()
-    """The rejected lock files of the folder, with reasons."""
+    """The lock files of the folder that were rejected, with reasons."""
     guard: Path | None = None
-    """The constraints for pip in an unmanaged environment."""
+    """The constraints file for pip in an unmanaged environment."""
     uv_guard: Path | None = None
-    """The uv settings with the same constraints in an application's folder."""
+    """The uv settings with these constraints in an application's folder."""
 
     @property
     def venv(self) -> Path:
-        """The environment."""
+        """The folder of the environment."""
         return self.paths.venv
 
     @property
@@ -177,7 +177,7 @@ class ConcurrentChangeError(Exception):
 def install(project: Project, options: InstallOptions) -> InstallResult:
     """Install a request or a lock file, and verify the environment.
 
-    If any step fails, the environment is unchanged. If a kernel fails, the next build that
+    If any step fails, the environment is unchanged. If a GPU kernel fails, the next build that
     differs in the failed property is installed.
 
     Args:
@@ -219,7 +219,7 @@ def install(project: Project, options: InstallOptions) -> InstallResult:
 
 
 def dry_run(project: Project, options: InstallOptions) -> PlannedInstallation:
-    """Return the changes that an installation would make.
+    """Return the changes that an installation would make, without making them.
 
     Args:
         project: The project.
@@ -238,7 +238,7 @@ def dry_run(project: Project, options: InstallOptions) -> PlannedInstallation:
 
 
 def _select(state: InstallState, project: Project) -> Selection:
-    """Select a lock file. If the preflight finds a problem, select again."""
+    """Select a lock file, again if a GPU kernel shows a driver problem."""
     selection = select_lock(state, project)
     existing = state.existing
     if selection.is_installed or not existing.is_verified:
@@ -252,7 +252,7 @@ def _select(state: InstallState, project: Project) -> Selection:
 
 
 def _announce(planned: PlannedInstallation, reporter: Reporter) -> None:
-    """Report a change and its size before the download.
+    """Report the package changes and their sizes before the download.
 
     Raises:
         InstallationError: A file system has too little space.
@@ -268,7 +268,7 @@ def _announce(planned: PlannedInstallation, reporter: Reporter) -> None:
 
 
 def _report_kept(planned: PlannedInstallation, reporter: Reporter) -> None:
-    """Report kept packages that no lock file lists, and unmet requirements."""
+    """Report unlocked packages that are kept, and unmet requirements."""
     existing = planned.existing
     kept: Collection[InstalledPackage] = existing.packages
     if existing.paths.is_managed:
@@ -298,7 +298,7 @@ def _report_kept(planned: PlannedInstallation, reporter: Reporter) -> None:
 
 
 def _fetch(planned: PlannedInstallation, project: Project) -> UnpackedPackages:
-    """Check that the environment can be changed, and unpack the new packages.
+    """Check that the environment is writable, and unpack the new packages.
 
     Paths of replaced files are checked before the download. The files of new wheels are
     known only after the download.
@@ -324,7 +324,7 @@ def _fetch(planned: PlannedInstallation, project: Project) -> UnpackedPackages:
 def _verify_before_change(
     unpacked: UnpackedPackages, project: Project
 ) -> Verdict | None:
-    """Run the kernels of a new torch before the environment changes.
+    """Verify a new torch with GPU kernels before the environment changes.
 
     Raises:
         KernelFailedError: A kernel failed.
@@ -343,7 +343,7 @@ def _verify_before_change(
 
 
 def _is_lock_new(unpacked: UnpackedPackages) -> bool:
-    """Return whether the change writes a new lock file into the folder."""
+    """Return whether an installation writes a lock file to the folder."""
     planned = unpacked.planned
     place, lock = planned.existing.paths, planned.fit.lock
     if planned.action is Action.NOTHING or not place.is_managed:
@@ -355,7 +355,7 @@ def _is_lock_new(unpacked: UnpackedPackages) -> bool:
 def _apply_change(
     unpacked: UnpackedPackages, project: Project
 ) -> Iterator[EnvironmentPaths]:
-    """Change an environment. Commit after the block, or roll back if it fails.
+    """Install the new files for a block, and roll back if the block fails.
 
     Yields:
         The environment to verify.
@@ -381,7 +381,7 @@ def _apply_change(
 
 
 def _plan_file_change(unpacked: UnpackedPackages) -> Change:
-    """Plan the change of the environment's files."""
+    """Determine which files of the environment the installation changes."""
     planned = unpacked.planned
     existing = planned.existing
     place = existing.paths
@@ -407,13 +407,13 @@ def _verify(
     ahead: Verdict | None,
     project: Project,
 ) -> VerificationResult:
-    """Verify an environment, and write the marker and stamp of a managed one.
+    """Verify an environment. If it is managed, record the result in it.
 
     The marker and the stamp are invalid until the change is committed.
 
     Args:
         unpacked: The new packages.
-        place: The environment, or the staged one during a rebuild.
+        place: The environment, or the staged environment during a rebuild.
         ahead: The verdict on the staged packages, if any.
         project: The project.
     """
@@ -458,7 +458,7 @@ def _verify(
 def _create_result(
     unpacked: UnpackedPackages, proof: VerificationResult, project: Project
 ) -> InstallResult:
-    """Update the uv settings of an application, and return the result."""
+    """Create the installation result, and update an application's settings."""
     planned = unpacked.planned
     existing = planned.existing
     place = existing.paths
@@ -486,7 +486,7 @@ def _create_result(
 def _select_next_build(
     failed: KernelFailedError, state: InstallState, reporter: Reporter
 ) -> InstallOptions:
-    """Return options for a build that differs in the property that failed.
+    """Return options that exclude all builds with the cause of a failure.
 
     Args:
         failed: The failed kernel with its build.

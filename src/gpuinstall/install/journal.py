@@ -1,4 +1,4 @@
-"""Journal of a change, written before any file changes.
+"""Record the files of an installation in a journal before changing any file.
 
 The journal of a managed environment is next to it (``.venv.gpuinstall``). In an unmanaged
 environment, it is in the packages folder (``.gpuinstall``)::
@@ -43,19 +43,19 @@ class Owner(Value):
 
     host: str
     boot: str
-    """The boot ID of the host; empty if unknown."""
+    """The boot ID of the host. Empty if unknown."""
     process: int
     start: str
-    """The start time of the process in the system's unit; empty if unknown."""
+    """The start time of the process, in a system-specific unit."""
 
     @classmethod
     def from_current_process(cls) -> Owner:
-        """Return the owner for the current process."""
+        """Return a record that identifies the current process."""
         process = os.getpid()
         return cls(platform.node(), _read_boot_id(), process, _read_start_time(process))
 
     def is_on_other_host(self) -> bool:
-        """Return whether the process is on another host or container."""
+        """Return whether the process runs on another host or container."""
         return self.host != platform.node()
 
     def is_running(self) -> bool:
@@ -64,7 +64,7 @@ class Owner(Value):
         return bool(start) and self.boot == _read_boot_id() and self.start == start
 
     def read_restart_time(self) -> int:
-        """Return the time of a later restart in nanoseconds, or 0."""
+        """Return the nanosecond time of a later host restart, or 0."""
         if not self.boot or self.boot == _read_boot_id():
             return 0
         return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
@@ -88,15 +88,15 @@ def _read_start_time(process: int) -> str:
 
 
 class Journal(Value):
-    """A recorded change. Paths are relative to the environment's root."""
+    """Record of an environment change. Paths are relative to its root."""
 
     owner: Owner
     added: Mapping[str, tuple[int, ...]] = {}
     """The new files with their size and modification time."""
     own: tuple[str, ...] = ()
-    """The files that only gpuinstall writes."""
+    """The files that gpuinstall, not a package, writes."""
     packages: Mapping[str, tuple[str, ...]] = {}
-    """The previous and new version of each package; empty if not installed."""
+    """The previous and new version of each package. Empty if not installed."""
     modified: tuple[str, ...] = ()
     """The replaced or removed files that the user had modified."""
     is_rebuild: bool = False
@@ -104,17 +104,17 @@ class Journal(Value):
     identity: str = ""
     """The identity of the new environment, if it was replaced."""
     is_verified: bool = False
-    """Whether the change is complete and verified."""
+    """Whether the environment was completely changed and verified."""
 
 
 def read_folder_identity(folder: Path) -> str:
-    """Return an identifier that changes if an environment is recreated."""
+    """Return an identifier that changes if a folder is recreated."""
     _, changed_ns, inode = read_file_stamp(str(folder / "pyvenv.cfg"))
     return f"{folder.stat().st_ino} {inode} {changed_ns}"
 
 
 def describe_journal(folder: Path | None) -> dict[str, Any] | None:
-    """Return the JSON entry for a journal, with its size in bytes."""
+    """Return the JSON description of a journal, with its size in bytes."""
     if folder is None or not exists(folder):
         return None
     return {"path": str(folder), "bytes": tree_size(folder)}
@@ -126,12 +126,12 @@ def is_journal(folder: Path) -> bool:
 
 
 def previous_files(folder: Path) -> Path:
-    """Return the folder with the previous files in a journal."""
+    """Return the folder of a journal that contains the previous files."""
     return folder / "before"
 
 
 def replaced_environment(folder: Path) -> Path:
-    """Return the path of the previous environment in a journal."""
+    """Return the path at which a journal keeps the replaced environment."""
     return folder / "environment"
 
 
@@ -153,7 +153,7 @@ def write_journal(journal: Journal, place: EnvironmentPaths, folder: Path) -> No
 
 
 def read_journal(folder: Path, place: EnvironmentPaths) -> Journal | None:
-    """Read a journal that this user wrote, even if it was moved.
+    """Read a journal that this user wrote, even if its environment was moved.
 
     Args:
         folder: The folder of the journal.
@@ -167,7 +167,7 @@ def read_journal(folder: Path, place: EnvironmentPaths) -> Journal | None:
 
 
 def adopt_journal(place: EnvironmentPaths) -> None:
-    """Record the last journal of a moved environment at its new path."""
+    """Record the new path of a journal whose environment was moved."""
     with suppress(OSError, ValueError, InstallationError):
         digest = _text_digest(read_document(place.last_change / _RECORD, place.work))
         if find_recorded_path(digest):

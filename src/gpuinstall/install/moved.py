@@ -1,4 +1,4 @@
-"""Update the scripts, settings, and marker of a moved environment."""
+"""Update paths in the scripts and settings of a moved environment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpuinstall.install.state import read_valid_stamp, stamp_file
 
 
 def find_previous_path(venv: Path) -> Path | None:
-    """Return the previous path of an environment that was moved."""
+    """Return the path from which an environment was moved, or None."""
     marker = read_marker(venv)
     if marker is None or was_created_here(venv):
         return None
@@ -36,7 +36,7 @@ def find_previous_path(venv: Path) -> Path | None:
 def relocate_environment(
     paths: EnvironmentPaths, here: Machine | None, reporter: Reporter
 ) -> None:
-    """Update an environment of this user that was moved or copied.
+    """Update the paths in an environment that its user moved or copied.
 
     The environment receives a new ID, because a copy has the ID of its original.
 

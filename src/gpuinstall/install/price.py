@@ -1,4 +1,4 @@
-"""Compute the changes and sizes of an installation before the download."""
+"""Compute the package changes and the disk space before the download."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ class SizeEstimate(Value):
     folders: Mapping[Path, int]
     """The required space by folder, each on a separate file system."""
     copied: int = 0
-    """The part of the required space for copies of cached files."""
+    """The part of the required space that is for copies of cached files."""
     cache: Path | None = None
     """uv's cache, which may contain some of the files; None if it is empty."""
 
     @property
     def download_size(self) -> int:
-        """The bytes to download."""
+        """The total number of bytes to download."""
         return sum(self.missing.values())
 
     def check(self, reporter: Reporter) -> None:
@@ -107,7 +107,7 @@ class SizeEstimate(Value):
             )
 
     def _minimum_size(self, size: int) -> int:
-        """Return the required space if all cached files can be used."""
+        """Return the required disk space if all cached files are used."""
         if not self.cache:
             return size
         # The unpacked files of a wheel are at least as large as the wheel.
@@ -133,7 +133,7 @@ class PlannedInstallation(Value):
     """A lock file to install, with its changes and sizes."""
 
     state: InstallState
-    """The environment and the request."""
+    """The environment and the requested packages."""
     fit: CompatibleLock
     """The lock file and its plan. The installation adds missing hashes."""
     action: Action
@@ -143,9 +143,9 @@ class PlannedInstallation(Value):
     change: PackageChange = PackageChange(frozenset())
     """The packages to install and remove."""
     changes: tuple[VersionChange, ...] = ()
-    """The same packages with their versions, for output."""
+    """The packages to install and remove, with versions for the output."""
     sizes: SizeEstimate = SizeEstimate({}, {})
-    """The sizes of the downloads and the required space."""
+    """The download sizes and the required disk space."""
     heads: Mapping[LockedFile, Head] = {}
     """The HTTP headers of files for which the index has no hash."""
     requested: frozenset[str] = frozenset()
@@ -157,7 +157,7 @@ class PlannedInstallation(Value):
 
     @property
     def existing(self) -> ExistingEnvironment:
-        """The environment before the change."""
+        """The environment before the installation."""
         return self.state.existing
 
     @property
@@ -166,7 +166,7 @@ class PlannedInstallation(Value):
         return self.existing.find_packages(self.change.comes | self.change.goes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document of a dry run."""
+        """Return the JSON document of ``install --dry-run``."""
         folders = self.sizes.folders.items()
         return {
             "plan": self.fit.plan.to_dict(),
@@ -176,7 +176,7 @@ class PlannedInstallation(Value):
         }
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """Yield the labels and lines to report before the change."""
+        """Yield labeled lines that describe the planned installation."""
         if self.is_installed:
             return
         python = self.fit.choice.python
@@ -207,15 +207,15 @@ class UnpackedPackages(Value):
     """New packages in a staging folder with the layout of an environment."""
 
     planned: PlannedInstallation
-    """The change. Missing hashes were added to its lock file."""
+    """The installation, whose lock file now has all hashes."""
     python: Path | None = None
-    """An interpreter that finds the new packages before installed ones."""
+    """An interpreter that prefers the new packages to installed packages."""
     packages: tuple[InstalledPackage, ...] = ()
     """The new packages."""
 
 
 def plan_installation(selection: Selection, project: Project) -> PlannedInstallation:
-    """Return the changes and sizes of a lock file.
+    """Return the package changes and sizes of installing a lock file.
 
     Args:
         selection: The lock file.
@@ -271,11 +271,11 @@ def _check_sources(
     requested: frozenset[str],
     project: Project,
 ) -> frozenset[str]:
-    """Check and report the builds and hosts of an existing lock file.
+    """Check the hosts of a lock file, and report builds from source.
 
     Args:
         fit: The lock file and its plan.
-        files: Its files for this machine.
+        files: The files of the lock file for this machine.
         comes: The packages to install. Other packages are not rebuilt.
         requested: The requested packages.
         project: The project.
@@ -311,7 +311,7 @@ def _check_sources(
 
 
 def _collect_reported_sizes(resolution: Resolution) -> dict[str, int]:
-    """Return file sizes reported by indexes and servers, by URL."""
+    """Return the file sizes that indexes and servers report, by URL."""
     sizes = {
         file.url: head.size or 0 for file, head in resolution.hashes.missing.items()
     }
@@ -357,7 +357,7 @@ def find_builds(
 def announce_builds(
     names: Collection[str], fit: CompatibleLock, project: Project
 ) -> None:
-    """Report packages to build and the environment variables they receive."""
+    """Report the packages to build, and the variables that builds receive."""
     from gpuinstall.lock.uv.builds import report_builds
 
     builds, site = find_builds(fit, names, project)
@@ -386,7 +386,7 @@ def estimate_sizes(
     venv: Path,
     session: Session,
 ) -> SizeEstimate:
-    """Return the download size and the required disk space.
+    """Return the download size and the disk space that files to install need.
 
     uv unpacks every file into its cache. If the environment is on the same file system, uv links
     its files to the cache. On another file system, or with UV_LINK_MODE=copy, uv copies them.

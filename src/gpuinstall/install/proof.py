@@ -1,4 +1,4 @@
-"""Verification of an installation by running kernels."""
+"""Verify an installation by running GPU kernels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gpuinstall.verify.verdict import Verdict, update_programs
 
 
 class KernelFailedError(VerificationError):
-    """A failed kernel, with its ``verdict`` and the affected ``build``."""
+    """Failed GPU kernel, with the ``verdict`` and the affected ``build``."""
 
     def __init__(self, fit: CompatibleLock, verdict: Verdict) -> None:
         failed = [device for device in verdict.devices if device.status == "failed"]
@@ -57,7 +57,7 @@ def check_links(
     site: Path,
     reporter: Reporter,
 ) -> None:
-    """Check that library dependencies can be found, without loading libraries.
+    """Check without loading libraries that all their dependencies are found.
 
     A missing dependency of a package that was not requested only causes a warning.
 
@@ -124,7 +124,7 @@ def update_verification(
     earlier: Stamp | None = None,
     ahead: Verdict | None = None,
 ) -> VerificationResult:
-    """Verify all modules that an earlier verification does not cover.
+    """Verify the modules that an earlier verification does not cover.
 
     Args:
         fit: The environment's lock file.
@@ -166,7 +166,7 @@ def update_verification(
 
 
 def check_import(python: Path) -> None:
-    """Check that torch can be imported after its kernels ran in staging.
+    """Check that torch can be imported from its final location.
 
     Raises:
         InstallationError: The import fails.
@@ -190,7 +190,7 @@ def run_kernels(
     *,
     programs: Collection[str] | None = None,
 ) -> Verdict:
-    """Run the kernels of an environment on this machine's GPUs.
+    """Verify an environment by running kernels on this machine's GPUs.
 
     Args:
         fit: The environment's lock file.
@@ -222,7 +222,7 @@ def run_kernels(
 
 
 def _check_gpu_code(verdict: Verdict, build: Build) -> Verdict:
-    """Mark devices as failed if torch's GPU code differs from the wheel."""
+    """Mark GPUs as failed if torch and its wheel list different GPU code."""
     # The architectures that torch reports take precedence over the inspected wheel.
     named = {*verdict.environment.architectures}
     differing = set[str]()
@@ -246,12 +246,12 @@ def exclude_failing_builds(
     build: Build,
     verdict: Verdict,
 ) -> Catalog | None:
-    """Return the catalog without builds that would fail for the same reason.
+    """Return the builds that a failed verification does not rule out.
 
     Args:
         catalog: The catalog.
         build: The failed build.
-        verdict: Its verdict.
+        verdict: The verdict of the failed verification.
 
     Returns:
         The remaining builds, or None if all other builds would fail too.

@@ -1,4 +1,4 @@
-"""Removal of environments, their rollback data, and the cache."""
+"""Remove environments, their rollback data, and the cache."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpuinstall.environments.rights import check_owner
 from gpuinstall.install.environment_lock import WAIT_S, environment_lock
 
 _SPACE = 1_000_000
-"""The free bytes that a removal requires for a folder and a lock."""
+"""The free disk space in bytes that removing an environment requires."""
 
 
 def remove(
@@ -36,7 +36,7 @@ def remove(
     *,
     command_folder: Path | None = None,
 ) -> dict[Path, int]:
-    """Remove a managed environment and its rollback data, but no lock file.
+    """Remove a managed environment and its rollback data. Keep lock files.
 
     Args:
         paths: The environment.
@@ -89,7 +89,7 @@ def _discard(folder: Path, paths: EnvironmentPaths, reporter: Reporter) -> int:
 
 
 def find_prunable() -> dict[Path, int]:
-    """Return the size of each folder that ``prune`` would remove."""
+    """Return the size of each folder that ``env prune`` would remove."""
     return {
         folder: tree_size(folder)
         for paths in _find_undoable_environments()
@@ -98,7 +98,7 @@ def find_prunable() -> dict[Path, int]:
 
 
 def prune(reporter: Reporter) -> dict[Path, int]:
-    """Remove rollback data and unused stamps.
+    """Remove rollback data and the stamps of missing environments.
 
     Returns:
         The size of each removed folder in bytes.
@@ -121,7 +121,7 @@ def prune(reporter: Reporter) -> dict[Path, int]:
 
 @contextmanager
 def _warn_on_failure(folder: Path, reporter: Reporter) -> Iterator[None]:
-    """Warn if a folder cannot be removed."""
+    """Warn instead of failing if a folder cannot be removed in a block."""
     try:
         yield
     except (GpuInstallError, OSError) as error:
@@ -129,7 +129,7 @@ def _warn_on_failure(folder: Path, reporter: Reporter) -> Iterator[None]:
 
 
 def _find_undoable_environments() -> list[EnvironmentPaths]:
-    """Return the environments that this user can roll back."""
+    """Return the environments with a change that this user can roll back."""
     own = map(EnvironmentPaths, find_recorded_environments())
     return [
         paths
@@ -139,7 +139,7 @@ def _find_undoable_environments() -> list[EnvironmentPaths]:
 
 
 def _find_rollback_data(paths: EnvironmentPaths) -> list[Path]:
-    """Return the journal and the previous environments of an environment."""
+    """Return the folders that are kept for rolling back an environment."""
     folders = [paths.last_change]
     if paths.is_managed:
         folders += paths.previous
@@ -147,7 +147,7 @@ def _find_rollback_data(paths: EnvironmentPaths) -> list[Path]:
 
 
 def remove_cache() -> list[Path]:
-    """Remove gpuinstall's files from its cache, and return all other files."""
+    """Remove gpuinstall's cached files, and return files of other programs."""
     cache = own_cache_folder()
     for name in ("hashes", "learned", "pages", "stamps", "temporary"):
         remove_path(cache / name)
@@ -159,7 +159,7 @@ def remove_cache() -> list[Path]:
 
 
 def find_removable(paths: EnvironmentPaths) -> dict[Path, int]:
-    """Return the size of each folder that ``remove`` would remove.
+    """Return the size of each folder that ``env remove`` would remove.
 
     Raises:
         UsageError: The environment is missing or not managed.

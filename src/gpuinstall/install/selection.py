@@ -1,4 +1,4 @@
-"""Select an existing lock file, or resolve a new one."""
+"""Select a compatible lock file, or resolve a new lock file."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ if TYPE_CHECKING:
 
 
 class Selection(Value):
-    """The lock file to install."""
+    """The lock file that an installation uses, and the reasons for it."""
 
     state: InstallState
-    """The state for which the lock file was selected."""
+    """The environment and request for which the lock file was selected."""
     fit: CompatibleLock
     """The lock file and its plan. The installation adds missing hashes."""
     resolution: Resolution | None = None
-    """The resolution, if the lock file is new."""
+    """The resolution result, if the lock file is new."""
     remarks: tuple[str, ...] = ()
     """The reasons why packages are not at their latest version."""
 
     @property
     def is_installed(self) -> bool:
-        """Whether the lock file exists and is installed."""
+        """Whether the lock file already exists and is installed."""
         is_new = self.resolution is not None
         return not is_new and self.state.action is not Action.BUILD
 
 
 def select_lock(state: InstallState, project: Project) -> Selection:
-    """Select an existing lock file, or resolve a new one.
+    """Select a compatible lock file, or resolve a new lock file.
 
     Args:
         state: The environment and the request.
@@ -84,7 +84,7 @@ def select_lock(state: InstallState, project: Project) -> Selection:
 
 
 def _format_better_build(resolution: Resolution, state: InstallState) -> str:
-    """Return a message about a better build that only an upgrade selects."""
+    """Return a message about a better build that requires ``--upgrade``."""
     kept = resolution.choice.build
     best = state.lock_request.outcome.choice
     packages = state.existing.packages
@@ -129,7 +129,7 @@ def _report_misfits(state: InstallState, reporter: Reporter) -> None:
 
 
 def _resolve(state: InstallState, project: Project) -> Resolution:
-    """Resolve with the locked versions, except for packages to upgrade."""
+    """Resolve, and keep the locked versions of packages not to upgrade."""
     from gpuinstall.lock.resolve.locks import resolve_locks  # slow to import
 
     pinned = state.existing.pinned_locks
@@ -161,7 +161,7 @@ def _resolve(state: InstallState, project: Project) -> Resolution:
 def _create_selection(
     resolution: Resolution, state: InstallState, project: Project
 ) -> Selection:
-    """Return the lock file of a resolution, which may lack hashes."""
+    """Create a lock file, which may lack hashes, from a resolution result."""
     from gpuinstall.lock.write import build_locks  # slow to import
 
     session = project.session
@@ -178,7 +178,7 @@ def _create_selection(
 
 
 def _select_unmanaged(state: InstallState, project: Project) -> Selection:
-    """Resolve, and prefer the versions in an unmanaged environment."""
+    """Resolve for an unmanaged environment, preferring installed versions."""
     existing = state.existing
     label = _find_default_index_label(existing)
     resolution = _resolve_with_installed(state, project, label)
@@ -194,7 +194,7 @@ def _select_unmanaged(state: InstallState, project: Project) -> Selection:
 
 
 def _find_default_index_label(existing: ExistingEnvironment) -> str:
-    """Return the local version label that the default index's torch omits."""
+    """Return the local version label that torch on the default index omits."""
     prefix = existing.paths.venv
     is_condas = any(prefix.glob("conda-meta/pytorch-*.json"))
     cuda = torch_cuda(prefix)
@@ -206,14 +206,14 @@ def _find_default_index_label(existing: ExistingEnvironment) -> str:
 def _resolve_with_installed(
     state: InstallState, project: Project, label: str
 ) -> Resolution:
-    """Resolve with the verified builds, the installed torch, or any torch.
+    """Resolve, and prefer the verified builds or the installed torch.
 
-    A requested version or backend takes precedence.
+    A requested version or backend takes precedence over installed builds.
 
     Args:
         state: The environment and the request.
         project: The project.
-        label: The label for an installed torch that has none; empty if unknown.
+        label: The local version label of an installed torch that omits it. Empty if unknown.
     """
     from gpuinstall.lock.resolve.locks import resolve_locks  # slow to import
 
@@ -238,7 +238,7 @@ def _resolve_with_installed(
 def _find_verified_builds(
     existing: ExistingEnvironment, label: str
 ) -> list[Constraint]:
-    """Return constraints for the builds in the guard of an environment."""
+    """Return constraints that keep an environment's verified builds."""
     there = f"torch=={existing.versions.get('torch')}"
     constraints = []
     for line in read_guard_lines(existing.paths.venv):
@@ -255,12 +255,12 @@ def _find_verified_builds(
 def _find_installed_builds(
     existing: ExistingEnvironment, request: Request, of_default: str
 ) -> Iterator[list[Constraint]]:
-    """Yield constraints for the installed torch, strictest first.
+    """Yield constraints that keep the installed torch, strictest first.
 
     Args:
         existing: The environment.
         request: The request, which may include torch.
-        of_default: The label for an installed torch that has none; empty if unknown.
+        of_default: The local version label of an installed torch that omits it. Empty if unknown.
     """
     installed = existing.versions.get("torch")
     requested = (*request.requirements, *request.constraints)

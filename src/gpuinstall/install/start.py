@@ -1,4 +1,4 @@
-"""Select the environment for ``run --any``, ``.venv-<target>``."""
+"""Select the environment ``.venv-<target>`` for ``run --any``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from gpuinstall.project import Project
 from gpuinstall.sources.configuration import read_policy
 
 ALLOW_CPU = "GPUINSTALL_ALLOW_CPU"
-"""The environment variable that allows CPU lock files for ``run --any``."""
+"""The environment variable that lets ``run --any`` use lock files for CPUs."""
 
 
 def select_environment(
@@ -41,9 +41,9 @@ def select_environment(
     proof: bool = True,
     installing: bool = False,
 ) -> EnvironmentPaths:
-    """Select and verify an environment, as ``sync`` does.
+    """Select, install if necessary, and verify the environment of a lock file.
 
-    The verification result is stored in the user's cache.
+    The result of the verification is stored in the user's cache.
 
     Args:
         project: The project.
@@ -53,7 +53,7 @@ def select_environment(
     Raises:
         MachineError: No GPU can be used.
         LockError: No lock file is compatible.
-        UsageError: The environment is missing, or its path is in use.
+        UsageError: The environment is missing, or another file is at its path.
         VerificationError: A kernel failed.
     """
     reporter = project.reporter
@@ -115,7 +115,7 @@ def _install_lock(
         installing: Whether an installation is allowed.
 
     Raises:
-        UsageError: Installation is not allowed, or the path is in use.
+        UsageError: Installation is not allowed, or another file is at the path.
     """
     target = fit.lock.target
     sync = join_command(
@@ -146,10 +146,10 @@ def _choose_lock(
     *,
     proof: bool,
 ) -> tuple[CompatibleLock, ExistingEnvironment, Action]:
-    """Return the compatible lock file, its environment, and the action.
+    """Select the lock file for this machine, its environment, and the action.
 
     Args:
-        state: The lock files of the folder.
+        state: The lock files in the project folder.
         project: The project.
         proof: Whether kernels must have run on this machine.
     """
@@ -174,7 +174,7 @@ def _environment_paths(fit: CompatibleLock, project: Project) -> EnvironmentPath
 
 
 def _find_compatible_lock(state: InstallState) -> CompatibleLock:
-    """Return the compatible lock file, or fail if there is none."""
+    """Return the lock file that is compatible with this machine, or fail."""
     fit = state.fit
     request = state.lock_request
     allow_cpu = os.environ.get(ALLOW_CPU, "0") not in {"", "0"}

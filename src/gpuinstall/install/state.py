@@ -1,4 +1,4 @@
-"""The environment, lock files, and request before an installation."""
+"""Values for the environment, lock files, and request before installing."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ ATTEMPTS = 3
 
 
 class Action(Enum):
-    """The action of an installation. Values are used in JSON documents."""
+    """What an installation must do. The values are part of JSON documents."""
 
     NOTHING = "none"
-    """The environment is as requested and, if possible, verified."""
+    """The environment satisfies the request and is verified if possible."""
     VERIFY = "proven"
-    """The packages are as requested, but kernels must run."""
+    """The packages satisfy the request, but GPU kernels must verify them."""
     BUILD = "built"
-    """Packages are added, removed, or changed."""
+    """Packages must be added, removed, or changed."""
 
 
 class InstallOptions(Value):
@@ -94,7 +94,7 @@ class InstallOptions(Value):
     locked: bool = False
     """Whether to install an existing lock file, as ``sync`` does."""
     target: str | None = None
-    """The target of the lock file."""
+    """The target of the lock file, such as ``cu126``."""
     replace: bool = False
     """Whether an unmanaged environment or a folder may be replaced."""
     discard_previous: bool = False
@@ -106,7 +106,7 @@ class InstallOptions(Value):
     attempts: int = ATTEMPTS
     """The maximum number of builds to try if kernels fail."""
     catalog: Catalog | None = None
-    """The builds to select from; None: the project's catalog."""
+    """The torch builds to select from. None: the project's catalog."""
 
 
 class ExistingEnvironment(Value):
@@ -116,15 +116,15 @@ class ExistingEnvironment(Value):
     is_empty: bool = True
     """Whether the environment is missing or an empty folder."""
     marker: Marker | None = None
-    """The marker; None if the environment is unmanaged."""
+    """The marker file's content. None: the environment is unmanaged."""
     lock: Lock | None = None
-    """The environment's copy of the lock file, if intact."""
+    """The environment's copy of the lock file, if the copy is unchanged."""
     versions: Mapping[str, str] = {}
     """The versions of packages that the interpreter finds, by name."""
     packages: tuple[InstalledPackage, ...] = ()
     """The packages in the ``site-packages`` folders."""
     has_python: bool = False
-    """Whether the interpreter is the requested one."""
+    """Whether the environment has the requested Python."""
     locks: tuple[Lock, ...] = ()
     """The lock files in the project folder."""
     made_here: bool = True
@@ -134,13 +134,13 @@ class ExistingEnvironment(Value):
     damaged: Mapping[str, str] = {}
     """Messages about damaged packages of the lock file, by name."""
     truncated: frozenset[str] = frozenset()
-    """The damaged packages whose files may also be damaged in uv's cache."""
+    """The damaged packages that may also be damaged in uv's cache."""
     lacks_pip: bool = False
     """Whether another tool removed pip."""
     misplaced_projects: frozenset[str] = frozenset()
     """Local projects that are missing or were installed differently."""
     changed_projects: frozenset[str] = frozenset()
-    """Misplaced projects, and projects whose build files changed."""
+    """The local projects that are misplaced or have new build files."""
 
     def find_packages(self, names: Collection[str]) -> list[InstalledPackage]:
         """Return the installed packages with these names."""
@@ -148,7 +148,7 @@ class ExistingEnvironment(Value):
 
     @property
     def is_verified(self) -> bool:
-        """Whether every device passed verification with the current files."""
+        """Whether the current files passed verification on every device."""
         return self.stamp is not None and self.stamp.is_passed
 
     @property
@@ -160,7 +160,7 @@ class ExistingEnvironment(Value):
 
     @cached_property
     def intact_lock(self) -> Lock | None:
-        """The environment's lock file, if its locked packages are intact.
+        """The environment's lock file, if all locked packages are undamaged.
 
         Packages that are not locked belong to the user.
         """
@@ -171,12 +171,12 @@ class ExistingEnvironment(Value):
 
     @property
     def locked_versions(self) -> Mapping[str, str]:
-        """The locked versions by name, empty without a lock file."""
+        """The locked versions by package name. Empty without a lock file."""
         return self.marker.packages if self.marker and self.lock else {}
 
     @property
     def changed_build(self) -> str:
-        """A message if torch or a package of torch's build has changed."""
+        """A message if torch or a package of the same build was changed."""
         if self.lock is None:
             return ""
         is_tied = load_catalog().is_tied
@@ -185,7 +185,7 @@ class ExistingEnvironment(Value):
         return next(texts, "")
 
     def check_unchanged(self) -> None:
-        """Check that the packages of torch's build are unchanged.
+        """Check that torch and the packages of the same build are unchanged.
 
         Raises:
             LockError: A package changed.
@@ -203,7 +203,7 @@ class ExistingEnvironment(Value):
 
     @property
     def pinned_locks(self) -> list[Lock]:
-        """Lock files whose versions are kept when other packages change."""
+        """The lock files that pin versions when other packages change."""
         if self.lock is None:
             return [*self.locks[:1]]
         return [lock for lock in self.locks if lock.name == self.lock.name] or [
@@ -236,12 +236,12 @@ class ExistingEnvironment(Value):
 
     @property
     def added(self) -> set[str]:
-        """The packages that are in no lock file."""
+        """The installed packages that are in no lock file."""
         return self.versions.keys() - self.locked_versions.keys()
 
     @property
     def changed_versions(self) -> dict[str, str]:
-        """Messages about changed locked packages, by name."""
+        """Messages about changed locked packages, by package name."""
         return describe_changed_packages(self.versions, self.locked_versions)
 
 
@@ -249,7 +249,9 @@ def inspect_environment(
     paths: EnvironmentPaths,
     here: Machine | None = None,
 ) -> ExistingEnvironment:
-    """Read an environment and its last verification without starting Python.
+    """Read an environment and its last verification from files.
+
+    The environment's Python is not started.
 
     Args:
         paths: The environment.
@@ -331,9 +333,9 @@ def _find_damaged(
 
 
 def _is_behind_link(loss: Damage) -> bool:
-    """Return whether missing files are behind a link or mount.
+    """Return whether a package's missing files are behind a link or mount.
 
-    The user created the link or mount, so it is kept.
+    Such a package is not damaged, because the user created the link or mount.
     """
     site = loss.package.record.parent
     mounts = find_mounts(site)
@@ -345,7 +347,7 @@ def _is_behind_link(loss: Damage) -> bool:
 
 
 def is_created_from(paths: EnvironmentPaths, base: Path) -> bool:
-    """Return whether an environment was created from an interpreter."""
+    """Return whether an interpreter is the base of an environment."""
     # On Windows, the environment contains a copy of the interpreter.
     return os.name == "nt" or paths.python.samefile(base)
 
@@ -355,11 +357,11 @@ def read_valid_stamp(
     marker: Marker,
     machine: Machine | None,
 ) -> Stamp | None:
-    """Return the stamp of an environment on a machine, if still valid.
+    """Return an environment's last verification on a machine, if still valid.
 
     Args:
         venv: The environment.
-        marker: Its marker.
+        marker: The marker of the environment.
         machine: The machine, or None if kernels cannot run on it.
     """
     if machine is None:
@@ -371,7 +373,7 @@ def read_valid_stamp(
 
 
 def record_failure(venv: Path, machine: Machine, verdict: dict[str, Any]) -> None:
-    """Invalidate an environment's stamp after a failed verification."""
+    """Record that an environment failed verification on this machine."""
     marker = read_marker(venv)
     file = stamp_file(marker.id, machine) if marker else None
     stamp = read_stamp(file) if file else None
@@ -380,7 +382,9 @@ def record_failure(venv: Path, machine: Machine, verdict: dict[str, Any]) -> Non
 
 
 def stamp_file(identity: str, machine: Machine) -> Path:
-    """Return the path of an environment's stamp, which ignores the driver.
+    """Return the file that stores an environment's verification on a machine.
+
+    The path does not depend on the driver's version.
 
     Args:
         identity: The ID of the environment's marker.
@@ -391,9 +395,9 @@ def stamp_file(identity: str, machine: Machine) -> Path:
 
 
 def check_libcuda(venv: Path, machine: Machine) -> None:
-    """Check that the libcuda of the last verification still loads.
+    """Check that the libcuda library of the last verification still loads.
 
-    If the driver now supports the same CUDA itself, this libcuda is not needed.
+    If the driver now supports the same CUDA version, this library is not needed.
 
     Raises:
         MachineError: The library does not load.
@@ -431,7 +435,7 @@ def check_folder(venv: Path) -> None:
 
 
 def check_previous(paths: EnvironmentPaths, *, discards: bool) -> None:
-    """Check that the previous environment can be kept.
+    """Check that a replaced environment can be kept for rollback.
 
     Args:
         paths: The environment.
@@ -495,11 +499,11 @@ class PackageChange(Value):
     """The packages that a change installs and removes."""
 
     comes: frozenset[str]
-    """The locked packages that are not installed as locked."""
+    """The locked packages that are missing or differ from the lock file."""
     goes: frozenset[str] = frozenset()
-    """The packages that only the previous lock file contains."""
+    """The packages that are only in the previous lock file."""
     is_rebuild: bool = False
-    """Whether the environment is rebuilt."""
+    """Whether a new environment is built."""
     is_new: bool = False
     """Whether no previous environment exists."""
     refreshed: frozenset[str] = frozenset()
@@ -507,7 +511,7 @@ class PackageChange(Value):
 
 
 def package_change(existing: ExistingEnvironment, fit: CompatibleLock) -> PackageChange:
-    """Return the packages to install and remove for a lock file.
+    """Return the packages to install and remove to match a lock file.
 
     Args:
         existing: The environment.
@@ -543,7 +547,7 @@ def package_change(existing: ExistingEnvironment, fit: CompatibleLock) -> Packag
 
 
 def _unchanged_packages(existing: ExistingEnvironment, new: Lock) -> Iterator[str]:
-    """Yield the packages that are installed as locked."""
+    """Yield the packages whose installed files match the lock file."""
     lock = existing.lock
     if lock and lock.record.build_files_digest == new.record.build_files_digest:
         for name, address in new.addresses.items() & lock.addresses.items():
@@ -563,7 +567,7 @@ def _unchanged_packages(existing: ExistingEnvironment, new: Lock) -> Iterator[st
 
 
 class InstallState(Value):
-    """The environment and request before an installation."""
+    """The environment, lock files, and request before an installation."""
 
     existing: ExistingEnvironment
     lock_request: LockRequest
@@ -571,15 +575,15 @@ class InstallState(Value):
     """This machine, or None if kernels cannot run on it."""
     options: InstallOptions
     gate: LockGate | None = None
-    """The check that decides whether the folder's lock files are trusted."""
+    """The rules that decide which sources the folder's lock files may use."""
     names_folder: bool = False
-    """Whether the user requests a folder, whose code is reinstalled."""
+    """Whether the user requests a folder, which is always reinstalled."""
     targets: tuple[str, ...] = ()
-    """The targets to lock, as in names of lock files; empty: all."""
+    """The targets to lock, as in names of lock files. Empty: all targets."""
     is_guarded: bool = False
     """Whether an unmanaged environment has a guard or cannot have one."""
     judged: tuple[CompatibleLock | Rejection[Lock], ...] = ()
-    """Compatible and rejected lock files."""
+    """The compatible and the rejected lock files."""
 
     @property
     def action(self) -> Action:
@@ -587,7 +591,7 @@ class InstallState(Value):
         return self.find_action(self.fit)
 
     def find_action(self, fit: CompatibleLock | None) -> Action:
-        """Return the action for a lock file, or for a new one (None)."""
+        """Return the action for a lock file. None: a new lock file."""
         intact = self.existing.intact_lock
         if fit is None or intact is None or intact.sha256 != fit.lock.sha256:
             return Action.BUILD
@@ -602,7 +606,7 @@ class InstallState(Value):
 
     @cached_property
     def fit(self) -> CompatibleLock | None:
-        """The existing lock file to install; None to resolve a new one."""
+        """The compatible lock file to install. None: resolve a new one."""
         request = self.lock_request
         return find_best_lock(
             self.judged, request.machine, request.request, request.catalog
@@ -610,13 +614,13 @@ class InstallState(Value):
 
     @property
     def misfits(self) -> tuple[Rejection[Lock], ...]:
-        """The rejected lock files."""
+        """The lock files that are incompatible or have another request."""
         return tuple(misfit for misfit in self.judged if isinstance(misfit, Rejection))
 
     def check_lockable(self) -> None:
-        """Check that a new lock file is allowed.
+        """Check that the options and the machine allow a new lock file.
 
-        The sources may list a build that is not in the catalog.
+        A missing build in the catalog is no error, because an index may have it.
 
         Raises:
             MachineError: The machine must be repaired first.
@@ -649,7 +653,7 @@ class InstallState(Value):
         return LockError("lock-missing", message, hint=hint)
 
     def _create_incompatible_lock_error(self) -> LockError:
-        """Return an error with hints if no lock file is compatible."""
+        """Return an error that explains why no lock file is compatible."""
         codes = {misfit.reason.code for misfit in self.misfits}
         hint = "\n".join(
             dict.fromkeys((*self._driver_hints(), self._format_target_command()))
@@ -691,7 +695,7 @@ class InstallState(Value):
         return f"{join_command(words)}{moved}"
 
     def _driver_hints(self) -> Iterator[str]:
-        """Yield driver updates that rejected lock files require."""
+        """Yield hints to update the driver for rejected lock files."""
         from gpuinstall.machine.vendors import create_rules
 
         machine, catalog = self.lock_request.machine, self.lock_request.catalog
@@ -706,7 +710,7 @@ class InstallState(Value):
 
 
 def check_lock_files(state: InstallState) -> InstallState:
-    """Check each lock file, and return the state with the results.
+    """Determine which lock files of the folder are compatible.
 
     The environment's own copy replaces a missing lock file. A lock file for a different
     request is compatible only with ``locked``.
@@ -733,5 +737,5 @@ def check_lock_files(state: InstallState) -> InstallState:
 
 
 def format_misfits(misfits: Iterable[Rejection[Lock]]) -> str:
-    """Return a line with the reason for each rejected lock file."""
+    """Format the reason for each rejected lock file as a line."""
     return "\n".join(f"{one.candidate.name}: {one.reason.message}" for one in misfits)

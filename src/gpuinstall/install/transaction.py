@@ -1,8 +1,8 @@
 """Change an environment in place, and roll back if the change fails.
 
 uv writes only into a staging folder (``unpack.py``). Each removed file is unlinked, and
-each new one is renamed to its path (``file_change.py`` plans the paths). No file is ever
-incomplete, and no other file is changed. ``journal.py`` describes the journal.
+each new file is renamed to its path (``file_change.py`` plans the paths). No file is ever
+incomplete, and all other files are unchanged. ``journal.py`` describes the journal.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _GITIGNORE = "# Written by gpuinstall\n*\n"
 
 @contextmanager
 def apply_change(change: Change, reporter: Reporter) -> Iterator[None]:
-    """Change an environment, and roll back if the block fails.
+    """Replace an environment's files, and restore them if the block fails.
 
     Args:
         change: The files.
@@ -111,7 +111,7 @@ def _convert_file_errors(place: EnvironmentPaths) -> Iterator[None]:
 
 
 def _write_journal(change: Change) -> None:
-    """Write the journal, from which a killed change is recovered."""
+    """Write the journal, which is needed to recover from a crash."""
     place = change.place
     journal = change.journal
     with convert_write_errors(place.work):
@@ -233,7 +233,7 @@ def _move(source: Path, destination: Path) -> None:
 
 
 def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
-    """Remove compiled modules and empty folders that removed files leave.
+    """Remove compiled modules and empty folders of removed packages.
 
     Args:
         place: The environment. Its standard folders are kept.
@@ -262,7 +262,7 @@ def _remove_leftovers(place: EnvironmentPaths, names: Iterable[str]) -> None:
 
 
 def _commit(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> None:
-    """Flush a verified change to disk, and commit it."""
+    """Flush a verified change to disk, and mark its journal as complete."""
     with convert_write_errors(place.root):
         sync_file_system(place.root)
     verified = replace(journal, is_verified=True)
@@ -274,7 +274,7 @@ def _commit(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> No
 def _publish_change(
     place: EnvironmentPaths, journal: Journal, reporter: Reporter
 ) -> None:
-    """Publish the lock file of a change, and report modified files.
+    """Copy the new lock file into the project folder, and report edited files.
 
     Raises:
         InstallationError: The lock file cannot be written. The next command rolls the change back.
@@ -296,7 +296,7 @@ def _publish_change(
 
 
 def _keep_journal(place: EnvironmentPaths) -> None:
-    """Replace the journal of the last change with the current journal."""
+    """Keep the current journal for rollback, and remove the previous one."""
     if os.path.lexists(place.last_change):
         _keep_previous(place)
         _discard(place.last_change, place)
@@ -305,7 +305,7 @@ def _keep_journal(place: EnvironmentPaths) -> None:
 
 
 def _keep_previous(place: EnvironmentPaths) -> Path | None:
-    """Keep the replaced environment under a new path, and return the path."""
+    """Move a replaced environment to its rollback path; return the path."""
     replaced = replaced_environment(place.last_change)
     if not (is_folder(place.last_change) and is_folder(replaced)):
         return None
@@ -405,7 +405,7 @@ def _was_recreated(place: EnvironmentPaths) -> bool:
 def _find_modified_packages(
     place: EnvironmentPaths, journal: Journal, folder: Path
 ) -> list[str]:
-    """Return packages of a change that another tool has since modified.
+    """Return changed packages that another tool has modified since then.
 
     Args:
         place: The environment.
@@ -471,7 +471,7 @@ def _restore(place: EnvironmentPaths, journal: Journal, reporter: Reporter) -> N
     Args:
         place: The environment.
         journal: The current change.
-        reporter: Reports unchanged files and packages.
+        reporter: Reports files and packages that are not restored.
     """
     changed = _find_modified_packages(place, journal, place.current_change)
     copies = previous_files(place.current_change)
@@ -546,10 +546,10 @@ def remove_leftovers(place: EnvironmentPaths) -> None:
 def _finish_rebuild(
     place: EnvironmentPaths, journal: Journal, reporter: Reporter
 ) -> bool:
-    """Complete the replacement of an environment, or restore the previous one.
+    """Finish replacing an environment, or restore the previous environment.
 
     Returns:
-        Whether the replacement was completed. Both environments are complete, and the new one is verified.
+        Whether the new environment is in use. Both environments are complete, and the new one is verified.
     """
     replaced = replaced_environment(place.current_change)
     is_exchanged = (
@@ -572,7 +572,7 @@ def _finish_rebuild(
 
 
 def _publish_or_warn(place: EnvironmentPaths, reporter: Reporter) -> None:
-    """Publish the lock file of a replaced environment, or warn."""
+    """Copy the lock file of a rebuilt environment to its folder, or warn."""
     try:
         publish_lock(place)
     except InstallationError as error:
@@ -605,7 +605,7 @@ def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) 
         reporter: Reports the previous environment.
 
     Raises:
-        InstallationError: The new environment cannot be moved. The previous one is unchanged.
+        InstallationError: The new environment cannot be moved. The previous environment is unchanged.
     """
     with convert_write_errors(place.root):
         sync_file_system(new)
@@ -633,11 +633,11 @@ def replace_environment(place: EnvironmentPaths, new: Path, reporter: Reporter) 
 
 
 def roll_back(place: EnvironmentPaths, reporter: Reporter) -> None:
-    """Undo the last change. A second rollback redoes the change.
+    """Undo the last change of an environment. A second rollback redoes it.
 
     Args:
         place: The environment, which this command has locked.
-        reporter: Reports unchanged files and packages.
+        reporter: Reports files and packages that are not restored.
 
     Raises:
         UsageError: This user has made no change, another tool recreated the environment, or a file is behind a link.
@@ -682,7 +682,7 @@ def _is_same_environment(place: EnvironmentPaths, journal: Journal) -> bool:
 def _reverse_change(
     place: EnvironmentPaths, journal: Journal, reporter: Reporter
 ) -> Change:
-    """Return the change that undoes a previous change.
+    """Return the file change that undoes the last change of an environment.
 
     Packages that another tool has since modified are kept.
 
@@ -721,6 +721,6 @@ def _reverse_change(
 
 
 def _is_edited_guard(path: Path) -> bool:
-    """Return whether the user edited a file of the guard."""
+    """Return whether the user edited a file that restricts pip or uv."""
     is_guard = path.name in GUARD_FILES and os.path.lexists(path)
     return is_guard and not is_own_guard_file(path)

@@ -1,4 +1,4 @@
-"""Inspect an unmanaged environment, and read the request for it."""
+"""Inspect an unmanaged environment, and read the packages requested for it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def inspect_unmanaged(python: Path) -> EnvironmentPaths:
 def read_unmanaged(
     python: Path, options: InstallOptions, project: Project
 ) -> InstallState:
-    """Return the state of an unmanaged environment with the request for it.
+    """Return an unmanaged environment's packages and the request for it.
 
     Args:
         python: The environment's interpreter.

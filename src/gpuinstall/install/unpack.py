@@ -1,4 +1,4 @@
-"""Download, build, and unpack new packages into staging with uv."""
+"""Download, build, and unpack new packages into a staging folder with uv."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ from gpuinstall.sources.session import Session
 
 
 def unpack_packages(planned: PlannedInstallation, project: Project) -> UnpackedPackages:
-    """Unpack new packages, and write the guard and lock file.
+    """Unpack new packages into the staging folder, and write the lock file.
 
     Args:
         planned: The lock file and the change.
@@ -157,7 +157,7 @@ def _create_environment(
     """Create an empty environment with pip, for use in activated shells.
 
     Args:
-        fit: The lock file with its Python version.
+        fit: The lock file, which selects the Python version.
         venv: The folder.
         project: The project, whose settings may select the interpreter.
     """
@@ -190,7 +190,7 @@ def _install_pip(base: Path, venv: Path, session: Session) -> None:
 def _is_guard_kept(
     existing: ExistingEnvironment, fit: CompatibleLock, project: Project
 ) -> bool:
-    """Return whether a guard was edited by the user or matches a lock file.
+    """Return whether the constraints for pip and uv need no update.
 
     Args:
         existing: The environment.
@@ -214,7 +214,7 @@ def _write_guard(
     existing: ExistingEnvironment,
     project: Project,
 ) -> None:
-    """Write the guard of a lock file into the staging folder.
+    """Write constraints that keep pip and uv from replacing the locked builds.
 
     Args:
         fit: The lock file.
@@ -249,7 +249,7 @@ def _write_guard(
 def _check_files(
     planned: PlannedInstallation, project: Project
 ) -> tuple[InstalledPackage, ...]:
-    """Check and return the new packages.
+    """Check that the new packages are complete and write no forbidden file.
 
     Raises:
         InstallationError: A package is damaged or contains a forbidden file.
@@ -295,13 +295,13 @@ def _check_files(
 
 
 def _unpack_all(planned: PlannedInstallation, project: Project) -> CompatibleLock:
-    """Unpack all packages.
+    """Unpack all new packages into the staging folder.
 
     Packages to build that only the lock file introduces are unpacked separately, because
     uv passes the same variables to all builds of one command.
 
     Returns:
-        The lock file with the missing hashes, and its plan.
+        The lock file, to which missing hashes were added, and its plan.
     """
     existing = planned.existing
     introduced = set(planned.introduced.intersection(planned.change.comes))
@@ -331,7 +331,7 @@ def _unpack_into_staging(
     *,
     is_introduced: bool = False,
 ) -> Lock:
-    """Unpack packages, and return the lock file with missing hashes.
+    """Unpack some packages, and add missing hashes to the lock file.
 
     Args:
         names: The packages.
@@ -413,7 +413,7 @@ def _unpack_into_staging(
 
 
 def _format_torch_requirement(lock: Lock) -> str:
-    """Return the requirement of a lock file's torch, by URL if it is local."""
+    """Return a requirement for the locked torch, by URL if it is local."""
     for file in lock.files:
         if file.package == "torch" and parse_file_url(file.url):
             return f"torch @ {file.url}"
@@ -421,7 +421,7 @@ def _format_torch_requirement(lock: Lock) -> str:
 
 
 def find_bundled_pip(base: Path) -> Path | None:
-    """Return the pip wheel bundled with an interpreter, if it has one."""
+    """Return the pip wheel that an interpreter bundles, if any."""
     root = base.resolve().parent
     posix_wheels = root.parent.glob("lib/python3*/ensurepip/_bundled/pip-*.whl")
     windows_wheels = root.glob("Lib/ensurepip/_bundled/pip-*.whl")

@@ -99,7 +99,7 @@ PIP_NAME = "pip.ini" if sys.platform == "win32" else "pip.conf"
 _UV_FILE = Path("uv", "uv.toml")
 
 _READ_ELSEWHERE = {Effect.REQUEST, Effect.CONSTRAINT, Effect.HARMLESS}
-"""Effects of settings that other functions read or that have no effect."""
+"""Effects of settings that other modules handle or that change nothing."""
 
 
 def user_folder(environ: _Environ) -> Path:
@@ -148,7 +148,7 @@ def find_pip_files(environ: _Environ) -> list[Path]:
 
 
 def _active_pip_files(environ: _Environ) -> list[Path]:
-    """Return the file of the active environment, and ``PIP_CONFIG_FILE``."""
+    """Return pip's file in the active environment, and ``PIP_CONFIG_FILE``."""
     prefix = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
     files = [Path(prefix, PIP_NAME)] if prefix else []
     requested = environ.get("PIP_CONFIG_FILE")
@@ -165,9 +165,9 @@ def _pip_files_of_user(environ: _Environ) -> list[Path]:
 
 
 def _find_uv_files(environ: _Environ) -> list[Path]:
-    """Return uv's user file and its first existing system file.
+    """Return uv's user configuration file and its first existing system file.
 
-    ``UV_CONFIG_FILE`` replaces both.
+    ``UV_CONFIG_FILE`` replaces both files.
 
     Raises:
         UsageError: ``UV_CONFIG_FILE`` does not exist. uv also reports this error.
@@ -188,7 +188,7 @@ def _find_uv_files(environ: _Environ) -> list[Path]:
 
 
 def find_user_file(tool: str, environ: Mapping[str, str]) -> Path:
-    """Return the user's highest-precedence ``pip`` or ``uv`` file."""
+    """Return the user's highest-precedence pip or uv configuration file."""
     requested = environ.get(f"{tool.upper()}_CONFIG_FILE")
     if requested and requested != os.devnull:
         return Path(requested).absolute()
@@ -198,7 +198,7 @@ def find_user_file(tool: str, environ: Mapping[str, str]) -> Path:
 
 
 def read_configuration(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
-    """Yield uv and pip settings for a folder, highest precedence first.
+    """Yield uv and pip settings that apply in a folder, by precedence.
 
     Raises:
         UsageError: A file is malformed.
@@ -228,7 +228,7 @@ def _mark_own(setting: SourceSetting) -> SourceSetting:
 
 
 def _is_in_folder(folder: Path, file: Path) -> bool:
-    """Return whether a file is in a folder, by its path or its real path."""
+    """Return whether a file's path or resolved path is in a folder."""
     return any(
         Path(place(file)).is_relative_to(place(folder))
         for place in (os.path.abspath, os.path.realpath)
@@ -238,8 +238,8 @@ def _is_in_folder(folder: Path, file: Path) -> bool:
 def read_project_tables(environ: _Environ, folder: Path) -> Iterator[_Tables]:
     """Yield uv's configuration files for a folder, with their settings.
 
-    The files are the nearest configuration and the configuration of its workspace root.
-    uv reads only the root's configuration.
+    The files are the nearest one and the one in the root of its workspace.
+    uv reads only the file of the root.
     """
     if environ.get("UV_NO_CONFIG") or environ.get("UV_CONFIG_FILE"):
         return
@@ -266,7 +266,7 @@ def _read_user_tables(environ: _Environ) -> Iterator[_Tables]:
 def read_project_constraints(
     environ: _Environ, folder: Path
 ) -> dict[str, RequirementsFile]:
-    """Return the constraints in uv's settings for a folder, by relative path.
+    """Return the constraints in uv's settings for a folder, by file.
 
     The constraints of the folder's own pyproject.toml are part of its request.
     """
@@ -285,7 +285,7 @@ def read_project_constraints(
 def _read_variable_files(
     variable: str, environ: _Environ, folder: Path
 ) -> RequirementsFile:
-    """Read the requirements files in one of uv's variables.
+    """Read the requirements files that one of uv's variables lists.
 
     Skip gpuinstall's own constraints file, which keeps uv from replacing torch.
     """
@@ -329,7 +329,7 @@ def read_pip_option(
     text: str,
     option: str,
 ) -> tuple[str, ...]:
-    """Return the value that pip's option would have if a file had ``text``.
+    """Return the value of a pip option after a hypothetical file change.
 
     Args:
         environ: The environment variables.
@@ -347,7 +347,7 @@ def read_pip_option(
 
 
 def read_policy(environ: _Environ, folder: Path) -> Policy:
-    """Read the user's policy for a folder.
+    """Read which sources and builds the user permits for a folder.
 
     If another user owns the folder, its settings, or its locks, only the variable
     ``GPUINSTALL_TRUST_FOLDER`` can trust the folder.
@@ -387,7 +387,7 @@ def read_policy(environ: _Environ, folder: Path) -> Policy:
 
 
 def _find_config_files(folder: Path) -> Iterator[Path]:
-    """Yield a folder and the files in it that select packages or sources."""
+    """Yield a folder and its files that select packages or sources."""
     if isdir(folder):
         yield folder
     # If the folder cannot be listed, its files cannot be read either.
@@ -401,7 +401,7 @@ def _find_config_files(folder: Path) -> Iterator[Path]:
 
 
 def _read_build_variables(environ: _Environ) -> dict[str, dict[str, str]]:
-    """Read ``extra-build-variables`` of the user's uv settings."""
+    """Read ``extra-build-variables`` from the user's uv settings."""
     variables: dict[str, dict[str, str]] = {}
     for file, table in _read_user_tables(environ):
         with _convert_read_errors(file):
@@ -412,9 +412,9 @@ def _read_build_variables(environ: _Environ) -> dict[str, dict[str, str]]:
 
 
 def read_pip_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
-    """Yield the settings in pip's variables.
+    """Yield the settings in pip's environment variables.
 
-    Each setting has the name of its variable as its file.
+    The file of each setting is the name of the variable.
     """
     for name, value in environ.items():
         if name.startswith("PIP_"):
@@ -471,9 +471,9 @@ def _normalize_pip_option(name: str) -> str:
 
 
 def read_uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting]:
-    """Yield the settings in uv's variables, except constraints.
+    """Yield the settings in uv's environment variables, except constraints.
 
-    Each setting has the name of its variable as its file.
+    The file of each setting is the name of the variable.
     """
     for name, key in _UV_VARIABLES.items():
         is_of_files = key == "find-links"
@@ -496,7 +496,7 @@ def read_uv_variables(environ: _Environ, folder: Path) -> Iterator[SourceSetting
 
 
 def _convert_uv_variable(name: str, value: str) -> Iterator[SourceSetting]:
-    """Yield the setting in a variable, with its key in uv's files."""
+    """Convert an environment variable to the equivalent uv setting."""
     place = Path(name)
     key = name.removeprefix("UV_").lower().replace("_", "-")
     patterns = [one for tool, one in load_rules() if tool == "uv" and "*" in one]
@@ -515,7 +515,7 @@ def _convert_uv_variable(name: str, value: str) -> Iterator[SourceSetting]:
 
 
 def format_index_url(index: Mapping[str, Any], file: Path, environ: _Environ) -> str:
-    """Return the URL of an entry in uv's ``index``, with its login."""
+    """Return the URL of an entry in uv's ``index`` list, with its login."""
     key = index_key(index)
     kind = "find-links" if key == "index (flat)" else key
     address = _resolve_path(kind, index["url"], file.parent)
@@ -538,9 +538,9 @@ def parse_uv_settings(
     file: Path,
     environ: _Environ,
 ) -> tuple[SourceSetting, ...]:
-    """Return uv's settings, except ``sources`` and constraints.
+    """Parse a uv settings table, except ``sources`` and constraints.
 
-    Explicit indexes are only for ``sources``. The settings in ``[pip]`` are for uv's
+    Explicit indexes apply only to ``sources``. The settings in ``[pip]`` are for uv's
     pip interface, and do not replace the settings outside it.
 
     Args:
@@ -550,7 +550,7 @@ def parse_uv_settings(
 
     Raises:
         ValueError: The table has an invalid shape, or two default indexes. uv's
-            commands differ in which one they use.
+            commands do not agree on a default index.
     """
     check_shape(table, UV)
     settings = list[SourceSetting]()
@@ -575,7 +575,7 @@ def parse_uv_settings(
 
 
 def _convert_uv_setting(key: str, value: object, file: Path) -> Iterator[SourceSetting]:
-    """Yield the settings of one supported uv key."""
+    """Yield the settings that one supported uv key contains."""
     if load_rules()["uv", key].declared_effect in _READ_ELSEWHERE:
         return
     values: list[Any] = value if isinstance(value, list) else [value]
@@ -599,7 +599,7 @@ def _convert_uv_setting(key: str, value: object, file: Path) -> Iterator[SourceS
 
 
 def _format_rule_value(key: str, value: object, values: list[Any]) -> tuple[str, str]:
-    """Return the rule key for a value, and the value as text."""
+    """Return a setting's key in ``settings.json``, and its value as text."""
     if value is True:
         return key, ":all:"
     if key in RESOLVER_TABLES:
@@ -616,7 +616,7 @@ def _format_rule_value(key: str, value: object, values: list[Any]) -> tuple[str,
 
 
 def index_key(index: Mapping[str, Any]) -> str:
-    """Return the rule key for an entry in uv's ``index``."""
+    """Return the ``settings.json`` key for an entry in uv's ``index``."""
     kinds = []
     if index.get("format") == "flat":
         kinds.append("flat")
@@ -667,7 +667,7 @@ _parse = lru_cache(maxsize=8)(parse_toml)
 
 
 def _read_text(path: Path, folder: Path | None = None) -> str:
-    """Read a configuration file without gpuinstall's own constraints."""
+    """Read a configuration file, without constraints that gpuinstall added."""
     try:
         text = read_document(path, folder)
     except (FileNotFoundError, NotADirectoryError, PermissionError):

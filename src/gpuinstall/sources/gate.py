@@ -1,4 +1,4 @@
-"""Check which sources a folder's files and locks may select.
+"""Check that a folder's files and locks select only permitted sources.
 
 Every direct reference, every source in a setting, and every lock entry is checked before
 gpuinstall contacts a server, builds a package, or runs code.
@@ -21,7 +21,7 @@ TRUST = f"{LIST}\nexport GPUINSTALL_TRUST_FOLDER=1   # trust this folder"
 
 
 class SourceKind(Enum):
-    """The kind of a source."""
+    """Kind of a package source."""
 
     INDEX = "an index or a page of files"
     ADDRESS = "a requirement by address"
@@ -71,7 +71,7 @@ class Policy(Value):
 
 
 def find_rejection(entry: Entry, policy: Policy) -> Reason | None:
-    """Return the first reason to reject a source, or None."""
+    """Return the first reason to reject a package source, or None."""
     reasons = (rule(entry, policy) for rule in _RULES)
     return next(filter(None, reasons), None)
 

@@ -1,4 +1,4 @@
-"""Rules for other tools' settings that select package sources or files.
+"""Apply other tools' settings that select package sources or files.
 
 gpuinstall obeys, replaces, or refuses such a setting, but never ignores it, because anyone
 can register a package with the same name on the default index.
@@ -34,7 +34,7 @@ TRUST_FOLDER = "GPUINSTALL_TRUST_FOLDER"
 
 
 class Form(Value):
-    """Syntax that a setting's value must have."""
+    """Syntax that the value of a setting must have."""
 
     pattern: str = "(?s:.*)"
     instead: str = ""
@@ -59,10 +59,10 @@ _SUPPLIES_TORCH = "a source of torch"
 
 
 class EffectRow(Value):
-    """The properties of an effect."""
+    """Properties of the effect that a setting has on gpuinstall."""
 
     text: str
-    """The description in docs/sources.md."""
+    """The description of the effect in docs/sources.md."""
     role: str | None = None
     """The role of the URL in the report before its first request.
 
@@ -77,7 +77,7 @@ class EffectRow(Value):
 
 
 class Effect(Enum):
-    """The effect of a setting."""
+    """Effect of another tool's setting on gpuinstall."""
 
     INDEX = EffectRow("obeyed: the default index", "", _URL, is_obeyed=True)
     EXTRA_INDEX = EffectRow(
@@ -156,19 +156,19 @@ class Effect(Enum):
 
     @property
     def is_reported(self) -> bool:
-        """Whether the URL is reported before its first request."""
+        """Whether a URL with this effect is reported before its use."""
         return self.value.role is not None
 
 
 class SettingRule(Value):
-    """A setting of a tool, and its effect."""
+    """Setting of another tool, and its effect on gpuinstall."""
 
     tool: str
     key: str
     declared_effect: Effect
     """The effect, unless the value is the URL of PyTorch's index."""
     instead: str = ""
-    """The alternative to a refused setting."""
+    """The setting to use instead of a refused one."""
 
 
 TEAM_LOCK = "uv.lock, poetry.lock"
@@ -177,7 +177,7 @@ OTHER_TOOLS = "Poetry, PDM, Rye, pixi, Hatch, Pipenv"
 """Tools whose indexes are compared with the indexes of uv."""
 
 RESOLVER_WORDS = ("prerelease", "resolution", "fork-strategy")
-"""uv's one-word settings that select among compatible versions."""
+"""uv's settings with one word that select among compatible versions."""
 
 RESOLVER_TABLES = ("prerelease-package", "exclude-newer-package")
 """uv's settings with a value for each package."""
@@ -193,7 +193,8 @@ def load_rules() -> Mapping[tuple[str, str], SettingRule]:
     """Load the rules of all settings, by tool and key.
 
     Each value in the table is the name of an effect, the alternative to a refused setting,
-    or an effect with its alternative. A list of settings has an effect name as its key.
+    or an effect with its alternative. A list of settings with one effect has the effect's name as
+    its key.
     """
     rules = {}
     # The table is JSON, because importing a TOML parser takes longer than reading it.
@@ -214,7 +215,7 @@ def load_rules() -> Mapping[tuple[str, str], SettingRule]:
 
 
 class SourceSetting(Value):
-    """A setting in a file or variable."""
+    """Value of a setting in a file or an environment variable."""
 
     row: SettingRule
     value: str
@@ -226,7 +227,7 @@ class SourceSetting(Value):
     is_own: bool = False
     """Whether the user, not the folder, configured the setting."""
     marker: str = ""
-    """The marker of a source. Empty: always."""
+    """The environment marker of a source. Empty: the source always applies."""
     requirements: tuple[Requirement, ...] = ()
     """uv's overrides of the requirements in packages."""
 
@@ -236,7 +237,7 @@ class SourceSetting(Value):
 
     @cached_property
     def effect(self) -> Effect:
-        """The declared effect, or ``TORCH`` for a URL on PyTorch's host."""
+        """The setting's effect, or ``TORCH`` for a URL on PyTorch's host."""
         effect = self.row.declared_effect
         keeps_address = effect in {Effect.LOCATED, Effect.TORCH_INDEX}
         if not keeps_address and is_on_pytorch_host(self.value):
@@ -256,7 +257,7 @@ class SourceSetting(Value):
         return split_torch_index(self.value)[1]
 
     def applies_in(self, environment: Mapping[str, str]) -> bool:
-        """Return whether the setting's marker holds in an environment."""
+        """Return whether the setting's marker is true in an environment."""
         if not self.marker:
             return True
         return parse_standard_marker(self.marker).evaluate(dict(environment))
@@ -275,20 +276,20 @@ class SourceSetting(Value):
 
     @property
     def place(self) -> str:
-        """The file and line, for messages."""
+        """The file and line of the setting, for messages."""
         if self.line:
             return f"{self.file}, line {self.line}"
         return str(self.file)
 
 
 RECORDED_HASHES = "--hash of"
-"""Prefix of the combined digest of all hashes in a lock's sources."""
+"""Prefix of the digest that replaces all hashes in a lock's sources."""
 
 
 def format_recorded_sources(settings: Iterable[SourceSetting]) -> tuple[str, ...]:
-    """Return the sources to record in a lock.
+    """Return the package sources to record in a lock.
 
-    Logins are removed, paths are relative, and one digest replaces all hashes.
+    The result has no logins, has relative paths, and has one digest for all hashes.
     """
     lines = []
     hashes = set()
@@ -327,7 +328,9 @@ def create_setting(
     package: str = "",
     marker: str = "",
 ) -> SourceSetting:
-    """Create a setting with its rule. A setting without a rule is refused.
+    """Create a setting, with its effect from ``settings.json``.
+
+    A setting that ``settings.json`` does not list is refused.
 
     Args:
         tool: The tool in ``settings.json``.
@@ -336,7 +339,7 @@ def create_setting(
         file: The file, or the name of a variable.
         line: The line number, if known.
         package: The package that the setting applies to. Empty: all packages.
-        marker: The marker of a source. Empty: always.
+        marker: The environment marker of a source. Empty: the source always applies.
 
     Raises:
         UsageError: The URL is malformed.
@@ -365,20 +368,20 @@ def create_setting(
 
 
 def has_rule(tool: str, key: str) -> bool:
-    """Return whether a setting has a rule."""
+    """Return whether ``settings.json`` lists a setting of a tool."""
     return (tool, key) in load_rules()
 
 
 def create_unknown_setting(
     tool: str, key: str, file: Path, line: int | None = None
 ) -> SourceSetting:
-    """Create a setting for which ``settings.json`` has no rule."""
+    """Create a setting that ``settings.json`` does not list."""
     rule = SettingRule(tool, key, Effect.UNKNOWN, f"remove it, or unset {TRUST_FOLDER}")
     return SourceSetting(rule, "", file, line)
 
 
 def is_on_pytorch_host(address: str) -> bool:
-    """Return whether a URL is on PyTorch's host, in any case or form."""
+    """Return whether a URL, in any spelling, is on PyTorch's host."""
     try:
         parts = urlsplit(address.strip())
         host = (parts.hostname or "").rstrip(".")

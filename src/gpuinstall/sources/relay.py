@@ -23,15 +23,15 @@ from gpuinstall.sources.web import Client
 
 @dataclass
 class _RelayedFile:
-    """A file that uv may request."""
+    """File that uv may request from the relay."""
 
     url: str
     name: str
     size: int | None
     hashed: bool
-    """Whether the hash of the file is known."""
+    """Whether uv knows the hash of the file."""
     failure: InstallationError | None = None
-    """A permanent error, raised again for each request."""
+    """A permanent download error, which is raised again for each request."""
 
 
 class Relay(ThreadingHTTPServer):
@@ -71,7 +71,7 @@ class Relay(ThreadingHTTPServer):
         self.server_close()
 
     def add_file(self, url: str, name: str, size: int | None, *, hashed: bool) -> str:
-        """Add a file, and return a URL for it that no other program can guess.
+        """Add a file, and return a URL that other programs cannot guess.
 
         Args:
             url: The URL of the file on its server.
@@ -84,7 +84,7 @@ class Relay(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}{path}"
 
     def download(self, file: _RelayedFile) -> Generator[bytes]:
-        """Yield the bytes of a file, and an empty chunk once it is complete.
+        """Yield a file in chunks, and an empty chunk once it is complete.
 
         Raises:
             InstallationError: The file cannot be downloaded.
@@ -120,7 +120,7 @@ class Relay(ThreadingHTTPServer):
         yield b""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a closed connection."""
+        """Ignore an error caused by a closed connection."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -153,4 +153,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Log nothing."""
+        """Suppress the log of HTTP requests."""

@@ -1,4 +1,4 @@
-"""Subdirectories of Git repositories, checked before a build."""
+"""Check subdirectories of Git repositories before a build."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _DOWNLOAD_S = 600
 def check_subdirectory(
     session: Session, repository: str, revision: str, subdirectory: str
 ) -> None:
-    """Check that a subdirectory is a folder of a repository.
+    """Check that a subdirectory exists in a Git repository.
 
-    uv would follow a symbolic link and build its target.
+    The subdirectory must not be a symbolic link, which uv would follow.
 
     Args:
         session: The clients of the run. An offline run checks nothing, because uv uses

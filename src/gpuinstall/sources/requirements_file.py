@@ -1,4 +1,4 @@
-"""Read requirements files, with their includes.
+"""Read requirements files and the files that they include.
 
 Existing parsers of these files ignore source options, which gpuinstall must obey.
 """
@@ -54,7 +54,7 @@ _FLAGS = frozenset(
         "--no-build-isolation",
     }
 )
-"""The options without a value."""
+"""The pip options that have no value."""
 _LINE = r"""(?s)\A((?:-e|--editable)[\s=]+(?:(["'])([^"']+)\2(?!\S))?)?(.*?)((?:(?<!\S)--?[A-Za-z].*)?)\Z"""
 """A requirement or a quoted folder, followed by pip's options."""
 _INCLUSION = r"(?:-r|--requirement|(?P<limits>-c|--constraint))[\s=]*(?P<file>.+)"
@@ -66,7 +66,7 @@ class CondaRequest(Value):
     """Settings of a conda environment file, and packages without a wheel."""
 
     request: Request = FOLDER_REQUEST
-    """The Python and the backend."""
+    """The requested Python and backend."""
 
     without_wheel: tuple[tuple[str, str], ...] = ()
     """Conda packages whose names may belong to other projects on the index.
@@ -75,7 +75,7 @@ class CondaRequest(Value):
     """
 
     def note(self, requested: Collection[str] = ()) -> str:
-        """Return a note about missing packages, with commands to install them.
+        """Return a note about conda packages that are not installed.
 
         Args:
             requested: The names of packages that other files request.
@@ -96,7 +96,9 @@ class CondaRequest(Value):
 
 
 class RequirementsFile(Value):
-    """The contents of a file, with paths relative to the working folder.
+    """Contents of a requirements file.
+
+    Paths are relative to the working folder.
 
     ``from_lines`` adds each direct reference to the settings.
     """
@@ -104,10 +106,10 @@ class RequirementsFile(Value):
     requirements: tuple[Requirement, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     settings: tuple[SourceSetting, ...] = ()
-    """The settings that select sources or files."""
+    """The settings that select package sources or files."""
 
     conda: tuple[CondaRequest, ...] = ()
-    """The Python, backend, and other packages of each environment file."""
+    """The Python, backend, and other packages in each conda file."""
 
     @classmethod
     def from_lines(
@@ -115,7 +117,7 @@ class RequirementsFile(Value):
         lines: Iterable[Requirement],
         settings: Iterable[SourceSetting] = (),
     ) -> RequirementsFile:
-        """Create the contents of a file, or of one line.
+        """Create the contents from requirements and settings.
 
         Args:
             lines: The requirements and constraints.
@@ -139,12 +141,12 @@ class RequirementsFile(Value):
         return replace(self, requirements=(), constraints=(*limits, *self.constraints))
 
     def __or__(self, other: RequirementsFile) -> RequirementsFile:
-        """Return the combined contents."""
+        """Return the combined contents of two files."""
         return join_files((self, other))
 
 
 def create_reference_settings(lines: Iterable[Requirement]) -> Iterator[SourceSetting]:
-    """Yield direct references as settings, with their logins."""
+    """Convert direct references to settings, with their logins."""
     for requirement in lines:
         if requirement.url:
             login = requirement.login
@@ -184,7 +186,7 @@ def expand_variables(text: str, environ: Mapping[str, str]) -> str:
 
 
 def join_files(files: Iterable[RequirementsFile]) -> RequirementsFile:
-    """Return the combined contents of several files."""
+    """Return the combined contents of several requirements files."""
     fields = zip(*map(astuple, files), strict=True)
     return RequirementsFile(*(tuple(chain.from_iterable(field)) for field in fields))
 
@@ -196,11 +198,11 @@ class Part(Value):
     """``extra`` or ``group``."""
 
     name: str
-    """The normalized name."""
+    """The normalized name of the extra or group."""
 
     @property
     def path(self) -> str:
-        """The name recorded in a lock: ``pyproject.toml[gpu]``."""
+        """The name that a lock records, such as ``pyproject.toml[gpu]``."""
         if self.kind == "extra":
             return f"{PROJECT}[{self.name}]"
         return f"{PROJECT}:{self.name}"
@@ -210,17 +212,17 @@ class Part(Value):
 
 
 def group_path(group: str) -> str:
-    """Return the path of a group, in ``pyproject.toml`` by default."""
+    """Return the file and name of a dependency group."""
     return group if ":" in group else f"{PROJECT}:{group}"
 
 
 def extra_path(extra: str) -> str:
-    """Return the path of an extra of ``pyproject.toml``."""
+    """Return the file and name of an extra of ``pyproject.toml``."""
     return Part("extra", normalize_name(extra)).path
 
 
 def split_part(name: str) -> tuple[str, Part | None]:
-    """Split a name into its file and its extra or group.
+    """Split an argument into a file and its extra or group.
 
     Args:
         name: ``pyproject.toml:dev``, ``pyproject.toml[gpu]``, or any other file.
@@ -236,7 +238,7 @@ def split_part(name: str) -> tuple[str, Part | None]:
 
 
 def requirements_path(name: str) -> Path:
-    """Return the path of a requirements file.
+    """Convert the argument of ``-r`` or ``-c`` to a path.
 
     Raises:
         UsageError: The name is a URL.
@@ -288,7 +290,7 @@ def convert_content_errors(
     code: str = "requirements-malformed",
     hint: str | None = None,
 ) -> Iterator[None]:
-    """Convert errors about the content of a file to UsageError.
+    """Convert errors about a file's content in a block to UsageError.
 
     Args:
         subject: The file, or the start of the message.
@@ -326,7 +328,7 @@ def read_requirements_text(path: Path, folder: Path | None = None) -> str:
 
 
 def _number_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines. A backslash joins a line with the next one."""
+    """Yield numbered lines. A backslash joins a line with the next line."""
     first = 1
     parts: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -359,12 +361,12 @@ class _Reader:
     def read(
         self, path: Path, line: str = "", *, constrains: bool = False
     ) -> RequirementsFile:
-        """Read a file.
+        """Read a requirements file and the files that it includes.
 
         Args:
             path: The path.
             line: The file and line that includes it, for messages.
-            constrains: Whether it is included with ``-c``.
+            constrains: Whether the file is included with ``-c``.
         """
         place = real_path(path)
         if (place, constrains) in self.seen:
@@ -390,7 +392,7 @@ class _Reader:
         Args:
             lines: The numbered lines, without comments.
             path: The file.
-            constrains: Whether it is included with ``-c``, which also applies to
+            constrains: Whether the file is included with ``-c``, which also applies to
                 the files that it includes.
         """
         parts = []
@@ -419,7 +421,7 @@ class _Reader:
         *,
         constrains: bool,
     ) -> RequirementsFile:
-        """Read an included file.
+        """Read a file that another requirements file includes.
 
         A file outside the folder must have the same owner. Otherwise, a requirements file
         of another user could make an error message print the user's secrets.
@@ -460,7 +462,7 @@ def _parse_line(
     number: int,
     path: Path,
 ) -> RequirementsFile:
-    """Parse a line with a requirement, options, or both.
+    """Parse a line of a requirements file: a requirement, options, or both.
 
     Args:
         line: The line, without a comment.
@@ -495,7 +497,7 @@ def _read_options(
     number: int,
     package: str,
 ) -> Iterator[SourceSetting]:
-    """Yield pip's options in a line.
+    """Yield the pip options in a line of a requirements file.
 
     Args:
         text: The options.

@@ -1,4 +1,4 @@
-"""Clients, caches, sources, and the reporter of one run."""
+"""Create the HTTP client, caches, and sources that one run shares."""
 
 from __future__ import annotations
 
@@ -55,22 +55,22 @@ class Session(Value):
     """Direct references whose metadata uv must read again."""
 
     rows: dict[Any, Any] = field(default_factory=dict)
-    """The facts read from wheels, shared with ``Reader.rows``."""
+    """The facts found in wheels, shared with ``Reader.rows``."""
 
     @cached_property
     def default_index(self) -> str | None:
-        """The configured default index, or uv's own."""
+        """The configured default index, or uv's default index."""
         return self.sources.default_index or uv.default_index(self.environment)
 
     def find_page(self, package: str) -> Page | None:
-        """Return the page of a package on the first index that has one."""
+        """Return a package's page from the first index that has one."""
         for index in self.sources.indexes_for(package, self.default_index):
             if page := self.client.page(f"{index}/{package}/"):
                 return page
         return None
 
     def find_page_if_reachable(self, package: str) -> Page | None:
-        """Return the page of a package, or None if the request fails."""
+        """Return a package's index page, or None if the request fails."""
         with suppress(InstallationError):
             return self.find_page(package)
         return None
@@ -86,7 +86,7 @@ KEYRING_S = 60
 
 
 def read_original_index(sources: Sources) -> str | None:
-    """Return uv's default index, ignoring the user's mirror."""
+    """Return uv's built-in default index, even if a mirror is configured."""
     variables = uv.environment(os.environ, sources.environment())
     variables.pop("UV_DEFAULT_INDEX", None)
     return uv.default_index(variables)
@@ -158,7 +158,7 @@ def open_session(
 def _query_keyring(
     sources: Sources, variables: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the logins, and add missing passwords from ``keyring``.
+    """Yield the logins of URLs, with missing passwords from ``keyring``.
 
     Like uv, query the keyring for the URL first, and then for the host.
     """
@@ -184,7 +184,7 @@ def _move_git_settings(
     variables: Mapping[str, str],
     scratch: Path,
 ) -> dict[str, str]:
-    """Move git settings and logins from variables into a private file.
+    """Move Git settings and logins from variables into a private file.
 
     Build scripts could read variables, and other users could read a command line.
 

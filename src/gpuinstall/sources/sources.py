@@ -1,4 +1,4 @@
-"""Package sources: torch index, find-links, other indexes, certificates."""
+"""Package sources: indexes, find-links, and their settings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from gpuinstall.sources.provenance import (
 OFFICIAL = "https://download.pytorch.org/whl"
 
 _LINKS = "#find-links"
-"""The fragment that distinguishes find-links from an index."""
+"""The URL fragment that distinguishes find-links from an index."""
 
 SYSTEM_CERTIFICATES = "UV_SYSTEM_CERTS"
 """uv's variable for using the system's certificates."""
@@ -65,7 +65,7 @@ class Sources(Value):
     """
 
     torch_index: str = OFFICIAL
-    """The URL above ``<backend>/<package>/``."""
+    """The torch index, to which ``<backend>/<package>/`` is added."""
 
     is_torch_index_requested: bool = False
     """Whether the torch index is configured and so precedes find-links."""
@@ -101,12 +101,12 @@ class Sources(Value):
 
     @property
     def extra_indexes(self) -> tuple[str, ...]:
-        """Additional indexes, exclusive for the packages that they list."""
+        """The indexes that take precedence over the default index."""
         return self._unique_values(Effect.EXTRA_INDEX)
 
     @property
     def own_indexes(self) -> dict[str, str]:
-        """Extra indexes and find-links that only the user's configuration has.
+        """Extra indexes and find-links that only the user configured.
 
         The keys are URLs as recorded in a lock, and the values configuration files.
         """
@@ -122,12 +122,12 @@ class Sources(Value):
 
     @property
     def overrides(self) -> list[Requirement]:
-        """uv's ``override-dependencies`` of the folder."""
+        """The ``override-dependencies`` in the folder's uv settings."""
         return [*chain.from_iterable(one.requirements for one in self.settings)]
 
     @property
     def metadata(self) -> list[Mapping[str, Any]]:
-        """The rows of uv's ``dependency-metadata``."""
+        """The entries of uv's ``dependency-metadata`` setting."""
         return [
             row
             for setting in self._settings_with(Effect.RESOLUTION)
@@ -137,7 +137,7 @@ class Sources(Value):
 
     @property
     def resolver_words(self) -> dict[str, str]:
-        """uv's settings for prereleases, resolution, and forks."""
+        """The values of uv's prerelease, resolution, and fork settings."""
         words: dict[str, str] = {}
         for setting in self._settings_with(Effect.RESOLUTION):
             if setting.row.key in RESOLVER_WORDS:
@@ -148,7 +148,7 @@ class Sources(Value):
 
     @property
     def resolver_tables(self) -> dict[str, dict[str, Any]]:
-        """uv's settings by package, from the highest-precedence file."""
+        """uv's per-package settings from the highest-precedence file."""
         tables: dict[str, dict[str, Any]] = {}
         for setting in self._settings_with(Effect.RESOLUTION):
             if setting.row.key in RESOLVER_TABLES:
@@ -164,7 +164,7 @@ class Sources(Value):
 
     @property
     def extension_sources(self) -> tuple[str, ...]:
-        """Pages of prebuilt extensions."""
+        """The index pages of prebuilt extensions."""
         return self._unique_values(Effect.EXTENSIONS)
 
     @property
@@ -179,7 +179,7 @@ class Sources(Value):
 
     @cached_property
     def addresses(self) -> tuple[str, ...]:
-        """Direct references in requested files."""
+        """The direct references in requested files."""
         return self._unique_values(Effect.LOCATED)
 
     @cached_property
@@ -208,17 +208,17 @@ class Sources(Value):
 
     @property
     def only_binary(self) -> frozenset[str]:
-        """The packages that are never built, or ``:all:``."""
+        """The packages that must not be built from source, or ``:all:``."""
         return self._names_in(Effect.ONLY_BINARY)
 
     @property
     def no_binary(self) -> frozenset[str]:
-        """The packages that are built from source."""
+        """The packages that must be built from source."""
         return self._names_in(Effect.NO_BINARY)
 
     @property
     def no_sources(self) -> frozenset[str]:
-        """The packages without ``[tool.uv.sources]``, or ``:all:``."""
+        """The packages that ignore ``[tool.uv.sources]``, or ``:all:``."""
         return self._names_in(Effect.NO_SOURCES)
 
     def _names_in(self, effect: Effect) -> frozenset[str]:
@@ -228,17 +228,17 @@ class Sources(Value):
 
     @property
     def ignored_settings(self) -> list[SourceSetting]:
-        """The settings that are ignored for a reason."""
+        """The settings that gpuinstall ignores, each for a known reason."""
         return [one for one in self.settings if one.ignore_reason]
 
     @property
     def required_addresses(self) -> dict[str, SourceSetting]:
-        """Direct references in other tools' files, by package."""
+        """The direct references in other tools' files, by package."""
         return {one.package: one for one in self._settings_with(Effect.ADDRESS)}
 
     @property
     def places(self) -> tuple[str, ...]:
-        """All configured indexes and find-links."""
+        """The locations of all configured indexes and find-links."""
         return (
             self.torch_index,
             *self.find_links,
@@ -249,8 +249,8 @@ class Sources(Value):
 
     @cached_property
     def folder_sources(self) -> tuple[SourceSetting, ...]:
-        """Unique sources that only the folder's files select."""
-        # Only one setting of these effects is used.
+        """The unique sources that only the folder's files select."""
+        # If several settings have one of these effects, only one of them is used.
         single = {
             Effect.INDEX: self.default_index,
             Effect.CERTIFICATES: self.certificates,
@@ -269,7 +269,7 @@ class Sources(Value):
         return tuple(setting for source, setting in chosen.items() if source not in own)
 
     def folder_source_of(self, address: str) -> SourceSetting | None:
-        """Return the folder's setting that selects a URL."""
+        """Return the setting with which the folder selects a URL, if any."""
         location = Location.parse(address)
         for setting in self.folder_sources:
             if location.is_from(Location.parse(setting.value)):
@@ -294,10 +294,10 @@ class Sources(Value):
 
     @property
     def last_upload_day(self) -> str | None:
-        """The date part of ``exclude_newer``, or None if it is not set.
+        """The date part of the ``exclude-newer`` setting, if it is set.
 
         Raises:
-            UsageError: The value is a duration instead of a date. Only uv supports it.
+            UsageError: The value is a duration instead of a date. Only uv supports durations.
         """
         if self.exclude_newer is None:
             return None
@@ -323,7 +323,7 @@ class Sources(Value):
         return variables
 
     def _add_login(self, address: str) -> str:
-        """Return a URL with the login of its server."""
+        """Add the stored login of a server to a URL."""
         login = self.logins.get(url_server(address))
         if login is None:
             return address
@@ -334,7 +334,7 @@ class Sources(Value):
     def login_indexes(self) -> list[dict[str, Any]]:
         """Return uv index entries that pass the login of each server to uv.
 
-        uv requests no packages from explicit indexes. It sends a login only to the same
+        uv requests no packages from explicit indexes, and sends a login only to the same
         port.
         """
         servers = [server for server in self.logins if server.startswith("http")]
@@ -348,7 +348,7 @@ class Sources(Value):
         ]
 
     def uv_settings(self) -> dict[str, Any]:
-        """Return uv's settings for sources other than the default index."""
+        """Return uv settings for all sources except the default index."""
         indexes = [{"url": address} for address in self.extra_indexes]
         indexes += [{"url": place, "format": "flat"} for place in self.find_links]
         settings: dict[str, Any] = {"index": indexes}
@@ -396,7 +396,7 @@ class Sources(Value):
             raise _setting_error(setting, form.instead)
 
     def _check_location(self, setting: SourceSetting, folder: Path) -> SourceSetting:
-        """Check the path of a setting, and mark the user's own setting.
+        """Check a setting's path, and mark a setting of the user.
 
         Raises:
             UsageError: The setting has a path of another user, or a second default
@@ -429,7 +429,7 @@ class Sources(Value):
         return setting
 
     def add_setting(self, setting: SourceSetting, *, overrides: bool = True) -> Sources:
-        """Add a checked setting, without its login.
+        """Add a setting that was already checked, and store its login.
 
         Args:
             setting: The setting.
@@ -483,7 +483,7 @@ class Sources(Value):
             self._check_entries([entry])
 
     def _check_entries(self, entries: Iterable[Entry]) -> None:
-        """Raise UsageError if a source is rejected."""
+        """Raise UsageError if ``gate`` rejects a source."""
         reasons = (find_rejection(entry, self.policy) for entry in entries)
         rejected = list(dict.fromkeys(filter(None, reasons)))
         if rejected:
@@ -530,7 +530,7 @@ class Sources(Value):
         return _setting_error(unknown[0], hint=hint)
 
     def check_address(self, name: str, address: str) -> None:
-        """Raise UsageError if metadata may not require a package by URL.
+        """Check the URL of a requirement in a package's metadata.
 
         Args:
             name: The package.
@@ -541,7 +541,7 @@ class Sources(Value):
         self._check_entries([entry])
 
     def check_reported(self, requirement: Requirement) -> None:
-        """Raise UsageError for a URL that was not reported to the user."""
+        """Check that a URL was reported to the user before its use."""
         if requirement.url and not self.has_address(requirement.url):
             raise UsageError(
                 "source-setting",
@@ -550,12 +550,12 @@ class Sources(Value):
             )
 
     def has_address(self, address: str) -> bool:
-        """Return whether a requirement lists this URL, at any commit."""
+        """Return whether the user requires this URL, at any commit."""
         return _strip_reference(address) in map(_strip_reference, self.addresses)
 
 
 def _make_entry(setting: SourceSetting) -> Entry:
-    """Convert a setting to an entry that ``gate`` can check."""
+    """Convert a setting to an entry for the checks in ``gate``."""
     is_address = setting.row.key == BY_ADDRESS
     shown = shorten(redact(setting.value)) if is_address else setting.row.key
     return Entry(
@@ -573,7 +573,7 @@ def read_sources(
     *,
     configured: str | None = None,
 ) -> Sources:
-    """Read the sources for a folder.
+    """Read the package sources that apply in a folder.
 
     Args:
         torch_index: The user's torch index.
@@ -645,7 +645,7 @@ def validate_torch_index(requested: str | None) -> str:
 
 
 def links_url(place: str) -> str:
-    """Return the URL of find-links for a lock, marked by a fragment."""
+    """Return the find-links URL for a lock, marked with a fragment."""
     address = place if "://" in place else Path(place).as_uri()
     return address + _LINKS
 
@@ -705,7 +705,7 @@ def url_server(address: str) -> str:
 
 
 def _parse_login(address: str) -> dict[str, str]:
-    """Return the login in a URL, by server.
+    """Return the server and the login in a URL.
 
     Raises:
         UsageError: The URL is malformed.

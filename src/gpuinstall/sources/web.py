@@ -56,7 +56,7 @@ _CHUNK = 1 << 20
 
 
 class Page(Value):
-    """An index page."""
+    """Page of a package index."""
 
     text: str
     content_type: str
@@ -66,7 +66,7 @@ class Page(Value):
 
 
 class FileHash(Value):
-    """The sha256 of a file at a URL."""
+    """SHA-256 digest of the file at a URL."""
 
     sha256: str
     etag: str | None = None
@@ -77,7 +77,7 @@ _Response = TypeVar("_Response", Page, FileHash)
 
 
 class ResponseCache(Value, Generic[_Response]):
-    """Cached responses by URL.
+    """Cache of HTTP responses by URL.
 
     CacheControl is not used, because it obeys ``max-age``, which hides a new build for ten
     minutes, and reads without gpuinstall's limits. Read and write errors are ignored.
@@ -103,7 +103,7 @@ class ResponseCache(Value, Generic[_Response]):
 
 
 class Head(Value):
-    """Response headers of a file. None: the response lacks the header."""
+    """Response headers of a file. None means that a header is missing."""
 
     size: int | None = None
     """The size in bytes."""
@@ -111,7 +111,7 @@ class Head(Value):
 
 
 class Cause(NamedTuple):
-    """The cause of a failed request, and its fix."""
+    """Cause of a failed request, with its fix."""
 
     why: str
     hint: str
@@ -136,11 +136,11 @@ _CAUSES = {
     "refused": Cause("connection refused", "Check the URL and its port"),
     "": Cause("the connection failed", "Check the network connection"),
 }
-"""Causes by a part of the error text. The last entry matches any error."""
+"""Causes by a part of the error message. The last entry matches any error."""
 
 
 class UnreachableError(InstallationError):
-    """A host does not respond."""
+    """Error for a host that does not respond."""
 
     def __init__(self, host: str, cause: Cause) -> None:
         super().__init__(
@@ -209,7 +209,7 @@ class Client:
             return self._read[url]
 
     def cached_text(self, place: str, mark: str) -> str | None:
-        """Return the text that was cached with this mark, such as a hash."""
+        """Return a cached text if it has the same mark, such as a hash."""
         kept = self._pages.get(place)
         return kept.text if kept and kept.etag == mark else None
 
@@ -376,7 +376,7 @@ class Client:
 
 
 def _omit_credentials(request: PreparedRequest) -> PreparedRequest:
-    """Send no login. With ``auth=None``, requests would read a netrc file."""
+    """Send no login. Otherwise, requests would read a netrc file."""
     return request
 
 
@@ -396,7 +396,10 @@ def _check_status(response: Response, url: str) -> None:
 
 
 class HostGate:
-    """Limiter of requests to one host. No request follows a failure."""
+    """Sender of requests to one host, which retries if the host is busy.
+
+    No request is sent after the host failed.
+    """
 
     def __init__(self, host: str, timeouts: Timeouts, *, is_quick: bool) -> None:
         self._host = host
@@ -407,7 +410,7 @@ class HostGate:
         """The first failure of the host."""
 
     def send(self, send: Callable[[], Response]) -> Response:
-        """Send a request.
+        """Send a request to the host.
 
         Raises:
             UnreachableError: The host does not respond, now or in an earlier request.
@@ -433,7 +436,7 @@ class HostGate:
                 sleep(0.1)
 
     def _can_wait(self, seconds: float) -> bool:
-        """Return whether a busy host is still within its time limit."""
+        """Return whether another retry is within the host's time limit."""
         if self._until is None:
             self._until = monotonic() + self._timeouts.window
         return monotonic() + seconds <= self._until
@@ -446,7 +449,7 @@ def read_chunks(
     timeouts: Timeouts,
     seconds: float | None = None,
 ) -> Iterator[bytes]:
-    """Yield the body of a response.
+    """Yield the body of an HTTP response in chunks.
 
     Args:
         response: The response, whose body is not read yet.
@@ -499,11 +502,11 @@ def _watch_connection(
 ) -> list[str]:
     """Shut down a connection that is too slow or takes too long.
 
-    The read itself times out only if no data arrives.
+    The timeout of a read applies only if no data arrives.
 
     Args:
         response: The response that is being read.
-        pace: The number of bytes over time.
+        pace: The measured transfer rate.
         timeouts: The time limits for slow servers.
         seconds: The time limit. None: no limit.
         done: Set by the caller after the last read.
@@ -541,7 +544,7 @@ def content_length(response: Response) -> int | None:
 
 
 def _read_retry_after(response: Response) -> float | None:
-    """Return the delay that a busy host requests, in seconds."""
+    """Return the Retry-After delay of a busy host, in seconds."""
     from urllib3.exceptions import HTTPError
     from urllib3.util import Retry
 

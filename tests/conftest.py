@@ -35,7 +35,7 @@ own_gpus.play()
 
 
 def pytest_addoption(parser):
-    """Add the option that rewrites stories."""
+    """Add the option --accept, which rewrites expected output of stories."""
     parser.addoption(
         "--accept",
         action="store_true",

@@ -53,7 +53,7 @@ def opened(started, place):
 
 
 def address(visit):
-    """Return the URL fragment of a visit."""
+    """Return the URL fragment that selects a visitor's choices."""
     kind = list_gpu_kinds(frozen_catalog())[visit.kind]
     name = f"{kind.cards[0]} ({kind.code})" if kind.code else kind.cards[0]
     driver = str(visit.driver) if visit.driver else ""

@@ -1,4 +1,4 @@
-"""The GitHub action, run by bash."""
+"""Tests of the GitHub action's scripts, run by bash."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Exit statuses and the JSON document of commands."""
+"""Tests of the exit statuses and JSON documents of all commands."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ RUNNABLE = {
     for words, command in walk_commands()
     if not isinstance(command, click.Group) or command.invoke_without_command
 }
-"""The parameters of every command, by its words."""
+"""The parameters of each command, by the command's words."""
 ENVELOPE = {"gpuinstall", "command", "status", "exit_code", "data", "errors"}
 
 

@@ -1,4 +1,4 @@
-"""Output, generated parts, names, and links of the documentation."""
+"""Tests of command output, generated parts, and links in the documentation."""
 
 import ast
 import inspect
@@ -56,7 +56,7 @@ def test_generated_pages_are_current():
 
 
 def test_failure_pages_format_only_commands_as_code():
-    """Only commands, variables, and cmdlets are code."""
+    """Code formatting is for commands, variables, and cmdlets only."""
     text = "".join(format_failure_pages().values())
     assert re.findall(r"(?m)^- `[A-Z][a-z]+[ ,:].*", text) == []
 
@@ -69,7 +69,7 @@ def test_failure_index_lists_every_failure_once():
 
 
 def test_every_documentation_page_begins_with_prose():
-    """The first paragraph is prose, not a table, list, heading, or code."""
+    """Every page begins with prose, not with a table, list, or code."""
     starts = {
         page.name: page.read_text("utf-8").split("\n\n", 2)[1]
         for page in (ROOT / "docs").glob("*.md")

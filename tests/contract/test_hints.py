@@ -1,4 +1,4 @@
-"""Commands and options in hints and pages exist."""
+"""Tests that commands and options in hints and documentation exist."""
 
 import ast
 import re
@@ -33,7 +33,7 @@ FILES = [
 
 
 def hints():
-    """Return each command in hints and pages, with each of its options."""
+    """Return the commands in hints and documentation, with each option."""
     return {
         (re.sub(r"\{[^}]*\}", "", call).partition(" -")[0], option)
         for path in FILES
@@ -66,7 +66,7 @@ def test_options_of_commands_in_hints_exist():
 
 @cache
 def texts(folder=SOURCE):
-    """Return all texts in source code, with a word in each placeholder."""
+    """Return all strings of the source, with placeholders filled in."""
     found = set[str]()
     for path in folder.rglob("*.py"):
         nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
@@ -85,7 +85,7 @@ def texts(folder=SOURCE):
 
 
 def changes(folder=SOURCE):
-    """Return all hints to run the command again with an option."""
+    """Return all hints to rerun the command with another option."""
     return {
         line
         for text in texts(folder)
@@ -154,7 +154,7 @@ def test_hint_checker_accepts_every_gpuinstall_command():
 
 
 def _needed(parameter):
-    """Return words that give a parameter a value."""
+    """Return command-line arguments that set a parameter."""
     is_choice = isinstance(parameter.type, click.Choice)
     value = parameter.type.choices[0] if is_choice else "needed"
     is_argument = isinstance(parameter, click.Argument)

@@ -1,4 +1,4 @@
-"""The man page, formatted by man."""
+"""Tests of the man page, formatted by man(1)."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""docs/terminal.svg in the README."""
+"""Tests of the terminal picture in README.md."""
 
 import re
 from html import escape

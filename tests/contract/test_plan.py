@@ -1,4 +1,4 @@
-"""``gpuinstall plan`` as a process: imports and machine documents."""
+"""Tests of ``gpuinstall plan`` in a process: imports and documents."""
 
 import json
 import subprocess
@@ -25,7 +25,7 @@ A100 = {
 
 
 def plan(*arguments, **kwargs):
-    """Return the document of ``plan --json``."""
+    """Return the JSON document that ``plan --json`` prints."""
     done = gpuinstall("plan", *arguments, "--json", **kwargs)
     document = json.loads(done.out)
     assert document["exit_code"] == done.status

@@ -1,4 +1,4 @@
-"""PowerShell text, checked with a grammar."""
+"""Tests that check PowerShell scripts with a grammar."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Recipes for other tools: syntax, and commands that they run."""
+"""Tests of recipes for other tools: their syntax and commands."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def read(path):
 
 
 def calls(text):
-    """Return the words of each gpuinstall command in a text."""
+    """Return the arguments of each gpuinstall command in a text."""
     called = re.findall(
         r"(?:^|[\s/`\"(])(gpuinstall|bootstrap\.py) ((?:-|[a-z]+\b)[^`#|)&\n]*)", text
     )
@@ -60,7 +60,7 @@ def test_recipes_call_valid_commands():
 
 
 def fault_of(words):
-    """Return why the command line rejects a call, or None."""
+    """Return why gpuinstall rejects these arguments, or None."""
     # The folder must exist.
     return check_hint_line(shlex.join(["gpuinstall", *words]).replace("DIR", "."))
 

@@ -1,4 +1,4 @@
-"""JSON schemas of all documents."""
+"""Tests of the JSON schemas of all documents."""
 
 import json
 from collections import defaultdict

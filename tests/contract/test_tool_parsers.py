@@ -1,4 +1,4 @@
-"""Exports and templates, read by the tools that use them."""
+"""Tests that other tools can read exports and templates."""
 
 from pathlib import Path
 

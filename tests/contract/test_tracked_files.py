@@ -1,4 +1,4 @@
-"""Forbidden names in tracked files, and pinned dependencies."""
+"""Tests of tracked files: forbidden names and pinned dependencies."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""GitHub workflows: schema, security, and targets of make."""
+"""Tests of GitHub workflows: schema, security, and make targets."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""A frozen catalog for tests that name versions, read by the real loader.
+"""A frozen catalog for tests that expect certain versions.
 
 ``builds.toml`` and ``drivers.toml`` are excerpts of the shipped files. ``facts.json``
 has the same rows in another format for comparison. ``python tests/frozen …`` runs
@@ -39,7 +39,7 @@ def frozen_catalog() -> Catalog:
 
 @cache
 def facts() -> dict[str, Any]:
-    """Load the same rows from the second format."""
+    """Load the rows of the frozen catalog from ``facts.json``."""
     told: dict[str, Any] = json.loads((FOLDER / "facts.json").read_text("utf-8"))
     return told
 

@@ -1,4 +1,4 @@
-"""Skips of GPU tests in runs that hide the GPU."""
+"""Skip tests that need a GPU if the test run hides the GPUs."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.lab import own_gpus
 
 
 def pytest_collection_modifyitems(items):
-    """Skip tests of a GPU that this run hides."""
+    """Skip tests that need a GPU if the test run hides the GPUs."""
     if not own_gpus.is_hidden():
         return
     reason = "the GPUs of this machine are hidden; pytest -m gpu tests them"

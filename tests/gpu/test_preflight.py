@@ -1,4 +1,4 @@
-"""Preflight with this machine's driver."""
+"""Tests of the preflight with this machine's driver and GPUs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""verify on a GPU, with the first Python on PATH that has a CUDA build."""
+"""Tests of ``verify`` on a GPU, with the first Python that has CUDA torch."""
 
 import os
 import shutil

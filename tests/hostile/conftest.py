@@ -1,4 +1,4 @@
-"""Fixtures of hostile inputs: a folder, a user with a token, and a host."""
+"""Fixtures for tests with malicious input: a folder, a user, and a host."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ TOKEN = "hunter2-hunter3"
 
 @pytest.fixture
 def here(workshop, play):
-    """Return the workshop on a machine without a GPU."""
+    """Return a workshop folder on a machine without a GPU."""
     play(NO_GPU)
     return workshop.having(HF_TOKEN=TOKEN)
 
@@ -34,12 +34,12 @@ class Stranger(Host):
 
         super().__init__("stranger", respond)
         self.wheel = f"{self.url}/{wheel.name}"
-        """Its URL."""
+        """The URL of the hostile host."""
 
 
 @pytest.fixture
 def stranger(stand_in) -> Iterator[Stranger]:
-    """Start the host."""
+    """Start a hostile host."""
     stranger = Stranger(next((stand_in.folder / "simple").glob("filelock-*.whl")))
     yield stranger
     stranger.close()

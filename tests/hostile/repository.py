@@ -15,7 +15,7 @@ LOCK = "pylock.cpu.toml"
 class Repository:
     """A clone in a home; files outside the clone are victims.
 
-    The file ``executed`` shows that the repository's code ran.
+    The file ``executed`` exists if code of the repository ran.
     """
 
     home: Path
@@ -37,7 +37,7 @@ class Repository:
 
     @property
     def work(self):
-        """Return the folder of changes in the clone."""
+        """Return the folder in the clone in which changes are prepared."""
         return self.folder / ".venv.gpuinstall"
 
     @property
@@ -80,12 +80,12 @@ class Repository:
         (self.folder / path).symlink_to(target)
 
     def fifo(self, path):
-        """Create a pipe in the clone, which blocks a reader."""
+        """Create a named pipe in the clone, which blocks its readers."""
         (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
         os.mkfifo(self.folder / path)
 
     def environment(self, **marker):
-        """Add an environment with a changed marker, and a replaced one."""
+        """Add an environment with a modified marker, and a replaced one."""
         make_environment(self.venv, "mine", lock=LOCK)
         replaced = self.work / "last" / "environment"
         make_environment(replaced, "before", version="2.13.0", lock=LOCK)
@@ -101,7 +101,7 @@ class Repository:
         self.write(f".venv.gpuinstall/{name}/bin/activate", self.code)
 
     def lock(self, address):
-        """Add a lock whose torch has this URL."""
+        """Add a lock file in which torch has this URL."""
         text = lock_text().replace(
             'url = "https://index.example/torch-2.14.1-cp312-cp312-linux_x86_64.whl"',
             f"url = {address}\n",

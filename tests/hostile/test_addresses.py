@@ -1,4 +1,4 @@
-"""URLs of packages in project files: reported before use, or rejected."""
+"""Tests that package URLs in project files are reported or rejected."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COMMANDS = (
 
 
 def commands(form: str) -> tuple[str, ...]:
-    """Return the commands to test with a form."""
+    """Return the commands to test with one form of URL."""
     return COMMANDS if form == "a lock of the folder" else COMMANDS[:1]
 
 

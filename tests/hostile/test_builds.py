@@ -1,4 +1,4 @@
-"""Variables that build code receives."""
+"""Tests of the environment variables that build code receives."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def damaged(text, chance):
 
 
 def read(folder, name):
-    """Read a file as the commands do."""
+    """Read a project file with the reader that commands use."""
     if name == "uv.lock":
         read_project_lock(folder / name, {"python_version": "3.11"})
         read_project_lock_settings(folder / name)
@@ -146,7 +146,7 @@ def read(folder, name):
 
 
 def is_complete(message, name, text):
-    """Return whether a rejection contains file, place, and text."""
+    """Return whether an error names the file, location, and text."""
     rest = message.replace(name, "", 1)
     place = (
         r"line \d+|named |names \S+, which|\[[\w.-]+|[\w-]+\.[\w-]+|[\w-]+ = |[\w-]+: "
@@ -162,7 +162,7 @@ def is_complete(message, name, text):
 
 
 def faults(folder, count):
-    """Return documents with another error or an incomplete rejection."""
+    """Return the damaged documents that cause a wrong error."""
     found = []
     for number in range(count):
         chance = random.Random(number)

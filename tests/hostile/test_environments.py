@@ -1,4 +1,4 @@
-"""Environments in a repository are not trusted."""
+"""Tests that environments in a repository are not trusted."""
 
 import json
 import sys
@@ -84,7 +84,7 @@ ANSWERS = {
         for key, value in values.items()
     },
 }
-"""Output of the forged Python for any arguments."""
+"""The output that the forged Python prints for any arguments."""
 
 
 @pytest.fixture

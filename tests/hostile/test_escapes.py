@@ -1,4 +1,4 @@
-"""Terminal output with malicious text."""
+"""Tests of terminal output that contains malicious text."""
 
 import json
 import os
@@ -39,7 +39,7 @@ PAYLOADS = {
 
 
 class Source(NamedTuple):
-    """A source of text: its writer, and the command that prints it."""
+    """A place for malicious text, and the command that prints the text."""
 
     write: Callable[[Repository, str], object] | None
     """The command, or None if the text is the GPU's name from the driver."""
@@ -107,7 +107,7 @@ SOURCES = {
 
 
 def seen(source, text, repository, variables, library):
-    """Run a source's command on a terminal, and return the faults."""
+    """Run a command on a terminal, and return visible deceptions."""
     env = {**variables, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
     if source.write:
         source.write(repository, text)
@@ -122,7 +122,7 @@ def seen(source, text, repository, variables, library):
 
 
 def in_a_terminal(words, env, cwd):
-    """Run a program on a terminal, and return its end and output."""
+    """Run a program on a terminal, and return its exit status and output."""
     with opened(COLUMNS, LINES) as (terminal, raw):
         os.write(terminal, f"{FIRST}\r\n".encode())
         ended = run(words, env, cwd, terminal=terminal)
@@ -131,7 +131,7 @@ def in_a_terminal(words, env, cwd):
 
 
 def faults(screen):
-    """Return visible signs of a deception."""
+    """Return signs that terminal output deceives its reader."""
     rows = [row.rstrip() for row in screen.display]
     marks = "".join(
         mark.data for at in range(LINES) for mark in screen.buffer[at].values()

@@ -56,13 +56,13 @@ class Attack:
         self._torch(self.index.folder / "simple", TORCH, names)
 
     def list_own(self, names):
-        """Add these packages to the torch index."""
+        """Add packages with these names to the torch index."""
         for name in names:
             if not [*(self.index.folder / "whl" / TAG).glob(f"{name}-*")]:
                 make_wheel(self.index.folder / "whl" / TAG, name, "0.1")
 
     def asked(self, names):
-        """Return the requests to the default index for these names."""
+        """Return the requests to the default index for these packages."""
         begun = tuple(
             f"{place}{name}" for name in names for place in ("/simple/", "/files/")
         )

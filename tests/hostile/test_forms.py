@@ -1,4 +1,4 @@
-"""Sources in project files, in any form: each is reported or rejected."""
+"""Tests that package sources in project files are reported or rejected."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
     refusal: str
     notices: str
     handed_on: str
-    """The text that uv, a lock, and the records receive."""
+    """The text that gpuinstall passes to uv, lock files, and records."""
     is_demanded: bool = False
     """Whether resolution ends because it would need an index or URL."""
 
@@ -68,7 +68,7 @@ Try = Callable[..., Outcome]
 
 @pytest.fixture
 def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Try:
-    """Return a function that reads a folder as the commands do."""
+    """Return a function that reads a project folder as ``lock`` does."""
     folder = tmp_path / "above" / "project"
     folder.mkdir(parents=True)
     monkeypatch.chdir(folder)
@@ -99,7 +99,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Try:
 
 
 DEMANDS = {Effect.KNOWN_INDEX, Effect.ADDRESS}
-"""Effects that end the command later: on a request, or after uv's output."""
+"""Effects that end a command later, at a request or after uv's output."""
 
 
 def settings_of(option: str) -> Settings:
@@ -144,7 +144,7 @@ def test_requirements_with_sources_are_reported(attempt: Try, line: str) -> None
 
 
 def read_forms(name: str) -> dict[str, tuple[str, Files]]:
-    """Read a table of forms: title, ``$`` option, files, ``->`` links."""
+    """Read a file of test cases: title, ``$`` option, files, links."""
     text = Path(__file__).with_name(name).read_text("utf-8").rstrip()
     forms: dict[str, tuple[str, Files]] = {}
     for paragraph in text.split("\n\n"):
@@ -178,7 +178,7 @@ ENCODED: dict[str, Files] = {
     },
     "environment.yml: a tab": {"environment.yml": f"{YAML}    -\t{ON}\n"},
 }
-"""Foreign binary files; ``places.txt`` lists the text files."""
+"""Binary files of other tools; ``places.txt`` lists the text files."""
 
 
 PLACES: dict[str, tuple[str, Files]] = {
@@ -197,7 +197,7 @@ def test_project_sources_are_reported_in_every_file_format(
 
 
 SETTINGS = read_forms("variables.txt")
-"""Files with a variable in another setting."""
+"""Files that use an environment variable in another setting."""
 
 
 @pytest.mark.parametrize("form", SETTINGS)
@@ -321,7 +321,7 @@ def test_variables_in_requirements_of_wheels_are_not_expanded(
 
 
 def packed(name: str, files: Files) -> bytes:
-    """Pack files into an archive by its suffix."""
+    """Pack files into an archive whose format depends on the suffix."""
     content = io.BytesIO()
     if name.endswith((".whl", ".zip")):
         with zipfile.ZipFile(content, "w") as archive:

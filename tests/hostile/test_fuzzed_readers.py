@@ -1,4 +1,4 @@
-"""Random requests are resolved or rejected within seconds."""
+"""Tests that random requests are resolved or rejected within seconds."""
 
 import os
 import random
@@ -81,7 +81,7 @@ def write(chance: random.Random, folder: Path) -> None:
 
 
 def read(folder: Path) -> None:
-    """Read the folder with every reader."""
+    """Read a project folder with every reader of project files."""
     for only in (False, True):
         with (
             suppress(GpuInstallError),
@@ -166,7 +166,7 @@ COUNT = 3000
 
 
 def edited(chance: random.Random, text: str) -> str:
-    """Return a valid file with some edits."""
+    """Return the text of a valid project file with random edits."""
     for _ in range(chance.randint(1, 3)):
         at = chance.randrange(len(text))
         to = at + chance.choice([0, 0, 1, 1, 5, 40])
@@ -176,7 +176,7 @@ def edited(chance: random.Random, text: str) -> str:
 
 
 def exchanged(chance: random.Random, text: str) -> str:
-    """Return a valid file with other values or lines."""
+    """Return a project file with values or lines replaced at random."""
     if not text.startswith("["):
         lines = text.splitlines()
         lines[chance.randrange(len(lines))] = chance.choice(words(LINES))

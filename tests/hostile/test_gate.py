@@ -1,4 +1,4 @@
-"""Locks are checked like requirements."""
+"""Tests that lock files are checked like requirements."""
 
 import random
 from contextlib import suppress
@@ -30,7 +30,7 @@ CASES = {
     ]
 }
 CLAIMS = '[tool.gpuinstall]\nunhashed = ["x"]\n'
-"""The trust claims of a lock."""
+"""The fields in which a lock file claims trust."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def project(tmp_path):
 
 
 def lock_with(entry: str, name: str = "x"):
-    """Return a lock with one package, which claims to be requested."""
+    """Return a lock file whose only package claims to be requested."""
     written = entry.format(
         commit="a" * 40, hash='hashes = {sha256 = "%s"}' % ("f" * 64)
     )
@@ -201,7 +201,7 @@ KEYS = ("url", "path", "subdirectory", "commit-id", "name", "size", "x")
 
 
 def fuzzed_lock(chance: random.Random) -> str:
-    """Return a lock with random values."""
+    """Return a lock file with random values."""
     packages = []
     for _ in range(chance.randint(1, 3)):
         kind = chance.choice([*SOURCES])

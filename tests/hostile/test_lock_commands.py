@@ -1,4 +1,4 @@
-"""Every command that reads a lock rejects the same malicious locks."""
+"""Tests that every command that reads a lock rejects malicious locks."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ READERS = {
     "remove filelock": 2,
     "doctor": 0,
 }
-"""The commands that read a lock of the folder, with their exit statuses."""
+"""The commands that read the folder's lock file, with exit statuses."""
 RESOLVING = {"install --backend cpu", "lock --target cpu"}
 OTHERS = {"env", "explain", "hook", "probe", "report", "self", "verify"}
-"""The commands that read no lock of the folder."""
+"""The commands that do not read the folder's lock files."""
 HASHES = {"sha256": "f" * 64}
 ENTRIES: dict[str, dict[str, Any]] = {
     "folder outside": {"directory": {"path": "../outside"}},

@@ -1,4 +1,4 @@
-"""Modified locks: ``lock check`` detects them, and ``sync`` installs none."""
+"""Tests that ``lock check`` and ``sync`` reject modified lock files."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -26,7 +26,7 @@ OTHER = "f" * 64
 
 
 def tampered(document, name, *, seal=False):
-    """Return a changed copy of a lock, with a valid digest if ``seal``."""
+    """Return a modified lock file, with a valid digest if ``seal``."""
     changed = deepcopy(document)
     KINDS[name](changed)
     return add_seal(changed) if seal and "tool" in changed else changed
@@ -68,7 +68,7 @@ def without(document, name):
 
 
 def as_if_meant(document, name):
-    """Change a package's source to a repository, as if requested."""
+    """Change a locked package's source to a Git repository."""
     found = package(document, name)
     del found["wheels"]
     found["vcs"] = VCS
@@ -114,7 +114,7 @@ REFUSED = {
     "a marker that is never true": lambda d: package(d, "numpy").update(marker=NEVER),
     "a version of the format to come": lambda d: d.update({"lock-version": "9.0"}),
 }
-"""Changes that sync rejects even with a valid seal."""
+"""Changes to a lock file that sync rejects even with a valid digest."""
 TAKEN = {
     "a file of this machine": lambda d: elsewhere(d, "numpy", "file:///tmp"),
     "a package of a source archive": lambda d: add(d, "evil", sdist=SOURCE),
@@ -134,7 +134,7 @@ TAKEN = {
     "the evidence removed": lambda d: d.pop("tool"),
     "the seal removed": lambda d: own(d).pop("contents-digest"),
 }
-"""Harmless changes, and changes that cause another error."""
+"""Harmless changes to a lock file, and changes with another error."""
 KINDS: dict[str, Callable[[Document], object]] = REFUSED | TAKEN
 
 
@@ -162,7 +162,7 @@ def document(catalog_wheels, tmp_path_factory):
 
 
 def reasons(folder, document):
-    """Return the reasons of an offline check, or the code of its error."""
+    """Return the findings of an offline ``lock check``, or its error code."""
     (folder / LOCK).write_text(tomli_w.dumps(document), "utf-8")
     try:
         checked = check_locks(

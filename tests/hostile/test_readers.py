@@ -1,4 +1,4 @@
-"""Tests with damaged documents, for a short time or ``LAB_SECONDS``."""
+"""Tests that read damaged documents for ``LAB_SECONDS``."""
 
 import os
 import random
@@ -37,9 +37,9 @@ PAGES: dict[str, Callable[..., object]] = {
     "sources": partial(parse_sources.__wrapped__, package="torch"),
     "names": parse_names,
 }
-"""Clients without a cache, which would keep every page."""
+"""HTTP clients without a cache, which would keep every page."""
 SECONDS = 5.0
-"""Maximum CPU seconds for one document."""
+"""The maximum CPU seconds for reading one document."""
 WEIRD = (
     "\0",
     "\n",
@@ -95,7 +95,7 @@ COSTLY: dict[str, tuple[str, str, str]] = {
     "a wide string": ('{"files":"😀', "a", '"}'),
     "keys": ('{"files":[],"a":0', ',"%x":0', "}"),
 }
-"""Expensive documents: start, repeated part, and end."""
+"""Documents that are costly to parse: start, repeated part, and end."""
 LOG = (
     "RuntimeError: CUDA error: no kernel image is available for execution on the device\n- libcudart.so.12\n"
     * 5
@@ -103,7 +103,7 @@ LOG = (
 
 
 def fuzzed(folder, seconds, name):
-    """Read damaged documents, and return an unexpected error or a slow one."""
+    """Read damaged documents, and return an unexpected error or delay."""
     own = folder / name.replace(" ", "-")
     own.mkdir()
     read, seed, foreseen = known_readers(own)[name]
@@ -218,7 +218,7 @@ def _damaged(text, chance):
 
 
 EACH_S = float(os.environ.get("LAB_SECONDS", "0.1"))
-"""Seconds of input for each reader."""
+"""The seconds to spend on random input for each reader."""
 
 
 def test_corrupted_documents_are_read_or_rejected(tmp_path):

@@ -1,4 +1,4 @@
-"""Malicious repositories: nothing outside changes, and no code runs."""
+"""Tests that malicious repositories run no code and change no other files."""
 
 import sys
 from collections.abc import Callable
@@ -27,13 +27,13 @@ MODULES = ("sitecustomize", "usercustomize", "json", "typing", "tomli", "uv", "c
 
 
 class Hostile(NamedTuple):
-    """A repository's contents, commands, and part of the last output."""
+    """A malicious repository: contents, commands, and expected output."""
 
     craft: Callable[[Repository], None]
     commands: tuple[str, ...]
     said: str = ""
     starts: bool = False
-    """Whether the case is about files that Python reads when it starts."""
+    """Whether the case is about files that Python reads at startup."""
 
 
 def link(name, target):

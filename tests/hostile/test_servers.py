@@ -1,4 +1,4 @@
-"""Malicious servers: every run ends soon, with an error and no leftovers."""
+"""Tests that malicious servers cause quick errors and no leftover files."""
 
 import gzip
 import json
@@ -31,7 +31,7 @@ PLACES = {
     "default metadata": ("default", r"/files/filelock-.*\.metadata"),
     "default wheel": ("default", r"/files/filelock-.*\.whl"),
 }
-"""The host that sends it, and its path."""
+"""The host that sends the response, and the URL path."""
 
 
 def _drip(body):
@@ -121,11 +121,11 @@ ODD: dict[str, Callable[[Answer], Answer]] = {
     ),
     "with absurd versions": altered(_absurd),
 }
-"""Server faults: a run tolerates them, continues without them, or fails."""
+"""Server faults, and whether a run then succeeds or fails."""
 
 
 def spoil(index, place, manner):
-    """Make the index respond in this manner, and return the affected host."""
+    """Make the index respond with a fault, and return the affected host."""
     change = (MANNERS | ODD)[manner]
     name, path = PLACES[place]
     host = next(host for host in index.hosts if host.name == name)
@@ -144,21 +144,21 @@ def spoil(index, place, manner):
 
 
 LIMITS = {"GPUINSTALL_SILENCE": "1", "UV_HTTP_RETRIES": "0"}
-"""Settings that end slow responses quickly."""
+"""Settings with which slow responses time out quickly."""
 BRIEFLY = {
     ("torch wheel", "half of it and then nothing"),
     ("default wheel", "without end"),
 }
-"""Faults of the usual run; other faults take minutes."""
+"""Faults that ``make test`` includes; other faults take minutes."""
 SERVED_ELSEWHERE = {("torch page", "later, in an hour")}
-"""Cases in which another host serves the page."""
+"""Faults for which another host serves the page."""
 ENDED_LATE = set(
     product(
         ("torch metadata", "default page", "default metadata"),
         ("a byte now and then", "without end"),
     )
 )
-"""Cases that only uv's own limits or the time limit of a uv run end."""
+"""Faults that end only at a time limit of uv."""
 CASES = [
     pytest.param(*case, marks=() if case in BRIEFLY else pytest.mark.heavy)
     for case in product(PLACES, MANNERS)

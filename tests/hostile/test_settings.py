@@ -1,4 +1,4 @@
-"""Sources in project settings are reported before they are requested."""
+"""Tests that package sources in project settings are reported before use."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SPELLINGS = {
 
 @dataclass(frozen=True)
 class Evil:
-    """A host and a folder with the only torch of a release."""
+    """A host and a folder that have the only torch of a release."""
 
     host: Host
     folder: Path
 
     @classmethod
     def beside(cls, index):
-        """Move torch from an index to another host."""
+        """Move the wheels of torch from an index to another host."""
         folder = index.folder.parent / "evil"
         folder.mkdir()
         for wheel in (index.folder / "whl" / "cpu").glob(f"torch-{TORCH}*"):
@@ -56,7 +56,7 @@ class Evil:
         return cls(Host("evil", respond), folder)
 
     def choose(self, here, name, spelling="with a slash"):
-        """Write the setting in a project file, and return the file."""
+        """Write a setting in a project file, and return the file."""
         port = self.host.url.rpartition(":")[2]
         address = SPELLINGS[spelling].format(
             f"{self.host.url}/whl", f":{port}/whl", self.folder

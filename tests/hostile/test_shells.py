@@ -1,4 +1,4 @@
-"""Printed commands: every name is one word of the shell."""
+"""Tests that names in printed commands are quoted for the shell."""
 
 import json
 import os
@@ -58,11 +58,11 @@ NAMES = (
     "$HOME",
     "#",
 )
-"""Names of files, folders, and packages."""
+"""Names of files, folders, and packages that need quoting."""
 
 
 def printed(name, shell):
-    """Yield each command with a name; ``shell`` is None for any shell."""
+    """Yield each printed command with a name, and the shell it is for."""
     place = name.replace("/", "-")
     yield f"echo {quote_word(name, shell)}"
     yield join_command(("echo", "--venv", name, name), shell)
@@ -72,7 +72,7 @@ def printed(name, shell):
 
 
 def tried(line, program, folder):
-    """Run a command in a shell, and return a fault if any."""
+    """Run a printed command in a shell, and return a quoting fault if any."""
     folder.mkdir(parents=True)
     for name in ("gpuinstall", "rm", "uv"):
         write_program(folder / "bin" / name)

@@ -1,4 +1,4 @@
-"""Files with too many entries are rejected."""
+"""Tests that files with too many entries are rejected."""
 
 import os
 import re

@@ -249,7 +249,7 @@ def test_write_permissions_are_checked_before_downloads(here, stand_in):
 
 
 def fill(disk):
-    """Fill a disk with bytes and files."""
+    """Fill a file system until only some bytes and inodes are left."""
     with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
         while file.write(bytes(4096)):
             pass

@@ -1,4 +1,4 @@
-"""Sources in the pyproject.toml of fetched trees and archives."""
+"""Tests of sources in the pyproject.toml of downloaded projects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Malicious wheels: the existing environment stays unchanged."""
+"""Tests that malicious wheels leave the environment unchanged."""
 
 import os
 import stat
@@ -30,7 +30,7 @@ def _write(wheel, files):
 
 
 def adding(name, data=b"evil"):
-    """Return a change that adds an entry."""
+    """Return a change that adds an entry to a wheel."""
 
     def craft(wheel):
         with zipfile.ZipFile(wheel, "a", zipfile.ZIP_DEFLATED) as archive:
@@ -40,7 +40,7 @@ def adding(name, data=b"evil"):
 
 
 def changed(name, change):
-    """Return a change to one metadata file."""
+    """Return a change to one metadata file of a wheel."""
 
     def craft(wheel):
         files = _read(wheel)
@@ -64,7 +64,7 @@ def halved(wheel):
 
 
 def linked(wheel):
-    """Add a link that leads outside, and a file in it."""
+    """Add a link to a folder outside a wheel, and a file in it."""
     link = zipfile.ZipInfo("filelock/out")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     adding(link, "../../../../../..")(wheel)
@@ -128,7 +128,7 @@ def here(workshop, stand_in_folder):
 
 
 def make_app(here):
-    """Create an environment with uv."""
+    """Create an application's environment with uv."""
     venv = here.folder / "app"
     words = (uv.uv(), "venv", "--no-project", "--python", sys.executable, venv)
     process.run(words, env=here.environment)

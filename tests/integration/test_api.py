@@ -1,4 +1,4 @@
-"""The Python API, and JSON events."""
+"""Tests of the Python API and of JSON events."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""bootstrap.py with real Pythons, pip, and uv."""
+"""Tests of bootstrap.py with real Pythons, pip, and uv."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def one_file(tmp_path_factory, wheelhouse):
 
 
 def bootstrap(person, clone, *words, version="3.12", **settings):
-    """Run bootstrap.py of a clone with a Python."""
+    """Run the bootstrap.py of a clone with a Python interpreter."""
     python = interpreter(version)
     return person.run(python, clone / "bootstrap.py", *words, **settings)
 
@@ -121,7 +121,7 @@ def test_unbundled_bootstrap_script_suggests_make_bootstrap(person, clone):
 
 
 OF_A_CUT_LINE = ("Syntax", "Indentation", "Name", "Attribute", "ModuleNotFound")
-"""Errors of a truncated line, also of a truncated name or attribute."""
+"""Errors that a truncated line of Python code can cause."""
 
 
 @pytest.mark.parametrize("cuts", [6, pytest.param(100, marks=pytest.mark.heavy)])
@@ -222,7 +222,7 @@ def test_concurrent_bootstraps_succeed(person, clone):
 
 
 def started_until(pattern, person, clone):
-    """Start bootstrap.py, and return once a file exists."""
+    """Start bootstrap.py, and wait until a file exists."""
     run = subprocess.Popen(
         [interpreter("3.12"), clone / "bootstrap.py", "--help"],
         env=person.environment(),

@@ -1,4 +1,4 @@
-"""README's commands in a Debian whose Python has neither pip nor venv."""
+"""Tests of README.md's commands in a Debian without pip and venv."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ def debian(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory, debian):
-    """Serve all packages of both commands, and return the variables."""
+    """Serve the packages that both commands install."""
     folder = tmp_path_factory.mktemp("packages")
     python = in_debian(
         debian, {}, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"
@@ -65,7 +65,7 @@ def program(name):
 
 
 def in_debian(root, settings, *argv, user="0:0", seconds=300):
-    """Run a program in Debian."""
+    """Run a program in the Debian root."""
     environment = {"HOME": "/root", "PATH": SYSTEM, "LC_ALL": "C.UTF-8", **settings}
     return subprocess.run(
         [program("chroot"), f"--userspec={user}", root, *argv],

@@ -1,4 +1,4 @@
-"""Damage to a real torch in a real environment."""
+"""Tests with a damaged torch in a real environment."""
 
 import os
 import shutil
@@ -78,7 +78,7 @@ def break_it(what, site):
 
 @pytest.fixture(scope="session")
 def torch_index(tmp_path_factory):
-    """Serve PyTorch's index with the wheel of the damaged torch."""
+    """Serve a PyTorch index with a wheel that repairs torch."""
     folder = tmp_path_factory.mktemp("torch-index")
     (folder / "whl" / "cpu").mkdir(parents=True)
     for wheel in Path(os.environ.get("PIP_FIND_LINKS", "")).glob(WHEEL):
@@ -94,7 +94,7 @@ def sources(torch_index, tmp_path):
 
 @pytest.fixture
 def examined(sources, tmp_path, monkeypatch):
-    """Return a function that examines a selected environment."""
+    """Return a function that runs ``doctor`` on an environment."""
     monkeypatch.chdir(tmp_path)
 
     def run(clone):

@@ -1,4 +1,4 @@
-"""Build code is reported before it runs."""
+"""Tests that build code is reported before it runs."""
 
 import pytest
 

@@ -1,8 +1,8 @@
-"""``make card`` on a simulated cloud sandbox with an H200.
+"""Tests of ``make card`` in a simulated cloud sandbox with an H200.
 
-Python and torch are in an environment outside the home. The driver is in a
-read-only folder that only LD_LIBRARY_PATH contains. The kernel reports an
-old release, as gVisor does.
+Python and torch are in an environment outside the home. The driver is in a read-only
+folder that only LD_LIBRARY_PATH contains. The kernel reports an old release, as gVisor
+does.
 """
 
 import json
@@ -43,7 +43,7 @@ int uname(struct utsname *told) {
 def image(folder):
     """Create an image's environment with torch, and return its Python.
 
-    Like torch on the default index, its version has no label in METADATA.
+    As on the default index, the version of torch has no label in METADATA.
     """
     version, tags = TORCH.partition("+")[0], "cp312-cp312-manylinux_2_28_x86_64"
     wheel = make_wheel(folder, "torch", version, tags, modules=modules(TORCH, "cu130"))
@@ -56,7 +56,7 @@ def image(folder):
 
 
 def lay_out(folder, libraries, monkeypatch):
-    """Put the driver in LD_LIBRARY_PATH, and simulate an old kernel."""
+    """Put a driver in LD_LIBRARY_PATH, and simulate an old kernel."""
     driver = folder / "driver" / "580.159.03"
     driver.mkdir(parents=True)
     for library in libraries.glob("*/*.so.1"):
@@ -98,14 +98,14 @@ def command(
 
 
 def started(words):
-    """Start a command with readable output."""
+    """Start a command, with a pipe to read its output."""
     return subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
 
 
 def evidence(folder):
-    """Return the exit status and output of each step."""
+    """Return the exit status and output of each recorded step."""
     page = (folder / "evidence" / "card.md").read_text("utf-8")
     return {
         name: (status, (folder / "evidence" / file).read_text("utf-8"))
@@ -179,7 +179,7 @@ def test_timed_out_gpu_test_step_keeps_its_output(tmp_path, monkeypatch):
 
 def test_python_warning_does_not_stop_gpu_tests(monkeypatch):
     class ReachedError(Exception):
-        """Error of the step after the copy."""
+        """Raised when the step after the copy is reached."""
 
     def plant(*_):
         raise ReachedError

@@ -1,4 +1,4 @@
-"""Changes of an environment that other tools change too."""
+"""Tests of environments that other tools modify, too."""
 
 import shutil
 from dataclasses import replace
@@ -34,7 +34,7 @@ def site(project):
 
 
 def with_uv(project, *words):
-    """Run uv pip in the environment."""
+    """Run ``uv pip`` in a project's environment."""
     succeed(
         [uv.uv(), "pip", *words, "--python", venv(project) / "bin" / "python"],
         env={

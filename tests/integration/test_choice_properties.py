@@ -1,4 +1,4 @@
-"""Properties of every resolution, with an index of unusual programs."""
+"""Property tests of resolutions with an index of unusual packages."""
 
 import os
 from itertools import pairwise
@@ -27,7 +27,7 @@ CARDS = {
     "RTX 3090": ("470.256.02", "535.183.01", "550.54.14", "570.86.15", "580.95.05"),
     "RTX 5090": ("570.86.15", "575.57.08", "580.95.05"),
 }
-"""GPUs, each with compatible drivers from oldest to newest."""
+"""GPUs with their compatible drivers, oldest first."""
 PROGRAMS = (
     "vllm",
     "engine",
@@ -48,7 +48,7 @@ INDEX = Path(__file__).parent.parent / "data" / "choice_index.txt"
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """Create five torch releases and unusual programs."""
+    """Create an index with five torch releases and unusual packages."""
     releases = ["2.2.2", "2.7.1", "2.10.0", "2.13.0", "2.15.0"]
     folder = catalog_index(
         tmp_path_factory.mktemp("choices"), releases, platforms=["linux-x86_64"]
@@ -86,7 +86,7 @@ def session(
 
 
 def version_of(words, gpus, driver, session):
-    """Return the resolved versions, or None for a rejection."""
+    """Return the resolved versions, or None if the request is rejected."""
     request = LockRequest(
         machine_from_options(gpus, driver),
         Request((words,), python="3.12"),

@@ -1,4 +1,4 @@
-"""Commands of docs/cluster.md on Slurm and Ray clusters on this machine."""
+"""Tests of the commands in docs/cluster.md with Slurm and Ray."""
 
 import json
 import os
@@ -27,11 +27,11 @@ NODES = {
     "n3": replace(HEALTHY, cu_init=803),
     "n4": None,
 }
-"""The last node never responds."""
+"""The nodes of the Slurm cluster, the last of which never responds."""
 
 
 def block(section, language):
-    """Return the first code block of a section."""
+    """Return the first code block in a section of docs/cluster.md."""
     page = (ROOT / "docs" / "cluster.md").read_text("utf-8")
     text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     found = re.search(rf"```{language}\n(.*?)```", text, re.DOTALL)
@@ -40,7 +40,7 @@ def block(section, language):
 
 
 def check_report(screen, failed_command):
-    """Check the report of the nodes."""
+    """Check that ``report`` prints the state of each node."""
     assert [
         line
         for line in screen.splitlines()
@@ -88,7 +88,7 @@ print("address", cluster.address, flush=True)
 sys.stdin.read()
 cluster.shutdown()
 """
-"""One raylet per node; n4 dies, which Ray detects late."""
+"""Script that starts one raylet per node and kills the raylet of n4."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Extensions compiled with torch's headers: inspected, then linked."""
+"""Tests that compile extensions with torch's headers and check linking."""
 
 import subprocess
 import time
@@ -42,7 +42,7 @@ STABLE_TORCH_LIBRARY_IMPL(example, CPU, m) { m.impl("same", &boxed); }
 
 @pytest.fixture
 def site(tmp_path, real_torch):
-    """Create a site folder with the real torch 2.13.0 for the CPU."""
+    """Create a site-packages folder with torch 2.13.0 for the CPU."""
     site = tmp_path / "site"
     site.mkdir()
     for entry in packages(real_torch).iterdir():
@@ -70,7 +70,7 @@ def on_disk(site):
 
 
 def before(library):
-    """Return the package's requirements, read from its wheel."""
+    """Return the libraries that the package needs, read from its wheel."""
     wheel = WheelReader(Bytes(archive({"example/_C.so": library.read_bytes()})))
     return read_needs(TableCache(wheel), wheel.members).torch
 

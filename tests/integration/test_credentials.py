@@ -1,4 +1,4 @@
-"""Indexes that require a password from the URL or keyring."""
+"""Tests with indexes that require a password from the URL or keyring."""
 
 import os
 from dataclasses import replace

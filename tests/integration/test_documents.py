@@ -1,4 +1,4 @@
-"""JSON documents of commands match their schemas."""
+"""Tests that JSON documents of commands match their schemas."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""``gpuinstall explain`` on a terminal."""
+"""Tests of ``gpuinstall explain`` on a terminal."""
 
 import os
 import subprocess

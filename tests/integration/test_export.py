@@ -1,4 +1,4 @@
-"""Exports read by real pip and uv."""
+"""Tests that pip and uv can install exported lock files."""
 
 import shutil
 import sys
@@ -16,7 +16,7 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 @pytest.fixture(scope="module")
 def index(catalog_wheels):
-    """Serve an index for all tests."""
+    """Serve a simulated index for all tests of this module."""
     with SimulatedIndex(catalog_wheels) as index:
         yield index
 
@@ -33,7 +33,7 @@ def locked(index, tmp_path_factory):
 
 @pytest.fixture
 def workshop(locked, tmp_path):
-    """Copy the locks to a test's own folder."""
+    """Copy the lock files to a folder that the test may change."""
     return replace(locked, folder=shutil.copytree(locked.folder, tmp_path / "project"))
 
 

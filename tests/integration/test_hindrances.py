@@ -1,4 +1,4 @@
-"""Sixty interruptions of a change: signals, full disks, and file limits."""
+"""Tests that interrupt a change by signals, full disks, and file limits."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ KILOBYTES = (0, 8, 32, 64, 128, 300, 600, 900, 1200, 2500)
 INODES = (0, 2, 8, 20, 50, 150, 300, 400, 600, 900)
 FILE_SIZES = (0, 512, 1024, 2048, 4096, 8192, 16384, 65536)
 PARTS = 8
-"""The number of interruptions over the duration of a command."""
+"""The number of times during a command at which it is interrupted."""
 
 pytestmark = [
     pytest.mark.heavy,
@@ -56,15 +56,15 @@ class Hindrance(NamedTuple):
 
     what: str
     before: Callable[[], object] = bool
-    """Prepares the environment before the start."""
+    """A function that prepares the environment before the command."""
     words: tuple[str, ...] = ()
-    """Starts the command."""
+    """A function that starts the command."""
     at: float = 0
-    """Seconds from the start to the interruption."""
+    """The seconds from the start of the command to the interruption."""
     then: Callable[[int], object] = bool
-    """Interrupts the process."""
+    """A function that interrupts the process."""
     is_put_back: bool = True
-    """Whether the command itself can roll back."""
+    """Whether the interrupted command itself can roll back its change."""
 
 
 def hindrances(folder, seconds):
@@ -123,7 +123,7 @@ def end_group(number, process_id):
 
 
 def fill(folder, kilobytes):
-    """Leave this number of kB on a disk."""
+    """Fill a disk until this number of kB is free."""
     status = os.statvfs(folder)
     free = status.f_bavail * status.f_frsize - kilobytes * 1024
     with (folder / "filler").open("wb") as file:
@@ -131,7 +131,7 @@ def fill(folder, kilobytes):
 
 
 def use_up_inodes(folder, count):
-    """Leave this number of inodes on a disk."""
+    """Fill a disk until this number of inodes is free."""
     for number in range(os.statvfs(folder).f_favail - count):
         (folder / f"filler{number}").touch()
 

@@ -1,4 +1,4 @@
-"""Index pages that a lock requests."""
+"""Tests of the index pages that ``lock`` requests."""
 
 from tests.lab.index import SimulatedIndex
 from tests.lab.releases import LINUX, catalog_index

@@ -1,4 +1,4 @@
-"""Installation with real uv, HTTP, and a compiled driver."""
+"""Tests of installations with uv, HTTP, and a compiled fake driver."""
 
 import json
 import os
@@ -165,12 +165,12 @@ def test_unreachable_default_index_is_reported_once(
 
 
 def asked_wheels(stand_in):
-    """Return the packages whose wheels were sent."""
+    """Return the packages whose wheels the index has sent."""
     return {name.partition("-")[0] for name in stand_in.sent()}
 
 
 def in_pieces(host, sign, pieces):
-    """Let a host send matching wheels in pieces."""
+    """Make a host send matching wheels slowly, in pieces."""
     respond = host.respond
 
     def answer(path, headers):
@@ -227,7 +227,7 @@ def test_interrupted_download_continues_with_missing_files(
 
 @pytest.fixture
 def proxy():
-    """Serve a logging proxy."""
+    """Start an HTTP proxy that logs requests."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def forward(address, headers):

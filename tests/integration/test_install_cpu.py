@@ -1,4 +1,4 @@
-"""Installation of the real torch CPU build."""
+"""Tests of installing the real torch for the CPU."""
 
 import os
 import re
@@ -20,7 +20,7 @@ WHEEL = "torch-2.13.0+cpu-cp311-*linux*_x86_64.whl"
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """Install the CPU build once."""
+    """Install torch for the CPU in a project, once for all tests."""
     find_links = os.environ.get("PIP_FIND_LINKS", "")
     if not any(Path(find_links).glob(WHEEL)):
         pytest.skip(
@@ -62,7 +62,7 @@ def test_second_install_changes_nothing(project):
 
 
 def test_pip_and_uv_keep_the_installed_torch(project):
-    """Without a torch index, family packages are rejected, not replaced."""
+    """Without a torch index, PyTorch packages are not replaced."""
     constrained = {
         **project.environment,
         "UV_CONSTRAINT": (project.folder / ".venv" / "constraints.txt").as_uri(),
@@ -93,7 +93,7 @@ def test_pip_and_uv_keep_the_installed_torch(project):
 
 
 def installed(python):
-    """Return installed packages except pip, which is not locked."""
+    """Return the installed packages except pip, which is not locked."""
     listed = succeed([uv.uv(), "pip", "freeze", "--exclude", "pip", "--python", python])
     return set(listed.out.splitlines())
 

@@ -1,4 +1,4 @@
-"""Programs of docs/api.md in other languages."""
+"""Tests of the programs in docs/api.md in other languages."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def program(language):
 
 
 def node_finds(*pairs):
-    """Return faults of documents, found by a Node program."""
+    """Return the faults that a Node program finds in documents."""
     orders = [
         {"schema": read(schema), "document": document} for schema, document in pairs
     ]

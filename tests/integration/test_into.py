@@ -1,4 +1,4 @@
-"""torch in unmanaged environments, with real uv."""
+"""Tests of installing torch into unmanaged environments with uv."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ proof.check_import = struck
 
 
 def plain_venv(workshop):
-    """Create an application's own environment."""
+    """Create a virtual environment for an application."""
     venv = workshop.folder / "app"
     succeed(
         [uv.uv(), "venv", "--no-project", "--python", sys.executable, venv],
@@ -70,7 +70,7 @@ def conda_like(workshop):
 
 
 def fill(workshop, environment):
-    """Install an application and an older torch, and return all files."""
+    """Install an application and an old torch, and return all files."""
     python, site = (
         environment / "bin" / "python",
         next(environment.glob("lib/python*/site-packages")),
@@ -85,7 +85,7 @@ def fill(workshop, environment):
 
 
 def files(environment):
-    """Return files of packages and commands, without undo data."""
+    """Return the files of an environment, without rollback data."""
     folders = [*environment.glob("lib/python*/site-packages"), environment / "bin"]
     found = (
         path
@@ -196,7 +196,7 @@ import subprocess, sys
 alone = ["-s"] if "python_embeded" in sys.executable else []
 sys.exit(subprocess.call([sys.executable, *alone, "-m", *sys.argv[1:]]))
 """
-"""Runs an installer as a manager of custom nodes does."""
+"""Script that runs an installer as a manager of custom nodes does."""
 
 
 class Application(NamedTuple):
@@ -218,8 +218,8 @@ class Application(NamedTuple):
 
         Args:
             installer: The words after ``python -m``.
-            words: What to install.
-            past: Whether the installer reads no settings.
+            words: The requirements to install.
+            past: Whether the installer ignores pip's settings.
         """
         variables = {**self.workshop.environment, "PIP_INDEX_URL": self.default_index}
         # Without a user configuration, pip reads no file.
@@ -238,16 +238,16 @@ class Application(NamedTuple):
         return process.run(list(map(str, command)), env=variables, cwd=self.node)
 
     def succeed(self, *words):
-        """Run a command for the environment."""
+        """Run a gpuinstall command for the application's environment."""
         self.workshop.succeed(*words, "--into", "--python", str(self.python))
 
     def torch(self):
-        """Return the version of torch."""
+        """Return the version of torch in the application's environment."""
         code = "import torch; print(torch.__version__)"
         return process.run([self.python, "-s", "-c", code]).out.strip()
 
     def contents(self, passed=()):
-        """Return the application's files, without bytecode and undo data."""
+        """Return the application's files except bytecode and undo data."""
         contents = {}
         for path in self.workshop.folder.rglob("*"):
             name = str(path.relative_to(self.workshop.folder))
@@ -296,7 +296,7 @@ def application(stand_in, play, tmp_path, request):
 
 
 def embedded_like(workshop):
-    """Create an embedded Python with the names of Windows."""
+    """Create an embedded Python with the file names of Windows."""
     prefix = conda_like(workshop).rename(workshop.folder / "python_embeded")
     (prefix / "conda-meta").rmdir()
     shutil.copy2(prefix / "bin" / "python", prefix / "python.exe")
@@ -320,7 +320,7 @@ def test_verify_reports_damage_of_a_portable_python(workshop, play):
 
 
 def look_for_pip_ini(site):
-    """Let pip read its settings by their Windows name."""
+    """Make pip read its settings from pip.ini, as on Windows."""
     file = site / "pip" / "_internal" / "configuration.py"
     text = file.read_text("utf-8")
     line = 'CONFIG_BASENAME = "pip.ini" if WINDOWS else "pip.conf"'

@@ -1,7 +1,7 @@
 """Tests of killed commands: gpuinstall, uv, or both.
 
-Before the next command, files of both versions may exist. After it, the
-environment is one version, and user files are at their places.
+After a kill, files of both versions may exist. After the next command, the environment
+has one version, and user files are unchanged.
 """
 
 import json
@@ -28,7 +28,7 @@ from tests.lab.whole import (
 )
 
 WATCHED = int(os.environ.get("LAB_KILLS", "60"))
-"""The number of kills between the journal's creation and the commit."""
+"""The number of times to kill between creating the journal and committing."""
 FILES = 3000
 WORDS = (
     ("install", "big==2.0", "alpha==2.0"),

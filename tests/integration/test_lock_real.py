@@ -1,4 +1,4 @@
-"""Locks of the default index, installed by gpuinstall, uv, and pip."""
+"""Tests that gpuinstall, uv, and pip install the same lock from PyPI."""
 
 import sys
 from pathlib import Path

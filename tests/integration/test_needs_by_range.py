@@ -1,4 +1,4 @@
-"""Requirements of real wheels, read by range."""
+"""Tests of the libraries that real wheels need, read by range requests."""
 
 import re
 import sys
@@ -16,10 +16,10 @@ pytestmark = [pytest.mark.heavy, pytest.mark.network]
 
 
 class Measured(NamedTuple):
-    """A wheel and its requirements.
+    """A wheel and the torch and CUDA versions that it needs.
 
-    ``torch`` is ``>=2.13`` (stable ABI), ``2.8 2.9``, ``-``, or ``?``. ``cuda`` has the
-    CUDA major versions of the libraries.
+    ``torch`` is ``>=2.13`` (stable ABI), ``2.8 2.9``, ``-``, or ``?``. ``cuda`` lists
+    the CUDA major versions of the libraries.
     """
 
     package: str

@@ -1,4 +1,4 @@
-"""Selection of older versions that run."""
+"""Tests that older versions are selected if newer ones do not run."""
 
 import os
 from random import Random
@@ -37,7 +37,7 @@ EXCLUDED = (OTHER_GPUS, NEWER_CUDA, UNKNOWN_TORCH)
 SEEDS = range(16)
 QUICK = {5, 11}
 PINNED = 3
-"""The number of newer versions that are pinned for each list."""
+"""The number of newer versions that each test pins."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def libraries(folder):
-    """Compile the library of each kind of version."""
+    """Compile a library for each kind of version."""
     made = folder / "made"
     codes = {
         RUNS: (["libcudart.so.12"], SERVED),
@@ -77,7 +77,7 @@ def session(folder, tmp_path, monkeypatch):
 
 
 def make_history(folder, libraries, name, kinds, tags=TAGS):
-    """Create a version of each kind, oldest first."""
+    """Publish a version of each kind, oldest first."""
     for number, kind in enumerate(kinds, 1):
         torch = {UNKNOWN_TORCH: "torch==9.0", RUNS_BESIDE_OLDER_TORCH: "torch==2.7.1"}
         modules: dict[str, str | bytes] = {
@@ -96,12 +96,12 @@ def make_history(folder, libraries, name, kinds, tags=TAGS):
 
 
 def publish(folder, name, version, *requires):
-    """Publish a wheel without a library."""
+    """Publish a wheel without native libraries."""
     make_wheel(folder / "simple", name, version, "py3-none-any", requires=requires)
 
 
 def resolve(words, session, gpu="V100", driver="535.183.01"):
-    """Resolve for a V100 with a driver for CUDA 12."""
+    """Resolve a request for a V100 with a driver for CUDA 12."""
     machine = machine_from_options((gpu,), driver, glibc="2.35")
     request = LockRequest(
         machine, Request(tuple(words.split()), python="3.12"), load_catalog()
@@ -110,7 +110,7 @@ def resolve(words, session, gpu="V100", driver="535.183.01"):
 
 
 def resolve_if_possible(words, session):
-    """Resolve, or return None for a rejection."""
+    """Resolve a request, or return None if it is rejected."""
     try:
         return resolve(words, session)
     except NoBuildError:
@@ -118,7 +118,7 @@ def resolve_if_possible(words, session):
 
 
 def make_kinds(random):
-    """Return kinds of releases, oldest first: some run, later ones do not."""
+    """Return kinds of releases, the latest of which do not run."""
     kinds = [random.choice(sorted(RUNNING)) for _ in range(random.choice((0, 1, 4)))]
     for _ in range(random.choice((1, 2, 3))):
         kinds += [random.choice(EXCLUDED)] * random.choice((1, 2, 5, 12, 13, 30))

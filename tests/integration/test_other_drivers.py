@@ -1,4 +1,4 @@
-"""Old, minimal, and unusual drivers."""
+"""Tests with old, minimal, and unusual drivers."""
 
 import pytest
 

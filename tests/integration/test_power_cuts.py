@@ -31,9 +31,9 @@ CHANGES = (
     ("remove", "big"),
 )
 DURING = (0.0, 0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2)
-"""Seconds after the journal's creation."""
+"""Times of power cuts, in seconds after the journal is created."""
 AFTER = (0, 0, 0, 0.2, 0.5, 1, 2, 3, 4, 5)
-"""Seconds after the end of the command."""
+"""Times of power cuts, in seconds after the end of the command."""
 
 pytestmark = [
     pytest.mark.heavy,
@@ -60,7 +60,7 @@ class Disk:
             self.unmount()
 
     def unmount(self):
-        """Unmount; killed processes may use the file system for a moment."""
+        """Unmount the disk, which killed processes may use for a moment."""
         for _ in range(100):
             if self.place.is_mount():
                 process.run(["umount", self.place])
@@ -149,13 +149,13 @@ def until_the_cut(project, words, when, at, disk):
 
 
 def versions_missing(venv, words):
-    """Return installed versions that are missing."""
+    """Return the versions of which installed files are missing."""
     names = [word.replace("==", "-") for word in words[1:] if "==" in word]
     return [name for name in names if not [*packages(venv).glob(f"{name}*.dist-info")]]
 
 
 def healed(project):
-    """Yield faults after the next commands."""
+    """Yield the faults that remain after the next commands."""
     for words in (("sync",), ("install", "big==2.0", "alpha==2.0")):
         for _ in range(5):
             done = project.run(*words)

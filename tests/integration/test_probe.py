@@ -1,4 +1,4 @@
-"""The probe with compiled libraries and real bindings."""
+"""Tests of machine detection with compiled libraries and real bindings."""
 
 import json
 import shutil
@@ -158,7 +158,7 @@ ANSWERS = (
     RESET_REQUIRED,
     UNKNOWN,
 )
-"""NVML errors for one GPU; any other affects the whole library."""
+"""NVML errors that concern one GPU instead of the whole library."""
 
 
 def test_only_lost_gpus_report_failed_nvml_queries(play):
@@ -221,7 +221,7 @@ ALL = tuple(range(8))
 
 
 def machine(driver):
-    """Return the machine of a fake driver."""
+    """Return the machine that is detected with a fake driver."""
     gpus = tuple(
         Gpu(
             index,
@@ -251,7 +251,7 @@ def run(play, driver):
 
 
 def one(result):
-    """Return code, entry, blocking, and GPUs of the only problem."""
+    """Return the code, entry, and GPUs of the machine's only problem."""
     (problem,) = result.problems
     return problem.code, problem.id, problem.blocking, problem.gpus
 

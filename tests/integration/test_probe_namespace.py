@@ -1,4 +1,4 @@
-"""The probe in a mount namespace with other hardware."""
+"""Tests of machine detection in a mount namespace with other hardware."""
 
 import json
 import os
@@ -41,7 +41,7 @@ pytestmark = [
 
 
 def probed(folder, files, environment):
-    """Mount the files over this machine's, and probe."""
+    """Detect the machine with files mounted over this machine's."""
     for covered in (*COVERED, "/dev"):
         (folder / covered.lstrip("/")).mkdir(parents=True, exist_ok=True)
     for path, text in files.items():

@@ -1,4 +1,4 @@
-"""Programs of the default index on the CPU."""
+"""Tests of PyPI packages with torch on the CPU."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ PROGRAMS = {
 
 @pytest.fixture(autouse=True)
 def torch():
-    """Skip without a wheel of the real torch."""
+    """Skip the tests without a wheel of the real torch."""
     wheels = Path(os.environ.get("PIP_FIND_LINKS", ""))
     if not any(wheels.glob("torch-2.13.0+cpu-cp311-*linux*_x86_64.whl")):
         pytest.skip("no wheel of torch 2.13.0+cpu in PIP_FIND_LINKS")

@@ -1,4 +1,4 @@
-"""Programs of the default index, with torch from any source."""
+"""Tests of PyPI packages with torch from any source."""
 
 import sys
 
@@ -18,7 +18,7 @@ class ShippedWorkshop(Workshop):
     """A workshop with the shipped catalog."""
 
     def run(self, *arguments):
-        """Run ``gpuinstall``."""
+        """Run ``gpuinstall`` with the shipped catalog."""
         return process.run(
             [sys.executable, "-m", "gpuinstall", *arguments],
             env=self.environment,

@@ -1,4 +1,4 @@
-"""The API and the command line give the same results."""
+"""Tests that the API and the command line have the same results."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ PYPROJECT = '[project]\nname = "thing"\nversion = "1"\n'
 
 @dataclass(frozen=True)
 class Kind:
-    """A folder with files and commands that ran in it."""
+    """A kind of project folder: its files, and the commands run in it."""
 
     files: Mapping[str, str]
     before: tuple[tuple[str, ...], ...] = ()
@@ -81,7 +81,7 @@ def test_api_and_command_line_are_equivalent(name, stand_in, tmp_path, play):
 
 
 def prepared(kind, folder, index):
-    """Create a folder of a kind, with its own caches."""
+    """Create a project folder of one kind, with its own caches."""
     variables = {
         name: text
         for name, text in index.environment().items()
@@ -101,7 +101,7 @@ def prepared(kind, folder, index):
 
 
 def by_command(workshop):
-    """Return the results of install and lock by the command line."""
+    """Return the results of ``gpuinstall install`` and ``gpuinstall lock``."""
     results = [
         json.loads(workshop.run(step, "--json").out) for step in ("install", "lock")
     ]
@@ -113,7 +113,7 @@ def by_command(workshop):
 
 
 def by_api(workshop):
-    """Return the results by the API."""
+    """Return the results of the same calls of the Python API."""
     command = [sys.executable, "-W", "error", "-c", BY_THE_API]
     done = succeed(command, env=workshop.environment, cwd=workshop.folder)
     errors, documents = json.loads(done.out)

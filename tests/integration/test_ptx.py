@@ -1,4 +1,4 @@
-"""The preflight's PTX kernel, assembled and interpreted."""
+"""Tests that assemble and interpret the preflight's PTX kernel."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""``pytest --require-gpu`` with a fake torch."""
+"""Tests of ``pytest --require-gpu`` with a fake torch."""
 
 import os
 import re

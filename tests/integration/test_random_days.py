@@ -1,7 +1,7 @@
-"""Random actions of a user and tools: no user file is lost.
+"""Tests of random actions by a user and tools, which must lose no user file.
 
-User files are identified by content. After each command, a file is at its
-place, or the command has printed the folder where it is now.
+User files are identified by content. After each command, a file is at its place, or the
+command has printed the folder where it is now.
 """
 
 import os
@@ -42,7 +42,7 @@ KEPT = re.compile(
     r"\.venv\.previous(-2)?|\.venv\.gpuinstall/last/(before|environment)"
     r"|app/lib/[^/]+/site-packages/\.gpuinstall/last/before"
 )
-"""Folders with moved files, as named in messages."""
+"""The pattern of messages that print folders with moved files."""
 
 
 class Days(RuleBasedStateMachine):
@@ -52,7 +52,7 @@ class Days(RuleBasedStateMachine):
     """
 
     make: Callable[[], Workshop]
-    """Creates a workshop with the environment."""
+    """A function that creates a workshop with the environment."""
 
     def __init__(self):
         super().__init__()
@@ -62,9 +62,9 @@ class Days(RuleBasedStateMachine):
         self.mine: dict[str, str] = {}
         """The contents of user files, by path below the folder."""
         self.places: dict[str, set[str]] = {}
-        """Known places of each file, by content."""
+        """The known paths of each user file, by content."""
         self.said = ""
-        """Output of gpuinstall since all files were last at their places."""
+        """The output of gpuinstall since all user files had their paths."""
         self.is_killed = False
 
     @property
@@ -141,7 +141,7 @@ class Days(RuleBasedStateMachine):
         self.said += out + err
 
     def ours(self, *words):
-        """Run a command, which may reject links and unlocked packages."""
+        """Run a command of gpuinstall, which may reject some packages."""
         done = self.workshop.run(*words)
         self.days.append(f"{' '.join(words)} -> {done.status}")
         assert done.status in {0, 2, 3, 4, 6}, self.told(done.out + done.err)
@@ -246,7 +246,7 @@ class Days(RuleBasedStateMachine):
 
     @rule()
     def link(self):
-        """Link a package to a checkout, or remove the link."""
+        """Link an installed package to a checkout, or remove the link."""
         path = self.site / "alpha"
         if not path.is_dir():
             return
@@ -267,7 +267,7 @@ class Days(RuleBasedStateMachine):
 
     @rule()
     def move(self):
-        """Move the folder, unless it has an interrupted change."""
+        """Move the project folder unless it has an interrupted change."""
         if self.is_killed:
             return
         there = self.folder.with_name(f"project-{next(self.numbers)}")
@@ -284,7 +284,7 @@ class Days(RuleBasedStateMachine):
 
     @rule()
     def lose_the_python(self):
-        """Remove the interpreter, so that the next command rebuilds."""
+        """Remove the interpreter, so that the next command recreates it."""
         if self.is_killed:
             return
         (self.venv / "bin" / "python").unlink(missing_ok=True)
@@ -333,7 +333,7 @@ class Days(RuleBasedStateMachine):
 
 
 def children(process_id):
-    """Return child processes."""
+    """Return the child processes of a process."""
     with suppress(OSError):
         file = Path(f"/proc/{process_id}/task/{process_id}/children")
         return list(map(int, file.read_text("ascii").split()))

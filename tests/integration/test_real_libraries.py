@@ -1,7 +1,7 @@
-"""NVIDIA's libraries from Debian without a kernel module.
+"""Tests with NVIDIA's driver libraries but without a kernel module.
 
-They are unpacked, not installed, and run in a mount namespace with its own
-/dev, because they create a device node.
+Debian's libraries are unpacked and run in a mount namespace with its own /dev, because
+they create a device node.
 """
 
 import json
@@ -103,7 +103,7 @@ def libraries(request, tmp_path_factory):
 
 
 def run(root, tmp_path, *command):
-    """Run a program with the libraries and a temporary /dev."""
+    """Run a program with NVIDIA's libraries and a temporary /dev."""
     private = tmp_path / "dev"
     private.mkdir(exist_ok=True)
     found = sorted(root.glob("usr/lib/*/nvidia/current"))

@@ -1,4 +1,4 @@
-"""``--relax`` with old pins on a new GPU."""
+"""Tests of ``--relax`` with old pins and a new GPU."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The workflow that updates locks, run as on GitHub."""
+"""Tests of the workflow that updates lock files, run as on GitHub."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ GH = '#!/bin/sh\necho "$@" >> "$RUNNER_TEMP/gh"\n'
 
 @dataclass(frozen=True)
 class Runner:
-    """A runner with a clone and its origin."""
+    """A simulated GitHub runner with a clone and its origin."""
 
     folder: Path
     variables: dict[str, str]

@@ -1,4 +1,4 @@
-"""The documentation site, built from a clone."""
+"""Tests of the documentation site, built from a clone."""
 
 import os
 import re
@@ -28,7 +28,7 @@ ENDED = """new Promise((done) => { const look = () =>
 
 
 def clone(folder):
-    """Copy tracked files, and build the site."""
+    """Copy the tracked files, and build the site from them."""
     for file in project_files():
         place = folder / file.relative_to(ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""uv with the variables of gpuinstall's sources."""
+"""Tests of uv with the variables that gpuinstall sets for sources."""
 
 import os
 import sys

@@ -1,6 +1,7 @@
-"""The fake torch behaves like the real one without a GPU.
+"""Tests that the fake torch behaves like the real one without a GPU.
 
-Both run with the same fake drivers. The real CUDA runtime only calls cuInit.
+The fake and the real torch run with the same fake drivers. The real CUDA runtime only
+calls cuInit.
 """
 
 import json
@@ -63,7 +64,7 @@ for name, variables in json.loads(sys.argv[1]).items():
 
 
 def asked(python, driver, cases):
-    """Return the results of a torch in each case."""
+    """Return the results of torch with each fake driver."""
     words = [str(python), "-c", QUESTIONS, json.dumps(cases)]
     done = succeed(words, env=driver)
     return dict(map(json.loads, done.out.splitlines()))

@@ -1,4 +1,4 @@
-"""Imports of a command with nothing to do."""
+"""Tests of the imports of a ``sync`` that changes nothing."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Verification with the fake torch in real processes."""
+"""Tests of verification with the fake torch in real processes."""
 
 import signal
 
@@ -31,7 +31,7 @@ def environment(folder, backend):
 
 @pytest.fixture(scope="module")
 def builds(tmp_path_factory):
-    """Create an environment for each build."""
+    """Create an environment for each build of torch."""
     folder = tmp_path_factory.mktemp("builds")
     names = ("cu126", "cpu", "rocm6.4")
     return {name: environment(folder / name, name) for name in names}

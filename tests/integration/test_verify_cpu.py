@@ -1,4 +1,4 @@
-"""Verification with the real torch on the CPU."""
+"""Tests of verification with the real torch on the CPU."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Verification of programs with the fake torch."""
+"""Tests of verifying programs with the fake torch."""
 
 import sys
 

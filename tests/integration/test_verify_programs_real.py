@@ -1,4 +1,4 @@
-"""Verification of programs with the real torch on the CPU."""
+"""Tests of verifying programs with the real torch on the CPU."""
 
 import shutil
 
@@ -62,7 +62,7 @@ def checks(environment):
 
 
 def tried(environment, site, device, *modules):
-    """Return the results of program checks."""
+    """Return the results of checking programs in an environment."""
     words = ["-c", PROVE, device, KERNELS.parent, site, *modules]
     done = succeed([environment / "bin" / "python", *words], seconds=120)
     return done.out.splitlines()

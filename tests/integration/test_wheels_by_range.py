@@ -1,4 +1,4 @@
-"""Real wheels, read by range and compared with the catalog."""
+"""Tests that read real wheels by range and compare them with the catalog."""
 
 import os
 import re
@@ -29,7 +29,7 @@ from tests.lab.cases import mostly_heavy
 
 
 class Companion(NamedTuple):
-    """A wheel, and the code in its libraries."""
+    """A wheel and the GPU code in its libraries."""
 
     package: str
     version: str
@@ -143,7 +143,7 @@ def index():
 
 @pytest.fixture
 def show(capsys):
-    """Print a row: name, bytes, requests, seconds, architectures."""
+    """Print a table row: name, bytes, requests, seconds, architectures."""
 
     def line(name, wheel, started, code):
         with capsys.disabled():

@@ -1,4 +1,4 @@
-"""Commands with Windows' rules for files, folders, and programs."""
+"""Tests of commands under Windows' rules for files and programs."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ def workshop(stand_in, play, tmp_path):
 
 @contextmanager
 def running(program, folder):
-    """Start a Python that does not end."""
+    """Start a Python process that does not end."""
     command = [str(program), "-c", SLEEP]
     with subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL

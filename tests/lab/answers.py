@@ -33,7 +33,7 @@ OF_ONE_TEST = ("LAB_ANSWERS", "LAB_GPUS", "LAB_MACHINE", "LAB_VERDICT")
 
 
 def play():
-    """Use stored results in this process if an environment variable is set."""
+    """Use stored driver results if an environment variable is set."""
     folder = os.environ.get(FOLDER)
     if not folder:
         return
@@ -50,7 +50,7 @@ def answers(
     seconds: float,
     waiting: Callable[[], None] | None = None,
 ) -> tuple[Finished, ...]:
-    """Return how commands ended, and run those without a stored result."""
+    """Return the results of commands, and run commands without one."""
     files = [folder / _name(*command) for command in commands]
     known = {file: _read(file) for file in files if file.exists()}
     rest = [number for number, file in enumerate(files) if file not in known]
@@ -63,7 +63,7 @@ def answers(
 
 
 def _name(words: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return a name for everything that a result depends on."""
+    """Return the file name for a result, from everything it depends on."""
     libraries = []
     for folder in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep):
         for library in LIBRARIES:

@@ -1,4 +1,4 @@
-"""Programs with a time limit, and their results."""
+"""Run programs with a time limit, and check the results."""
 
 import os
 import signal
@@ -52,8 +52,8 @@ def find_run_fault(ended: Finished, allowed: set[int], more: str = "") -> str:
     A run must end in time with an allowed status and without a traceback.
 
     Args:
-        ended: The run.
-        allowed: The statuses.
+        ended: The finished run.
+        allowed: The allowed exit statuses.
         more: Further faults.
     """
     faults = [

@@ -1,4 +1,4 @@
-"""Long tables of cases, which ``make test`` runs only in part."""
+"""Long tables of test cases, of which ``make test`` runs a part."""
 
 from collections.abc import Collection, Iterable
 from typing import TypeVar

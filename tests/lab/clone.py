@@ -107,7 +107,7 @@ class Person:
         stdin: str | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program to its end."""
+        """Run a program as this user, and wait for its end."""
         return subprocess.run(
             [str(word) for word in argv],
             env={**self.environment(), **(settings or {})},

@@ -16,4 +16,4 @@ def play():
 
 
 def done(_file: object):
-    """Do nothing instead of syncing."""
+    """Do nothing instead of writing a file to the disk."""

@@ -66,7 +66,7 @@ class FakeGpu:
 
 @dataclass(frozen=True)
 class FakeDriver:
-    """The driver of a machine.
+    """A fake driver with its GPUs and initialization results.
 
     ``cuda`` is the number from cuDriverGetVersion. ``…_init`` is the result of an
     initialization.
@@ -116,7 +116,7 @@ def compiled(
     Args:
         folder: The parent of the library's own folder.
         room: The library's key in ``LIBRARIES``.
-        lacking: Functions to omit.
+        lacking: The functions that the library lacks.
         more: C code to add.
     """
     source, library = LIBRARIES[room]
@@ -160,7 +160,7 @@ def environment(driver: FakeDriver, libraries: Path, folder: Path) -> dict[str, 
 
 
 def describe(driver: FakeDriver) -> str:
-    """Return the text of the lab's file."""
+    """Return the text of the file that describes the fake driver."""
     lines = _pairs(driver)
     for index, gpu in enumerate(driver.gpus):
         identified = replace(

@@ -1,8 +1,8 @@
 """Commands that read another machine's files.
 
 Files below the folder in LAB_MACHINE replace the files of this machine, because no test
-can write to sysfs. Everything else of a command is real. The folder has the layout of a
-recording. ``/dev/kfd`` in it responds like the kernel's compute driver.
+can write to sysfs. All other resources of a command are real. The folder has the layout
+of a recording. ``/dev/kfd`` in it responds like the kernel's compute driver.
 """
 
 import os
@@ -32,7 +32,7 @@ def overlay():
 
 
 class Overlaid(Source):
-    """This machine, with simulated files in front of its own."""
+    """This machine, with simulated files that take precedence."""
 
     def text(self, path: str, most: int = -1) -> str | None:
         """Return a file of the simulated machine or of this one."""
@@ -42,7 +42,7 @@ class Overlaid(Source):
         return super().text(path, most)
 
     def names(self, path: str, start: str = "") -> tuple[str, ...]:
-        """List a folder of both machines."""
+        """List a folder of the simulated machine and of this one."""
         names = {*super().names(path, start), *_played().names(path, start)}
         return tuple(sorted(names))
 

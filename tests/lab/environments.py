@@ -142,7 +142,7 @@ def cpu_torch(*, offline: bool = False) -> Path:
 def cuda_torch(factory: pytest.TempPathFactory) -> Path:
     """Return a shared environment with the latest default torch.
 
-    This CUDA build imports without a GPU. It must not be changed.
+    This CUDA build imports without a GPU. Tests must not change it.
     """
 
     def make(folder: Path):

@@ -43,7 +43,7 @@ class ExtensionIndex:
         named: str | None = None,
         tag: str = "cp312-cp312-manylinux_2_28_x86_64",
     ) -> str:
-        """List a wheel with one library.
+        """Add a wheel with one library to the index.
 
         ``requires`` is the torch requirement in METADATA. ``named`` is another version
         in the file name.
@@ -94,7 +94,7 @@ class ExtensionIndex:
         )
 
     def host(self) -> Host:
-        """Serve it on loopback."""
+        """Serve the index on loopback."""
         return Host("extensions", self.respond)
 
 

@@ -23,12 +23,12 @@ PLACES: dict[str, tuple[tuple[Any, str], ...]] = {
     "mkdir": ((os, "mkdir"),),
     "unlink": ((os, "unlink"), (os, "remove"), (os, "rmdir")),
 }
-"""The Python functions that make each call."""
+"""The Python functions that make each system call."""
 
 
 @dataclass
 class Countdown:
-    """A counter of calls that fails at the last one."""
+    """A counter of system calls, of which the last one fails."""
 
     last: int
     seen: int = 0
@@ -47,7 +47,7 @@ class Countdown:
 
 
 def main() -> int:
-    """Run the command, and write the number of calls."""
+    """Run the command, and write the number of its system calls."""
     name, last, *arguments = sys.argv[1:]
     countdown = Countdown(int(last))
     install_handlers()

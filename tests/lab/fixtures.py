@@ -1,4 +1,4 @@
-"""Fixtures for all test folders."""
+"""Fixtures that all test folders share."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ Play = Callable[[FakeDriver], dict[str, str]]
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled fakes."""
+    """The compiled fake driver libraries."""
     if shutil.which("cc") is None:
         pytest.skip("no C compiler (cc) to build the fake NVIDIA libraries")
     return once(tmp_path_factory, "libraries", build)
@@ -63,13 +63,13 @@ def real_torch(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def torch_copy(real_torch: Path, tmp_path: Path) -> Path:
-    """A copy of this environment, to damage."""
+    """A copy of the environment with a real torch, to be damaged."""
     return copied(real_torch, tmp_path / "env")
 
 
 @pytest.fixture
 def linked_torch(tmp_path: Path) -> Path:
-    """An environment whose fake torch loads libraries, to damage."""
+    """An environment whose fake torch loads libraries, to be damaged."""
     if shutil.which("cc") is None:
         pytest.skip("no C compiler (cc) to build libraries")
     return make_linked_torch(tmp_path / "env")
@@ -119,7 +119,7 @@ def equipped(
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate for 127.0.0.1 and its key."""
+    """A self-signed certificate for 127.0.0.1, and the private key."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl, which creates a certificate, is missing")
     path = tmp_path_factory.mktemp("tls") / "loopback.pem"

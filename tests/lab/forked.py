@@ -29,7 +29,7 @@ from tests.lab.clone import ROOT
 from tests.lab.elsewhere import overlay
 
 STUCK_S = 120.0
-"""Time limit in seconds, longer than any command takes on a busy machine."""
+"""The time limit of a command in seconds, on a busy machine."""
 APART = (".kernels", "_child", "pytest_plugin")
 """Variables of other programs' loaders."""
 LATE = (
@@ -140,7 +140,7 @@ def serve(channel: socket.socket):
 
 
 def become(said: int, *streams: int) -> NoReturn:
-    """Run the requested command in the child."""
+    """Run the requested command in the forked child process."""
     from gpuinstall.__main__ import main
 
     with open(said, encoding="utf-8") as file:
@@ -159,7 +159,7 @@ def become(said: int, *streams: int) -> NoReturn:
 
 
 def prepare():
-    """Import every module that commands load."""
+    """Import every module that gpuinstall's commands load."""
     import gpuinstall
     from gpuinstall.machine import children
 

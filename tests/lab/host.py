@@ -1,6 +1,6 @@
 """A web host with ETag, HEAD, ranges, and a log of all requests.
 
-It listens on loopback by default.
+The host listens on loopback by default.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ ADDRESS = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Answer:
-    """A response to one request."""
+    """A host's response to one request."""
 
     status: int = 200
     body: bytes = b""
@@ -40,14 +40,14 @@ class ReceivedRequest:
     method: str
     path: str
     status: int
-    """The status of its response."""
+    """The status of the response to the request."""
     headers: dict[str, str]
     sent: int = 0
-    """The number of body bytes sent so far."""
+    """The number of bytes of the body that were sent so far."""
 
     @property
     def range(self) -> str | None:
-        """The requested range."""
+        """The byte range of the request."""
         return self.headers.get("range")
 
 
@@ -76,7 +76,7 @@ class Host:
         self.respond = respond
         self.log: list[ReceivedRequest] = []
         self.connections = 0
-        """The number of connections so far; one can serve several requests."""
+        """The number of connections so far. One can serve several requests."""
         self.pace = 0.0
         """The delay in seconds after each chunk of a body."""
         self._server = _Server((ADDRESS, 0), _Handler)
@@ -103,7 +103,7 @@ class Host:
         return f"{self.scheme}://{ADDRESS}:{self._server.server_port}"
 
     def close(self):
-        """Stop the host."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -126,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def setup(self):
-        """Count the connection."""
+        """Count a connection before its first request."""
         super().setup()
         self.server.host.connections += 1
 

@@ -46,14 +46,14 @@ _COPIED = ("filelock", "numpy", "nvidia-", "typing-extensions")
 
 @dataclass(frozen=True)
 class IndexBehavior:
-    """Behavior of the index."""
+    """Behavior of a simulated index, healthy by default."""
 
     absolute: bool = True
-    """Whether URLs refer to the file host."""
+    """Whether pages link to the file host, as PyTorch's do."""
     metadata: bool = True
-    """Whether the host serves ``.metadata``."""
+    """Whether the index serves the METADATA of wheels separately."""
     ranges: bool = True
-    """Whether the host serves ranges of files."""
+    """Whether the file host supports range requests."""
     flat: bool = False
     """Whether one page lists all files of a tag, as some mirrors do."""
     sparse: bool = False
@@ -87,7 +87,7 @@ class SimulatedIndex:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """All hosts; a test may replace one."""
+        """The simulated hosts by name, each of which a test may replace."""
         return self.torch, self.r2, self.default, self.corp
 
     def __enter__(self) -> Self:
@@ -113,11 +113,11 @@ class SimulatedIndex:
 
     @property
     def log(self) -> list[ReceivedRequest]:
-        """All requests to these hosts."""
+        """The logged requests to the simulated hosts."""
         return [request for host in self.hosts for request in host.log]
 
     def forget(self):
-        """Clear the log."""
+        """Clear the log of requests."""
         for host in self.hosts:
             host.log.clear()
 

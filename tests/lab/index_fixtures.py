@@ -1,4 +1,4 @@
-"""Fixtures of the simulated index."""
+"""Fixtures that create simulated indexes."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ def catalog_wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stand_in_folder(catalog_wheels: Path, tmp_path: Path) -> Path:
-    """A test's own copy of these wheels, which it may change."""
+    """A copy of the lab's wheels that the test may change."""
     return shutil.copytree(catalog_wheels, tmp_path / "served", copy_function=os.link)
 
 

@@ -4,7 +4,7 @@ from gpuinstall.base.reporter import Reporter
 
 
 class Listener(Reporter):
-    """A reporter that prints nothing."""
+    """A reporter that records messages instead of printing."""
 
     def __init__(self):
         self.warnings: list[str] = []

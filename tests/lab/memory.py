@@ -9,7 +9,7 @@ from pathlib import Path
 
 MEMORY = Path("/dev/shm")  # noqa: S108  a folder of our own is made there
 ROOM = 8 << 30
-"""The required free bytes; a session uses 3 GB."""
+"""The required free bytes of memory. A session uses 3 GB."""
 
 
 def move_in() -> Callable[[], object]:

@@ -25,7 +25,7 @@ def native_library(
     code: bytes = b"",
     modules: Iterable[str] = (),
 ) -> Path:
-    """Compile a library.
+    """Compile a small native library.
 
     ``glibc`` is the required version of libm, ``code`` is the GPU code, and ``modules``
     are names of Python modules.

@@ -11,7 +11,7 @@ from gpuinstall.sources.provenance import create_setting
 def naming(
     *rows: tuple[str, str], sources: Sources | None = None, **more: Any
 ) -> Sources:
-    """Return sources with settings, each a key of uv and its value."""
+    """Return the sources from uv settings with these keys and values."""
     sources = sources or Sources(**more)
     for key, value in rows:
         setting = create_setting("uv", key, value, Path("uv.toml"))

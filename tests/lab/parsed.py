@@ -1,4 +1,4 @@
-"""Requirements of tests, to and from text."""
+"""Conversion of requirements in tests from and to text."""
 
 from collections.abc import Iterable
 

@@ -14,7 +14,7 @@ def make_dll(imports: Mapping[str, Sequence[str]]) -> bytes:
     table = b""
 
     def put(data: bytes) -> int:
-        """Append data after the table, and return its address."""
+        """Append data after the import table, and return its address."""
         nonlocal behind
         behind += data
         return _ADDRESS + table_size + len(behind) - len(data)

@@ -1,4 +1,4 @@
-"""Processes that must succeed, and processes that are not children."""
+"""Run processes that must succeed, and wait for other processes."""
 
 import time
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Scripts that simulate programs."""
+"""Shell scripts that simulate programs."""
 
 from pathlib import Path
 

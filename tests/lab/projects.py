@@ -119,10 +119,10 @@ def make_sdist(
     """Write ``<name>-<version>.tar.gz``.
 
     Args:
-        imports: Packages that its build imports.
+        imports: Packages that the build imports.
         built_with: Declared build requirements.
-        is_compiled: Whether it contains a library.
-        is_silent: Whether its requirements are unknown before a build.
+        is_compiled: Whether the project contains a compiled library.
+        is_silent: Whether the requirements are unknown before a build.
     """
     stem = f"{name.replace('-', '_')}-{version}"
     requires = list(requires)

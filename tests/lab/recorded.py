@@ -47,11 +47,11 @@ class Recording(Source):
         self.folder = folder
 
     def text(self, path: str, most: int = -1) -> str | None:  # noqa: ARG002
-        """Return a file."""
+        """Return the text of a recorded file."""
         return self._read(recorded_name(path))
 
     def names(self, path: str, start: str = "") -> tuple[str, ...]:
-        """List a folder."""
+        """List a recorded folder."""
         recorded = self.folder / recorded_name(path)
         names = map(unquote, Source().names(str(recorded)))
         return tuple(sorted(name for name in names if name.startswith(start)))
@@ -69,7 +69,7 @@ class Recording(Source):
         return "denied" if state.strip() == "denied" else "open"
 
     def variable(self, name: str) -> str | None:
-        """Return an environment variable."""
+        """Return a recorded environment variable."""
         variables = json_or_none(self._read(ENVIRONMENT) or "")
         if not isinstance(variables, dict):
             return None
@@ -183,7 +183,8 @@ def nvml(
 ) -> dict[str, str]:
     """Return NVML's result, with further facts of the machine.
 
-    GPUs are numbered in order. By default, each is an RTX 4090 on its own bus number.
+    GPUs are numbered in order. By default, each GPU is an RTX 4090 on its own bus
+    number.
     """
     lines: list[dict[str, object]] = [{"library": NVML, "init": init}]
     if init == 0:
@@ -196,7 +197,7 @@ def nvml(
 
 
 def no_nvml() -> dict[str, str]:
-    """Return a machine without NVML."""
+    """Return the recorded result of NVML on a machine without it."""
     return {"nvml.txt": _child([{"fault": "missing"}, {"end": True}])}
 
 
@@ -218,7 +219,7 @@ def libcuda(count: int = 0, init: int = 0, path: str = LIBCUDA) -> dict[str, str
 
 
 def no_libcuda() -> dict[str, str]:
-    """Return a machine without libcuda."""
+    """Return the recorded result of libcuda on a machine without it."""
     error = "libcuda.so.1: cannot open shared object file: No such file or directory"
     return {"libcuda.txt": _child([{"fault": "missing", "error": error}])}
 

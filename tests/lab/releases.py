@@ -23,17 +23,17 @@ PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 
 @dataclass(frozen=True)
 class Release:
-    """A torch release and its family."""
+    """A torch release with the versions of its companions."""
 
     torch: str
     cuda: tuple[str, ...]
-    """Tags of its builds for Linux, without ``cpu``."""
+    """Tags of the release's builds for Linux, without ``cpu``."""
     torchvision: str
     torchaudio: str
     triton: str
     pythons: tuple[str, ...] = PYTHONS
     default: str = "cpu"
-    """Tag of the build on the default index."""
+    """Tag of the release's build on the default index."""
     windows: tuple[str, ...] | None = None
     """Tags for Windows, or None if they are the same as for Linux."""
     arm: tuple[str, ...] = ()

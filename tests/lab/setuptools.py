@@ -69,6 +69,6 @@ __legacy__ = sys.modules[__name__]
 
 
 def make_setuptools(folder: Path) -> Path:
-    """Write its wheel into ``folder``."""
+    """Write the wheel of the fake setuptools into ``folder``."""
     modules = {"setuptools/__init__.py": SETUP, "setuptools/build_meta.py": BUILD_META}
     return make_wheel(folder, "setuptools", "80.0", modules=modules)

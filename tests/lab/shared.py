@@ -14,7 +14,7 @@ def once(
 ) -> Path:
     """Fill a shared folder with ``make`` once per session.
 
-    Copy it before a change.
+    Tests must copy the folder before they change it.
     """
     base = factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name

@@ -1,6 +1,6 @@
-"""The import graph of the source.
+"""The import graph of gpuinstall's modules.
 
-Imports are at the top, inside functions, or only for type checkers.
+The graph distinguishes imports that only type checkers read.
 """
 
 import ast
@@ -17,16 +17,16 @@ SOURCE = Path(gpuinstall.__file__).parent
 
 @dataclass(frozen=True)
 class Module:
-    """A source file."""
+    """A module of gpuinstall, with its imports."""
 
     name: str
-    """Its dotted name."""
+    """The dotted name of the module."""
     path: Path
     tree: ast.Module
     imports: frozenset[str]
-    """Dotted names of its imports."""
+    """The dotted names of the modules that it imports."""
     types: frozenset[str]
-    """Dotted names of its imports for type checkers."""
+    """The dotted names of its imports for type checkers."""
 
 
 def find_package(name: str) -> str:

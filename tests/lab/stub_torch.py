@@ -1,9 +1,10 @@
-"""The fake torch wheel, with results of verification from a file.
+"""A fake torch wheel whose kernel results come from a file.
 
 The file named by LAB_VERDICT is a JSON object. Its keys are GPU UUIDs (or other values
 of CUDA_VISIBLE_DEVICES), "cpu" if that variable shows no GPU, or "*" for every device.
-Its values are kernel results. A device without a key passes. A key with a build prefix,
-"2.15.0+cu130/*" or "cu130/GPU-0…1", applies only to that build and has precedence.
+Its values are kernel results. All checks pass on a device without a key. A key with a
+build prefix, "2.15.0+cu130/*" or "cu130/GPU-0…1", applies only to that build and has
+precedence.
 
     {"GPU-0…1": {"failed": {"matmul-float32": "CUDA error: no kernel image is available"},
                  "unproven": "CUDA error: all CUDA-capable devices are busy or unavailable",
@@ -331,7 +332,7 @@ def modules(version: str, backend: str, *architectures: str) -> dict[str, str]:
     Args:
         version: The full version with its label.
         backend: The tag, such as ``cu126``.
-        architectures: Its architectures, if they differ from the catalog's or the
+        architectures: The architectures, if they differ from the catalog's or the
             default.
     """
     cuda = None

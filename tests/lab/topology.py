@@ -7,7 +7,7 @@ CPU_NODE = "cpu_cores_count 16\nsimd_count 0\nvendor_id 0\ngfx_target_version 0\
 
 
 class Node(NamedTuple):
-    """A GPU: its kernel code number, PCI device, memory in GiB, and vendor."""
+    """A GPU in KFD's topology, with its chip, PCI ID, and memory in GiB."""
 
     version: int
     device: int

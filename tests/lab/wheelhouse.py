@@ -19,7 +19,7 @@ from tests.lab.wheels import record
 
 LOCKFILES = ("uv.txt", "tool.txt")
 COMPILED = "msgspec"
-"""The package with a library for each Python."""
+"""The package that has a compiled library for each Python version."""
 OTHER_PYTHONS = ("3.10", "3.12", "3.13")
 OTHER_WHEELS = ROOT / ".venv-dev" / "wheels"
 """Wheels for other Pythons that run bootstrap.py."""
@@ -34,7 +34,7 @@ WHEEL = (
 
 @dataclass(frozen=True)
 class Wheelhouse:
-    """A folder of wheels, and pins with their hashes."""
+    """A folder of wheels, with pins that have the wheels' hashes."""
 
     folder: Path
 
@@ -49,7 +49,7 @@ class Wheelhouse:
         }
 
     def supply(self, clone: Path) -> Path:
-        """Pin the wheels of this folder in a clone."""
+        """Pin the wheels of the wheelhouse in a clone."""
         for name in LOCKFILES:
             shutil.copyfile(self.folder / name, clone / "lockfiles" / name)
         return clone
@@ -65,7 +65,7 @@ def make_wheelhouse(folder: Path):
 
 
 def fetch_other_wheels():
-    """Download them from the default index, as ``make`` does before tests."""
+    """Download wheels for other Pythons, as ``make`` does before tests."""
     locked = (ROOT / "lockfiles" / "tool.txt").read_text("utf-8")
     pin = re.search(rf"^{COMPILED}==(?:.*\\\n)+.*\n", locked, re.MULTILINE)
     assert pin

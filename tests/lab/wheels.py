@@ -86,7 +86,7 @@ def record(files: Mapping[str, bytes], name: str) -> bytes:
 
 
 def metadata_of(wheel: Path | IO[bytes]) -> bytes:
-    """Return a wheel's METADATA."""
+    """Return the contents of a wheel's METADATA."""
     with zipfile.ZipFile(wheel) as archive:
         name = next(filter(_METADATA.fullmatch, archive.namelist()))
         return archive.read(name)

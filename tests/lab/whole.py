@@ -1,4 +1,4 @@
-"""Checks for an environment in one consistent state with all user files."""
+"""Checks that an environment is consistent and has all user files."""
 
 import subprocess
 import sys
@@ -67,7 +67,7 @@ def found(environment: Path) -> list[str]:
 
 
 def faults(environment: Path, files: int) -> list[str]:
-    """Return the faults of an unused environment; ``big`` has many files."""
+    """Return the faults of an environment that has never run."""
     faults = found(environment)
     for name, count in {"big": files + 1, "alpha": 1}.items():
         records = [*packages(environment).glob(f"{name}-*.dist-info")]

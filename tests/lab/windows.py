@@ -1,8 +1,8 @@
 """A command under the file rules of Windows, simulated on Linux.
 
 LAB_WINDOWS names the folder in which the rules apply. In a command's environment, it
-makes ``tests.lab.forked`` simulate them. The rules are those in the Win32 documentation
-of DeleteFile and MoveFileEx and in "Naming Files, Paths, and Namespaces":
+makes ``tests.lab.forked`` simulate them. The rules are from the Win32 documentation of
+DeleteFile and MoveFileEx and in "Naming Files, Paths, and Namespaces":
 
 - A file that a process has open cannot be renamed, replaced, or removed (error 32). A
   read-only file cannot be removed.
@@ -99,12 +99,12 @@ SNAPSHOT_S = 0.2
 
 
 class Windows:
-    """The rules as a Python audit hook; ``folder`` is where they apply."""
+    """A Python audit hook that enforces Windows' rules in ``folder``."""
 
     def __init__(self, folder: Path):
         self.folder = str(folder.resolve())
         self.at_work = False
-        """Whether the rules are reading files, which is not checked."""
+        """Whether the hook itself is reading files, which is not checked."""
         self._used_by_others: list[str] = []
         self._seen = 0.0
 
@@ -236,7 +236,7 @@ def used_by(process: Path) -> Iterator[str]:
 
 
 def refusal(number: int, windows: int, path: str) -> OSError:
-    """Return Windows' error."""
+    """Return the error that Windows raises for an operation."""
     texts = {
         3: "The system cannot find the path specified",
         5: "Access is denied",
@@ -249,14 +249,14 @@ def refusal(number: int, windows: int, path: str) -> OSError:
 
 
 class Flavoured(ModuleType):
-    """``os`` or ``sys`` as gpuinstall's modules see it."""
+    """The module ``os`` or ``sys`` as gpuinstall sees it on Windows."""
 
     def __init__(self, real: ModuleType, missing: frozenset[str], **values: object):
         super().__init__(real.__name__)
         self.__dict__.update(_real=real, _missing=missing, **values)
 
     def __getattr__(self, name: str) -> Any:
-        """Return the system's attribute."""
+        """Return an attribute of the real module unless Windows lacks it."""
         if name in self.__dict__["_missing"]:
             raise AttributeError(
                 f"module {self.__name__!r} has no attribute {name!r} on Windows"

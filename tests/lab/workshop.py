@@ -58,11 +58,11 @@ def _uv(*words: str | Path):
 
 @dataclass(frozen=True)
 class Workshop:
-    """A folder, and the environment of the commands that run there."""
+    """A folder for commands, with caches, an index, and a driver."""
 
     folder: Path
     caches: Path
-    """The parent of all caches."""
+    """The folder that contains all caches."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Additional environment variables of commands."""
 
@@ -96,7 +96,7 @@ class Workshop:
         return gpuinstall(*arguments, env=environment, cwd=self.folder)
 
     def succeed(self, *arguments: str) -> Finished:
-        """Run a command that must succeed."""
+        """Run a gpuinstall command that must succeed."""
         done = self.run(*arguments)
         assert done.ok, f"{arguments}: {done.out}{done.err}"
         return done
@@ -108,7 +108,7 @@ class Workshop:
         )
 
     def document(self, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
-        """Run with ``--json``, and return the envelope."""
+        """Run a command with ``--json``, and return the JSON document."""
         done = self.run(*arguments, "--json")
         assert done.status == exit_code, done.out + done.err
         envelope: dict[str, Any] = json.loads(done.out)
@@ -139,11 +139,11 @@ class Workshop:
         )
 
     def entries(self) -> set[str]:
-        """Return the names in the folder."""
+        """Return the names of the files in the workshop's folder."""
         return {entry.name for entry in self.folder.iterdir()}
 
     def lock(self, name: str) -> str:
-        """Return the text of a lock in the folder."""
+        """Return the text of a lock file in the folder."""
         return (self.folder / name).read_text("utf-8")
 
     def python(self, code: str) -> str:

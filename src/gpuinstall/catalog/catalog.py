@@ -47,11 +47,11 @@ class ConfiguredIndex(Enum):
 
 DEFAULT_INDEX = ConfiguredIndex.DEFAULT
 WheelSource = ConfiguredIndex | str
-"""A configured index, or the URL or folder of another source."""
+"""The origin of a wheel: a configured index, a URL, or a folder."""
 
 
 class Wheel(Value):
-    """A wheel in a source."""
+    """A wheel that an index or folder lists."""
 
     package: str
     version: Version
@@ -60,10 +60,10 @@ class Wheel(Value):
     tags: frozenset[Tag]
     sha256: str | None = None
     metadata: bool = False
-    """Whether ``<url>.metadata`` is served."""
+    """Whether the index serves the wheel's METADATA separately."""
     metadata_sha256: str | None = None
     backend: str | None = None
-    """The backend tag of the wheel's local version or page."""
+    """The backend tag from the wheel's local version or index page."""
     source: WheelSource = DEFAULT_INDEX
     """The index or folder that lists the wheel."""
     requires_python: str | None = None
@@ -83,35 +83,35 @@ class Build(Value):
     toolkit: tuple[int, int] | None = None
     """The release of the vendor's toolkit."""
     libraries: tuple[tuple[str, str], ...] = ()
-    """The bundled libraries that limit the supported GPUs, with versions."""
+    """The versions of bundled libraries that limit the supported GPUs."""
     pythons: tuple[str, ...] = ()
-    """The Pythons ``X.Y`` with a wheel, except free-threaded Pythons."""
+    """The Python versions ``X.Y`` with a wheel, except free-threaded ones."""
     glibc: str | None = None
-    """The minimum glibc of the platform tag."""
+    """The minimum glibc version in the platform tag."""
     macos: str | None = None
-    """The minimum macOS of the platform tag."""
+    """The minimum macOS version in the platform tag."""
     on_default_index: bool = False
     """Whether the default index has this build."""
     is_labeled: bool = True
     """Whether the version has a label, as in ``2.14.1+cu126``."""
     evidence: tuple[str, ...] = ()
     source: WheelSource = ConfiguredIndex.TORCH
-    """A configured index, a URL, or a folder."""
+    """The source of the build: a configured index, a URL, or a folder."""
     absent: str | None = None
     """The reason why the build is unavailable, such as ``withdrawn``.
 
-    It is ``unverified`` until an index lists the build.
+    The reason is ``unverified`` until an index lists the build.
     """
     unread: tuple[Wheel, ...] = ()
     """The wheels to inspect if the catalog lacks the build."""
     obstacle: str | None = None
-    """The error if no unread wheel could be read."""
+    """The error if none of the wheels could be inspected."""
     learned: str | None = None
     """The day on which the facts above were read from a wheel, if any."""
 
     @cached_property
     def name(self) -> str:
-        """The version with the label: ``2.14.1+cu126``."""
+        """The version of the build with its label: ``2.14.1+cu126``."""
         return f"{self.torch}+{self.backend}"
 
     def mark_as_published(self) -> Build:
@@ -127,7 +127,7 @@ class Build(Value):
 
     @property
     def lists_no_code(self) -> bool:
-        """Whether the GPU wheel was inspected and lists no architecture."""
+        """Whether a GPU wheel of the build was inspected and lists no code."""
         return bool(self.learned and self.backend != CPU and not self.code)
 
     @cached_property
@@ -147,7 +147,7 @@ class Build(Value):
 
     @property
     def listed_at(self) -> str:
-        """The URL or folder of the source; empty for a configured index."""
+        """The URL or folder that lists the build; empty for an index."""
         return self.source if isinstance(self.source, str) else ""
 
 
@@ -179,19 +179,19 @@ class Release(Value):
     released: str
     """The release date; empty if unknown."""
     torchvision: Words = ()
-    """The compatible versions, preferred first."""
+    """The compatible versions of torchvision, preferred first."""
     torchaudio: Words = ()
-    """The compatible versions, preferred first."""
+    """The compatible versions of torchaudio, preferred first."""
     triton: str | None = None
-    """The pin in torch's METADATA, such as ``==3.6.0``, if known."""
+    """The version of Triton in torch's METADATA, such as ``==3.6.0``."""
     constraints: tuple[str, ...] = ()
-    """Constraints that METADATA omits."""
+    """Constraints that torch's METADATA omits."""
     default: Mapping[str, str] = MappingProxyType({})
     """The tag of the GPU build on the default index, by platform."""
     pythons: Mapping[str, Words] = MappingProxyType({})
-    """The Pythons with a wheel, by platform. ``any`` is the default."""
+    """The Python versions with a wheel, by platform or ``any``."""
     index_pythons: Words = ()
-    """The Pythons that have a wheel only on the torch index."""
+    """The Python versions that have a wheel only on the torch index."""
 
     @property
     def companions(self) -> dict[str, Words]:
@@ -199,7 +199,7 @@ class Release(Value):
         return {"torchvision": self.torchvision, "torchaudio": self.torchaudio}
 
     def list_pythons_on(self, platform: str) -> tuple[str, ...]:
-        """Return the Pythons with a wheel for a platform."""
+        """Return the Python versions that have a wheel for a platform."""
         return self.pythons.get(platform, self.pythons["any"])
 
 
@@ -208,23 +208,23 @@ class CudaName(Value):
 
     major: int
     names: Mapping[int, str]
-    """The corresponding name for each CUDA major."""
+    """The name of the package or extra for each CUDA major version."""
 
 
 class Companion(Value):
-    """The wheels of a companion, by platform (such as ``linux_x86_64``)."""
+    """The wheels of a companion such as torchvision, by platform."""
 
     platforms: WordSet
     pythons: WordSet = frozenset()
-    """The Pythons with a wheel; ``any`` if one wheel supports all."""
+    """The Python versions with a wheel; ``any`` if one supports all."""
     unlabelled: WordSet = frozenset()
-    """The platforms with wheels that have no local label."""
+    """The platforms whose wheels have no local version label."""
     backends: _Backends | None = None
-    """The compatible backends; None for all backends of torch."""
+    """The backends of the companion; None for all backends of torch."""
     unverified: Mapping[str, _Backends] = MappingProxyType({})
     """The backends whose wheels no index is known to list, by platform."""
     undeclared: WordSet = frozenset()
-    """The imported packages that METADATA omits."""
+    """The packages that the companion imports but METADATA omits."""
 
     def may_have_wheel_for(self, build: Build) -> bool:
         """Return whether the companion may have a wheel for a build."""
@@ -247,7 +247,7 @@ class Catalog(Value, eq=False):
 
     date: str
     torch_index: str
-    """The parent of ``<backend>/<package>/``."""
+    """The URL of the torch index, the parent of ``<backend>/<package>/``."""
     builds: tuple[Build, ...]
     releases: Mapping[Version, Release]
     drivers: Drivers
@@ -258,23 +258,23 @@ class Catalog(Value, eq=False):
     tied: tuple[str, ...]
     """Patterns of the copied packages that depend on the build of torch."""
     companions: Mapping[tuple[str, str], Companion]
-    """The companions by package and version."""
+    """The companions of torch, by package and version."""
     settled_python: str
-    """The Python ``X.Y`` to install if no other is preferred."""
+    """The Python version ``X.Y`` to install if no other is preferred."""
     chips: Callable[[str], Mapping[str, Any]]
-    """The function that reads the chips of a vendor except NVIDIA."""
+    """The function that loads the chips of vendors other than NVIDIA."""
     cuda_names: Callable[[], Mapping[str, CudaName]]
     """The function that reads package names with a CUDA version."""
     driver_commands: Callable[[Machine, str, bool], tuple[str, ...]]
     """The function that returns commands to install a driver branch."""
     offered: Mapping[tuple[str, str], frozenset[str]] = {}
-    """The listed versions, with labels, by companion and backend tag."""
+    """The companion versions that an index lists, by name and backend."""
     further: Mapping[str, Callable[[], Iterable[Build]]] = {}
-    """The functions that load further builds, by kind such as ``rocm``."""
+    """The functions that load builds of other kinds, such as ``rocm``."""
 
     @cached_property
     def with_kind(self) -> Callable[[str], Catalog]:
-        """Return the catalog with the builds of a further kind."""
+        """Return a copy of the catalog with the builds of another kind."""
         return cache(self._with_kind)
 
     def _with_kind(self, kind: str) -> Catalog:
@@ -285,7 +285,7 @@ class Catalog(Value, eq=False):
         return replace(self, builds=builds, further=further)
 
     def select_builds(self, *builds: Build) -> Catalog:
-        """Return the catalog with only these builds, of any kind."""
+        """Return a copy of the catalog with only these builds."""
         return replace(self, builds=builds, further={})
 
     def exclude_builds(
@@ -293,7 +293,7 @@ class Catalog(Value, eq=False):
         is_excluded: Callable[[Build], bool],
         why: str,
     ) -> Catalog:
-        """Return the catalog with some builds marked as unavailable.
+        """Return a copy of the catalog that marks builds as unavailable.
 
         Args:
             is_excluded: The function that returns whether to mark a build.
@@ -338,7 +338,7 @@ class Catalog(Value, eq=False):
         os: str,
         arch: str,
     ) -> tuple[Build, ...]:
-        """Return the builds for a platform, the latest torch first."""
+        """Return the torch builds for a platform, latest release first."""
         return self._builds_by_platform(platform_name(os, arch))
 
     @cached_property

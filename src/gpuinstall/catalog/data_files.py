@@ -15,8 +15,9 @@ TABLES = Path(__file__).with_name("data")
 def read_data(name: str) -> dict[str, Any]:
     """Read a TOML file in ``data``.
 
-    Parsing the largest files takes a tenth of the time of a plan. ``make docs`` writes
-    JSON copies of them. A copy is ignored unless its checksum matches the TOML file.
+    Parsing the largest TOML files would take 10% of the time of ``gpuinstall plan``.
+    ``make docs`` writes JSON copies of them. A JSON copy is ignored unless its checksum
+    matches the TOML file.
 
     Args:
         name: The name of a file in ``data``, or an absolute path.
@@ -34,12 +35,12 @@ def read_data(name: str) -> dict[str, Any]:
 
 
 def read_lines(name: str) -> list[str]:
-    """Return the lines of a data file, except comments."""
+    """Return the lines of a text file in ``data``, without comments."""
     text = (TABLES / name).read_text(encoding="utf-8")
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 
 @cache
 def read_chips(maker: str) -> dict[str, Any]:
-    """Return the chips of a vendor other than NVIDIA."""
+    """Return the rows for the chips of a vendor other than NVIDIA."""
     return read_data(f"gpus_{maker}.toml")

@@ -28,22 +28,22 @@ _KEYS = {
     "jetsons": "chip",
     "jetson_kernels": "kernel l4t",
 }
-"""The key of each lookup list and its value, which is the row by default."""
+"""The key and the value of each list that is read as a mapping."""
 _FACTS = {
     "no_compat": "words",
     "compat_base": "branch",
     "recommended": "branch",
     "jetson": "l4t",
 }
-"""The tables with a single value, and the key of the value."""
+"""The tables that contain a single value, and the value's key."""
 
 
 class Floor(Value):
-    """A minimum driver."""
+    """The minimum driver for a CUDA major version."""
 
     linux: DriverVersion
     windows: DriverVersion
-    """The minimum on Windows and WSL."""
+    """The minimum driver on Windows and WSL."""
     after: str | None = None
     """The newest driver known to be too old, if the minimum is assumed."""
 
@@ -55,7 +55,7 @@ class Generation(Value):
     first: ComputeCapability
     last: ComputeCapability
     last_branch: int | None = None
-    """The last driver branch that supports the generation."""
+    """The last driver branch that supports these chips."""
 
 
 class Branch(NamedTuple):
@@ -77,7 +77,7 @@ class CudnnLast(Value):
 
     capability: ComputeCapability
     before: _Numbers | None = None
-    """The first release without the limit, or None for all of ``cuda``."""
+    """The first cuDNN release without the limit, or None."""
     cuda: int | None = None
 
 
@@ -87,16 +87,16 @@ class PartialSupport(Value):
     first: int
     last: int
     cuda: CudaVersion
-    """The oldest CUDA of such builds."""
+    """The oldest CUDA version whose builds may fail."""
 
 
 class KernelModules(Value):
     """The chips that NVIDIA's open kernel modules support."""
 
     open_from: ComputeCapability
-    """The first supported chip."""
+    """The first chip that the open kernel modules support."""
     open_only_from: ComputeCapability
-    """The first chip that requires the open modules."""
+    """The first chip that requires the open kernel modules."""
 
 
 class Tegra(Value):
@@ -129,7 +129,7 @@ class Drivers(Value, eq=False):
     partially_supported: PartialSupport
     generations: tuple[Generation, ...]
     first_drivers: Mapping[ComputeCapability, Floor]
-    """The first driver for each chip that older CUDA-capable drivers lack."""
+    """The first driver for each chip that its CUDA's minimum driver lacks."""
     tegra: Mapping[ComputeCapability, Tegra]
     """The chips that run only some or no code for desktop GPUs."""
     families: Mapping[ComputeCapability, WordSet]
@@ -140,7 +140,7 @@ class Drivers(Value, eq=False):
     """The lowest compute capability for cuDNN releases, oldest first."""
     cudnn_last: tuple[CudnnLast, ...]
     unified_memory: Mapping[ComputeCapability, Mapping[str, Any]]
-    """The chips that share the processor's memory."""
+    """The chips that share memory with the processor."""
     recommended: int
     """The driver branch to install on a machine without a driver."""
     kernel_modules: KernelModules
@@ -173,7 +173,7 @@ class Drivers(Value, eq=False):
     def cudnn_floor(self, version: str) -> ComputeCapability | None:
         """Return the lowest compute capability that a cuDNN release supports.
 
-        The result is None if the release is older than the table.
+        The result is None if the cuDNN release is older than the table.
         """
         cudnn = version_key(version)
         for row in reversed(self.cudnn):
@@ -188,7 +188,7 @@ class Drivers(Value, eq=False):
     ) -> ComputeCapability | None:
         """Return the highest compute capability that a cuDNN release supports.
 
-        The result is None if the release has no known limit.
+        The result is None if the cuDNN release has no known limit.
         """
         cudnn = version_key(version)
         ceilings = [
@@ -201,7 +201,7 @@ class Drivers(Value, eq=False):
 
 @cache
 def load_drivers() -> Drivers:
-    """Load the shipped tables."""
+    """Load the shipped tables of drivers and chips."""
     return parse_drivers(data_files.read_data("drivers.toml"))
 
 

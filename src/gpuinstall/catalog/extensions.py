@@ -20,39 +20,39 @@ from gpuinstall.sources.web import Client, UnreachableError
 
 PAGES_AT_ONCE = 8
 NAMED = "named"
-"""The ID of a source that the user requested."""
+"""The ID of an extension source that the user requested."""
 
 
 class TorchKey(NamedTuple):
     """The parts of a torch build that occur in the URLs of sources."""
 
     minor: str
-    """The minor release of torch."""
+    """The minor release of torch, such as ``2.11``."""
 
     backend: str
     os: str
 
 
 class ExtensionSource(NamedTuple):
-    """A source of prebuilt files."""
+    """A source of prebuilt wheels of an extension."""
 
     id: str
     rank: int
     url: str | None = None
-    """The URL template of the pages; None for the default index."""
+    """The URL template of the source's pages; None: the default index."""
 
     os: str | None = None
-    """The operating system of the files, if there is only one."""
+    """The operating system of the wheels, if there is only one."""
 
     tags: tuple[str, ...] = ("",)
-    """The releases of a repository. Each release has a page."""
+    """The releases of a GitHub repository, each with its own page."""
 
     hosts: WordSet = frozenset()
-    """The other hosts of the files, which may redirect to each other."""
+    """The other file hosts, which may redirect to each other."""
 
 
 class Extension(NamedTuple):
-    """A package and its sources. ``extensions.toml`` explains the fields."""
+    """An extension package and its sources, from ``extensions.toml``."""
 
     name: str
     sources: tuple[ExtensionSource, ...]
@@ -62,27 +62,27 @@ class Extension(NamedTuple):
 
 
 class ExtensionFile(NamedTuple):
-    """A file of a source, with the facts in its name."""
+    """A wheel of an extension, with the CUDA and torch in its name."""
 
     wheel: Wheel
     source: ExtensionSource
     cuda: str | None = None
-    """The CUDA version, such as ``12`` or ``12.8``."""
+    """The CUDA version in the file name, such as ``12`` or ``12.8``."""
     torch: str | None = None
     """The minor release of torch, such as ``2.11``."""
     cpu: bool = False
     and_newer: bool = False
-    """Whether the file also supports newer releases of torch."""
+    """Whether the wheel also supports newer releases of torch."""
 
 
 class Extensions(Value):
-    """The table of extensions."""
+    """The contents of ``extensions.toml``."""
 
     rows: Mapping[str, Extension]
-    """The extensions by name."""
+    """The extensions by package name."""
     sources: Mapping[str, ExtensionSource]
     forms: tuple[re.Pattern[str], ...]
-    """The patterns of CUDA and torch in a local version."""
+    """Patterns that match CUDA and torch in local versions."""
 
     @property
     def empty_pages(self) -> dict[str, tuple[Wheel, ...]]:
@@ -98,7 +98,7 @@ class Extensions(Value):
         return hosts
 
     def parse_file(self, wheel: Wheel, source: ExtensionSource) -> ExtensionFile:
-        """Parse the facts in a file's local version."""
+        """Parse the CUDA and torch versions in a wheel's local version."""
         for form in self.forms:
             match = form.fullmatch(wheel.version.local or "")
             if match:
@@ -126,7 +126,7 @@ class Extensions(Value):
 
 @cache
 def load_extensions() -> Extensions:
-    """Load the shipped table."""
+    """Load the shipped table of extensions."""
     table = data_files.read_data("extensions.toml")
     sources = {row["id"]: row for row in table["sources"]}
     rows = {}
@@ -143,7 +143,7 @@ def load_extensions() -> Extensions:
 
 
 class ExtensionListing(NamedTuple):
-    """The files of an extension, and the unreachable hosts."""
+    """The wheels that an extension's sources list."""
 
     files: tuple[ExtensionFile, ...]
     silent: tuple[str, ...] = ()
@@ -155,7 +155,7 @@ def list_files(
     sources: Sources,
     client: Client,
 ) -> ExtensionListing:
-    """List the files of an extension's sources.
+    """List the wheels in the sources of an extension.
 
     Args:
         extension: The extension.
@@ -164,8 +164,8 @@ def list_files(
         client: The HTTP client.
 
     Raises:
-        InstallationError: A source rejects the request, sends a malformed page, or,
-            if the user requested it, has no page.
+        InstallationError: A source rejects the request, sends a malformed page, or, if
+            the user requested it, has no page.
     """
     keys = tuple(dict.fromkeys(torches))
     table = load_extensions()

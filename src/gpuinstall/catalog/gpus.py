@@ -1,10 +1,11 @@
 """Find GPUs by name, with their chip and architecture.
 
-NVIDIA's GPUs (``gpus.toml``) have a compute capability. Each other vendor has its own
-file, and its chips have the name of an architecture, such as ``gfx1100``.
+NVIDIA's GPUs (``gpus.toml``) have a compute capability. Every other vendor has its own
+file, in which a chip has the name of an architecture, such as ``gfx1100``.
 
-A name may be complete, may be a form of the model (laptop, PCIe, 80 GB), or may be part
-of a longer name. A name that matches GPUs with different architectures is ambiguous.
+The user may give the complete name of a GPU, a form of the model (laptop, PCIe, 80 GB),
+or a part of the name. A name that matches GPUs with different architectures is
+ambiguous.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _MEMORY = re.compile(r"(\d) ?gi?b\b")
 _SERIES = frozenset({"gt", "gtx", "rtx", "rx"})
 """Words before a model number that may be omitted."""
 _LONGEST = 200
-"""The maximum length of a name, twice the longest known name."""
+"""The maximum length of a GPU name, twice the longest known name."""
 _COUNT = re.compile(r"\A[1-9]\d? ?[x×*] ?(?=[A-Za-z])")
 """A number of GPUs, which is ignored, as in 4x A100 or 8×H100."""
 _MIG = re.compile(r" (mig\b|(\dc )?\dg \d+gb).*")
@@ -44,7 +45,7 @@ _ASK_THE_DRIVER = (
     "   # on that machine: prints the name and the capability; for 8.9, use --gpu sm_89"
 )
 _NEAR = 0.75
-"""The minimum similarity of a suggestion: one of 4 characters may differ."""
+"""The minimum similarity of a suggested GPU name."""
 
 
 class Product(NamedTuple):
@@ -53,11 +54,11 @@ class Product(NamedTuple):
     name: str
     chip: str
     maker: str = "nvidia"
-    """The vendor's name in documents."""
+    """The vendor's name in JSON documents."""
     brand: str = "NVIDIA"
     """The vendor's name in messages."""
     capability: ComputeCapability | None = None
-    """The compute capability, or None for vendors other than NVIDIA."""
+    """The compute capability of an NVIDIA GPU, or None."""
     architecture: str | None = None
     """The architecture of another vendor's GPU."""
     os: str | None = None
@@ -65,7 +66,7 @@ class Product(NamedTuple):
     arm: bool = False
     """Whether all machines with the GPU have 64-bit ARM processors."""
     products: tuple[str, ...] = ()
-    """The products that contain the chip (vendors other than NVIDIA)."""
+    """The products with the chip, for vendors other than NVIDIA."""
 
     @property
     def code(self) -> str:
@@ -76,7 +77,7 @@ class Product(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """The name, preceded by the vendor unless the vendor is NVIDIA."""
+        """The GPU's name, preceded by the vendor unless it is NVIDIA."""
         if self.capability or self.name.startswith(self.brand):
             return self.name
         return f"{self.brand} {self.name}"
@@ -171,9 +172,10 @@ def _parse_names(listed: str) -> Iterator[str]:
 
 @cache
 def find_gpu(name: str) -> Product:
-    """Return the GPU with a name.
+    """Find a GPU by its name.
 
-    If the name matches several GPUs of one architecture, the result has the name as written.
+    If the name matches several GPUs of one architecture, the result has the name as
+    written.
 
     Raises:
         UsageError: The name matches no GPU, or GPUs with different architectures.
@@ -222,7 +224,7 @@ def _guess_product(name: str, text: str) -> Product | None:
 
 
 def _find_matches(text: str) -> list[Product]:
-    """Return the GPUs that match the first matching variant of a name.
+    """Return the GPUs that match a name or, if none, a variant of it.
 
     The variants are the name as written, without a MIG profile, and without "Quadro". A
     GPU matches by its whole name or by its model, and then by a name or model that
@@ -279,7 +281,7 @@ def _select_model_words(words: _Words) -> _Words:
 
 @cache
 def _load_entries() -> tuple[tuple[Product, _Words], ...]:
-    """Return every GPU with the words of its name."""
+    """Load all known GPUs, with the words of their names."""
     return tuple(
         (gpu, _split_words(_normalize_name(gpu.name), gpu.maker))
         for gpu in _list_gpus()
@@ -320,7 +322,7 @@ def _load_brands() -> dict[str, frozenset[str]]:
 
 
 def _format_examples(gpus: Iterable[Product]) -> str:
-    """Return the GPU with the shortest name for each architecture."""
+    """Format one GPU for each architecture as examples in a message."""
     # The dictionary keeps the last GPU of each architecture.
     longest_first = sorted(gpus, key=lambda gpu: -len(gpu.name))
     by_code = {gpu.code: gpu for gpu in longest_first}
@@ -332,7 +334,7 @@ def _format_examples(gpus: Iterable[Product]) -> str:
 
 
 def _suggest_names(text: str) -> str | None:
-    """Return the most similar known names for a name with a number."""
+    """Return the known GPU names that are most similar to a name."""
     from difflib import get_close_matches  # rarely needed
 
     for maker in load_gpus()["brands"]:

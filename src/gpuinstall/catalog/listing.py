@@ -1,4 +1,4 @@
-"""Read the listings of all sources, and update the catalog with them."""
+"""Read the index pages of all sources, and update the catalog."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class Listing(Value):
     index_answers: bool = True
     """Whether the torch index was reachable for every request."""
     default_listed: bool = False
-    """Whether the page of the default index was read."""
+    """Whether torch's page on the default index was read."""
     silent: tuple[UnreachableError, ...] = ()
-    """The unreachable hosts."""
+    """The hosts that could not be reached."""
 
 
 def read_listing(
@@ -78,7 +78,8 @@ def read_listing(
 ) -> Listing:
     """Read the pages of packages in all sources.
 
-    A missing page counts as empty. On the default index, only torch's page is read.
+    A page that does not exist counts as empty. On the default index, only torch's page
+    is read.
 
     Args:
         sources: The sources.
@@ -217,7 +218,7 @@ def _read_index(
     backend: str,
     package: str,
 ) -> _Wheels:
-    """Read the page of a package, or the flat listing of a mirror.
+    """Read a package's page, or the flat listing of a PyTorch mirror.
 
     Args:
         client: The HTTP client.
@@ -240,12 +241,12 @@ def _read_place(
     packages: Sequence[str],
     backend: str | None = None,
 ) -> _Wheels:
-    """Read the wheels of packages from a page or a readable folder.
+    """Read the wheels of packages from an index page or a folder.
 
     Args:
         client: The HTTP client.
         place: A URL, or the path of a folder.
-        source: The source of the wheels.
+        source: The configured source of the wheels.
         packages: The packages.
         backend: The tag of wheels without a label.
     """
@@ -287,10 +288,10 @@ def update_builds(
     listing: Listing,
     platform: str,
 ) -> tuple[Build, ...]:
-    """Update the builds for a platform, with one build for each source.
+    """Update a platform's builds from the listing of the sources.
 
-    Unavailable builds are marked as withdrawn or unreachable. A build that is not in the
-    catalog has its wheels in ``unread``. Builds for other platforms are unchanged.
+    Unavailable builds are marked as withdrawn or unreachable. A build that is not in
+    the catalog has its wheels in ``unread``. Builds for other platforms are unchanged.
 
     Args:
         builds: The builds of the catalog.
@@ -314,7 +315,7 @@ def listed_companions(
     listing: Listing,
     platform: str,
 ) -> dict[tuple[str, str], frozenset[str]]:
-    """Return the listed versions by companion and backend tag."""
+    """Return the companion versions that the sources list."""
     keys = product(listing.packages - {"torch"}, listing.backends)
     listed_companions = dict.fromkeys(keys, frozenset[str]())
     for wheel in listing.wheels:
@@ -360,7 +361,7 @@ def _group_by_build(
 def _update_from_source(
     build: Build, source: WheelSource, wheels: Sequence[Wheel]
 ) -> Build:
-    """Update a build from the wheels of a source."""
+    """Update a build of torch from its wheels in one source."""
     tags = chain.from_iterable(wheel.tags for wheel in wheels)
     return replace(
         build,
@@ -444,7 +445,7 @@ def _list_pythons(wheels: Iterable[Wheel]) -> tuple[str, ...]:
 
 
 def platforms(tags: Iterable[Tag]) -> frozenset[str]:
-    """Return the platforms of a wheel, such as ``linux_x86_64``."""
+    """Return the platforms that a wheel supports: ``linux_x86_64``."""
     found = set()
     for tag in tags:
         for os, form in _PLATFORMS.items():
@@ -455,7 +456,7 @@ def platforms(tags: Iterable[Tag]) -> frozenset[str]:
 
 
 def python(tags: Iterable[Tag]) -> str | None:
-    """Return the ``X.Y`` of a wheel for one CPython (not free-threaded)."""
+    """Return the Python ``X.Y`` of a wheel for one CPython version."""
     names = {_parse_python(tag) for tag in tags}
     return names.pop() if len(names) == 1 else None
 
@@ -468,7 +469,7 @@ def _parse_python(tag: Tag) -> str | None:
 
 
 def platform_floor(tags: Iterable[Tag], system: str) -> str | None:
-    """Return the oldest manylinux or macosx version in tags, if any."""
+    """Return the lowest glibc or macOS version that platform tags allow."""
     floors = []
     for tag in tags:
         match = re.match(rf"{system}_([0-9]+)_([0-9]+)_", tag.platform)
@@ -547,7 +548,7 @@ def read_live_catalog(
 
 
 def read_torch_page(index: str, client: Client) -> Page | None:
-    """Return the torch page for all backends, if available."""
+    """Return the torch index's page for all backends, if available."""
     with suppress(InstallationError):
         return client.page(f"{index}/torch/")
     return None
@@ -559,7 +560,7 @@ def _find_new_tags(
     catalog: Catalog,
     builds: Iterable[Build],
 ) -> list[str]:
-    """Return unknown backends that have the latest known torch or a newer one.
+    """Return backends that the torch index added since the catalog.
 
     Args:
         index: The torch index.

@@ -95,7 +95,7 @@ def _create_driver_commands(
 
 
 class Rows:
-    """Rows of ``builds.toml``, from which builds are created."""
+    """Rows of ``builds.toml`` that describe builds of torch."""
 
     def __init__(self, table: _Row) -> None:
         self.table = table
@@ -106,7 +106,7 @@ class Rows:
         self.macos = self._read_minimums("macos")
 
     def builds(self) -> Iterator[Build]:
-        """Yield the CUDA builds, then the CPU builds."""
+        """Yield the CUDA builds of torch, then the CPU builds."""
         for row in self.table["builds"]:
             yield from self._create_gpu_builds(row, row["torch"])
         for row in self.table["cpu"]:
@@ -122,7 +122,7 @@ class Rows:
     def builds_of_kind(self, kind: str) -> Iterator[Build]:
         """Yield the builds of another kind of backend.
 
-        Each row of the table covers a minor release of torch.
+        Each row of such a file describes a minor release of torch.
         """
         for row in data_files.read_data(f"builds_{kind}.toml")["builds"]:
             for torch in self.releases:
@@ -141,11 +141,11 @@ class Rows:
         torch: str,
         platform: str,
     ) -> Build:
-        """Return the build of a row for a platform.
+        """Create the torch build for a platform from a table row.
 
         Args:
             row: A row of GPU builds.
-            torch: A release that the row covers.
+            torch: A torch release that the row covers.
             platform: A platform in the row, such as ``linux_x86_64``.
         """
         release = self.releases[torch]
@@ -205,7 +205,7 @@ class Rows:
     def _read_minimums(self, name: str) -> dict[tuple[str, str], str]:
         """Return the minimum glibc or macOS by torch release and platform.
 
-        If several rows apply, the last one has priority.
+        If several rows apply to a release, the last row has priority.
         """
         floors = {}
         for row in self.table.get(name, ()):
@@ -218,7 +218,7 @@ class Rows:
         first: str | None,
         last: str | None = None,
     ) -> list[str]:
-        """Return the releases from ``first`` to ``last``, inclusive."""
+        """Return the torch releases from ``first`` to ``last``, inclusive."""
         # The releases in the table are sorted.
         torches = list(self.releases)
         start = torches.index(first) if first else 0
@@ -228,7 +228,7 @@ class Rows:
 
 @cache
 def code_names(text: str) -> tuple[str, ...]:
-    """Return the architectures of a build.
+    """Return the GPU architectures of a build from its row.
 
     Args:
         text: The names, such as ``gfx1100``, or the numbers of SASS and, after a plus

@@ -40,17 +40,17 @@ _SHA256 = re.compile(r"(?:\A|sha256[=:])([0-9a-fA-F]{64})\Z")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{,99}")
 _PATH = re.compile(r"[/\\\0]|\A\.")
 _PLAIN_ADDRESS = re.compile(r"https?://[a-z0-9.-]+(:[0-9]+)?/[!\"$-~]*")
-"""An absolute ASCII URL without a fragment, which needs no further parsing."""
+"""A pattern of absolute ASCII URLs without a fragment."""
 _MAX_LINKS = 1_000_000
 """The maximum number of links on a page, more than any index has packages."""
 _LONGEST_NAME = 255
-"""The maximum length of a file name, which limits the number of its tags."""
+"""The maximum length of a file name, to limit the number of tags."""
 _SMALL_PAGE = 1_000
-"""The maximum length of a page that is parsed without caching the result."""
+"""The maximum length of a page to parse without caching."""
 
 
 class SourceRelease(NamedTuple):
-    """A source distribution on a page."""
+    """A source distribution on an index page."""
 
     version: Version
     requires_python: str | None = None
@@ -63,10 +63,10 @@ def parse_page(
     backend: str | None = None,
     source: WheelSource = DEFAULT_INDEX,
 ) -> tuple[Wheel, ...]:
-    """Return the wheels on a page.
+    """Return the wheels on an index page.
 
     Args:
-        page: The page.
+        page: The contents of the index page.
         backend: The tag of wheels without a label.
         source: The index or folder of the page.
 
@@ -78,7 +78,7 @@ def parse_page(
 
 @cache
 def parse_sources(page: Page, package: str) -> tuple[SourceRelease, ...]:
-    """Return the source distributions of a package on a page.
+    """Return the source distributions of a package on an index page.
 
     Raises:
         InstallationError: The page is malformed.
@@ -117,10 +117,10 @@ def parse_folder(
     folder: Path,
     source: WheelSource,
 ) -> tuple[Wheel, ...]:
-    """Return the wheels in an absolute folder.
+    """Return the wheels in a local folder.
 
     Args:
-        names: The names of its files.
+        names: The names of the files in the folder.
         folder: The folder.
         source: The source of the wheels.
     """
@@ -129,7 +129,7 @@ def parse_folder(
 
 
 class PageFile(NamedTuple):
-    """A file on a page."""
+    """A file on an index page."""
 
     url: str
     filename: str
@@ -143,12 +143,12 @@ class PageFile(NamedTuple):
 
 @cache
 def parse_files(page: Page, newest: str | None = None) -> tuple[PageFile, ...]:
-    """Return the files on a page that are not yanked.
+    """Return the files on an index page that are not yanked.
 
     Args:
-        page: The page.
-        newest: The last upload day to include, which also excludes files without a
-            date, or None for all files.
+        page: The contents of the index page.
+        newest: The last upload day to include, or None for all files. A limit also
+            excludes files without a date.
 
     Raises:
         InstallationError: The page is malformed.
@@ -160,7 +160,7 @@ def parse_files(page: Page, newest: str | None = None) -> tuple[PageFile, ...]:
 
 
 class _ParsedPage(Value):
-    """The cached result of parsing a page."""
+    """The cached result of parsing an index page."""
 
     digest: str
     files: tuple[PageFile, ...]
@@ -168,7 +168,7 @@ class _ParsedPage(Value):
 
 @cache
 def _load_files(page: Page) -> tuple[PageFile, ...]:
-    """Return the files on a page, from the cache if possible."""
+    """Return the files on an index page, from the cache if possible."""
     if len(page.text) <= _SMALL_PAGE:
         return _parse_files(page)
     parts = (__version__, page.url, page.content_type, page.text)
@@ -188,7 +188,7 @@ def _load_files(page: Page) -> tuple[PageFile, ...]:
 
 
 def _parse_files(page: Page) -> tuple[PageFile, ...]:
-    """Parse a page. Yanked files and forbidden URLs are omitted."""
+    """Parse an index page, without yanked files and forbidden URLs."""
     parsed = []
     try:
         is_json = "json" in page.content_type
@@ -209,10 +209,10 @@ def wheels_from_files(
     backend: str | None,
     source: WheelSource,
 ) -> tuple[Wheel, ...]:
-    """Return the wheels among files.
+    """Return the wheels among the files of an index page.
 
     Args:
-        files: The files.
+        files: The files of the page.
         backend: The tag of wheels without a label.
         source: The index or folder of the files.
 
@@ -256,7 +256,7 @@ def _create_wheel(
 
 @cache
 def _parse_stem(stem: str) -> tuple[str, Version, str | None]:
-    """Parse the part of a wheel's name before the tags, and cache the result.
+    """Parse the part of a wheel's file name before the tags.
 
     Returns:
         The package, its version, and the backend in its label.
@@ -308,7 +308,7 @@ def _parse_html_files(page: Page) -> Iterator[dict[str, Any]]:
 
 
 def _parse_anchors(text: str) -> list[dict[str, str]]:
-    """Return the attributes of each link on a page."""
+    """Return the attributes of each link on an HTML page."""
     from html.parser import HTMLParser  # slow to import
 
     anchors: list[dict[str, str]] = []
@@ -332,7 +332,7 @@ def _create_page_file(
     file: dict[str, Any],
     page_url: str,
 ) -> PageFile | None:
-    """Return a file on a page, or None if its URL is forbidden."""
+    """Create a file of an index page, or None if its URL is forbidden."""
     address = _resolve_url(page_url, str(file["url"]))
     if address is None:
         return None

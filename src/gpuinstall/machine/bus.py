@@ -1,7 +1,7 @@
 """Display controllers on the PCI bus, which are listed even without a driver.
 
 On Linux, sysfs lists the controllers. On Windows, the CIM class Win32_VideoController
-lists them. A PNPDeviceID begins with ``PCI\\VEN_10DE&DEV_2684&SUBSYS_…``.
+lists them. The PNPDeviceID of a device begins with ``PCI\\VEN_10DE&DEV_2684&SUBSYS_…``.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ class PciDevice(Value):
 
     address: str
     id: str
-    """The vendor and device IDs: ``10de:2684``."""
+    """The PCI vendor and device IDs, such as ``10de:2684``."""
     kind: int
-    """The PCI class and subclass."""
+    """The PCI class and subclass, such as ``0300``."""
     driver: str | None = None
-    """The kernel driver's name, or on Windows its version or error code."""
+    """The name of the kernel driver; on Windows, its version or error."""
     name: str | None = None
     """The product name, on Windows only."""
 
     @property
     def vendor(self) -> str:
-        """The vendor's name, or ``other``."""
+        """The name of the GPU's vendor, or ``other``."""
         return find_pci_vendor(self.id)
 
     @property
     def model(self) -> str:
-        """The device ID without the vendor: ``2684``."""
+        """The PCI device ID without the vendor ID: ``2684``."""
         return self.id.partition(":")[2]
 
     @property

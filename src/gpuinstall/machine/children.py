@@ -24,19 +24,19 @@ DRIVER_SECONDS = 60.0
 Without persistence mode, the driver took 25 s to initialize eight GPUs.
 """
 NOTICE_AFTER = 3.0
-"""Seconds before a wait is reported. A working driver responds within 1 s."""
+"""Seconds before a slow driver query is reported."""
 _WINDOWS_EXCEPTION = 0x80000000
 """The lowest exit status of a crashed process on Windows."""
 _SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """The error numbers if the system cannot start more processes."""
 _TIMEOUT = re.compile(r"(?m)^Timeout \(\d+:\d\d:\d\d")
-"""faulthandler's timeout message, unlike a library's "ReadTimeout (…)"."""
+"""The timeout message of Python's faulthandler."""
 _SIGNAL_CAUSES = {
     "SIGKILL": "the system does this when the machine or the job runs out of memory",
     "SIGILL": "this processor lacks an instruction that the build uses",
 }
 _GRACE = 1.0
-"""Seconds to wait for a killed child, which may be stuck in the kernel."""
+"""Seconds to wait for a killed process, which may be stuck in the kernel."""
 
 
 def run_children(
@@ -46,7 +46,7 @@ def run_children(
 ) -> tuple[Finished, ...]:
     """Run commands in parallel.
 
-    A child in uninterruptible sleep cannot be killed and is abandoned.
+    A child process in uninterruptible sleep cannot be killed and is abandoned.
 
     Args:
         commands: The arguments and environment of each command.
@@ -57,7 +57,8 @@ def run_children(
         The results in the order of the commands, with status None after a timeout.
 
     Raises:
-        OSError, MemoryError, RuntimeError: The system cannot start more processes or threads.
+        OSError, MemoryError, RuntimeError: The system cannot start more processes or
+            threads.
     """
     ended = [Finished(tuple(argv), None, "", "") for argv, _ in commands]
     shortages: list[Exception] = []
@@ -98,12 +99,12 @@ def _join(threads: Sequence[Thread], deadline: float) -> None:
 
 
 def classify_fault(finished: Finished) -> str:
-    """Classify a child without a result as ``timeout`` or ``unasked``."""
+    """Return why a child has no result: ``timeout`` or ``unasked``."""
     return "timeout" if finished.status is None else "unasked"
 
 
 def is_timeout(finished: Finished) -> bool:
-    """Return whether a child timed out or faulthandler stopped it."""
+    """Return whether a child process timed out or faulthandler stopped it."""
     ended_itself = finished.status == 1 and _TIMEOUT.search(finished.err) is not None
     return finished.status is None or ended_itself
 

@@ -43,21 +43,21 @@ _WINDOWS_DRIVERS = {
     "amd": ("u0", "c0", "amd", "ati"),
     "intel": ("iigd", "igdlh", "ki"),
 }
-"""The prefixes of Windows driver folders, by vendor."""
+"""The name prefixes of Windows driver folders, by GPU vendor."""
 
 
 class ContainerInfo(Value):
-    """Container, job, or CI runner of this process."""
+    """Container, scheduler job, or CI runner in which this process runs."""
 
     engine: str | None
     job: str | None
-    """The environment variable that identifies the scheduler's job."""
+    """The environment variable that identifies the scheduler job."""
     signs: tuple[str, ...]
-    """Signs that this host builds or submits jobs for other machines."""
+    """Evidence that this host builds or submits jobs for other machines."""
 
     @property
     def place(self) -> str:
-        """The word for messages: ``container`` or ``job``."""
+        """The surroundings in messages: ``container`` or ``job``."""
         return "container" if self.engine else "job"
 
     @property
@@ -70,9 +70,10 @@ def read_job_devices(
     environ: Mapping[str, str],
     variables: Sequence[str],
 ) -> dict[str, str]:
-    """Return the variables that list a job's devices, or none outside a job.
+    """Return the environment variables that list a scheduler job's GPUs.
 
-    Outside a job, the user may have set these variables for another program.
+    The result is empty outside a job, where the user may have set these variables for
+    another program.
     """
     if any(environ.get(job) for job in JOBS):
         return {name: environ[name] for name in variables if name in environ}
@@ -131,7 +132,7 @@ def detect_engine(text: str) -> str | None:
 
 
 def select_own_mounts(text: str) -> str:
-    """Return the lines of mountinfo for the root and host files.
+    """Return the mountinfo lines of the root and of files from the host.
 
     On a host, mountinfo also lists the mounts of containers.
     """
@@ -157,9 +158,9 @@ class Wsl(Value):
     """Windows Subsystem for Linux."""
 
     gpu: bool
-    """Whether WSL has a GPU (/dev/dxg)."""
+    """Whether WSL has a GPU, which is the device /dev/dxg."""
     vendors: frozenset[str]
-    """The vendors of drivers that Windows shares with WSL."""
+    """The vendors whose GPU drivers Windows shares with WSL."""
 
 
 def read_wsl(source: Source, release: str) -> Wsl | None:

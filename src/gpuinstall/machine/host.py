@@ -15,26 +15,26 @@ from gpuinstall.machine.source import Source
 OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
 PLATFORM = "platform.json"
 PROCESSOR_BYTES = 4096
-"""The bytes of ``/proc/cpuinfo`` to read, enough for one processor."""
+"""The number of bytes of ``/proc/cpuinfo`` that describe one processor."""
 
 _SYSTEMS = {"Linux": "linux", "Windows": "windows", "Darwin": "macos"}
 _LOADERS = {"ld-linux": "glibc", "ld-musl-": "musl"}
-"""C libraries by the prefix of their loader's file name."""
+"""C libraries by the file name prefix of their dynamic loader."""
 
 
 class Host(Value):
-    """Facts about the host."""
+    """Operating system, processor, and C library of a machine."""
 
     os: str
     """The operating system: linux, windows, or macos."""
     arch: str
-    """The architecture of the machine, not of this Python."""
+    """The machine's architecture, even if this Python is emulated."""
     release: str
     """The kernel release."""
     libc: str | None
-    """glibc or musl on Linux, if recognized."""
+    """The C library on Linux, if recognized: glibc or musl."""
     glibc: str | None
-    """The version of glibc, if used."""
+    """The version of glibc, if this is the C library."""
     distribution: str | None
     """The name and version of the distribution: ``Ubuntu 22.04``."""
     avx: bool | None
@@ -44,7 +44,7 @@ class Host(Value):
 
 
 def read_host(source: Source) -> Host:
-    """Read the facts about the host."""
+    """Read operating system, processor, and C library of the host."""
     answers = json_or_none(source.answer(PLATFORM, _read_platform)) or {}
     system = answers.get("system", "Linux")
     processor = source.text("/proc/cpuinfo", PROCESSOR_BYTES) or ""

@@ -1,4 +1,4 @@
-"""Machine from options such as ``--gpu "RTX 5090" --driver 570``."""
+"""Create a machine from options such as ``--gpu "RTX 5090" --driver 570``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _OLDEST_BRANCH = 100
-"""The lowest number of a driver branch. CUDA and vGPU versions are lower."""
+"""The lowest driver branch. CUDA and vGPU versions are lower."""
 
 
 def machine_from_options(

@@ -40,7 +40,7 @@ def read_machine(
     reporter: Reporter | None = None,
     source: Source | None = None,
 ) -> Machine:
-    """Read this machine or a recorded machine, including its problems."""
+    """Detect hardware, drivers, and problems of this or a recorded machine."""
     source = source or Source(reporter)
     host = read_host(source)
     facts = MachineFacts(
@@ -89,7 +89,7 @@ def read_machine(
 
 
 def preflight(machine: Machine, reporter: Reporter) -> Preflight:
-    """Run a kernel on each usable GPU without downloading anything."""
+    """Run a small kernel on each usable GPU without downloading anything."""
     start = monotonic()
     outcomes: dict[int, PreflightOutcome] = {}
     problems: list[Finding] = []

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PreflightOutcome = Literal["proven", "unproven", "failed"]
 OUTCOMES: tuple[PreflightOutcome, ...] = get_args(PreflightOutcome)
-"""The outcomes from best to worst."""
+"""The preflight outcomes from best to worst."""
 
 _SUMMARIES: dict[PreflightOutcome, str] = {
     "proven": "a kernel ran on {}",
@@ -38,7 +38,7 @@ _VISIBLE_ENTRY = re.compile(r"[0-9]{1,9}|(GPU|MIG)-.+")
 
 
 class MachineFacts(Value):
-    """Machine facts that do not require a vendor's driver."""
+    """Facts about a machine that do not require a GPU driver."""
 
     host: Host
     container: ContainerInfo
@@ -55,7 +55,7 @@ class MachineFacts(Value):
         ]
 
     def place(self, *, jetson: bool = False) -> FixContext:
-        """Return the context that selects the commands of fixes."""
+        """Return the context that selects the commands that fix a problem."""
         from gpuinstall.catalog.failures.problems import FixContext
 
         environment = Environment(
@@ -76,7 +76,7 @@ class VendorFindings(Value):
     """Results of a vendor's prober."""
 
     gpus: tuple[Gpu, ...]
-    """The GPUs, with indices from 0."""
+    """The vendor's GPUs, numbered from 0."""
     problems: tuple[Finding, ...]
     shows_gpu: bool
     """Whether any source indicates a GPU, even if ``gpus`` is empty."""
@@ -85,10 +85,10 @@ class VendorFindings(Value):
     devices: tuple[PciDevice, ...] = ()
     """The Windows display adapters, if they were queried."""
     facts: Mapping[str, Any] = {}
-    """The vendor's table in the Machine document."""
+    """The vendor-specific table of the Machine document."""
 
     def renumber_from(self, first: int) -> VendorFindings:
-        """Renumber the GPUs from ``first``."""
+        """Return the same findings with GPU indices from ``first`` up."""
         gpus = [replace(gpu, index=gpu.index + first) for gpu in self.gpus]
         problems = []
         for problem in self.problems:
@@ -101,17 +101,17 @@ class Preflight(Value):
     """Outcome of running a small kernel on each GPU before any download."""
 
     outcomes: Mapping[int, PreflightOutcome] = {}
-    """The outcomes by GPU index. A busy GPU is ``unproven``."""
+    """The preflight outcomes by GPU index. A busy GPU is ``unproven``."""
     problems: tuple[Finding, ...] = ()
     seconds: float = 0.0
 
     def with_outcome(self, outcome: PreflightOutcome) -> tuple[int, ...]:
-        """Return the indices of the GPUs with an outcome."""
+        """Return the indices of the GPUs with the given preflight outcome."""
         return tuple(index for index, end in self.outcomes.items() if end == outcome)
 
     @property
     def summary(self) -> str:
-        """The outcomes in one line."""
+        """The preflight outcomes of all GPUs in one line."""
         count = len(self.outcomes)
         if len(self.with_outcome("proven")) == count > 1:
             return f"a kernel ran on {'both' if count == 2 else f'all {count}'} GPUs"
@@ -123,7 +123,7 @@ class Preflight(Value):
         return " · ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON of ``doctor --json``."""
+        """Return the preflight's entry in the output of ``doctor --json``."""
         gpus = [{"index": index, "status": end} for index, end in self.outcomes.items()]
         return {
             "gpus": gpus,
@@ -138,7 +138,7 @@ class GpuPart(NamedTuple):
     gpu: Gpu
     slice: MigDevice | None
     name: str
-    """The UUID, or the position among the vendor's GPUs."""
+    """The UUID of the GPU or slice, or its position among the GPUs."""
     withheld: str | None
     """The reason why this process cannot use the GPU or slice, if any."""
 
@@ -150,19 +150,19 @@ class Prober(ABC):
     job_variables: ClassVar[tuple[str, ...]] = ()
     """The variables that list a job's GPUs.
 
-    A GPU must be in the list of each variable that is set.
+    A GPU is visible only if each of these variables that is set lists it.
     """
 
     @abstractmethod
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
-        """Read the vendor's GPUs for this process, and their problems."""
+        """Read this process's GPUs of the vendor, and their problems."""
 
     def preflight(
         self,
         machine: Machine,
         reporter: Reporter,
     ) -> Preflight:
-        """Run a kernel on each usable GPU before any download.
+        """Run a small kernel on each usable GPU before any download.
 
         By default, no kernel runs, and the GPUs are unproven.
         """
@@ -170,7 +170,7 @@ class Prober(ABC):
         return Preflight(dict.fromkeys(indices, "unproven"))
 
     def find_usable_parts(self, machine: Machine) -> list[GpuPart]:
-        """Return the usable GPUs and slices, or none on a faulty machine."""
+        """Return usable GPUs and MIG slices, or none on a faulty machine."""
         if machine.blocking:
             return []
         parts = self.parts(machine, os.environ)
@@ -214,7 +214,7 @@ def is_visible(
     """Return whether a GPU or slice is in a list of visible devices.
 
     Args:
-        devices: The list, in the format of CUDA_VISIBLE_DEVICES.
+        devices: The list of devices in the format of CUDA_VISIBLE_DEVICES.
         ordinal: The position of the GPU among the GPUs of the process.
         gpu: The GPU.
         name: The UUID of the GPU or slice.
@@ -230,10 +230,11 @@ def is_visible(
 
 
 def parse_visible_entries(devices: str) -> tuple[str, ...]:
-    """Return the valid entries in a list: ordinals and prefixes of UUIDs.
+    """Return the valid entries of a device list: ordinals and UUID prefixes.
 
-    The first invalid entry (``-1``, ``NoDevFiles``, or empty) ends the list, as in torch's
-    ``_parse_visible_devices`` (torch/cuda/__init__.py). Intel's ``0.1``, a tile of GPU 0, counts as ``0``.
+    The first invalid entry (``-1``, ``NoDevFiles``, or empty) ends the list, as in
+    torch's ``_parse_visible_devices`` (torch/cuda/__init__.py). Intel's ``0.1``, a tile
+    of GPU 0, counts as ``0``.
     """
     names = map(str.strip, devices.split(","))
     entries = [name.partition(".")[0] for name in names]

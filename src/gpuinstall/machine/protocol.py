@@ -18,9 +18,9 @@ class Code(Value):
     """Code in a build that a GPU can run."""
 
     name: str
-    """The name in the build's list of code: ``sm_86``."""
+    """The name of the code in the build's list, such as ``sm_86``."""
     how: str
-    """``sass``, or ``ptx``, which the driver compiles at first use."""
+    """The kind of code: ``sass``, or ``ptx``, which the driver compiles."""
 
 
 Preference = tuple[tuple[object, str], ...]
@@ -31,7 +31,8 @@ Toolkit = tuple[int, int] | None
 class Rules(Value):
     """A vendor's rules for one machine and a catalog of builds.
 
-    The rules perform no I/O. By default, a GPU runs the builds that list its architecture, with any driver.
+    The rules perform no I/O. By default, a GPU runs every build that lists its
+    architecture, with any driver.
     """
 
     machine: Machine
@@ -42,37 +43,37 @@ class Rules(Value):
     name: ClassVar[str]
     """The vendor's name in messages: ``NVIDIA``."""
     kind: ClassVar[str]
-    """The kind of backend: ``cuda``."""
+    """The kind of torch backend, such as ``cuda``."""
     software: ClassVar[str]
-    """The name of the platform in messages: ``CUDA``."""
+    """The name of the GPU platform in messages, such as ``CUDA``."""
     code_reasons: ClassVar[tuple[str, ...]] = ("no-code",)
-    """Reasons from ``code`` that depend on the chip, most severe first."""
+    """Rejection reasons that depend on the chip, most severe first."""
     driver_reasons: ClassVar[tuple[str, ...]] = ()
-    """Rejection reasons that another driver resolves, most severe first."""
+    """Rejection reasons that another driver would fix, most severe first."""
     no_code: ClassVar[str] = "F37"
-    """The failure if a build has no code for a GPU."""
+    """The ID of the failure if a build has no code for a GPU."""
     architecture_source: ClassVar[str] = "its driver"
-    """The source of the architecture in messages."""
+    """Where messages say that a GPU's architecture was found."""
     untested: ClassVar[str | None] = None
-    """The warning about all builds if none was tested on a GPU yet."""
+    """The warning if none of the vendor's builds was tested on a GPU yet."""
     idle_causes: ClassVar[tuple[str, str]] = ("F33", "F24")
-    """The failures if torch is a CPU build or another vendor's build."""
+    """The failure IDs if torch was built for the CPU or another vendor."""
     needs_architecture: ClassVar[bool] = True
     """Whether GPUs of unknown architecture are ignored."""
     torch_device: ClassVar[str]
-    """torch's device type."""
+    """The device type in torch, such as ``cuda``."""
     variables: ClassVar[Mapping[str, str]]
-    """Variables that select devices. ``{}`` stands for the devices."""
+    """Environment variables that select GPUs. ``{}`` is their list."""
     prefix: ClassVar[str] = ""
-    """The prefix of the list of devices."""
+    """The text before the list of GPUs in these environment variables."""
     no_device: ClassVar[str] = ""
-    """The value that selects no device."""
+    """The value of these environment variables that selects no GPU."""
     misleading_variables: ClassVar[tuple[str, ...]] = ()
-    """Variables to unset because they hide devices or change results."""
+    """Environment variables that hide GPUs or change results."""
 
     @property
     def driver(self) -> str:
-        """The machine's driver in messages: ``driver 535.183.01``."""
+        """The machine's driver for messages: ``driver 535.183.01``."""
         return f"{self.name}'s driver"
 
     def find_platform_fault(self) -> Finding | None:
@@ -80,15 +81,15 @@ class Rules(Value):
         return None
 
     def list_install_commands(self) -> Iterator[str]:
-        """Yield commands that install the vendor's builds without a lock."""
+        """Yield commands that install the vendor's own builds."""
         yield from ()
 
     def find_driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
-        """Return a finding if the driver is missing or unknown."""
+        """Return a finding if the GPU driver is missing or unknown."""
         return None
 
     def find_gpu_fault(self, gpu: Gpu) -> Finding | None:
-        """Return a finding if a GPU is unknown or unsupported."""
+        """Return a finding if a GPU is unknown or no build supports it."""
         if self.find_architecture(gpu) is not None:
             return None
         return Finding(
@@ -98,7 +99,7 @@ class Rules(Value):
         )
 
     def find_architecture(self, gpu: Gpu) -> str | None:
-        """Return the name of a GPU's architecture, ``sm_89``, if known."""
+        """Return the name of a GPU's architecture, such as ``sm_89``."""
         return gpu.architecture
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
@@ -141,15 +142,15 @@ class Rules(Value):
         )
 
     def describe_missing_code(self, build: Build, gpus: Sequence[Gpu]) -> str:
-        """Describe the code of an unsuitable build: ``begins at sm_75``."""
+        """Describe the code of an incompatible build: ``begins at sm_75``."""
         return "has none"
 
     def find_no_code_cause(self, code: Sequence[str], gpu: Gpu) -> str:
-        """Return the failure if ``code`` does not support a GPU."""
+        """Return the failure ID if a build's code does not support a GPU."""
         return self.no_code
 
     def find_driver_rejection(self, build: Build) -> Reason | None:
-        """Return the reason if the driver cannot run a build."""
+        """Return why the driver cannot run a build, or None."""
         return None
 
     def format_required_driver(self, build: Build) -> str:
@@ -162,7 +163,7 @@ class Rules(Value):
         code: str,
         gpus: Sequence[Gpu],
     ) -> str | None:
-        """Return the driver fix for a rejected build, if any.
+        """Return the instructions for a driver that runs a rejected build.
 
         Args:
             build: The best rejected build.
@@ -179,7 +180,8 @@ class Rules(Value):
     ) -> Preference:
         """Return a sort key that is lower for better compatible builds.
 
-        Each part of the key includes the explanation to print if that part decides between two builds.
+        Each component of the sort key includes the explanation to print if that
+        component decides between two builds.
 
         Args:
             toolkit: The build's toolkit.
@@ -199,9 +201,9 @@ class Rules(Value):
         return ()
 
     def find_minimum_drivers(self, build: Build) -> Mapping[str, str]:
-        """Return a build's minimum driver for lock files.
+        """Return the minimum driver of a build, as recorded in lock files.
 
-        An example is ``{"driver": "525.60.13"}``.
+        The result is, for example, ``{"driver": "525.60.13"}``.
         """
         return {}
 
@@ -211,6 +213,6 @@ class Rules(Value):
         return self.catalog.chips(self.vendor)
 
     def read_machine_fact(self, key: str) -> str | None:
-        """Return text from the vendor's table in the Machine document."""
+        """Return a text from the vendor's table of the Machine document."""
         value = self.machine.makers.get(self.vendor, {}).get(key)
         return value if isinstance(value, str) else None

@@ -31,17 +31,17 @@ from gpuinstall.machine.children import describe_end, json_lines, json_or_none
 from gpuinstall.machine.source import Source
 
 _FINAL = r"(3\.[0-9]{1,2}(?:\.[0-9]{1,2})?)"
-"""A final release, such as ``3.11`` or ``3.11.7``."""
+"""A final release of Python, such as ``3.11`` or ``3.11.7``."""
 
 _NAME = rf"python(?:3|{_FINAL})?(?:\.exe)?"
 _FOLDER = rf"/(?:versions/|cpython-){_FINAL}[/-]"
-"""The folder of a version that pyenv or uv manages.
+"""The folder of a Python version that pyenv or uv manages.
 
 The folder's name has the patch release. The program's name has only ``3.11``.
 """
 
 _VERSION = r"(?:c?python[@-]?)?(\d+\.\d+(?:\.\d+)?t?)"
-"""A version in uv's format."""
+"""A Python version in uv's format."""
 
 _START_SECONDS = 5.0
 _SCRIPT = """
@@ -60,17 +60,17 @@ class Python(Value):
     """Facts that a started interpreter reports."""
 
     version: str
-    """The release, such as ``3.12.1``."""
+    """The Python release, such as ``3.12.1``."""
     base: str
-    """The interpreter that a shim or environment uses."""
+    """The base interpreter that a shim or virtual environment uses."""
     implementation: str
     level: str
-    """``final``, ``candidate``, ``beta``, or ``alpha``."""
+    """The release level: ``final``, ``candidate``, ``beta``, or ``alpha``."""
     flags: str
 
     @property
     def minor(self) -> str:
-        """The version to request: ``3.12``, or ``3.13t`` if free-threaded."""
+        """The version to request: ``3.12``, or ``3.13t`` (free-threaded)."""
         suffix = "t" if "t" in self.flags else ""
         return ".".join(self.version.split(".")[:2]) + suffix
 
@@ -143,9 +143,9 @@ def select_base_python(request: Request) -> tuple[Request, Path | None]:
 
 
 def python_version(text: str) -> str | None:
-    """Return the version in a name such as python3.12 in uv's format.
+    """Return the version in a name such as ``python3.12``, in uv's format.
 
-    A specifier is returned unchanged.
+    A version specifier is returned unchanged.
 
     Returns:
         The version or specifier, or None if the text is neither.
@@ -178,9 +178,9 @@ def find_named_python(name: str) -> Path | None:
 
 
 def read_pythons(source: Source) -> tuple[str, ...]:
-    """Return the versions of Python on this machine, oldest first.
+    """Return the Python versions on this machine, oldest first.
 
-    If the patch release is unknown, the version is, for example, ``3.11``.
+    A Python with an unknown patch release has a version such as ``3.11``.
     """
 
     def list_versions() -> str:
@@ -193,13 +193,13 @@ def read_pythons(source: Source) -> tuple[str, ...]:
 
 
 def drop_redundant_minors(versions: Sequence[str]) -> tuple[str, ...]:
-    """Sort versions, and drop ``3.11`` if ``3.11.7`` is present."""
+    """Sort Python versions, and drop ``3.11`` if ``3.11.7`` is present."""
     minors_of_patches = {version.rpartition(".")[0] for version in versions}
     return tuple(sorted(set(versions) - minors_of_patches, key=version_key))
 
 
 def find_python(version: str) -> Path | None:
-    """Return the newest interpreter for a version ``X.Y`` that starts."""
+    """Return the newest working interpreter for a Python version ``X.Y``."""
     installed = [one for one in _find_installed() if _has_version(one[0], version)]
     newest_first = sorted(installed, key=lambda one: version_key(one[0]), reverse=True)
     for _, program in newest_first:
@@ -215,7 +215,7 @@ def _has_version(installed: str, version: str) -> bool:
 
 
 def _find_installed() -> list[tuple[str, Path]]:
-    """Return the version and path of each interpreter."""
+    """Return the version and path of each installed interpreter."""
     # Include the base interpreter of gpuinstall's environment.
     base = getattr(sys, "_base_executable", sys.executable)
     found = [(platform.python_version(), Path(base))]
@@ -286,10 +286,11 @@ def _find_managed_interpreters() -> Iterator[Path]:
 
 
 def _parse_path_version(program: Path) -> str | None:
-    """Return the version in the real path of an interpreter.
+    """Return the Python version in the resolved path of an interpreter.
 
     Returns:
-        The version in the name of the manager's folder or of the program, or None for shims and unknown versions.
+        The version in the name of the manager's folder or of the program, or None for
+        shims and unknown versions.
     """
     if _is_shims_folder(program.parent):
         return None

@@ -20,7 +20,7 @@ Access = Literal["open", "denied"]
 class Source:
     """Files, variables, libraries, and programs of this machine.
 
-    A recorded machine overrides the methods. Paths are absolute.
+    A recorded machine overrides the methods. All paths are absolute.
     """
 
     def __init__(self, reporter: Reporter | None = None) -> None:
@@ -81,7 +81,7 @@ class Source:
         return os.environ.get(name)
 
     def answer(self, name: str, ask: Callable[[], str]) -> str:
-        """Return the result of querying a library or program.
+        """Return the result of a query of a driver library or program.
 
         Args:
             name: The name of the result in a recorded machine.
@@ -93,7 +93,7 @@ class Source:
         """Run parallel child processes that query driver libraries.
 
         Args:
-            commands: The arguments and environment of each child, by library.
+            commands: The arguments and environment of each child process, by library.
         """
         message = f"waiting for {' and '.join(commands)}, up to {DRIVER_SECONDS:.0f} s"
         return run_children(

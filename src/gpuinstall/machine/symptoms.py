@@ -1,4 +1,4 @@
-"""Findings that ``symptoms.toml`` derives from known facts."""
+"""Findings from the known facts about a machine and ``symptoms.toml``."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 SYMPTOMS = str(Path(__file__).with_name("symptoms.toml"))
 KnownFacts = Mapping[str, Any]
-"""Facts by name. A fact with a true value is known and fills in messages."""
+"""Facts about a machine, by name. A known fact has a true value."""
 
 
 class Symptom(Value):
-    """Row that describes a problem and the facts that show it."""
+    """Row of ``symptoms.toml``: a problem, and the facts that indicate it."""
 
     code: str
     when: tuple[str, ...] = ()
-    """Facts that must all be known."""
+    """Facts that must all be known for the symptom to match."""
     either: tuple[str, ...] = ()
-    """Facts, at least one of which must be known."""
+    """Facts of which at least one must be known for the symptom to match."""
     unless: tuple[str, ...] = ()
-    """Facts that must all be unknown."""
+    """Facts that must all be unknown for the symptom to match."""
     message: str | None = None
-    """The message, with facts in braces. None selects the code's default."""
+    """The message, with facts in braces. None: the default of the code."""
     why: str | None = None
     like: str | None = None
-    """The code of the entry with the fixes, if it differs from ``code``."""
+    """The problem code that has the fixes, if it differs from ``code``."""
     fix_keys: tuple[str, ...] = ()
     """Keys that select more specific fixes."""
     gpus: str | None = None
@@ -43,14 +43,14 @@ class Symptom(Value):
     blocking: bool = True
 
     def matches(self, known: set[str]) -> bool:
-        """Return whether the known facts show the problem."""
+        """Return whether the known facts indicate this problem."""
         is_either = not self.either or not known.isdisjoint(self.either)
         return is_either and known >= {*self.when} and known.isdisjoint(self.unless)
 
 
 @cache
 def load_symptoms() -> Mapping[str, tuple[Symptom, ...]]:
-    """Load the rows of each subject, in the order of the file."""
+    """Load the rows of ``symptoms.toml`` by subject, in file order."""
     table = data_files.read_data(SYMPTOMS)
     rows: Mapping[str, tuple[Symptom, ...]]
     rows = read(dict[str, tuple[Symptom, ...]], table, "symptoms")
@@ -61,7 +61,7 @@ def symptoms(
     subject: str,
     circumstances: KnownFacts,
 ) -> Iterator[Symptom]:
-    """Yield the rows of a subject that match the known facts."""
+    """Yield the symptoms of a subject that match the known facts."""
     known = {name for name, fact in circumstances.items() if fact}
     for symptom in load_symptoms()[subject]:
         if symptom.matches(known):
@@ -76,7 +76,7 @@ def create_finding(
     gpus: tuple[int, ...] = (),
     evidence: str | None = None,
 ) -> Finding:
-    """Return the finding of a symptom, about GPUs or the whole machine.
+    """Create the finding for a symptom of some GPUs or the whole machine.
 
     Args:
         symptom: The row.
@@ -115,12 +115,13 @@ def create_findings(
     place: Callable[[], FixContext],
     evidence: str | None = None,
 ) -> tuple[Finding, ...]:
-    """Return the findings of all matching rows of a subject.
+    """Create the findings for all symptoms of a subject that match.
 
     Args:
         subject: The subject, such as ``amd`` or ``note``.
         circumstances: The known facts.
-        place: The function that returns the context of fixes. Most machines have no findings, so that the function is not called.
+        place: The function that returns the context of fixes. It is called only if
+            there are findings.
         evidence: The evidence of blocking findings.
     """
     return tuple(

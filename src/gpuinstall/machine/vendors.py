@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from gpuinstall.machine.protocol import Rules
 
 PCI_IDS = {"10de": "nvidia", "1002": "amd", "8086": "intel", "106b": "apple"}
-"""Vendors by the first half of a PCI ID."""
+"""GPU vendors by PCI vendor ID."""
 
 
 VENDORS: dict[str, type[Rules]] = {
     rules.vendor: rules for rules in (NvidiaRules, AmdRules, IntelRules, AppleRules)
 }
-"""Rules by vendor. The first vendor with a GPU in a machine is selected."""
+"""Rules by vendor. The first vendor with a GPU is selected."""
 
 FIRST_VENDOR = next(iter(VENDORS))
 """The vendor of GPUs without a PCI ID, such as the GPU of a Jetson."""
 
 
 def find_supported_backend(tag: str) -> Backend | None:
-    """Return a tag's backend if it is for the CPU or a supported vendor."""
+    """Return the backend of a tag if it is for the CPU or a supported GPU."""
     backend = known_backend(tag)
     kinds = {CPU.kind, *(vendor.kind for vendor in VENDORS.values())}
     return backend if backend and backend.kind in kinds else None
@@ -44,7 +44,8 @@ def find_supported_backend(tag: str) -> Backend | None:
 def find_vendor(gpu: Gpu, machine: Machine) -> str | None:
     """Return a GPU's vendor, recorded or determined from its PCI ID, if known.
 
-    A GPU with neither is an NVIDIA GPU if it has a compute capability or the machine has an NVIDIA driver.
+    A GPU without vendor and PCI ID is an NVIDIA GPU if it has a compute capability or
+    the machine has an NVIDIA driver.
     """
     if gpu.vendor is not None:
         return gpu.vendor
@@ -70,7 +71,7 @@ def create_rules(
     Args:
         machine: The machine.
         catalog: The builds. The vendor's builds are loaded if they are missing.
-        kinds: The kinds of the requested backends.
+        kinds: The requested kinds of backends, such as ``cuda``.
     """
     rules = select_rules(machine, kinds)
     return rules(machine, catalog.with_kind(rules.kind))
@@ -80,9 +81,10 @@ def select_rules(
     machine: Machine,
     kinds: Collection[str] = (),
 ) -> type[Rules]:
-    """Return the vendor of the requested kinds or of the machine's GPUs.
+    """Return the GPU vendor that the request or the machine determines.
 
-    The kind ``cpu`` selects no vendor. The default is the first vendor.
+    The backend kind ``cpu`` selects no vendor. The default is the first vendor in the
+    table.
     """
     for vendor in VENDORS.values():
         if vendor.kind in kinds and vendor.kind != CPU.kind:

@@ -1,4 +1,4 @@
-"""Devices to verify, including devices that cannot be tested."""
+"""The GPUs or CPU on which to verify an environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DeviceTarget(Value):
-    """Device that one child process tests."""
+    """GPU or other device that one child process tests."""
 
     index: int
     name: str
@@ -27,11 +27,11 @@ class DeviceTarget(Value):
     """torch's name for the device, or "all" or "none"."""
 
     visible: tuple[str, ...] = ()
-    """The GPUs that the child can see."""
+    """The GPUs that the child process can see."""
 
     gpu: Gpu | None = None
     vendor: str | None = None
-    """The vendor of the GPU; None hides the GPUs of all vendors."""
+    """The vendor whose GPUs stay visible. None hides all GPUs."""
 
     unproven: str | None = None
     """The reason why the device cannot be tested, if any."""
@@ -39,7 +39,7 @@ class DeviceTarget(Value):
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables that show the child only these GPUs."""
+        """Environment variables that hide all other GPUs from the child."""
         variables: dict[str, str] = {}
         names = ",".join(self.visible)
         for vendor in self._vendors:
@@ -50,7 +50,7 @@ class DeviceTarget(Value):
 
     @property
     def misleading_variables(self) -> frozenset[str]:
-        """Variables that would hide these GPUs or change results."""
+        """Environment variables that would hide the GPUs or change results."""
         return frozenset[str]().union(
             *(vendor.misleading_variables for vendor in self._vendors)
         )
@@ -63,11 +63,11 @@ class DeviceTarget(Value):
 
     @property
     def on_gpu(self) -> bool:
-        """Whether kernels run on a GPU."""
+        """Whether the child process runs kernels on a GPU."""
         return self.gpu is not None and self.unproven is None
 
     def remove_gpu(self, reason: str) -> DeviceTarget:
-        """Return the same target without its GPU."""
+        """Return a copy of the target without its GPU."""
         return replace(self, device="none", visible=(), unproven=reason)
 
     def result(
@@ -75,7 +75,7 @@ class DeviceTarget(Value):
         checks: Iterable[CheckResult] = (),
         unproven: str | None = None,
     ) -> Device:
-        """Return the device with the results of its checks."""
+        """Create the Device with the results of these checks."""
         return Device(self.index, self.name, tuple(checks), unproven, self.kind)
 
 
@@ -89,11 +89,12 @@ def select_targets(
     gpus: tuple[int, ...] | None,
     environ: Mapping[str, str],
 ) -> tuple[DeviceTarget, ...]:
-    """Return the GPUs to test.
+    """Return the GPUs to test in an environment.
 
     Args:
         machine: The machine.
-        kind: The kind of GPU that torch supports. If the machine has none of this kind, all GPUs are returned.
+        kind: The kind of GPU that torch supports. If the machine has none of this kind,
+            all GPUs are returned.
         gpus: The requested indices; None for all.
         environ: The environment variables, in which a scheduler may limit the GPUs.
     """

@@ -50,17 +50,19 @@ class VerificationContext(Value):
     python: Path
     torch: FoundTorch
     altered: tuple[str, ...] = ()
-    """The modified files of torch, determined only if its import fails."""
+    """The modified files of torch, searched for only if the import fails."""
 
     def failed(
         self, name: str, message: str, entry: str | None = None, **words: str
     ) -> CheckResult:
-        """Return a failed check with the ID and fixes of its failure.
+        """Create a failed check with the ID and fixes of the failure.
 
         Args:
             name: The name of the check.
-            message: The error message. If it contains a problem's own text, that problem determines the ID and fixes.
-            entry: The ID of a failure or the code of a problem, which applies to any other message.
+            message: The error message. If it contains a problem's own text, that
+                problem determines the ID and fixes.
+            entry: The ID of a failure or the code of a problem, which applies to any
+                other message.
             words: The values of placeholders in the fixes.
         """
         closest = code_told(message) or entry
@@ -82,7 +84,7 @@ def diagnose(
     report: KernelReport,
     context: VerificationContext,
 ) -> Device:
-    """Return a device with the diagnosed checks of a child's report.
+    """Create a device with checks and causes from a child's report.
 
     Args:
         target: The device.
@@ -164,7 +166,7 @@ def _find_cause(
     report: KernelReport,
     context: VerificationContext,
 ) -> str | None:
-    """Return the failure that a check's text matches, or its usual failure.
+    """Return the failure that matches a check's error, or the usual one.
 
     Args:
         name: The name of the check.
@@ -194,7 +196,7 @@ def _find_cause(
 
 
 def report_wrong_build(target: DeviceTarget, context: VerificationContext) -> Device:
-    """Return a failed GPU, because torch was built for other devices."""
+    """Create a failed GPU for a torch that was built for other devices."""
     backend = context.torch.backend
     is_for_cpu = backend == CPU
     kind = "CPU" if is_for_cpu else backend

@@ -1,4 +1,4 @@
-"""Files of torch, the tested programs, and their dependencies."""
+"""The files that a verification covers: torch, programs, dependencies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _PLUGINS = "[torch.backends]"
 
 
 def create_stamp(venv: Path) -> Stamp:
-    """Return the stamp of an environment's current files, without a verdict.
+    """Create a stamp of an environment's current files without a verdict.
 
     Args:
         venv: The environment.
@@ -125,10 +125,10 @@ def _create_stamps(paths: Iterable[str], root: Path) -> dict[str, FileStamp]:
 
 
 def find_program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage]:
-    """Return the package of each module to verify with torch, by module.
+    """Return the modules to verify with torch, and their packages.
 
-    These packages belong to the torch family, have their own check, or are native and require torch. Only installed
-    metadata is read, and nothing is imported.
+    These packages belong to the torch family, have their own check, or are native and
+    require torch. Only installed metadata is read, and nothing is imported.
 
     Args:
         folders: The folders of packages on an interpreter's path.
@@ -142,7 +142,7 @@ def find_program_packages(folders: Iterable[Path]) -> dict[str, InstalledPackage
 
 
 def _select_modules(package: InstalledPackage, known: Collection[str]) -> list[str]:
-    """Return the listed modules of a package, or its main module."""
+    """Return the modules of a package that have a check, or its main one."""
     modules = [
         row.module for row in PROGRAMS if re.fullmatch(row.package, package.name)
     ]

@@ -47,7 +47,7 @@ class FoundTorch(Value):
 
     @property
     def backend(self) -> Backend | None:
-        """The backend of torch by version or toolkit; None without torch."""
+        """The backend of torch by version or toolkit, or None."""
         if self.version is None:
             return None
         return find_torch_backend(self.version, self.toolkit)
@@ -59,20 +59,20 @@ class FoundTorch(Value):
 
 
 class Interpreter(Value):
-    """Result of inspecting an interpreter twice."""
+    """An interpreter's torch with and without isolated mode."""
 
     isolated: FoundTorch
-    """The result of ``python -I``."""
+    """The torch that ``python -I`` finds."""
 
     plain: FoundTorch
-    """The result without ``-I``; if that fails, ``isolated``."""
+    """The torch that Python finds without ``-I``, or ``isolated``."""
 
     start_error: str | None = None
     """The reason why the interpreter does not start without ``-I``, if any."""
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The interpreter flags that isolate a verification.
+        """The interpreter flags that isolate a verification from the user.
 
         An interpreter outside a venv that finds torch only without ``-I`` has no flags.
         """
@@ -82,7 +82,7 @@ class Interpreter(Value):
 
     @property
     def torch_to_verify(self) -> FoundTorch:
-        """The torch to verify."""
+        """The torch that a verification imports."""
         return self.isolated if self.flags else self.plain
 
     @property
@@ -93,7 +93,7 @@ class Interpreter(Value):
 
 
 def inspect_interpreter(python: Path) -> Interpreter:
-    """Find the torch of an interpreter; raise UsageError if it fails."""
+    """Find an interpreter's torch, or raise UsageError if it fails."""
     isolated_look = (python, "-I", "-B", LOOK)
     # ``python -c`` adds the working folder to sys.path.
     plain_look = (python, "-B", "-c", LOOK.read_text(encoding="utf-8"))
@@ -145,7 +145,8 @@ def _create_error(python: Path, reason: str) -> UsageError:
 def find_interference(interpreter: Interpreter) -> Finding | None:
     """Return a finding if programs in this folder import another torch.
 
-    The evidence is the path of that torch. An interpreter that starts only with ``-I`` is also a finding.
+    The finding's evidence is the path of that torch. An interpreter that starts only
+    with ``-I`` is also a finding.
     """
     reason = interpreter.start_error
     if reason:
@@ -164,7 +165,7 @@ def find_interference(interpreter: Interpreter) -> Finding | None:
 
 
 def _report_shadow(shadow: str) -> Finding:
-    """Return a finding about another torch, depending on its location."""
+    """Create the finding about another torch that programs would import."""
     top = Path(shadow)
     if top.name == "__init__.py":
         top = top.parent

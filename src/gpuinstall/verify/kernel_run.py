@@ -40,7 +40,7 @@ main()
 """
 LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH")
 KERNEL_SECONDS = {"quick": 300.0, "deep": 900.0, "bench": 1200.0}
-"""The limits allow for PTX compilation and imports from a network disk."""
+"""Time limits that allow for PTX compilation and slow network disks."""
 # At its time limit, a child prints its call trace and exits. A child that does not exit is killed after GRACE seconds.
 GRACE = 15.0
 INTERPRETING = ("TRITON_INTERPRET", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE")
@@ -48,17 +48,17 @@ INTERPRETING = ("TRITON_INTERPRET", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABL
 
 
 class KernelReport(Value):
-    """Report of one child process."""
+    """Report of a child process that ran kernels on one device."""
 
     records: tuple[CheckResult, ...] = ()
     architectures: tuple[str, ...] | None = None
-    """The architectures of the build; None if torch cannot be imported."""
+    """The GPU architectures of torch; None if torch cannot be imported."""
 
     unproven: str | None = None
     """The reason why the device could not be tested, if any."""
 
     loader_settings: str = ""
-    """Variables of the loader, if the checks pass only without them."""
+    """Loader variables without which, and only then, the checks pass."""
 
     hung: bool = False
     program: str | None = None
@@ -66,7 +66,7 @@ class KernelReport(Value):
 
     @property
     def failed(self) -> bool:
-        """Whether any check failed."""
+        """Whether any check on the device failed."""
         return any(record.status == "failed" for record in self.records)
 
 
@@ -83,13 +83,14 @@ class KernelRun(Value):
 
     @property
     def seconds(self) -> float:
-        """The time limit of a child. Programs have the limit of ``quick``."""
+        """The time limit of a child process in seconds."""
         return KERNEL_SECONDS["quick" if self.program else self.work]
 
     def run_all(self, targets: Sequence[DeviceTarget]) -> list[KernelReport]:
-        """Run one child per device, in parallel.
+        """Run one child process per device, in parallel.
 
-        Failed children run again without the loader's variables, which may be the cause.
+        If the checks of a device fail, they run again without variables such as
+        LD_LIBRARY_PATH, which may be the cause.
         """
         reports = self._run(targets)
         present = filter(os.environ.get, LOADER)
@@ -131,7 +132,7 @@ class KernelRun(Value):
         return reports
 
     def argv(self, target: DeviceTarget) -> list[str]:
-        """Return the child's command line."""
+        """Return the command line of a child process for a device."""
         options = {
             "device": target.device,
             "gpus": max(1, len(target.visible)),
@@ -145,7 +146,7 @@ class KernelRun(Value):
 
 
 def _temporary_folder() -> dict[str, str]:
-    """Return a TMPDIR for compiled code, because /tmp is often noexec."""
+    """Return a TMPDIR that allows compiled code, unlike a noexec /tmp."""
     folder = own_cache_folder() / "temporary"
     with suppress(InstallationError):
         make_private_folder(folder)

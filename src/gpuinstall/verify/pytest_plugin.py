@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 
 USED = ("gpu", "used")
-"""The property of tests that ran on a GPU, which pytest-xdist transfers."""
+"""The user property of tests that ran on a GPU."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,7 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Add the marker, and register the plugin if the option is given."""
+    """Add the marker, and register the hooks for --require-gpu."""
     config.addinivalue_line(
         "markers", "gpu_required: with --require-gpu, fails unless it runs on a GPU"
     )
@@ -45,7 +45,7 @@ def count_allocations() -> int:
 
 
 class GpuRequirement:
-    """Hooks that check every test and the whole run.
+    """pytest hooks that fail tests and runs that used no GPU.
 
     GPU memory that other processes allocate is not counted.
     """
@@ -56,7 +56,7 @@ class GpuRequirement:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Count allocations before a test's fixtures run."""
+        """Count GPU memory allocations before a test's fixtures run."""
         self.before = count_allocations()
 
     @pytest.hookimpl(wrapper=True)

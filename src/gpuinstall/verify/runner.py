@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 SILENT = Reporter()
 
 PROGRAMS_AT_ONCE = 4
-"""The maximum number of parallel programs, which need much memory."""
+"""The maximum number of programs to test in parallel."""
 
 
 class Verification(Value):
-    """Environment to verify, and its devices."""
+    """Verification of one environment, and the devices to test."""
 
     interpreter: Interpreter
     context: VerificationContext
@@ -63,7 +63,7 @@ class Verification(Value):
 
     @property
     def is_for_cpu(self) -> bool:
-        """Whether the environment is tested on the CPU."""
+        """Whether the verification runs on the CPU."""
         return self.targets == (CPU_TARGET,)
 
 
@@ -81,9 +81,12 @@ def verify_environment(
     Args:
         python: The interpreter.
         machine: This machine.
-        origin: The target of the environment; None reads its marker.
-        deep: Whether to run further checks, and compare files with their recorded hashes.
-        surroundings: Whether to fail instead of warn if a program in this folder would import another torch.
+        origin: The target of the environment; None reads it from the environment's
+            marker.
+        deep: Whether to run further checks, and compare files with their recorded
+            hashes.
+        surroundings: Whether to fail instead of warn if a program in this folder would
+            import another torch.
         reporter: Receives the progress.
 
     Raises:
@@ -127,7 +130,7 @@ def verify_programs(
     origin: Origin,
     reporter: Reporter,
 ) -> Verdict:
-    """Test only some programs in an environment whose torch is verified.
+    """Verify some programs in an environment whose torch was verified.
 
     Args:
         programs: The modules of the programs.
@@ -196,7 +199,7 @@ def _prepare(
 def _check_torch(
     verification: Verification, targets: Sequence[DeviceTarget]
 ) -> tuple[list[Device], Sequence[KernelReport]]:
-    """Run torch's checks on devices."""
+    """Run the checks of torch on some devices."""
     context = verification.context
     names = [target.name for target in targets if target.unproven is None]
     if names:
@@ -216,7 +219,7 @@ def _check_torch(
 
 
 def _is_for_cpu(context: VerificationContext) -> bool:
-    """Return whether only the CPU can be tested."""
+    """Return whether an environment can be tested only on the CPU."""
     machine = context.machine
     for gpu in machine.gpus:
         vendor = VENDORS.get(find_vendor(gpu, machine) or "")
@@ -281,9 +284,10 @@ def check_programs(
     verification: Verification,
     modules: Collection[str],
 ) -> list[Device]:
-    """Add the check of each module to every device that has not failed.
+    """Check each module on every device on which torch works.
 
-    Each check runs in its own process. On a device that cannot be tested, modules are only imported.
+    Each check of a module runs in its own process. If the device cannot be tested, the
+    module is only imported.
 
     Args:
         devices: The devices with torch's checks, in the order of the targets.
@@ -322,7 +326,7 @@ def check_programs(
 def _add_all_gpu_checks(
     devices: list[Device], verification: Verification
 ) -> list[Device]:
-    """Add the checks that need all GPUs together."""
+    """Run the checks that use all GPUs together, such as peer copies."""
     target = create_all_gpus_target(verification.targets)
     if target is None:
         return devices

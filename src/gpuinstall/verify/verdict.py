@@ -16,12 +16,12 @@ VERDICT_SCHEMA = "gpuinstall.verdict/1"
 MACHINE = "machine"
 
 DeviceKind = Literal["gpu", "cpu", "none"]
-"""The kind of a device. ``none`` represents a missing GPU."""
+"""The kind of a tested device. ``none`` represents a missing GPU."""
 VerdictStatus = Literal["passed", "failed", "unproven"]
 
 
 class Device(Value):
-    """Tested GPU, MIG device, or CPU."""
+    """GPU, MIG device, or CPU with the results of its checks."""
 
     index: int
     name: str
@@ -32,7 +32,7 @@ class Device(Value):
 
     @property
     def status(self) -> VerdictStatus:
-        """``failed`` outranks ``unproven``, which outranks ``passed``."""
+        """The worst status, in the order failed, unproven, passed."""
         if any(check.status == "failed" for check in self.checks):
             return "failed"
         # A device without checks was not verified.
@@ -42,12 +42,12 @@ class Device(Value):
 
     @property
     def label(self) -> str:
-        """The short name, such as ``GPU 0`` or ``CPU``."""
+        """The short name of the device, such as ``GPU 0`` or ``CPU``."""
         return f"GPU {self.index}" if self.kind == "gpu" else self.name
 
     @property
     def outcome(self) -> str:
-        """The result in messages: ``passed, 14 checks``."""
+        """The result of the device for messages: ``passed, 14 checks``."""
         statuses = Counter(check.status for check in self.checks)
         if self.status == "failed":
             return f"failed in {statuses['failed']} of {format_count(len(self.checks), 'check')}"
@@ -58,7 +58,7 @@ class Device(Value):
 
     @property
     def faults(self) -> tuple[Finding, ...]:
-        """The failed checks, grouped by cause, or by message if unknown."""
+        """The failed checks, grouped by cause or, if unknown, by message."""
         groups: dict[str, list[CheckResult]] = {}
         for check in self.checks:
             if check.status == "failed":
@@ -77,7 +77,7 @@ class Device(Value):
         }
 
     def with_checks(self, checks: Iterable[CheckResult]) -> Device:
-        """Return the device with additional checks."""
+        """Return a copy of the device with additional checks."""
         return replace(self, checks=(*self.checks, *checks))
 
 
@@ -96,26 +96,26 @@ def _create_finding(group: Sequence[CheckResult]) -> Finding:
 
 
 class VerifiedEnvironment(Value):
-    """Environment that was tested."""
+    """Environment that was verified, with its Python and torch."""
 
     python: str | None = None
     torch: str | None = None
     backend: str | None = None
-    """The tag of torch's backend."""
+    """The tag of torch's backend, such as ``cu128``."""
 
     architectures: tuple[str, ...] = ()
-    """The GPU architectures of the build."""
+    """The GPU architectures that torch was built for."""
 
 
 class Verdict(Value):
-    """Result of ``verify``."""
+    """Result of verifying an environment, by device."""
 
     environment: VerifiedEnvironment
     devices: tuple[Device, ...]
 
     @property
     def status(self) -> VerdictStatus:
-        """``failed`` outranks ``unproven``, which outranks ``passed``."""
+        """The worst status, in the order failed, unproven, passed."""
         statuses = {device.status for device in self.devices}
         if "failed" in statuses:
             return "failed"
@@ -131,13 +131,13 @@ class Verdict(Value):
 
     @property
     def refused(self) -> bool:
-        """Whether a fault of the machine prevented all kernels."""
+        """Whether a fault of the machine prevented every kernel."""
         return any(
             check.name == MACHINE for device in self.devices for check in device.checks
         )
 
     def add_machine_fault(self, fault: Finding) -> Verdict:
-        """Add a fault of the machine to every device."""
+        """Return a verdict with a machine's fault on every device."""
         check = CheckResult(
             MACHINE, "failed", 0.0, fault.message, id=fault.id, fixes=fault.fixes
         )
@@ -148,7 +148,7 @@ class Verdict(Value):
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Verdict:
-        """Read a Verdict document. The reasons for ``unproven`` are lost."""
+        """Read a Verdict document, except the reasons of unproven devices."""
         devices = []
         for device in document["devices"]:
             checks = tuple(
@@ -179,7 +179,7 @@ def update_programs(
     Args:
         verdict: The document.
         modules: The programs that were removed or tested again.
-        tested: The new results of the programs on the same devices.
+        tested: The new results of these programs on the same devices.
     """
     packages = {module.replace("_", "-") for module in modules}
     new_checks = {}

@@ -1,9 +1,10 @@
 """Compatibility of a wheel with builds of torch and with GPUs, without I/O.
 
-The rules compute one ``Compatibility`` from a wheel's row, the builds, and the GPUs, for
-programs and extensions alike. Every rule returns its reason as a value. Messages append
-the reason to the package's name, as in ``vllm 0.33.0 has no code for V100``. If only a
-part of the GPU code was read, missing code results in a warning, not in a rejection.
+The rules compute one ``Compatibility`` from a wheel's row, the builds, and the GPUs,
+for programs and extensions alike. Every rule returns the reason for a rejection as a
+value. Messages append the reason to the package's name, as in ``vllm 0.33.0 has no code
+for V100``. If only a part of the GPU code was read, missing code results in a warning,
+not in a rejection.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _OLDEST_CHIPS = {
     12: ComputeCapability(5, 0),
     11: ComputeCapability(3, 5),
 }
-"""The oldest chip supported by the compilers of each CUDA major.
+"""The oldest chip that the compilers of each CUDA major support.
 
 NVIDIA, CUDA Toolkit, release notes of 11.0, 12.0, and 13.0: removed architectures.
 """
@@ -50,7 +51,7 @@ _NUMBER = re.compile(r"\d+")
 _CHIP_IN_NAME = re.compile(r"-sm(\d{2,3})(?=-|$)", re.ASCII)
 """The chip in a name such as ``symmetrix-xl-cuda12-sm70``.
 
-Such a package is loaded only on this chip.
+A package with a chip in its name is loaded only on this chip.
 """
 
 _OTHER_CXX_ABI = {("2.6", "cu126")}
@@ -65,7 +66,7 @@ class BuildVerdict(NamedTuple):
     """Compatibility of a wheel with one build of torch."""
 
     row: WheelRow
-    """The facts read from the wheel."""
+    """The facts that were read from the wheel."""
     rejection: Reason | None = None
     """The reason why the wheel does not run, if any."""
     warning: Reason | None = None
@@ -77,11 +78,11 @@ class Compatibility(Value):
 
     wheel: Wheel
     verdicts: Mapping[str, BuildVerdict]
-    """The verdict for each build, best first."""
+    """The compatibility with each torch build, best first."""
     allowed: frozenset[str]
     """The torch builds that satisfy the requirements in METADATA."""
     unusable: Reason | None = None
-    """The reason why no build runs the wheel: driver, GPU, or platform."""
+    """The reason why the wheel runs with no torch build, if any."""
     adds: tuple[str, ...] = ()
     """The packages that the wheel needs but that METADATA does not require."""
     why_adds: Reason | None = None
@@ -90,29 +91,30 @@ class Compatibility(Value):
 
     @property
     def row(self) -> WheelRow:
-        """The row of the best build."""
+        """The facts about the wheel with the best torch build."""
         return next(iter(self.verdicts.values())).row
 
     @property
     def compatible_builds(self) -> frozenset[str]:
-        """The builds that no rule rejects."""
+        """The torch builds that no rule rejects."""
         verdicts = self.verdicts.items()
         return frozenset(build for build, one in verdicts if one.rejection is None)
 
     def rejects(self, build: str) -> Reason | None:
-        """Return why the wheel does not run with a build, or None."""
+        """Return why the wheel does not run with a torch build, or None."""
         return self.verdicts[build].rejection
 
     def runs_with(self, builds: Iterable[str]) -> bool:
-        """Return whether the wheel runs with any of these builds."""
+        """Return whether the wheel runs with any of these torch builds."""
         usable = self.allowed & self.compatible_builds
         return not usable.isdisjoint(builds)
 
     def reason(self, torch: str) -> Reason | None:
         """Return the first reason why the wheel does not run.
 
-        The build of ``torch`` is checked before the other builds. If the wheel runs with
-        none of the builds that its METADATA allows, the allowed builds are checked first.
+        The reason for the build ``torch`` has priority. If the wheel runs with none of
+        the torch builds that its METADATA allows, the reasons for these builds have
+        priority.
         """
         builds = [torch, *self.verdicts]
         if self.allowed and self.compatible_builds.isdisjoint(self.allowed):
@@ -192,8 +194,8 @@ def _check_stated_chips(row: WheelRow, gpus: ServedGpus) -> Reason | None:
 def _is_fast_path(row: WheelRow) -> bool:
     """Return whether the GPU code is only an optional fast path.
 
-    All of the code is for single chips, and another package has the general code. An
-    example is cuequivariance-ops-torch-cu13 0.13.0.
+    All GPU code of a fast path is for single chips, and another package has the general
+    code. An example is cuequivariance-ops-torch-cu13 0.13.0.
     """
     is_for_single = all(name.endswith("a") for name in row.architectures)
     return is_for_single and any(map(is_from_package, row.needs))
@@ -266,13 +268,13 @@ _CERTAIN = (
     reject_unsupported_chip,
     reject_dropped_chip,
 )
-"""Rules that use the name, label, or METADATA, without reading libraries."""
+"""Rules that use the name, label, or METADATA, but no libraries."""
 
 
 def find_unsupported_gpus(
     row: WheelRow, gpus: ServedGpus
 ) -> tuple[Reason | None, bool]:
-    """Return a reason if at least half of the libraries lack code for a GPU.
+    """Return a reason if half of a wheel's libraries lack code for a GPU.
 
     Returns:
         The reason and whether it is certain. The reason is None if most libraries with
@@ -308,10 +310,11 @@ def _find_unsupported_libraries(
     rules: Rules,
     gpu: Gpu,
 ) -> dict[str, str]:
-    """Return the architectures of each library without code for a GPU.
+    """Return the libraries without code for a GPU, with their code.
 
-    Libraries whose paths differ only in numbers are variants for different CUDA versions
-    or chips, and count as one. An optional part counts only if it supports the GPU.
+    Libraries whose paths differ only in numbers are variants for different CUDA
+    versions or chips, and count as one. An optional library counts only if it supports
+    the GPU.
     """
     texts: dict[str, str] = {}
     members = load_members()
@@ -333,7 +336,7 @@ def find_missing_code(older: Compatibility, newer: Compatibility) -> Reason | No
     """Return why an older release cannot replace a newer one.
 
     A release without libraries does not replace a release with libraries, because it
-    omits the compiled code or must be built from source. Files of the same version may
+    omits the compiled code or must be built from source. Wheels of the same version may
     replace each other.
     """
     row = older.row
@@ -353,14 +356,14 @@ def _is_native(wheel: Wheel) -> bool:
 
 
 def find_required_cuda(row: WheelRow) -> int | None:
-    """Return the CUDA major that a wheel requires of its process.
+    """Return the CUDA major version that a wheel's process must load.
 
-    The shared CUDA runtime of the code determines the version. If the code has none, the
-    name and the local version label determine it.
+    The shared CUDA runtime of the code determines the version. Without a shared
+    runtime, the name and the local version label determine it.
 
     Returns:
-        The CUDA major. None if the wheel has its own runtime, needs no CUDA, or supports
-        several majors.
+        The CUDA major. None if the wheel has its own runtime, needs no CUDA, or
+        supports several majors.
     """
     majors = _find_shared_cuda_majors(row)
     if len(majors) > 1 or len(row.cudas) > 1:
@@ -394,7 +397,7 @@ def may_have_own_runtime(row: WheelRow) -> bool:
 
 
 def _find_shared_cuda_majors(row: WheelRow) -> set[int]:
-    """Return the CUDA majors of the shared runtimes that the code uses."""
+    """Return the CUDA majors of the shared CUDA runtimes that a wheel uses."""
     shared = load_libraries()
     windows = [name for name in row.opens if name.endswith(".dll")]
     runtimes = [name for name in row.opens if name.startswith("libcudart.so")]
@@ -449,7 +452,7 @@ def can_load_with(torch: TorchNeeds, build: Build) -> bool | None:
 
 
 def _has_runtime_package(row: WheelRow, versions: Mapping[str, str]) -> bool:
-    """Return whether another package has the runtime of a wheel's CUDA."""
+    """Return whether another package has the CUDA runtime of a wheel."""
     members = load_members()
     if row.package in members.must_open:
         return not find_missing_packages(row, versions)
@@ -469,7 +472,7 @@ def _has_file_conflict(cuda: int, other: int, versions: Mapping[str, str]) -> bo
 
 
 def find_missing_packages(row: WheelRow, versions: Mapping[str, str]) -> list[str]:
-    """Return missing packages with libraries that a wheel opens by name."""
+    """Return the missing packages whose libraries a wheel opens by name."""
     must_open = load_members().must_open.get(row.package)
     if must_open is None or row.toolkit is None:
         return []

@@ -1,11 +1,12 @@
 """Read the dynamic tables of an ELF library, or of its beginning.
 
 The layout follows the System V ABI for 64-bit little-endian machines. Sizes and offsets
-are checked against the file. The tables are located by sections, which tools such as
-patchelf update. The result is None if a check fails or if the library has no sections.
+are checked against the file. The section headers, which tools such as patchelf update,
+locate the tables. A library without sections or with invalid sizes is not read.
 
-pyelftools takes 8 s for the 75,000 symbols of libtorch_cpu, instead of 0.1 s. It also
-trusts the sizes in a file, and cannot read the beginning of a file.
+pyelftools takes 8 s for the 75,000 symbols of libtorch_cpu, instead of 0.1 s.
+Furthermore, pyelftools trusts the sizes in a file, and cannot read the beginning of a
+file.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     _Data = bytes | mmap
 
 _IDENTITY = b"\x7fELF\x02\x01"
-"""64-bit and little-endian, as on every platform with GPU wheels."""
+"""The ELF header of 64-bit little-endian files, which GPU wheels have."""
 X86_64 = 62
 
 # The type, the machine, the offsets of segments and sections, then the size and number of each.
@@ -55,13 +56,13 @@ _WEAK = 2
 _MAX_SECTIONS = 512
 _MAX_ENTRIES = 4096
 _MAX_SYMBOLS = 1 << 19
-"""libtorch_cpu has about 130,000 symbols, more than other libraries."""
+"""The maximum number of symbols. libtorch_cpu has about 130,000."""
 _MAX_STRINGS = 64 << 20
 _LONGEST_BEGINNING = 4 << 20
 _FEWEST = 16
-"""The minimum number of valid rows of a symbol table."""
+"""The minimum number of valid symbols in a symbol table."""
 _SHORTEST_TRIED = 256
-"""The maximum number of zero rows to try as the start of a symbol table."""
+"""The maximum number of candidates for the start of a symbol table."""
 
 _NAME = re.compile(rb"[!-~]{1,65535}\0")
 _TEXT = bytes({0, *range(ord("!"), ord("~") + 1)})
@@ -72,23 +73,23 @@ _NEED = re.compile(
 
 
 class Elf(Value):
-    """The dynamic tables of a library."""
+    """The dynamic tables of an ELF library."""
 
     machine: int
     needs: tuple[str, ...]
-    """The libraries that the loader searches for.
+    """The libraries that an ELF library links to.
 
-    If only the beginning was read, the library's own name may be included.
+    If only the beginning of the file was read, the library's own name may be included.
     """
     paths: tuple[str, ...]
-    """The folders that the loader searches, if the whole file was read."""
+    """The RPATH and RUNPATH folders, if the whole file was read."""
     soname: str | None
     table: bytes
-    """The symbol table."""
+    """The rows of the symbol table."""
     strings: bytes
-    """The names of the symbols."""
+    """The string table with the names of the symbols."""
     whole: bool
-    """Whether more than the beginning of the file was read."""
+    """Whether the whole file was read instead of only its beginning."""
 
     def undefined_symbols(self) -> set[bytes]:
         """Return the symbols that other libraries must define."""
@@ -108,18 +109,18 @@ class Elf(Value):
         return names
 
     def required_glibc(self) -> tuple[int, ...]:
-        """Return the highest glibc that the library requires, if any."""
+        """Return the highest glibc version that a library requires."""
         texts: list[bytes] = _GLIBC.findall(self.strings)
         versions = [tuple(map(int, text.split(b"."))) for text in texts]
         return max(versions, default=())
 
 
 def read_elf(data: _Data, *, whole: bool) -> Elf | None:
-    """Return the tables of a library, or None if they are invalid.
+    """Read the dynamic tables of a library, or return None if invalid.
 
     Args:
         data: The library, or its beginning.
-        whole: Whether it is the whole file.
+        whole: Whether ``data`` is the whole file.
     """
     if data[: len(_IDENTITY)] != _IDENTITY:
         return None
@@ -142,7 +143,7 @@ class _Section(NamedTuple):
     start: int
     size: int
     link: int
-    """The index of the section with its names."""
+    """The index of the section with the names of the sections."""
 
     def read(self, data: _Data, most: int) -> bytes:
         """Return the section's bytes; raise ValueError if it is truncated."""
@@ -192,7 +193,7 @@ def _read_beginning(
     machine: int,
     start: int,
 ) -> Elf | None:
-    """Find the symbol table: a zero row, followed by valid rows and names."""
+    """Find a symbol table: a row of zeros, then valid symbols and names."""
     zeros = data.find(bytes(_SYMBOL.size), start)
     while zeros >= 0:
         end = zeros + _SYMBOL.size
@@ -256,7 +257,7 @@ def _read_table(
 
 
 def _is_symbol(row: tuple[int, ...]) -> bool:
-    """Return whether the fields of a row are valid for a symbol."""
+    """Return whether the fields of a table row are valid for a symbol."""
     name, info, other, section = row
     kind = info & 15
     if kind not in _TYPES or info >> 4 not in _BINDINGS:

@@ -1,11 +1,11 @@
-"""Read a library's GPU code: fatbin containers, PTX text, and torch's list.
+"""Read a library's GPU code: fatbins, PTX text, and torch's architectures.
 
-A container is a header of 16 bytes (magic, version 1, header size, length of the rest)
-and entries. Each entry has its kind at offset 0 (1 PTX, 2 machine code, 8 relocatable
-code), header size at 4, length at 8, ISA version of PTX at 24 (minor) and 26,
-architecture at 28, and flags at 40. The layout was verified with wheels for CUDA 11 to 13
-on Linux and Windows. Architectures have their usual names: ``sm_90a`` for machine code,
-``compute_90`` for PTX, and ``gfx942`` for AMD.
+A fatbin container is a header of 16 bytes (magic, version 1, header size, length of the
+rest) and entries. Each entry of a container has its kind at offset 0 (1 PTX, 2 machine
+code, 8 relocatable code), header size at 4, length at 8, ISA version of PTX at 24
+(minor) and 26, architecture at 28, and flags at 40. The layout was verified with wheels
+for CUDA 11 to 13 on Linux and Windows. Architectures have their usual names: ``sm_90a``
+for machine code, ``compute_90`` for PTX, and ``gfx942`` for AMD.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _ENTRY = struct.Struct("<H2xIQ10xHI8xQ")
 _COMPUTE = 1
 _KINDS = {_COMPUTE: "compute", 2: "sm"}
 _OTHER_KINDS = {4, 8, 16, 32, 64}
-"""Entries that no driver runs. 8 is input of nvJitLink (fairseq2n 0.8.1)."""
+"""Kinds of fatbin entries that no driver runs. Kind 8 is for nvJitLink."""
 _SUFFIXES = {0x200000: "f", 0x100000: "a"}
 _LONGEST_HEADER = 4096
 _ENOUGH = 3
 _MOST = 64
 _FAIR_PART = 20
-"""The inverse of the minimum share of single-architecture containers."""
+"""The minimum share of single-architecture containers, as a divisor."""
 
 _TARGET = b".target sm_"
 _PTX = re.compile(
@@ -37,37 +37,38 @@ _PTX = re.compile(
 )
 """The start of PTX text, as in hessboost-runtime-cuda 0.4.3.
 
-Compilers emit a comment before the version. PTX without this comment may only test the
-driver (nvfuser 0.2.35).
+Compilers emit a comment before the version. PTX text without this comment may only test
+the driver (nvfuser 0.2.35).
 """
 _LONGEST_BEGINNING = 64
 
 _TOKEN = rb"(?:(?:sm|compute)_(?:[2-9]\d|[1-3]\d\d)[af]?|gfx[1-9][0-9a-f]{2,3})"
 _FLAGS = re.compile(rb"%b(?: %b){0,99}\0" % (_TOKEN, _TOKEN))
-"""Up to 100 architecture names. Without a limit, the search is quadratic."""
+"""A list of up to 100 names. Without a limit, the search is quadratic."""
 _SIGNS = (b"sm_", b"gfx", b"compute_")
 _SEPARATORS = b" ,;:/|="
 _LONGEST = 4096
-"""The maximum length of a list in bytes. Fifty architectures need less."""
+"""The maximum bytes of an architecture list. Fifty names need less."""
 
 
 class FatbinCode(NamedTuple):
-    """GPU code of a container, or the typical code of a library."""
+    """Architectures and PTX version of a fatbin container or a library."""
 
     architectures: tuple[str, ...] = ()
     isa: int | None = None
     """The most frequent major ISA version of the PTX, or None without PTX."""
     is_whole: bool = True
-    """Whether all code was read. The rest may be for more architectures."""
+    """Whether all GPU code was read. The rest may add architectures."""
 
 
 class Fatbins:
     """Incremental reader of the GPU code in one library.
 
-    Some kernels are compiled for more or fewer architectures than the rest (cuDNN, vllm,
-    torch). The result is the first set of architectures that ``_ENOUGH`` containers share,
-    or the most frequent set if no set is shared. A single architecture does not count as
-    shared, because some libraries have one container for each architecture (cuTENSOR).
+    Some kernels are compiled for more or fewer architectures than the rest (cuDNN,
+    vllm, torch). The library's code is the first set of architectures that ``_ENOUGH``
+    containers share, or else the most frequent set. A single architecture does not
+    count as shared, because some libraries have one container for each architecture
+    (cuTENSOR).
     """
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
@@ -76,7 +77,7 @@ class Fatbins:
         self._containers = read_containers(_count_ptx(pieces, self._texts))
 
     def read_part(self) -> FatbinCode:
-        """Read until the architectures of most containers are known."""
+        """Read until the architectures of most fatbin containers are known."""
         found = self._found
         for code in self._containers:
             found.add(code)
@@ -85,7 +86,7 @@ class Fatbins:
         return self.read_all()
 
     def read_all(self) -> FatbinCode:
-        """Read all code; omit architectures that only a few kernels have."""
+        """Read all GPU code, and omit architectures of only a few kernels."""
         for code in self._containers:
             self._found.add(code)
         found = self._found if self._found.counts else self._texts
@@ -93,7 +94,7 @@ class Fatbins:
 
 
 class _ContainerCounts:
-    """Number of containers for each set of architectures."""
+    """Number of fatbin containers for each set of architectures."""
 
     def __init__(self) -> None:
         self.counts = Counter[tuple[str, ...]]()
@@ -102,7 +103,7 @@ class _ContainerCounts:
         self._versions = Counter[int]()
 
     def add(self, code: FatbinCode) -> None:
-        """Count a container."""
+        """Count a fatbin container by its architectures."""
         names = code.architectures
         self.counts[names] += 1
         if code.isa:
@@ -123,7 +124,7 @@ class _ContainerCounts:
 
 
 def _count_ptx(pieces: Iterable[bytes], texts: _ContainerCounts) -> Iterator[bytes]:
-    """Yield the pieces and count the PTX texts in them."""
+    """Yield pieces of a library, and count the PTX texts in them."""
     end = b""
     for piece in pieces:
         text = end + piece
@@ -167,9 +168,9 @@ def _find_frequent_architectures(counts: Counter[tuple[str, ...]]) -> set[str]:
 
 
 def read_containers(pieces: Iterable[bytes]) -> Iterator[FatbinCode]:
-    """Yield the code of each valid container of a library.
+    """Yield the GPU code of each valid fatbin container in a library.
 
-    Only the headers are parsed, and invalid containers are ignored.
+    The parser reads only the headers, and ignores invalid containers.
     """
     data = _Stream(pieces)
     while data.find(_MAGIC):
@@ -182,7 +183,7 @@ def read_containers(pieces: Iterable[bytes]) -> Iterator[FatbinCode]:
 
 
 def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
-    """Return the code of a container, or None if its entries are invalid."""
+    """Return the GPU code of a container, or None for invalid entries."""
     names = set()
     versions = set()
     while left > 0:
@@ -212,9 +213,10 @@ def _read_entries(data: _Stream, left: int) -> FatbinCode | None:
 def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
     """Return the architectures of ``torch.cuda.get_arch_list()``, if found.
 
-    The list is a NUL-terminated string of names separated by spaces. Any byte may precede
-    the string (torch 2.8.0 and 2.9.1). A single name counts only if there is no list, no
-    other single name, and no list with other separators that ends with this name.
+    The list is a NUL-terminated string of names separated by spaces. Any byte may
+    precede the list of names (torch 2.8.0 and 2.9.1). A single architecture name counts
+    only if there is no list, no other single name, and no list with other separators
+    that ends with this name.
     """
     single_names = set()
     for text in _overlap_pieces(pieces):
@@ -238,7 +240,7 @@ def read_flags(pieces: Iterable[bytes]) -> tuple[str, ...]:
 
 
 def _overlap_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield each piece with the end of the previous one."""
+    """Yield each piece of a file with the end of the previous piece."""
     end = b""
     for piece in pieces:
         text = end + piece
@@ -248,7 +250,7 @@ def _overlap_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def sort_architectures(names: Iterable[str]) -> tuple[str, ...]:
-    """Return unique architectures: machine code before PTX, oldest first."""
+    """Sort unique architectures: machine code before PTX, oldest first."""
     return tuple(sorted(set(names), key=_order_key))
 
 
@@ -259,7 +261,7 @@ def _order_key(name: str) -> tuple[bool, int, str]:
 
 
 class _Stream:
-    """Byte stream that buffers a piece and the rest of the previous piece."""
+    """Buffered stream of the bytes of a library."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = iter(pieces)
@@ -267,7 +269,7 @@ class _Stream:
         self._position = 0
 
     def find(self, sign: bytes) -> bool:
-        """Advance past the next ``sign``, and return whether it was found."""
+        """Skip the bytes up to and including ``sign``, if found."""
         while True:
             start = self._data.find(sign, self._position)
             if start >= 0:
@@ -289,7 +291,7 @@ class _Stream:
         return self._data[start : self._position]
 
     def skip(self, count: int) -> bool:
-        """Skip ``count`` bytes, and return whether that many remained."""
+        """Skip ``count`` bytes, and return whether so many bytes remained."""
         while self._rest < count:
             count -= self._rest
             self._position = len(self._data)

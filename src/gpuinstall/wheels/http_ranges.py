@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuinstall.wheels.ranges import Pieces
 
     Ask = Callable[..., Response]
-    """Send a GET request and return the streamed response.
+    """A function that sends a GET request and returns the response stream.
 
     ``login`` is whether credentials for the host may be sent.
     """
@@ -32,7 +32,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 class HttpRanges:
     """File at a URL. The constructor requests its size.
 
-    One redirect is followed, without credentials, to the same host or one of ``hosts``.
+    One redirect to the same host or one of ``hosts`` is followed without credentials.
     ``timeouts`` limits the total time of all reads.
 
     Raises:
@@ -58,7 +58,7 @@ class HttpRanges:
             _keep_connection(response)
 
     def stream(self, start: int, end: int) -> Pieces:
-        """Yield the bytes of a part. ``close`` ends the transfer."""
+        """Yield a part of the file's bytes. ``close`` ends the transfer."""
         if start == end:
             return
         with closing(self._open(start, end)) as response:
@@ -77,7 +77,7 @@ class HttpRanges:
                 _keep_connection(response)
 
     def _open(self, start: int, end: int) -> Response:
-        """Request a part, and follow a redirect."""
+        """Request a part of the file, and follow a redirect."""
         response = self._send(start, end)
         while response.status_code in _REDIRECTS:
             response.close()
@@ -107,7 +107,7 @@ class HttpRanges:
             raise self._transfer_error() from error
 
     def _follow_redirect(self, location: str) -> None:
-        """Follow a redirect; raise WheelError if it is not allowed."""
+        """Follow a redirect, or raise WheelError if it is not allowed."""
         try:
             here = urlsplit(self._url)
             there = urlsplit(urljoin(self._url, location))
@@ -129,7 +129,7 @@ class HttpRanges:
         most: int,
         pace: TransferRate,
     ) -> bytes:
-        """Return ``most`` bytes, or fewer at the end of the response."""
+        """Read ``most`` bytes of a response, or fewer at its end."""
         from urllib3.exceptions import HTTPError
 
         data = bytearray()
@@ -148,7 +148,7 @@ class HttpRanges:
         return bytes(data)
 
     def _time_left(self) -> float:
-        """Return the remaining seconds; raise WheelError if there are none."""
+        """Return the seconds left, or raise WheelError after the deadline."""
         left = self._deadline - monotonic()
         if left <= 0:
             raise _timeout_error()
@@ -168,7 +168,7 @@ def _response_error(
     start: int,
     end: int,
 ) -> WheelError | None:
-    """Return the error of a response without the requested part, if any.
+    """Return the error if a response lacks the requested bytes.
 
     Args:
         response: The response.
@@ -193,13 +193,13 @@ def _response_error(
 
 
 def _file_version(response: Response) -> tuple[int, str | None]:
-    """Return the size and ETag of the file, which detect a change."""
+    """Return the size and ETag of a file, which reveal a changed file."""
     size = response.headers["Content-Range"].rpartition("/")[2]
     return int(size), response.headers.get("ETag")
 
 
 def _keep_connection(response: Response) -> None:
-    """Keep the connection for reuse if the response has a known length."""
+    """Read a short rest of a response, so that its connection is reused."""
     if "Content-Length" in response.headers:
         response.raw.drain_conn()
 

@@ -1,4 +1,4 @@
-"""Inspect wheels: read each one until it is certain whether it runs.
+"""Inspect wheels until it is certain whether they run on the GPUs.
 
 The resolver uses an ``Inspector`` as follows::
 
@@ -11,10 +11,10 @@ The resolver uses an ``Inspector`` as follows::
     found.adds                                      # packages to require as well
 
 ``readings(build)`` is ``Reader.readings``: it yields METADATA, the tables of the
-libraries, and GPU code. ``max_depth`` sets the depth: only requested packages and
-packages in ``members.toml`` are read beyond METADATA. An older release is a candidate only
-if ``find_missing_code`` returns None. If a version has several files, the first for
-which ``runs_with`` is true is selected.
+libraries, and GPU code. ``max_depth`` limits the inspection: only requested packages
+and packages in ``members.toml`` are read beyond METADATA. An older release is a
+candidate only if ``find_missing_code`` returns None. If a version has several files,
+the first for which ``runs_with`` is true is selected.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from gpuinstall.wheels.members import load_members
 
 
 class Context(NamedTuple):
-    """Environment for which a wheel is inspected."""
+    """The environment for which a wheel is inspected."""
 
     versions: Mapping[str, str] = {}
     """The resolved packages of the environment, if known."""
     builds: Collection[str] = ()
-    """The relevant builds of torch. Empty: every build.
+    """The relevant builds of torch. An empty tuple means every build.
 
     A wheel that is incompatible with all relevant builds is not read further.
     """
@@ -82,10 +82,10 @@ class Inspector(Value):
     """Inspects wheels for the builds and GPUs of one resolution."""
 
     builds: Mapping[str, Build]
-    """The builds that can be selected, best first."""
+    """The torch builds that can be selected, best first."""
     gpus: ServedGpus
     counts: Callable[[Requirement], bool]
-    """Whether a requirement of METADATA applies to the target."""
+    """Return whether a requirement in METADATA applies to the target."""
 
     def inspect(
         self,
@@ -98,8 +98,8 @@ class Inspector(Value):
 
         Args:
             wheel: The wheel.
-            readings: Yields the rows of the wheel for a build. Each row is deeper than
-                the previous row.
+            readings: Yields the facts about the wheel for a build, with increasing
+                depth.
             context: The environment and the relevant builds.
             deepest: The maximum depth to read.
 
@@ -139,7 +139,7 @@ class Inspector(Value):
         rows: Mapping[str, WheelRow],
         context: Context,
     ) -> Compatibility:
-        """Return the compatibility of a wheel from its row for each build."""
+        """Compute a wheel's compatibility with each build from its facts."""
         versions = context.versions
         of_gpus = {build: assess_gpus(row, self.gpus) for build, row in rows.items()}
         verdicts = {}

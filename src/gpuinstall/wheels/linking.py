@@ -35,14 +35,14 @@ _CACHED = re.compile(rb"/([!-.0-~]+)\0")
 
 
 class InstalledLibrary(NamedTuple):
-    """A library of an environment."""
+    """A native library that is installed in an environment."""
 
     path: str
     """The path relative to site-packages."""
     package: str
     elf: Elf
     opened: tuple[str, ...] = ()
-    """The required libraries that the library opens by name."""
+    """The required libraries that this library opens by name."""
 
     @property
     def folder(self) -> str:
@@ -72,7 +72,7 @@ class LinkEnvironment(Value):
 
     @cached_property
     def places(self) -> set[str]:
-        """The paths of all libraries, and the names of preloaded libraries."""
+        """The places to find a library: paths, and names if preloaded."""
         places = set[str]()
         for library in self.libraries:
             places.add(library.path)
@@ -95,7 +95,7 @@ class LinkEnvironment(Value):
 
     @cached_property
     def requested_names(self) -> set[str]:
-        """The names of the libraries that other libraries load."""
+        """The names of the libraries that other libraries link to."""
         names = set[str]()
         for library in self.libraries:
             names.update(library.elf.needs, library.opened)
@@ -176,7 +176,7 @@ def _find_required_libraries(
     library: InstalledLibrary,
     environment: LinkEnvironment,
 ) -> tuple[str, ...]:
-    """Return the libraries that must exist for a library to load."""
+    """Return the libraries without which a library cannot be loaded."""
     own = posixpath.basename(library.path)
     # Wheels contain unused libraries: torch 2.15.0 bundles libgfortran without its dependency libquadmath.
     if own not in environment.requested_names and _VERSIONED.search(own):
@@ -191,7 +191,7 @@ def _find_other_cuda(
     library: InstalledLibrary,
     environment: LinkEnvironment,
 ) -> Iterator[str]:
-    """Yield each CUDA major of a library that differs from torch's."""
+    """Yield the CUDA majors of a library that conflict with torch's."""
     torch_cuda = environment.torch_cuda
     if torch_cuda is None:
         return
@@ -228,7 +228,7 @@ _RULES = (
         _find_missing_symbols,
     ),
 )
-"""The code, message, and function of each rule."""
+"""The code, message, and function of each rule about linking."""
 
 
 def read_libraries(site: Path) -> list[InstalledLibrary]:

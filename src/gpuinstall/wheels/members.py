@@ -37,20 +37,20 @@ _Specifiers = Annotated[SpecifierSet, partial(SpecifierSet, prereleases=True)]
 
 
 class Member(NamedTuple):
-    """Packages with the library that determines their compatibility."""
+    """The packages whose compatibility one library determines."""
 
     package: _Whole
     member: _Whole
 
 
 class OptionalPart(NamedTuple):
-    """Optional library of packages."""
+    """Library without which some packages still run."""
 
     part: Annotated[_Pattern, _compile_ignoring_case]
 
 
 class Statement(NamedTuple):
-    """CUDA of a package that cannot be read from its files."""
+    """CUDA version that the vendor of a package documents."""
 
     since: Mapping[str, int]
     """The CUDA major by the first version with it, newest version first."""
@@ -77,15 +77,15 @@ class Clash(NamedTuple):
 
 
 class Members(Value):
-    """The table in ``members.toml``.
+    """The contents of ``members.toml``, with facts about packages.
 
-    Patterns match whole names, except in ``optional``.
+    Patterns in the table match whole names, except in ``optional``.
     """
 
     members: tuple[Member, ...]
     optional: tuple[OptionalPart, ...]
     runtime: _Whole
-    """The packages of the CUDA runtime."""
+    """The packages that contain the CUDA runtime."""
     with_torch: _Whole
     """The packages that belong to a build of torch."""
     compiled_with: _Whole
@@ -95,13 +95,13 @@ class Members(Value):
     for_cpu_alone: _Whole
     """The packages without GPU code."""
     stated: Mapping[str, Statement]
-    """The stated CUDA by package."""
+    """The CUDA major versions that vendors document, by package."""
     pairs: tuple[Clash, ...]
     families: tuple[Family, ...]
 
     @property
     def must_open(self) -> Mapping[str, _Pattern]:
-        """The required libraries that packages open by name."""
+        """The libraries that packages open by name and require."""
         rows = self.stated.items()
         return {package: row.libraries for package, row in rows if row.libraries}
 
@@ -119,7 +119,7 @@ class Members(Value):
                     yield f"{pairing} conflict: {pair.why}"
 
     def stated_cuda(self, package: str, version: Version) -> int | None:
-        """Return the CUDA major that the vendor documents, if any."""
+        """Return the CUDA major that a package's vendor documents, if any."""
         row = self.stated.get(package)
         for first, cuda in row.since.items() if row else ():
             if version >= Version(first):
@@ -127,7 +127,7 @@ class Members(Value):
         return None
 
     def lowest_chip(self, package: str, version: Version) -> str | None:
-        """Return the minimum compute capability of a version, if known."""
+        """Return the lowest compute capability that a version supports."""
         for row in self.families:
             if row.package.fullmatch(package) and version in row.versions:
                 return row.lowest
@@ -143,13 +143,13 @@ class Members(Value):
         return any("cuda" in library.groupindex for library in libraries)
 
     def is_optional_variant(self, package: str, library: str) -> bool:
-        """Return whether a library is optional or for a different CUDA."""
+        """Return whether a library is optional or for another CUDA version."""
         return self.has_library_per_cuda(package) or self.is_optional(package, library)
 
     def is_optional(self, package: str, library: str) -> bool:
-        """Return whether a library is an optional part of a package.
+        """Return whether a package runs without one of its libraries.
 
-        If the package's own name matches an optional part, it has no optional parts.
+        A package whose own name matches an optional library has no optional libraries.
         """
         return self._is_part(library) and not self._is_part(package.replace("-", "_"))
 
@@ -163,7 +163,7 @@ class Members(Value):
     ) -> list[re.Match[str]]:
         """Return the matches of the libraries that determine compatibility.
 
-        The result has one library, or one for each CUDA version.
+        The matches are of one library, or of one for each CUDA version.
         """
         matches = []
         for library in self._libraries_of(package):

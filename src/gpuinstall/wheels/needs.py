@@ -38,18 +38,18 @@ TorchKind = Literal["stable", "ordinary", "none", "unknown"]
 _NUMBER = re.compile(r"\d+")
 _NATIVE = re.compile(r"[\w./+-]{1,250}\.(so(\.[\w.]+)?|pyd|dll)", re.ASCII)
 _BEGINNING = 256 << 10
-"""Compressed bytes that contain the tables of all unpatched libraries."""
+"""Compressed bytes that suffice for the tables of unpatched libraries."""
 _SMALL = 10 << 20
-"""Compressed size up to which a file without early tables is read whole."""
+"""Compressed size up to which a library is read whole if necessary."""
 _SMALL_INFLATED = 48 << 20
 _LARGE = 40 << 20
-"""Compressed bytes to read of larger files with tables at their end.
+"""Compressed bytes to read of larger libraries with tables at the end.
 
-patchelf moves the tables there (torch-projectors 0.13.1, 12 MB).
+patchelf moves the tables to the end (torch-projectors 0.13.1, 12 MB).
 """
 _LARGE_INFLATED = 512 << 20
 _MAX_LIBRARIES = 32
-"""The maximum number of libraries to read, largest first."""
+"""The maximum number of libraries to read in a wheel, largest first."""
 _HASHED = re.compile(r"[-.][0-9a-f]{8}(?=\.so)")
 """The hash in the name of a library that auditwheel bundles."""
 
@@ -61,17 +61,17 @@ _OF_TORCH = re.compile(r"lib(torch|c10)(_\w+)?\.so")
 _OLDER_STRING = re.compile(rb"Ss(?![a-z])")
 """Pre-C++11 std::string in a mangled name (Itanium C++ ABI, 5.1.10)."""
 _OF_WINDOWS = re.compile(r"(?:cudart|cublas|cublasLt|nvrtc)64_(1\d)")
-"""Names in Windows wheels: cudart64_110, cudart64_12, and nvrtc64_130_0."""
+"""Library names on Windows, such as cudart64_12 and nvrtc64_130_0."""
 _RUNTIME_OF_WINDOWS = re.compile(rb"(?:cudart|cublas|cublasLt)64_\d{2,3}\.dll")
-"""Names in the import table, which precedes the GPU code, or in strings."""
+"""Library names in the strings or the import table of a DLL."""
 
 
 class SharedLibrary(NamedTuple):
-    """A row of ``libraries.toml``."""
+    """A shared library and its package: a row of ``libraries.toml``."""
 
     package: str
     cuda: int | None = None
-    """The CUDA major minus the library's major; None if unrelated."""
+    """The CUDA major minus the library's major version, if constant."""
     plain_from: int = 1000
     """The first CUDA major whose package has no suffix, such as ``-cu12``."""
 
@@ -87,7 +87,7 @@ class SharedLibrary(NamedTuple):
 
 
 class SharedLibraries(NamedTuple):
-    """The table in ``libraries.toml``. Patterns match whole library names."""
+    """The contents of ``libraries.toml``, with patterns of library names."""
 
     rows: Mapping[str, SharedLibrary]
     of_the_driver: re.Pattern[str]
@@ -98,7 +98,7 @@ class SharedLibraries(NamedTuple):
     def row(self, library: str) -> SharedLibrary | None:
         """Return the row of a library such as ``libcudart.so.12``.
 
-        A copy bundled by auditwheel has a hash in its name, which is ignored.
+        The hash in the name of a library that auditwheel bundled is ignored.
         """
         stem = _HASHED.sub("", library).partition(".so")[0]
         if stem in self.rows:
@@ -109,7 +109,7 @@ class SharedLibraries(NamedTuple):
         return None
 
     def is_foreign(self, library: str, package: str) -> bool:
-        """Return whether a library belongs to another package."""
+        """Return whether another package provides a library."""
         row = self.row(library)
         if row is None:
             return False
@@ -171,7 +171,7 @@ class TorchNeeds(Value):
     ] = "none"
     """The interface of torch that the code uses.
 
-    ``unknown``: an unread library may use torch.
+    The value ``unknown`` means that an unread library may use torch.
     """
     oldest: str | None = None
     """The oldest known release that loads ``stable`` code."""
@@ -179,9 +179,9 @@ class TorchNeeds(Value):
     """The minor releases in ``judged`` that load ``ordinary`` code."""
     judged: tuple[str, ...] = ()
     is_older_abi: bool = False
-    """Whether its symbols use the pre-C++11 ABI."""
+    """Whether the code's symbols use the pre-C++11 ABI."""
     is_part: bool = False
-    """Whether an unread library may use more symbols of ``ordinary`` code."""
+    """Whether an unread library may use more of torch's C++ symbols."""
 
     @property
     def is_linked(self) -> bool:
@@ -190,7 +190,7 @@ class TorchNeeds(Value):
 
     @property
     def is_known(self) -> bool:
-        """Whether reading more of the file cannot change the result."""
+        """Whether reading more of the wheel cannot change the result."""
         return self.kind != "unknown" and not self.is_part
 
     @property
@@ -236,7 +236,7 @@ class Needs(Value):
     has_runtime: bool = False
     """Whether the CUDA runtime is statically linked into a library."""
     paths: frozenset[str] = frozenset()
-    """The libraries that were read, including bundled ones that they load."""
+    """The libraries that were read, and the bundled libraries they load."""
 
     @property
     def is_for_gpus(self) -> bool:
@@ -252,9 +252,10 @@ def built_cuda_majors(
     """Return the CUDA majors that a wheel was built with, if known.
 
     Args:
-        needs: The needs of the code. The linked libraries have priority.
-        opened: The libraries that strings in the code mention. They are used only for
-            Windows wheels, where nothing else identifies the runtime.
+        needs: The needs of the code. The linked libraries have priority over the names
+            in strings.
+        opened: The libraries that strings in the code mention. Only Windows wheels use
+            these names, because nothing else identifies the runtime.
         of_ptx: The CUDA majors of the PTX.
     """
     windows = [library for library in opened if library.endswith(".dll")]
@@ -324,7 +325,7 @@ def rename_for_cuda(package: str, major: int) -> str | None:
 
 
 class TableCache:
-    """Cached dynamic tables of the libraries in a wheel."""
+    """Cache of the dynamic tables of the libraries in a wheel."""
 
     def __init__(self, wheel: WheelReader) -> None:
         self.wheel = wheel
@@ -334,8 +335,8 @@ class TableCache:
     def read(self, path: str, *, whole: bool) -> tuple[Elf | None, set[str]]:
         """Return a library's tables and the libraries in its strings.
 
-        Only the beginning of the library is read. A small library is read whole if its
-        beginning has no tables.
+        Only the beginning of a library is read, unless a small library has no tables
+        there.
 
         Args:
             path: The path of the library in the wheel.
@@ -433,10 +434,10 @@ def read_needs(
 def _has_runtime(elf: Elf) -> bool:
     """Return whether the CUDA runtime is statically linked.
 
-    The runtime uses the two rare functions ``nftw`` and ``mkfifo``. In a sample of 1,297
-    libraries in 454 wheels, 184 of the 188 libraries with GPU code and without libcudart
-    use both. Among libraries without GPU code, only libcudart and parts of CUDA programs
-    use both.
+    The CUDA runtime uses the rare functions ``nftw`` and ``mkfifo``. In a sample of
+    1,297 libraries in 454 wheels, 184 of the 188 libraries with GPU code and without
+    libcudart use both. Among libraries without GPU code, only libcudart and parts of
+    CUDA programs use both.
     """
     return b"\0nftw\0" in elf.strings and b"\0mkfifo\0" in elf.strings
 
@@ -469,7 +470,7 @@ def _torch_needs(
     *,
     is_whole: bool,
 ) -> TorchNeeds:
-    """Return the releases of torch that can load libraries.
+    """Return the releases of torch with which the libraries can be loaded.
 
     Args:
         libraries: The libraries, by path.
@@ -527,7 +528,7 @@ def _find_compatible_minors(
 
 
 def is_separate_library(library: str) -> bool:
-    """Return whether a library belongs to neither torch nor the driver."""
+    """Return whether a library is part of neither torch nor the driver."""
     libraries = load_libraries()
     row = libraries.row(library)
     if row:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _LIBRARY = re.compile(r"[\w./+-]{1,250}\.(so(\.\d+)*|dll|pyd)", re.ASCII)
 _CUDA_IN_NAME = re.compile(r"-(gpu|cu(da)?\d*x?)(?=-|$)", re.ASCII)
-"""A part of a package's name that the name of its module omits."""
+"""The part of a package's name that its module's name omits."""
 _DATA = re.compile(r"[^/]+\.data/(purelib|platlib)/")
 """Folders whose contents are installed into site-packages."""
 _BUNDLED = ".libs/"
@@ -37,13 +37,13 @@ _RUNTIME = re.compile(r"(^|/)(lib)?cudart[\w.-]*\.(so|dll)", re.ASCII)
 _CUDA_FOLDER = re.compile(r"(?:^|/)cu(?:da)?[-_]?(1[1-9])(?:\.?\d)?/", re.ASCII)
 _CODE_ALONE = (".fatbin", ".ptx")
 _TRIED = 4
-"""The number of libraries to read in part, largest first."""
+"""The number of libraries to read in part per wheel, largest first."""
 _LITTLE = 16 << 20
-"""Inflated size up to which other libraries are read, too (torchcodec)."""
+"""Inflated size up to which the other libraries are read, too."""
 
 
 class LibraryCode(NamedTuple):
-    """GPU code of a library."""
+    """GPU code of one library in a wheel."""
 
     library: str
     """The path of the library in the wheel."""
@@ -54,21 +54,21 @@ class WheelFacts(Value):
     """GPU code and needs of a wheel, as input of the compatibility rules."""
 
     codes: tuple[LibraryCode, ...] = ()
-    """The GPU code of each library, largest first. Empty if unknown."""
+    """The GPU code of each library, largest first; empty if unknown."""
     is_whole: bool = True
     """Whether all GPU code that determines compatibility was read."""
     cudas: tuple[int, ...] = ()
-    """The CUDA majors that the code is built with. Empty if unknown."""
+    """The CUDA majors that the code is built with; empty if unknown."""
     has_runtime: bool = False
     """Whether the wheel bundles or statically links a CUDA runtime."""
     linked: str | None = None
     """The largest library that links to CUDA."""
     needs: tuple[str, ...] = ()
-    """The linked libraries that the wheel does not contain."""
+    """The libraries that the code links to and the wheel does not contain."""
     opens: tuple[str, ...] = ()
-    """The libraries in the strings of the code that are not linked."""
+    """The libraries that only the strings of the code mention."""
     glibc: str | None = None
-    """The minimum glibc, from the symbols or from torch's wheel tags."""
+    """The minimum glibc version, from the symbols or torch's wheel tags."""
     torch: TorchNeeds = TorchNeeds("unknown")
     """The releases of torch that can load the code."""
 
@@ -80,7 +80,7 @@ CODE_LIMIT = 64 << 20
 class PackageReader:
     """Reader of the library tables, then a part, then all GPU code of a wheel.
 
-    Each step continues where the previous step stopped.
+    Each reading step continues where the previous step stopped.
     """
 
     def __init__(
@@ -217,12 +217,12 @@ class _LibraryReader:
         self._fatbins = Fatbins(self._collect_strings())
 
     def read(self, *, whole: bool) -> None:
-        """Read to the end, or until most architectures are known."""
+        """Read the library until its end or until its code is certain."""
         code = self._fatbins.read_all() if whole else self._fatbins.read_part()
         self.code = code._replace(is_whole=code.is_whole and self._left == 0)
 
     def _collect_strings(self) -> Iterator[bytes]:
-        """Yield the bytes up to the limit, and collect mentioned libraries."""
+        """Yield a library's bytes, and collect the libraries it mentions."""
         try:
             for piece in self._pieces:
                 self._left -= len(piece)
@@ -235,7 +235,7 @@ class _LibraryReader:
 
 
 def _folder_cuda_majors(names: Iterable[str]) -> tuple[int, ...]:
-    """Return the CUDA majors in folder names, if there are several."""
+    """Return the CUDA majors in the folder names of libraries, if several."""
     majors = set[int]()
     for name in filter(_LIBRARY.fullmatch, names):
         majors.update(map(int, _CUDA_FOLDER.findall(name)))
@@ -248,8 +248,8 @@ def find_deciding_libraries(
 ) -> list[str]:
     """Return the libraries that determine whether a package runs.
 
-    The result has the libraries of the module with the package's name. If there are none,
-    it has all libraries that are not bundled. Optional parts are excluded.
+    These are the libraries of the module that is named after the package or, if it has
+    none, all libraries that auditwheel did not bundle. Optional libraries are excluded.
 
     Args:
         package: The normalized name.
@@ -275,7 +275,7 @@ def find_deciding_libraries(
 
 
 def _module_name(library: str) -> str:
-    """Return the top-level module of a library.
+    """Return the name of the top-level module that contains a library.
 
     The module of ``_C.cpython-311-x86_64-linux-gnu.so`` is ``_C``.
     """
@@ -287,7 +287,7 @@ def _select_libraries_for_cuda(
     libraries: Sequence[re.Match[str]],
     cuda: str | None,
 ) -> list[re.Match[str]]:
-    """Return the libraries for a CUDA version, or for the nearest version."""
+    """Return the libraries for a CUDA version or the nearest version."""
     version = re.match(r"([0-9]{1,3})\.([0-9])", cuda or "")
     if version is None:
         return []

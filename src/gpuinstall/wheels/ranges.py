@@ -1,4 +1,4 @@
-"""Read parts of a file within limits."""
+"""Read parts of a local or remote file within size limits."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ class WheelError(InstallationError):
 
 
 class Ranges(Protocol):
-    """The bytes of one file."""
+    """A file, local or remote, of which parts can be read."""
 
     @property
     def size(self) -> int:
-        """The size in bytes."""
+        """The size of the file in bytes."""
 
     def stream(self, start: int, end: int) -> Pieces:
-        """Yield the bytes of a part. ``close`` ends the transfer."""
+        """Yield a part of the file's bytes. ``close`` ends the transfer."""
 
 
 class FileRanges:
-    """The bytes of a local file."""
+    """A local file of which parts can be read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -55,7 +55,7 @@ class FileRanges:
             self.size = path.stat().st_size
 
     def stream(self, start: int, end: int) -> Pieces:
-        """Yield the bytes from ``start`` to ``end``."""
+        """Yield the bytes of the file from ``start`` to ``end``."""
         with _convert_os_errors(self._path), self._path.open("rb") as file:
             file.seek(start)
             while start < end:
@@ -77,12 +77,12 @@ def _convert_os_errors(path: Path) -> Iterator[None]:
 
 
 class Limits(Value):
-    """Limits for reading one wheel."""
+    """Limits on the bytes to read from one wheel."""
 
     bytes: int = 64 << 20
-    """The maximum bytes to read for tables. GPU code has a separate limit."""
+    """The maximum bytes to read except for GPU code."""
     inflated: int = 3 << 30
-    """The maximum bytes after decompression."""
+    """The maximum number of bytes after decompression."""
 
 
 class RangeFile:
@@ -103,7 +103,7 @@ class RangeFile:
         self._unread = b""
         self._tail_start = max(0, self.size - _TAIL)
         self.stop = self._tail_start
-        """The end of the part to read. No later byte is requested."""
+        """The end of the part to read. Later bytes are not requested."""
         self._tail = b"".join(self._request(self._tail_start, self.size))
 
     def seekable(self) -> bool:
@@ -130,7 +130,7 @@ class RangeFile:
         return position
 
     def read(self, size: int = -1) -> bytes:
-        """Return ``size`` bytes, or fewer at the end of the part to read."""
+        """Read ``size`` bytes, or fewer at the end of the part."""
         if size > _MAX_AT_ONCE:
             message = f"the wheel's zip directory is too large ({size} bytes)"
             raise WheelError("wheel-too-large", message)
@@ -157,7 +157,7 @@ class RangeFile:
         self._check_limits()
 
     def _read_piece(self, most: int) -> bytes:
-        """Return at most ``most`` bytes, or none at the end of the part."""
+        """Read at most ``most`` bytes, or none at the end of the part."""
         if self._position >= self._tail_start:
             start = self._position - self._tail_start
             return self._tail[start : start + most]
@@ -171,7 +171,7 @@ class RangeFile:
         return piece
 
     def _request(self, start: int, end: int) -> Pieces:
-        """Yield exactly the bytes from ``start`` to ``end``."""
+        """Request and yield exactly the bytes from ``start`` to ``end``."""
         self._check_limits()
         with closing(self._ranges.stream(start, end)) as pieces:
             for piece in pieces:

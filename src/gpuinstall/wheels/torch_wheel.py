@@ -1,4 +1,4 @@
-"""Read version, CUDA, and architectures from a wheel of torch."""
+"""Read the version, CUDA, and architectures from a wheel of torch."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 _VERSION = "torch/version.py"
 LISTING_LIBRARIES = ("torch/lib/libtorch_python.so", "torch/lib/torch_python.dll")
-"""The library (5 to 7 MB) that lists the architectures, by system."""
+"""The library of torch that lists the architectures, by system."""
 _TOOLKITS = {"cuda": "cuda", "hip": "rocm"}
-"""The backend kinds, by torch's name of the toolkit."""
+"""The backend kinds by the toolkit's name in ``torch/version.py``."""
 
 
 class TorchCode(NamedTuple):
     """Build of torch as described by the files in its wheel."""
 
     version: str
-    """The full version, or an empty string if unknown."""
+    """The full version of torch, or an empty string if unknown."""
     toolkit: Backend | None
     """The minor release of the CUDA or ROCm toolkit, if any."""
     library: str | None = None
-    """The library that lists the architectures, if any."""
+    """The library of torch that lists the architectures, if any."""
     architectures: tuple[str, ...] = ()
 
 

@@ -27,7 +27,7 @@ _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 _PIECE = 64 << 10
 _SMALL = 4 << 20
 _MAX_KEPT = 128 << 20
-"""The maximum number of bytes of files to keep in memory."""
+"""The maximum bytes of decompressed files to keep in memory."""
 _HIGHEST_RATIO = 16
 """The maximum inflation ratio. Libraries inflate at most eightfold."""
 
@@ -52,7 +52,7 @@ class WheelReader:
         self.members: Mapping[str, ZipInfo] = {
             member.filename: member for member in members
         }
-        """The files by name, in the order of their offsets."""
+        """The files in the wheel by name, ordered by offset."""
         if len(self.members) < len(members):
             raise WheelError(
                 "wheel-malformed",
@@ -72,20 +72,20 @@ class WheelReader:
 
     @property
     def bytes_read(self) -> int:
-        """The number of bytes read from the file so far."""
+        """The number of bytes read from the wheel so far."""
         return self._file.bytes_read
 
     def limit_reads(self, count: int) -> None:
-        """Limit further reads to ``count`` bytes."""
+        """Limit further reads from the wheel to ``count`` bytes."""
         limits = self._file.limits
         self._file.limits = replace(limits, bytes=self.bytes_read + count)
 
     def metadata(self) -> Message:
-        """Parse METADATA; raise WheelError if it is not unique."""
+        """Parse the wheel's METADATA; raise WheelError if it is not unique."""
         return parse_metadata(self.metadata_text())
 
     def metadata_text(self) -> str:
-        """Return METADATA as text; raise WheelError if it is not unique."""
+        """Read the METADATA file; raise WheelError if it is not unique."""
         names = [name for name in self.members if _METADATA.fullmatch(name)]
         if len(names) != 1:
             raise WheelError(
@@ -95,7 +95,7 @@ class WheelReader:
         return self.read(names[0]).decode("utf-8", "replace")
 
     def read(self, name: str) -> bytes:
-        """Return a small file; raise WheelError if it is too large."""
+        """Read a small file in the wheel; raise WheelError if it is large."""
         size = self.members[name].file_size
         if size > _SMALL:
             raise WheelError(
@@ -105,7 +105,7 @@ class WheelReader:
         return b"".join(self.stream(name))
 
     def read_beginning(self, name: str, most: int) -> bytes:
-        """Decompress the first ``most`` bytes of a file without a checksum."""
+        """Read a file's first ``most`` bytes without verifying a checksum."""
         data = bytearray()
         member = self.members[name]
         end = member.header_offset + most
@@ -120,7 +120,7 @@ class WheelReader:
         return bytes(data)
 
     def read_whole(self, name: str) -> bytes | mmap:
-        """Return a whole file, and cache it in memory or on disk.
+        """Read a file in the wheel, and cache it in memory or on disk.
 
         Raises:
             OSError: The disk is full.
@@ -140,7 +140,7 @@ class WheelReader:
         return name in self._kept
 
     def stream(self, name: str) -> Pieces:
-        """Yield the bytes of a file, and verify its size and checksum."""
+        """Yield the bytes of a file in the wheel, and verify its checksum."""
         if name in self._kept:
             data = self._kept[name]
             for start in range(0, len(data), _PIECE):

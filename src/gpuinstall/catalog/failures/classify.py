@@ -21,10 +21,10 @@ from gpuinstall.catalog.failures.problems import (
 from gpuinstall.catalog.failures.transcript import Passage, Transcript
 
 RELIABLE = 0.9
-"""The minimum weight of a cause that is considered certain."""
+"""The minimum weight of a sign whose cause is considered certain."""
 LEAST_WEIGHT = 0.25
 LEAST_ODDS = 0.1
-"""The minimum odds of a cause, relative to the likeliest one."""
+"""The minimum odds of a reported cause, relative to the likeliest."""
 CONSEQUENCE_DISCOUNT = 0.6
 """The factor for the weight of a failure that is a consequence of another."""
 MAX_CAUSES = 3
@@ -59,15 +59,15 @@ _NUMBER = re.compile(r"(?:.*\[F|F?)(?P<number>\d{1,4})\]?", re.IGNORECASE)
 
 
 class RecognizedCause(Value):
-    """A failure that a text shows."""
+    """A failure that an error message or log indicates."""
 
     id: str
     title: str
     why: str
     is_certain: bool
-    """Whether the weight is at least RELIABLE and there is no other cause."""
+    """Whether the sign is reliable and there is no other cause."""
     evidence: str
-    """The lines of the text that show the failure."""
+    """The lines of the text that indicate the failure."""
     fix: tuple[str, ...]
 
 
@@ -77,17 +77,17 @@ class Observation(NamedTuple):
     name: str
     """The kind and subject: ``missing library cuda/cudnn``, ``cuda 802``."""
     line: int
-    """The number of the line, from 1."""
+    """The line number in the text, from 1."""
     quotation: str
-    """The line."""
+    """The line of the text."""
 
 
 class Match(NamedTuple):
-    """A failure with its strongest sign in a text."""
+    """A failure, with the sign of the highest weight in a text."""
 
     failure: table.Failure
     weight: float
-    """The weight of the sign, from 0 to 1."""
+    """The weight of the strongest sign, from 0 to 1."""
     evidence: str
     line: int
 
@@ -98,12 +98,13 @@ def classify(
     *,
     here: Machine | None = None,
 ) -> tuple[RecognizedCause, ...]:
-    """Return the causes that a text shows, the likeliest first.
+    """Return the possible causes of an error message, likeliest first.
 
     Args:
         text: The text, or the ID of a failure.
         machine: The machine that printed the text, if known.
-        here: The machine of the user, if ``machine`` is unknown. It affects only the commands of fixes.
+        here: The machine of the user, if ``machine`` is unknown. It affects only the
+            commands of fixes.
     """
     circumstances = Circumstances(text, known_of(machine) if machine else ())
     matches = requested(circumstances.transcript)
@@ -113,7 +114,7 @@ def classify(
 
 
 def requested(transcript: Transcript) -> list[Match]:
-    """Return the failure if the text is only its ID."""
+    """Return the failure whose ID is the whole text, if any."""
     number = _NUMBER.fullmatch("\n".join(transcript.lines).strip())
     failures = table.load_failures()
     entry = f"F{number['number']:0>2}" if number else ""
@@ -123,9 +124,10 @@ def requested(transcript: Transcript) -> list[Match]:
 
 
 def rank(matches: Sequence[Match]) -> list[Match]:
-    """Return the likely causes, the likeliest first.
+    """Select the likely causes among the matches, likeliest first.
 
-    Symptoms are included only if there is no other cause. A consequence of another cause has a lower weight.
+    Symptoms are included only if there is no other cause. A consequence of another
+    cause has a lower weight.
     """
     causes = [match for match in matches if not match.failure.is_symptom] or matches
     consequences = {one for match in causes for one in match.failure.consequences}
@@ -150,7 +152,7 @@ def causes_of(
     machine: Machine | None,
     placeholders: Mapping[str, str] | None = None,
 ) -> tuple[RecognizedCause, ...]:
-    """Return the causes with their fixes.
+    """Return the recognized causes with fixes for one machine.
 
     Args:
         matches: The failures.
@@ -187,7 +189,7 @@ def causes_of(
 
 
 class Circumstances:
-    """The circumstances of a text by name, evaluated lazily and cached."""
+    """The circumstances that hold for a text, evaluated when needed."""
 
     def __init__(self, text: str | Transcript, known: Iterable[str] = ()) -> None:
         self.transcript = text if isinstance(text, Transcript) else Transcript(text)
@@ -195,7 +197,7 @@ class Circumstances:
 
     @cached_property
     def observations(self) -> list[Observation]:
-        """The observations in the text, by line."""
+        """The observations in the lines of the text."""
         found: dict[tuple[int, str], Observation] = {}
         for kind in table.load_kinds():
             for pattern in kind.says:
@@ -206,7 +208,7 @@ class Circumstances:
         return sorted(found.values(), key=lambda seen: seen.line)
 
     def hold(self, name: str) -> bool:
-        """Return whether a circumstance or observation holds."""
+        """Return whether a circumstance or observation holds for the text."""
         if name not in self._known:
             self._known[name] = self._is_shown(name)
         return self._known[name]
@@ -218,7 +220,7 @@ class Circumstances:
         return any(map(self.transcript.find, patterns))
 
     def locate(self, sign: table.Sign) -> Passage | Observation | None:
-        """Return the first line that shows a sign."""
+        """Return the first line of the text with a sign."""
         if sign.says:
             return self.transcript.messages.find(sign.says)
         if sign.runs:
@@ -229,7 +231,7 @@ class Circumstances:
         return None
 
     def fix_context(self, machine: Machine | None) -> FixContext:
-        """Return the context for fixes, from the text or from ``machine``."""
+        """Create the context that selects fixes, from the text or machine."""
         context = (
             FixContext.of_machine(machine)
             if machine
@@ -283,7 +285,7 @@ class Circumstances:
         return tuple(lines) or (_ANOTHER_BUILD.format(program=program),)
 
     def why(self, failure: table.Failure) -> str:
-        """Return the cause of a failure, with versions from the text."""
+        """Return the description of a cause, with versions from the text."""
         for key, sentence in failure.why.items():
             is_told = key in self.placeholders or self.hold(key)
             if is_told and placeholders_in(sentence) <= self.placeholders.keys():
@@ -292,11 +294,11 @@ class Circumstances:
 
     @cached_property
     def placeholders(self) -> dict[str, str]:
-        """The values of placeholders that the text contains."""
+        """The values in the text for placeholders of fixes."""
         return self.placeholders_of(False)
 
     def placeholders_of(self, line: bool) -> dict[str, str]:
-        """Return the values of placeholders, for a ``line`` or the text."""
+        """Return the values of placeholders, from a line or from the text."""
         values: dict[str, str] = {}
         for row in table.load_readings():
             if row.of_line < line or row.fills.keys() <= values.keys():
@@ -316,7 +318,7 @@ def find_matches(
     failures: Mapping[str, table.Failure],
     circumstances: Circumstances,
 ) -> list[Match]:
-    """Return the failures in a text, each with its strongest sign."""
+    """Find the failures whose signs a text contains."""
     hold = circumstances.hold
     matches = []
     for failure in failures.values():

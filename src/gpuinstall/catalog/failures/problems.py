@@ -1,4 +1,4 @@
-"""Fixes of failures for one machine, and findings from the table."""
+"""Select the fixes of failures for a machine, and create findings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LINUX = "linux"
 ELSEWHERE = frozenset(("container", "wsl", "jetson", "windows", "macos"))
 """The systems for which driver packages must not be installed directly.
 
-The driver is on the host, or is part of Windows, JetPack, or macOS.
+On these systems, the driver is on the host, or is part of Windows, JetPack, or macOS.
 """
 _RESTART_OF_WSL = Step("wsl.exe --shutdown", "in Windows")
 
@@ -38,17 +38,17 @@ class FixContext(Value):
     """System and GPUs to which a fix applies."""
 
     keys: tuple[str, ...] = ()
-    """The keys of the system, the most specific first."""
+    """The fix keys of the operating system, most specific first."""
     is_about: Callable[[str], bool] = frozenset[str]().__contains__
-    """Return whether the text is about a key; then only its steps are used."""
+    """Return whether a text is about a fix key, whose steps then apply."""
     placeholders: Mapping[str, str] = {}
-    """The values of placeholders in fixes."""
+    """The values for the placeholders in fixes."""
     is_legacy: bool = False
-    """Whether the GPUs require an older driver branch."""
+    """Whether the GPUs require an old driver branch."""
 
     @classmethod
     def of_machine(cls, machine: Machine) -> FixContext:
-        """Return the context of a machine.
+        """Create the context that selects fixes for a machine.
 
         The keys of the container and of WSL precede the keys of the system.
         """
@@ -69,11 +69,11 @@ class FixContext(Value):
         )
 
     def about(self, *keys: str) -> FixContext:
-        """Return the context with subjects that select more specific fixes."""
+        """Return a copy with subjects that select more specific fixes."""
         return replace(self, is_about=keys.__contains__)
 
     def knowing(self, **placeholders: object) -> FixContext:
-        """Add values of placeholders. An unknown value is None."""
+        """Return a copy with more placeholder values. None is unknown."""
         further = {
             name: str(value)
             for name, value in placeholders.items()
@@ -86,7 +86,7 @@ def own_keys(
     os: str,
     distribution: str | None,
 ) -> tuple[str, ...]:
-    """Return the keys of an operating system, the most specific first.
+    """Return the fix keys of an operating system, most specific first.
 
     A distribution has the keys ``debian-12``, ``debian``, and ``apt``. For an unknown
     distribution, the commands for apt are used.
@@ -102,7 +102,7 @@ def own_keys(
 
 
 def fix(what: str, context: FixContext) -> tuple[str, ...]:
-    """Return the commands of a fix for one context.
+    """Return the steps that fix a failure or problem in one context.
 
     Args:
         what: The ID of a failure or the code of a problem.
@@ -145,7 +145,7 @@ def finding_for(
     fixes: tuple[Advice, ...] = (),
     **facts: Any,
 ) -> Finding:
-    """Return a finding with the fixes for its code or failure.
+    """Create a finding with the fixes for its code or failure.
 
     Args:
         code: The code of the problem.
@@ -181,7 +181,7 @@ def with_own_fixes(machine: Machine) -> Machine:
 
 
 def code_told(message: str) -> str | None:
-    """Return the problem that a message of gpuinstall's checks describes."""
+    """Return the code of the problem that a check's message describes."""
     for kind in load_problems().values():
         if any(text in message for text in kind.told):
             return kind.code
@@ -227,7 +227,7 @@ def _steps(
     what: str,
     context: FixContext,
 ) -> tuple[Step, ...]:
-    """Return the steps of a failure or a code, as in :class:`FixTable`."""
+    """Return the steps of a failure or code: see :class:`FixTable`."""
     table, is_legacy = _table(what)
     for key, commands in table.commands.items():
         if context.is_about(key):
@@ -267,7 +267,7 @@ def _package_steps(table: FixTable, context: FixContext) -> tuple[Step, ...]:
 
 
 def _table(what: str) -> tuple[FixTable, bool]:
-    """Return the fix for a code or failure, and whether it is for old GPUs."""
+    """Return the fix table of a code or failure."""
     kind = load_problems().get(what)
     if kind and kind.fix:
         return kind.fix, False
@@ -279,29 +279,29 @@ def _table(what: str) -> tuple[FixTable, bool]:
 
 
 class DriverPackages(Value):
-    """The steps of a driver action on one system."""
+    """The steps that install, update, or remove a driver on one system."""
 
     system: str
-    """A distribution, release, or package manager; ``linux`` for others."""
+    """The system: a distribution, its release, or a package manager."""
     action: str
     steps: tuple[Step, ...]
     checked: str
-    """How the package names were checked, as explained in the file."""
+    """How the package names were checked: see ``packages.toml``."""
     to: int | None = None
-    """The newest branch with such packages, or None for all branches."""
+    """The newest driver branch with such packages, or None for all."""
     first: str | None = None
-    """The repository to add first, if any."""
+    """The package repository to add first, if any."""
 
 
 @cache
 def load_packages() -> tuple[DriverPackages, ...]:
-    """Load the driver packages. The first matching row is used."""
+    """Load the steps for driver packages, in order of precedence."""
     return rows_of(DriverPackages, "packages")
 
 
 @cache
 def load_repositories() -> Mapping[str, tuple[Step, ...]]:
-    """Load the steps that add each repository."""
+    """Load the steps that add each package repository."""
     rows = read_table("packages")["repositories"]
     return FixTable.from_document(rows, "repositories").commands
 

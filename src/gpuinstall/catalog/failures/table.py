@@ -42,7 +42,7 @@ _BREAKS = {"": r"\s+", "+": r"\s+", "*": r"\s*"}
 
 
 class Pattern(Value):
-    """Pattern of a message."""
+    """Pattern of an error message."""
 
     says: str
     """A regular expression in lower case.
@@ -52,19 +52,19 @@ class Pattern(Value):
 
     @classmethod
     def parse(cls, says: str) -> Pattern:
-        """Parse the pattern in a row."""
+        """Parse the pattern of a message in a table row."""
         return cls(says)
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
-        """The regular expression."""
+        """The compiled regular expression of the pattern."""
         says = re.sub(_PIECE, _translated, self.says.replace(" ?", r"\s*"))
         # With re.ASCII, a word also ends before letters of another script: 显卡RTX 5090上.
         return re.compile(says, re.MULTILINE | re.ASCII)
 
     @cached_property
     def needle(self) -> str:
-        """The longest text in every match; empty if there is none."""
+        """The longest text that every match contains, if any."""
         says = re.sub(_CLASS, "\0", self.says.replace(r"\\", "\0"))
         while (outside := re.sub(_GROUP, "\0", says)) != says:
             says = outside
@@ -85,39 +85,40 @@ class Sign(Value):
     """Sign of a failure: an observation, a message, or a command."""
 
     weight: float
-    """The weight of the sign, between 0 and 1."""
+    """How strongly the sign indicates the failure, from 0 to 1."""
     says: Pattern | None = None
-    """The pattern of a message."""
+    """The pattern of an error message."""
     runs: Pattern | None = None
     """The pattern of a command or of a variable assignment."""
     sees: Annotated[re.Pattern[str], re.compile] | None = None
     """The pattern of the names of observations (``observations.toml``)."""
     when: tuple[str, ...] = ()
-    """The circumstances and observations that must hold."""
+    """The circumstances and observations that the sign requires."""
     unless: tuple[str, ...] = ()
-    """The circumstances and observations that must not hold."""
+    """The circumstances and observations that rule out the sign."""
 
 
 class Step(Value):
-    """A step of a fix. In a file, it can be one line with a note."""
+    """A step of a fix: a command or an instruction."""
 
     run: str = ""
-    """A command, or a sentence that begins with a capital."""
+    """A command, or an instruction that begins with a capital letter."""
     note: str = ""
     unset: tuple[str, ...] = ()
-    """The variables to unset."""
+    """The environment variables to unset."""
     export: Mapping[str, str] = {}
-    """The variables to export."""
+    """The environment variables to export."""
     root: bool = False
     """Whether the command requires root."""
     restart: bool = False
-    """Whether the machine must then be restarted."""
+    """Whether the machine must be restarted after the step."""
     place: str = ""
-    """Where to run the command; empty if anywhere.
+    """Where the command applies; empty if everywhere.
 
-    ``linux`` is a shell on Linux, ``host`` is the host of a container, and ``kernel`` is the machine with the kernel
-    module. ``driver`` is the same, for a program that also exists on Windows. ``packages`` is a system with its own
-    driver packages. In a container, such a command would install a second driver.
+    ``linux`` is a shell on Linux, ``host`` is the host of a container, and ``kernel``
+    is the machine with the kernel module. ``driver`` is the machine with the driver,
+    which can be Windows. ``packages`` is a system with its own driver packages, except
+    containers, in which the packages would be a second driver.
     """
 
     @classmethod
@@ -126,7 +127,7 @@ class Step(Value):
         body: str | dict[str, Any],
         place: str,
     ) -> Step:
-        """Parse a step from an object or a line."""
+        """Parse a step from a TOML table or a line of text."""
         if isinstance(body, dict):
             return read_object(cls, body, place)
         run, _, note = body.partition(NOTE)
@@ -135,7 +136,7 @@ class Step(Value):
 
     @property
     def command(self) -> str:
-        """The command line for a shell on Linux, without the note."""
+        """The command line of the step for a shell on Linux."""
         exports = [f"{name}={value}" for name, value in self.export.items()]
         commands = (
             " ".join(("unset", *self.unset)) if self.unset else "",
@@ -178,7 +179,7 @@ class FixTable(Value):
         body: Mapping[str, list[Any]],
         place: str,
     ) -> FixTable:
-        """Parse the steps by key, and the other fields."""
+        """Parse a fix from a TOML table."""
         steps = dict(body)
         fields = {
             name: tuple(steps.pop(name, ())) for name in cls.__struct_fields__[1:]
@@ -191,12 +192,12 @@ class ProblemKind(Value):
 
     code: str
     id: str | None = None
-    """The ID of the failure with this problem; None if not exactly one."""
+    """The ID of the only failure with this problem, if there is one."""
     message: str = ""
-    """The default message. ``why`` is the default reason."""
+    """The default message of findings about the problem."""
     why: str = ""
     fix: FixTable | None = None
-    """The fix, if it differs from the fix of the failure."""
+    """The fix of the problem, if it differs from the failure's fix."""
     told: tuple[str, ...] = ()
     """The messages of gpuinstall's checks that identify the problem."""
     cuda_errors: Mapping[str, str] | None = None
@@ -215,9 +216,9 @@ class Failure(Value):
     fix: FixTable
     messages: tuple[str, ...] = ()
     apart: str = ""
-    """How the failure differs from similar ones."""
+    """How the failure differs from similar failures."""
     sources: tuple[str, ...] = ()
-    """Threads (owner/repository#number) or URLs."""
+    """Sources: GitHub threads (owner/repository#number) or URLs."""
     here: str | None = None
     """The predicate in ``diagnose/predicates.py`` that detects the failure."""
     problems: tuple[ProblemKind, ...] = ()
@@ -227,16 +228,16 @@ class Failure(Value):
     unless: tuple[str, ...] = ()
     """The circumstances and observations that rule out the failure."""
     consequences: tuple[str, ...] = ()
-    """The failures that follow from this one."""
+    """The failures that are consequences of this one."""
     narrows: tuple[str, ...] = ()
-    """The likely causes of a symptom, the likeliest first."""
+    """The likely causes of a symptom, likeliest first."""
     why: Mapping[str, str] = {}
     """More specific causes, by circumstance, observation, or placeholder.
 
     The first whose key the text contains is used, if the text has values for its placeholders.
     """
     another: str | None = None
-    """``code`` or ``toolkit``: a build in which this differs may work."""
+    """What must differ in a build that may work: code or toolkit."""
 
     @property
     def is_symptom(self) -> bool:
@@ -245,7 +246,7 @@ class Failure(Value):
 
 
 class ObservationKind(Value):
-    """A row of ``observations.toml``."""
+    """A kind of observation: a row of ``observations.toml``."""
 
     name: str
     says: tuple[Pattern, ...]
@@ -263,11 +264,11 @@ class ObservationKind(Value):
 
 
 class Reading(Value):
-    """Placeholders of fixes whose values a text contains."""
+    """Pattern that finds values for the placeholders of fixes in a text."""
 
     says: Pattern
     fills: Mapping[str, str]
-    """The values by placeholder. They may contain groups of the pattern."""
+    """The values by placeholder, which may refer to pattern groups."""
     of_line: bool = False
     """Whether to prefer the failure's own line, and to keep capitals."""
 
@@ -285,7 +286,7 @@ class Distribution(Value):
 
 @cache
 def load_failures() -> Mapping[str, Failure]:
-    """Load the failures by ID, in order."""
+    """Load the table of failures by ID, in the order of the files."""
     failures = [failure for name in GROUPS for failure in _read_group(name)]
     # Sort F9 before F10.
     failures.sort(key=lambda failure: (len(failure.id), failure.id))
@@ -329,19 +330,19 @@ def load_cuda_errors() -> Mapping[int, tuple[str, str]]:
 
 @cache
 def load_distributions() -> tuple[Distribution, ...]:
-    """Load the distributions. A family follows its members."""
+    """Load the families of Linux distributions."""
     return rows_of(Distribution, "distributions")
 
 
 @cache
 def load_readings() -> tuple[Reading, ...]:
-    """Load the readings. The first match for a placeholder is used."""
+    """Load the patterns that find values for placeholders."""
     return rows_of(Reading, "readings")
 
 
 @cache
 def load_kinds() -> tuple[ObservationKind, ...]:
-    """Load the kinds of observations."""
+    """Load the kinds of observations that a text may contain."""
     table = read_table("observations")
     kinds = []
     for row in table["observation"]:
@@ -351,7 +352,7 @@ def load_kinds() -> tuple[ObservationKind, ...]:
 
 
 def _expanded(says: str, macros: Mapping[str, str]) -> str:
-    """Expand macros, including nested ones."""
+    """Expand the macros in a pattern, including nested macros."""
     while _MACRO.search(says):
         says = _MACRO.sub(lambda match: macros[match["name"]], says)
     return says
@@ -371,12 +372,12 @@ def load_circumstances() -> Mapping[str, tuple[Pattern, ...]]:
 
 @cache
 def read_table(name: str) -> dict[str, Any]:
-    """Read a file of the table of failures."""
+    """Read a TOML file of the table of failures."""
     return data_files.read_data(str(DATA / f"{name}.toml"))
 
 
 def rows_of(kind: type[_Row], file: str) -> tuple[_Row, ...]:
-    """Load the rows of a file. Its name is the plural of the rows' key."""
+    """Load the rows of a TOML file of the table of failures."""
     key = file.removesuffix("s")
     rows: tuple[_Row, ...] = read(tuple[kind, ...], read_table(file)[key], key)  # type: ignore[valid-type]
     return rows

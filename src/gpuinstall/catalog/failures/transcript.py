@@ -15,19 +15,20 @@ from gpuinstall.catalog.failures.table import Pattern
 _Numbered = tuple[int, str]
 
 LONGEST = 240_000
-"""The maximum number of characters that are read.
+"""The maximum number of characters to read of a text.
 
-In a longer text, only the first few of the lines that differ only in numbers are read. If it is still too long, the
-start, the end, and the lines between them that mention a failure are limited to a third each.
+In a longer text, only the first few of the lines that differ only in numbers are read.
+If it is still too long, the start, the end, and the lines between them that mention a
+failure are limited to a third each.
 """
 LONG_LINE = 1000
-"""The length at which lines are split."""
+"""The length at which long lines are split."""
 _TROUBLE = re.compile(
     "undefined symbol|nvrm|no kernel|traceback|exception|fatal|no such|cannot|unable to|could not|not supported|"
     "insufficient|too old|mismatch|not found|error|fail"
 )
 _ALIKE = 8
-"""The lines to read that differ only in numbers, as in a list of GPUs."""
+"""The maximum number of lines that differ only in numbers."""
 _DIGITS = b"0123456789"
 
 _ESCAPES = re.compile(
@@ -56,18 +57,18 @@ class Passage(NamedTuple):
     """A match of a pattern."""
 
     line: int
-    """The number of the first line, from 1."""
+    """The number of the match's first line, from 1."""
     quotation: str
-    """The line, or the lines of a wrapped message."""
+    """The text of the line, or of all lines of a wrapped message."""
     match: re.Match[str]
-    """The match in the lowercase text."""
+    """The match of the pattern in the lowercase text."""
 
     def expand(self, template: str) -> str:
-        """Expand a template with the match, without a final period."""
+        """Fill in a template with the groups of the match."""
         return self.match.expand(template).rstrip(".")
 
     def spelled(self, template: str) -> str:
-        """Expand a template like ``expand``, with the capitals of the text."""
+        """Fill in a template with the groups as spelled in the text."""
         pattern = re.compile(self.match.re.pattern, self.match.re.flags | re.IGNORECASE)
         own = pattern.search(" ".join(self.quotation.split()))
         return own.expand(template).rstrip(".") if own else self.expand(template)
@@ -78,7 +79,7 @@ class _Line(NamedTuple):
     """The number of the line in the text, from 1."""
     text: str
     plain: str
-    """The line in lower case, with single spaces."""
+    """The line of the text in lower case, with single spaces."""
 
 
 class TextLines:
@@ -96,12 +97,12 @@ class TextLines:
 
     @property
     def lines(self) -> list[str]:
-        """The lines as written."""
+        """The lines of the text as written."""
         return [line.text for line in self._lines]
 
     @cached_property
     def messages(self) -> TextLines:
-        """The same lines without commands, variables, and information."""
+        """The lines that may be errors: no commands or information."""
         messages = []
         for line in self._lines:
             is_message = _is_message(line.text)
@@ -109,13 +110,13 @@ class TextLines:
         return TextLines(messages)
 
     def find(self, pattern: Pattern) -> Passage | None:
-        """Return the first match of a pattern."""
+        """Return the first match of a pattern in the lines."""
         if pattern not in self._first:
             self._first[pattern] = next(self.passages(pattern), None)
         return self._first[pattern]
 
     def passages(self, pattern: Pattern) -> Iterator[Passage]:
-        """Yield the matches of a pattern."""
+        """Yield the matches of a pattern in the lines."""
         # This test excludes most patterns without compiling them.
         if pattern.needle not in self._text:
             return
@@ -130,7 +131,7 @@ class TextLines:
 
 
 class Transcript(TextLines):
-    """A text that was pasted or read from a log."""
+    """An error message or log, prepared for searching."""
 
     def __init__(self, text: str) -> None:
         numbered, self.unread = _lines_to_read(text)
@@ -138,7 +139,7 @@ class Transcript(TextLines):
 
 
 def _plain(numbered: Iterable[_Numbered]) -> list[_Line]:
-    """Split lines into parts, and normalize case and spaces."""
+    """Split a text into lines, and normalize case and spaces."""
     return [
         _Line(number, part, " ".join(part.lower().split()))
         for number, line in numbered
@@ -155,7 +156,7 @@ def _is_message(line: str) -> bool:
 
 
 def _lines_to_read(text: str) -> tuple[list[_Numbered], int]:
-    """Return the lines to read and the number of unread lines."""
+    """Return the lines of a text to read, and the number of other lines."""
     lines = list(enumerate(text.split("\n"), 1))
     if len(text) <= LONGEST:
         return lines, 0

@@ -35,7 +35,7 @@ KFD = "/dev/kfd"
 KFD_NODES = "/sys/class/kfd/kfd/topology/nodes"
 MODULE_VERSION = "/sys/module/amdgpu/version"
 _VISIBLE_MEMORY = (1, 2)
-"""The heap types of dedicated GPU memory, public and private."""
+"""KFD's heap types for dedicated GPU memory, public and private."""
 
 
 class KfdNode(Value):
@@ -44,15 +44,15 @@ class KfdNode(Value):
     architecture: str
     pci_id: str
     render_minor: int | None
-    """The number of the render node in /dev/dri."""
+    """The minor number of the GPU's render node in /dev/dri."""
     render: Access | None
-    """This process's access to the render node."""
+    """Whether this process can open the GPU's render node."""
     product: str | None
     memory_bytes: int
 
 
 class AmdEvidence(Value):
-    """Machine facts and AMD-specific facts."""
+    """Facts about the machine and its AMD GPUs, as read by the prober."""
 
     facts: MachineFacts
     nodes: tuple[KfdNode, ...]
@@ -62,9 +62,9 @@ class AmdEvidence(Value):
 
 
 def _read_nodes(source: Source) -> tuple[KfdNode, ...]:
-    """Return the AMD GPUs in HIP's order.
+    """Read the AMD GPUs from KFD, in the order in which HIP numbers them.
 
-    Nodes that belong to other containers are unreadable and are omitted.
+    KFD nodes that belong to other containers are unreadable and are omitted.
     """
     names = [name for name in source.names(KFD_NODES) if name.isdecimal()]
     names.sort(key=int)
@@ -153,15 +153,15 @@ def _is_integrated(node: KfdNode) -> bool:
 
 @cache
 def _has_builds(architecture: str) -> bool:
-    """Return whether any ROCm build has ever supported a chip."""
+    """Return whether any ROCm build of torch has ever supported a chip."""
     builds = data_files.read_data("builds_rocm.toml")["builds"]
     return any(architecture in build["linux_x86_64"][0].split() for build in builds)
 
 
 def _select_usable_nodes(evidence: AmdEvidence) -> tuple[KfdNode, ...]:
-    """Return the GPUs of this process, or an empty tuple if none is usable.
+    """Return this process's AMD GPUs, or an empty tuple if none is usable.
 
-    A GPU is usable if it is discrete or if any build supports it.
+    A GPU is usable if it is discrete or if any ROCm build supports it.
     """
     nodes = evidence.nodes
     if evidence.facts.container.has_shared_bus:

@@ -1,4 +1,4 @@
-"""Rules for AMD GPUs. A build runs only on the chips that it lists."""
+"""Rules for AMD GPUs. A ROCm build runs only on the chips that it lists."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ON_WINDOWS = "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/docs/ins
 
 
 def is_integrated(table: _Table, architecture: str | None) -> bool:
-    """Return whether a chip is integrated in a CPU and shares its memory."""
+    """Return whether a GPU chip is part of a CPU and shares system memory."""
     integrated = [
         row["architecture"] for row in table["chips"] if row.get("integrated")
     ]
@@ -33,7 +33,7 @@ def is_integrated(table: _Table, architecture: str | None) -> bool:
 
 
 class AmdRules(Rules):
-    """AMD's rules for one machine, from the tables in ``gpus_amd.toml``."""
+    """Rules for one machine's AMD GPUs, from ``gpus_amd.toml``."""
 
     vendor = "amd"
     name = "AMD"
@@ -59,7 +59,7 @@ class AmdRules(Rules):
 
     @property
     def driver(self) -> str:
-        """The kernel release, and the release of AMD's module if installed."""
+        """The Linux kernel release, and the amdgpu module's if installed."""
         kernel = f"Linux {self.read_machine_fact('kernel') or 'of unknown release'}"
         amdgpu = self.read_machine_fact("amdgpu")
         return f"amdgpu {amdgpu} on {kernel}" if amdgpu else kernel
@@ -80,7 +80,7 @@ class AmdRules(Rules):
         )
 
     def list_install_commands(self) -> Iterator[str]:
-        """Yield the command for AMD's own builds if they support a GPU."""
+        """Yield the command that installs AMD's own builds, if supported."""
         table = self.chips["own_index"]
         for gpu in sorted(self.machine.gpus, key=self.rank, reverse=True):
             if gpu.architecture in table["architectures"]:
@@ -96,12 +96,12 @@ class AmdRules(Rules):
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
         """Rank discrete GPUs above integrated ones.
 
-        Chip numbers do not indicate performance.
+        Chip numbers such as gfx1100 do not indicate performance.
         """
         return (0 if is_integrated(self.chips, gpu.architecture) else 1,)
 
     def find_driver_rejection(self, build: Build) -> Reason | None:
-        """Reject builds with separate library packages."""
+        """Reject ROCm builds whose libraries are in separate packages."""
         if build.toolkit is None or build.toolkit < SPLIT:
             return None
         return Reason(
@@ -115,7 +115,7 @@ class AmdRules(Rules):
         codes: Sequence[Code | Reason],
         gpus: Sequence[Gpu],
     ) -> Preference:
-        """Prefer fewer known problems, then a ROCm close to the kernel."""
+        """Prefer fewer known problems, then ROCm released near the kernel."""
         major, minor = toolkit or (0, 0)
         return (
             (
@@ -134,7 +134,7 @@ class AmdRules(Rules):
         build: Build,
         gpus: Sequence[Gpu],
     ) -> tuple[Reason, ...]:
-        """Return warnings about known problems and untested kernels."""
+        """Return warnings about known ROCm problems and untested kernels."""
         reasons = list(super().list_warnings(build, gpus))
         reports = self._find_reports(build.toolkit, gpus)
         reasons += [
@@ -150,7 +150,7 @@ class AmdRules(Rules):
         toolkit: Toolkit,
         gpus: Sequence[Gpu],
     ) -> Iterator[str]:
-        """Yield known problems of these GPUs with a ROCm version."""
+        """Yield the known problems that a ROCm version has on these GPUs."""
         chips = {gpu.architecture for gpu in gpus}
         rocm = toolkit or ()
         for row in self.chips["reports"]:
@@ -164,8 +164,8 @@ class AmdRules(Rules):
     def _find_distance_warning(self, toolkit: Toolkit) -> str | None:
         """Return a warning if AMD does not test this ROCm with the kernel.
 
-        The table has the release dates of some kernels. The comparison uses the latest of them that is not newer than
-        the machine's kernel.
+        The comparison uses the newest kernel in the table of release dates that is not
+        newer than the machine's kernel.
         """
         table = self.chips["distance"]
         rocm = ".".join(map(str, toolkit or ()))
@@ -196,10 +196,11 @@ def _is_within(
     row: _Table,
     name: str,
 ) -> bool:
-    """Return whether a version is in the range of a report.
+    """Return whether a version is in the range of a problem report.
 
     Args:
-        version: The numbers of the version. If it is empty (unknown), only a report without limits matches.
+        version: The numbers of the version. If it is empty (unknown), only a report
+            without limits matches.
         row: A row in the table of reports.
         name: The prefix of the range's keys: ``rocm`` or ``kernel``.
     """

@@ -23,7 +23,7 @@ class AppleProber(Prober):
     vendor = "apple"
 
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
-        """Read the GPU, which is unusable in Rosetta or virtual machines."""
+        """Read the Mac's GPU, unusable in Rosetta and virtual machines."""
         answers = {}
         if facts.host.os == "macos":
             text = source.answer(

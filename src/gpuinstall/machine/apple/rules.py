@@ -23,13 +23,14 @@ METAL = (
 )
 """The first torch versions that require a newer macOS for Metal.
 
-Their wheels may install on an older macOS. Sources: pytorch/pytorch#162921 and #163515
-(14), #133141 and #139425 (13), #76291 and torch's own message (12.3).
+The wheels of these versions can be installed on an older macOS. Sources:
+pytorch/pytorch#162921 and #163515 (14), #133141 and #139425 (13), #76291 and torch's
+own message (12.3).
 """
 
 
 class AppleRules(Rules):
-    """Apple's rules for one machine."""
+    """Rules for the GPU of one Mac."""
 
     vendor = "apple"
     name = "Apple"
@@ -57,13 +58,13 @@ class AppleRules(Rules):
         return any(_has_code(build) for build in builds)
 
     def find_code(self, build: Build, gpu: Gpu) -> Code | Reason:
-        """Return the Metal code, which every Apple silicon build has."""
+        """Return Metal code, which every torch build for Apple silicon has."""
         if _has_code(build):
             return Code("mps", "sass")
         return Reason("no-code", "no code for Metal")
 
     def find_driver_rejection(self, build: Build) -> Reason | None:
-        """Reject a build whose wheel tag or Metal needs a newer macOS."""
+        """Reject a build if its wheel tag or Metal needs a newer macOS."""
         if self._macos is None or version_key(self._macos) >= version_key(
             _oldest_macos(build)
         ):

@@ -1,4 +1,4 @@
-"""Prober for Intel GPUs on the PCI bus that torch has builds for."""
+"""Prober for Intel GPUs on the PCI bus for which torch has builds."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ FOLDERS = (
 
 
 class XeCard(NamedTuple):
-    """GPU on the PCI bus that torch has builds for."""
+    """Intel GPU on the PCI bus for which torch has builds."""
 
     device: PciDevice
     chip: Mapping[str, Any]
-    """The chip's row in ``gpus_intel.toml``."""
+    """The row in ``gpus_intel.toml`` that describes the GPU's chip."""
 
 
 def _find_supported_cards(facts: MachineFacts) -> Iterator[XeCard]:
-    """Yield supported GPUs on the PCI bus.
+    """Yield the Intel GPUs on the PCI bus for which torch has builds.
 
-    Integrated graphics next to another vendor's GPU are omitted, because they only drive the display.
+    Integrated graphics next to another vendor's GPU are omitted, because they only
+    drive the display.
     """
     vendors = {device.vendor for device in facts.devices}
     has_others = not vendors <= {"intel", "other"}
@@ -72,7 +73,7 @@ class IntelProber(Prober):
     job_variables = ("ZE_AFFINITY_MASK",)
 
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
-        """Read GPUs on the PCI bus, their device nodes, and Level Zero."""
+        """Read Intel GPUs on the PCI bus, device nodes, and Level Zero."""
         cards = list(_find_supported_cards(facts))
         nodes = _read_nodes(source, cards)
         given = cards

@@ -1,4 +1,4 @@
-"""Rules for Intel GPUs. A build runs on the chips that it lists."""
+"""Rules for Intel GPUs. An XPU build runs on the chips that it lists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class IntelRules(Rules):
-    """Intel's rules for one machine, from ``gpus_intel.toml``."""
+    """Rules for one machine's Intel GPUs, from ``gpus_intel.toml``."""
 
     vendor = "intel"
     name = "Intel"
@@ -43,12 +43,12 @@ class IntelRules(Rules):
     misleading_variables = ("ZE_AFFINITY_MASK",)
 
     def code_names(self, gpu: Gpu) -> tuple[str, ...]:
-        """Return the names that the compiler uses for a GPU's chip."""
+        """Return the names of a GPU's chip in Intel's compiler."""
         chip = self._find_chip(gpu)
         return tuple(chip["names"].split()) if chip else ()
 
     def get_chip_name(self, gpu: Gpu) -> str:
-        """Return the name of the chip family: ``Battlemage``."""
+        """Return the family name of a GPU's chip, such as ``Battlemage``."""
         chip = self._find_chip(gpu)
         return str(chip["chip"]) if chip else super().get_chip_name(gpu)
 
@@ -60,9 +60,9 @@ class IntelRules(Rules):
         return (1 if chip.get("integrated") else 2,)
 
     def _find_chip(self, gpu: Gpu) -> _Row | None:
-        """Return the row of a GPU's chip, if torch supports the chip.
+        """Return the table row of a GPU's chip, if torch supports the chip.
 
-        The architecture in a row is a prefix of the GPU's architecture version.
+        The architecture in a table row is a prefix of the GPU's architecture version.
         """
         version = version_key(gpu.architecture or "")
         rows: Sequence[_Row] = self.chips["chips"]

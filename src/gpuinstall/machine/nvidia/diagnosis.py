@@ -44,7 +44,7 @@ FABRIC_READY = 3
 """NVML's states of a GPU's NVLink fabric."""
 
 NO_DEVICE = 100
-"""The CUDA error number."""
+"""The CUDA error number if CUDA finds no device."""
 LOST_CARD_STOPS = (3, NO_DEVICE, 999)
 """Possible results of cuInit if one GPU is lost."""
 WITHOUT_GPUS = ("", "-1", "NoDevFiles")
@@ -52,7 +52,7 @@ WITHOUT_GPUS = ("", "-1", "NoDevFiles")
 
 
 def diagnose_machine(evidence: NvidiaEvidence) -> Finding | None:
-    """Return the fault of the whole machine, if any."""
+    """Return the driver fault that affects the whole machine, if any."""
     circumstances = _collect_machine_facts(evidence)
     symptom = next(symptoms("machine", circumstances), None)
     line = format_evidence(evidence)
@@ -70,7 +70,7 @@ def diagnose_machine(evidence: NvidiaEvidence) -> Finding | None:
 
 
 def _collect_machine_facts(evidence: NvidiaEvidence) -> KnownFacts:
-    """Return the facts about the whole machine."""
+    """Return facts about the machine, by name, for matching symptoms."""
     nvml = evidence.nvml
     cuda = evidence.cuda
     cards = evidence.cards
@@ -115,7 +115,7 @@ def _collect_machine_facts(evidence: NvidiaEvidence) -> KnownFacts:
 
 
 def _collect_library_facts(evidence: NvidiaEvidence) -> KnownFacts:
-    """Return the facts that the driver's libraries report."""
+    """Return the facts that NVML and libcuda report."""
     nvml = evidence.nvml
     cuda = evidence.cuda
     return {
@@ -131,8 +131,9 @@ def _collect_library_facts(evidence: NvidiaEvidence) -> KnownFacts:
 def _is_driver_unresponsive(evidence: NvidiaEvidence) -> bool:
     """Return whether the driver lists no GPU although another source does.
 
-    In this case, NVML returns 9 or 12, or neither library lists a device. A container
-    with a working libcuda but without NVML is healthy, because it is limited to compute.
+    An unresponsive driver is one for which NVML returns 9 or 12, or neither NVML nor
+    libcuda lists a device. A container with a working libcuda but without NVML is
+    healthy, because it is limited to compute.
     """
     nvml = evidence.nvml
     cuda = evidence.cuda
@@ -150,7 +151,7 @@ def _is_driver_unresponsive(evidence: NvidiaEvidence) -> bool:
 
 
 class CudaFault(NamedTuple):
-    """CUDA error with its symptom and facts."""
+    """CUDA error with its symptom and the facts that fill in the message."""
 
     symptom: Symptom
     circumstances: KnownFacts
@@ -164,7 +165,7 @@ def explain_cuda_error(
     chips: Sequence[ComputeCapability | None],
     place: KnownFacts,
 ) -> CudaFault:
-    """Explain a CUDA error by a matching row or the table of failures.
+    """Explain a CUDA error by ``symptoms.toml`` or the table of failures.
 
     Args:
         status: The CUDA error number.
@@ -221,10 +222,10 @@ def _create_context(
     evidence: NvidiaEvidence,
     cards: Iterable[BusCard],
 ) -> FixContext:
-    """Return the context for fixes, with the driver branch for the GPUs.
+    """Return the context that selects fixes, with the GPUs' driver branch.
 
-    If all GPUs predate the open kernel modules, the branch is the last one that supports
-    the oldest GPU.
+    If all GPUs predate the open kernel modules, the context has the last driver branch
+    that supports the oldest GPU.
     """
     tables = load_drivers()
     chips = [card.capability for card in cards if card.capability]
@@ -238,7 +239,7 @@ def _create_context(
 
 
 def format_evidence(evidence: NvidiaEvidence) -> str:
-    """Return the evidence of a diagnosis in one line."""
+    """Return the evidence for a driver fault in one line."""
     nvml = evidence.nvml
     cuda = evidence.cuda
     module = evidence.module
@@ -279,12 +280,13 @@ def find_gpu_faults(
     *,
     driver_works: bool,
 ) -> Iterator[Finding]:
-    """Yield the faults of individual GPUs.
+    """Yield findings about individual GPUs.
 
     Args:
         evidence: The evidence of the machine.
         detected: The detected GPUs.
-        driver_works: Whether the whole machine has no fault, so that a GPU missing from the driver's list is a separate fault.
+        driver_works: Whether the whole machine has no fault, so that a GPU missing from
+            the driver's list is a separate fault.
     """
     line = format_evidence(evidence)
     for gpu in evidence.nvml.gpus:
@@ -314,7 +316,7 @@ def find_gpu_faults(
 
 
 def _collect_gpu_facts(gpu: NvmlGpu) -> KnownFacts:
-    """Return the facts about a GPU that NVML lists."""
+    """Return facts about a GPU that NVML lists, for matching symptoms."""
     return {
         "error": gpu.error and f"error {gpu.error}",
         f"error-{gpu.error}": True,

@@ -164,25 +164,26 @@ class MachineDriver(Value):
 
     @cached_property
     def driver(self) -> Driver:
-        """The driver. All fields are unknown if the driver is missing."""
+        """The NVIDIA driver. All fields are unknown if it is not installed."""
         return self.machine.driver or Driver()
 
     @property
     def version(self) -> DriverVersion | None:
-        """The driver release, if known."""
+        """The release of the NVIDIA driver, if known."""
         return self.driver.version
 
     @cached_property
     def cuda(self) -> CudaVersion | None:
-        """The newest supported CUDA, from the driver or its branch."""
+        """The newest CUDA version that the driver or its branch supports."""
         row = self.version and self.tables.branch(self.version)
         return self.driver.cuda or (row.cuda if row else None)
 
     @cached_property
     def branch(self) -> int | None:
-        """The branch of the driver, if known.
+        """The release branch of the driver, if known.
 
-        Without a driver version, the newest branch for the supported CUDA is returned, or 0 if no branch is old enough.
+        If only the supported CUDA is known, the result is the newest branch for this
+        CUDA, or 0 if no branch is old enough.
         """
         if self.version is not None:
             row = self.tables.branch(self.version)
@@ -194,7 +195,7 @@ class MachineDriver(Value):
         return max(reached, default=0)
 
     def supports_compat(self) -> bool:
-        """Return whether cuda-compat supports the driver and all GPUs."""
+        """Return whether cuda-compat supports this driver and all GPUs."""
         environment = self.machine.environment
         if self.version is None or environment.wsl or environment.l4t:
             return False
@@ -209,22 +210,23 @@ class MachineDriver(Value):
 
     @cached_property
     def minimum_drivers(self) -> dict[int, DriverVersion]:
-        """The minimum driver of each CUDA major on this system."""
+        """The minimum driver for each CUDA major version on this machine."""
         return {
             major: self._select_minimum(floor)
             for major, floor in self.tables.floors.items()
         }
 
     def _select_minimum(self, floor: Floor) -> DriverVersion:
-        """Return the minimum on this system. WSL uses Windows drivers."""
+        """Return the minimum driver for Linux or, as in WSL, Windows."""
         if self.machine.os == "windows" or self.machine.environment.wsl:
             return floor.windows
         return floor.linux
 
     def supports_toolkit(self, toolkit: tuple[int, int]) -> bool:
-        """Return whether the driver runs builds of a toolkit.
+        """Return whether the driver runs builds made with a CUDA toolkit.
 
-        If only the driver's CUDA version is known, the major versions are compared.
+        If only the driver's CUDA version is known, its major version is compared with
+        the toolkit's.
         """
         floor = self.minimum_drivers.get(toolkit[0])
         if floor is None:
@@ -235,9 +237,9 @@ class MachineDriver(Value):
         return self._is_at_least(floor)
 
     def _is_at_least(self, floor: DriverVersion) -> bool:
-        """Return whether the driver is at least ``floor``.
+        """Return whether the driver is as new as the minimum driver ``floor``.
 
-        If only the branch or CUDA version is known, the branch's newest release is assumed.
+        If the driver's release is unknown, the newest release of its branch is assumed.
         """
         version = self.version
         if version is None:
@@ -248,7 +250,7 @@ class MachineDriver(Value):
         return version.parts >= floor.parts
 
     def format_requirement(self, toolkit: tuple[int, int]) -> str:
-        """Return the driver for a toolkit: ``driver 580 or newer``."""
+        """Return the minimum driver for a toolkit: ``driver 580 or newer``."""
         floor = self.minimum_drivers.get(toolkit[0])
         if floor is None:
             return f"a driver for CUDA {CudaVersion(*toolkit)}"
@@ -262,12 +264,14 @@ class MachineDriver(Value):
     ) -> Finding | None:
         """Return a finding if the driver does not support a GPU.
 
-        The driver may be older than the chip, or may have dropped its generation.
+        The driver may be older than the GPU's chip, or may no longer support its
+        generation.
 
         Args:
             chip: The GPU's compute capability.
             label: The GPU's name.
-            majors: The CUDA majors of builds for the chip. The suggested driver supports at least one.
+            majors: The CUDA majors of builds for the chip. The suggested driver
+                supports at least one.
         """
         branch = self.branch
         if branch is None:
@@ -308,12 +312,12 @@ class MachineDriver(Value):
         return "Update to a newer JetPack: the driver is part of it"
 
     def find_first_driver(self, chip: ComputeCapability) -> DriverVersion | None:
-        """Return the first driver for a chip, or None if all support it."""
+        """Return the first driver that supports a chip, or None if all do."""
         floor = self.tables.first_drivers.get(chip)
         return self._select_minimum(floor) if floor else None
 
     def find_last_branch(self, chips: Sequence[ComputeCapability]) -> int | None:
-        """Return the last branch for the newest chip and compatible chips.
+        """Return the last driver branch that supports the newest chip.
 
         Returns:
             The branch, or None if current branches support the chips.
@@ -323,7 +327,7 @@ class MachineDriver(Value):
         return min((last for last in lasts if last >= first), default=None)
 
     def describe_branches(self, chips: Sequence[ComputeCapability]) -> str:
-        """Describe the branches that support chips and builds for them."""
+        """Describe the driver branches for some chips and their builds."""
         last = self.find_last_branch(chips)
         if last is None:
             firsts = filter(None, map(self.find_first_driver, chips))
@@ -334,7 +338,7 @@ class MachineDriver(Value):
         return f" of branch {last}, the last for {names}{self.describe_unsupported_gpus(chips)}"
 
     def describe_unsupported_gpus(self, chips: Sequence[ComputeCapability]) -> str:
-        """Return a note if no driver supports all chips."""
+        """Return a note if no driver supports the chips of all GPUs."""
         first = self._find_first_branch(chips)
         ended = self._find_last_branches(chips).items()
         dropped = [f"{name} (last: {last})" for name, last in ended if last < first]
@@ -343,11 +347,11 @@ class MachineDriver(Value):
         return f"; no driver supports all GPUs, and this one does not support {' and '.join(dropped)}"
 
     def _find_first_branch(self, chips: Sequence[ComputeCapability]) -> int:
-        """Return the first branch that supports the newest chip, or 0."""
+        """Return the first driver branch for the newest chip, or 0."""
         firsts = filter(None, map(self.find_first_driver, chips))
         return max((first.branch for first in firsts), default=0)
 
     def _find_last_branches(self, chips: Sequence[ComputeCapability]) -> dict[str, int]:
-        """Return the last branch of each dropped generation of chips."""
+        """Return the last driver branch for each generation of old chips."""
         rows = filter(None, map(self.tables.generation, chips))
         return {row.name: row.last_branch for row in rows if row.last_branch}

@@ -1,4 +1,4 @@
-"""Evidence about a machine with NVIDIA GPUs, before any diagnosis."""
+"""Facts about a machine with NVIDIA GPUs, as input of the diagnosis."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_jetson(source: Source, release: str) -> Jetson | None:
 
 
 def parse_compatible(text: str) -> JetsonChip | None:
-    """Return the chip from the device tree's NUL-separated names."""
+    """Return the Tegra chip from the NUL-separated names in a device tree."""
     for name in text.split("\0"):
         chip = load_drivers().jetsons.get(name.removeprefix("nvidia,"))
         if chip:
@@ -76,34 +76,34 @@ class BusCard(Value):
 
     @cached_property
     def chip(self) -> Product | None:
-        """The chip, if the catalog contains it."""
+        """The GPU's chip, if the catalog contains it."""
         from gpuinstall.catalog.gpus import find_product_by_id
 
         return find_product_by_id(self.device.model)
 
     @property
     def capability(self) -> ComputeCapability | None:
-        """The compute capability of the chip, if known."""
+        """The compute capability of the GPU's chip, if known."""
         return self.chip.capability if self.chip else None
 
     @property
     def label(self) -> str:
-        """The chip's name, or the PCI ID."""
+        """The name of the GPU's chip, or the PCI ID."""
         return self.chip.name if self.chip else f"NVIDIA {self.device.id}"
 
     @property
     def address(self) -> str:
-        """The PCI address."""
+        """The PCI address of the GPU."""
         return self.device.address
 
     @property
     def name(self) -> str:
-        """The name and PCI address."""
+        """The GPU's name and PCI address."""
         return f"{self.label} at {self.address}"
 
     @property
     def driver_text(self) -> str | None:
-        """The kernel driver, or on Windows the release or an error."""
+        """The kernel driver; on Windows, its release or an error."""
         driver = self.device.driver
         if driver and re.fullmatch(r"[0-9.]+", driver):
             return DriverVersion.from_windows(driver)
@@ -111,20 +111,20 @@ class BusCard(Value):
 
 
 class NvidiaEvidence(Value):
-    """Machine facts and NVIDIA-specific facts."""
+    """Facts about the machine, its NVIDIA driver, and its NVIDIA GPUs."""
 
     facts: MachineFacts
     nodes: tuple[str, ...]
-    """The device nodes of GPUs."""
+    """The names of the GPUs' device nodes in /dev."""
     jetson: Jetson | None
     windows_libraries: bool
     """Whether WSL has a driver library from Windows."""
     shadow: str | None
     """A Linux libcuda in WSL that shadows the libcuda from Windows."""
     devices: str | None
-    """The value of NVIDIA_VISIBLE_DEVICES, a container's devices."""
+    """The value of NVIDIA_VISIBLE_DEVICES, which lists a container's GPUs."""
     capabilities: str | None
-    """The value of NVIDIA_DRIVER_CAPABILITIES, for a container's driver."""
+    """The value of NVIDIA_DRIVER_CAPABILITIES, which containers set."""
     visible: str | None
     """The value of CUDA_VISIBLE_DEVICES."""
     nvml: NvmlFacts
@@ -140,7 +140,7 @@ class NvidiaEvidence(Value):
 
     @property
     def shows_gpu(self) -> bool:
-        """Whether any source lists a GPU for this process."""
+        """Whether the driver or the PCI bus lists a GPU for this process."""
         listed = self.nvml.gpus or self.cuda.devices or self.cards
         return bool(listed or self.nodes or self.jetson or self._is_shared_by_windows)
 
@@ -158,7 +158,7 @@ class NvidiaEvidence(Value):
 
     @property
     def driver(self) -> DriverVersion | None:
-        """The release of the kernel module, or of NVML."""
+        """The driver release that the kernel module or NVML reports."""
         if self.module:
             return self.module.version
         return self.nvml.driver
@@ -215,7 +215,7 @@ class NvidiaEvidence(Value):
 
     @property
     def fix_context(self) -> FixContext:
-        """The context that selects the commands of fixes."""
+        """The context that selects the commands that fix a problem."""
         if self.driver:
             branch = self.driver.branch
         else:

@@ -1,4 +1,4 @@
-"""Detection of NVIDIA's GPUs and driver from evidence."""
+"""Detection of NVIDIA GPUs and their driver from the facts collected."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ def list_gpus(evidence: NvidiaEvidence) -> tuple[DetectedGpu, ...]:
 
 
 def find_driver(evidence: NvidiaEvidence) -> Driver | None:
-    """Return the driver, if any.
+    """Return the machine's NVIDIA driver, if any.
 
-    If another libcuda takes precedence and can be initialized, it counts as the driver.
+    If another libcuda, such as cuda-compat's, takes precedence and works, it counts as
+    the driver.
     """
     libcuda = evidence.cuda
     cuda = libcuda.driver_version or evidence.nvml.cuda
@@ -104,7 +105,7 @@ def _create_gpu(
     address: str | None,
     found_via: str,
 ) -> DetectedGpu:
-    """Return a GPU with facts from NVML, CUDA, or the catalog.
+    """Create a GPU from the facts of NVML, CUDA, and the catalog.
 
     Args:
         evidence: The evidence of the machine.
@@ -153,7 +154,7 @@ def _find_device(
     listed: NvmlGpu,
     address: str | None,
 ) -> CudaDevice:
-    """Return the CUDA device of an NVML GPU, or an empty device.
+    """Return the CUDA device that is the same GPU as NVML's, or an empty one.
 
     Args:
         evidence: The evidence of the machine.

@@ -1,13 +1,15 @@
 """Child process that queries libcuda and prints one line of JSON.
 
-``devices`` lists the devices that CUDA sees. ``preflight FILE`` runs the kernel in a PTX file on the first device::
+``devices`` lists the devices that CUDA sees. ``preflight FILE`` runs the kernel in a
+PTX file on the first device::
 
     {"path": "/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05", "wrong": 0}
     {"path": "...", "call": "cuModuleLoadData", "status": 222}
 
-``wrong`` is the number of incorrect words in the result. ``call`` is the function that failed, and ``status`` is its
-CUresult. The library's output goes to stderr.
-The prototypes and numbers are from NVIDIA's cuda.h. Function suffixes select the versions for CUDA 3.2 to 13.
+``wrong`` is the number of incorrect words in the kernel's output. ``call`` is the
+libcuda function that failed, and ``status`` is its CUresult. The library's output goes
+to stderr. The prototypes and numbers are from NVIDIA's cuda.h. The suffixes of the
+functions' names select the versions for CUDA 3.2 to 13.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ COMPUTE_CAPABILITY_MAJOR = 75
 COMPUTE_CAPABILITY_MINOR = 76
 
 LACKING = -1
-"""The result of calling a function that this driver lacks."""
+"""The result of calling a libcuda function that this driver lacks."""
 
 KERNEL = b"multiply_and_add_index"
 # The count is one more than a multiple of the block size, so most threads of the last block must not write.
@@ -68,14 +70,14 @@ class Cuda:
         self._library = load_library()
 
     def status(self, call: str, *arguments: object) -> int:
-        """Call a function, and return its CUresult or LACKING."""
+        """Call a libcuda function, and return its CUresult or LACKING."""
         function = getattr(self._library, call, None)
         if function is None:
             return LACKING
         return int(function(*arguments))
 
     def __call__(self, call: str, *arguments: object) -> None:
-        """Call a function, and raise CudaError on failure."""
+        """Call a libcuda function, and raise CudaError if it fails."""
         status = self.status(call, *arguments)
         if status:
             raise CudaError(call, status)
@@ -86,26 +88,26 @@ class Cuda:
         *arguments: int,
         kind: Any = c_int,
     ) -> int | None:
-        """Return the number that a function writes, or None on failure."""
+        """Return the number that a function of libcuda writes, or None."""
         number = kind()
         refused = self.status(call, byref(number), *arguments)
         return None if refused else int(number.value)
 
     def read_text(self, call: str, handle: int) -> str | None:
-        """Return the text that a function writes, or None on failure."""
+        """Return the text that a function of libcuda writes, or None."""
         text = self.read_bytes(call, 256, 256, handle)
         return (
             None if text is None else text.partition(b"\0")[0].decode(errors="replace")
         )
 
     def read_bytes(self, call: str, size: int, *arguments: int) -> bytes | None:
-        """Return the bytes that a function writes, or None on failure."""
+        """Return the bytes that a function of libcuda writes, or None."""
         buffer = create_string_buffer(size)
         return None if self.status(call, buffer, *arguments) else buffer.raw
 
 
 def load_library() -> ctypes.CDLL:
-    """Load libcuda like a CUDA program, or from its folder in WSL."""
+    """Load libcuda by name as a CUDA program does, or from WSL's folder."""
     try:
         return ctypes.CDLL(LIBRARY)
     except OSError:
@@ -115,7 +117,7 @@ def load_library() -> ctypes.CDLL:
 
 
 def main() -> None:
-    """Write the result to stdout, and redirect other output to stderr."""
+    """Write the result of the query to stdout, and other output to stderr."""
     stdout = os.dup(1)
     os.dup2(2, 1)
     with os.fdopen(stdout, "w", encoding="utf-8") as stream:
@@ -124,7 +126,7 @@ def main() -> None:
 
 
 def run_query(words: list[str]) -> Answer:
-    """Run the query on the command line, or return the loader's error."""
+    """Run the requested query, or return the error of loading libcuda."""
     try:
         cuda = Cuda()
     except OSError as refusal:
@@ -155,7 +157,7 @@ def parse_mapped_file(maps: str, library: str = "libcuda") -> str | None:
 
 
 def list_devices(cuda: Cuda) -> Answer:
-    """List the devices without opening a context."""
+    """List the CUDA devices without creating a CUDA context."""
     version = cuda.read_number("cuDriverGetVersion")
     init = cuda.status("cuInit", 0)
     count = 0 if init else cuda.read_number("cuDeviceGetCount") or 0
@@ -168,7 +170,7 @@ def list_devices(cuda: Cuda) -> Answer:
 
 
 def describe_device(cuda: Cuda, ordinal: int) -> Answer:
-    """Describe a device. Unknown facts are null."""
+    """Describe a CUDA device as JSON, with null for unknown facts."""
     handle = cuda.read_number("cuDeviceGet", ordinal)
     if handle is None:
         return {}
@@ -201,7 +203,7 @@ def read_compute_capability(cuda: Cuda, handle: int) -> str | None:
 
 
 def preflight(cuda: Cuda, ptx: bytes) -> Answer:
-    """Run the kernel on the first device, or return libcuda's error."""
+    """Run a kernel on the first device, or return libcuda's error."""
     try:
         return {"wrong": run_kernel(cuda, ptx)}
     except CudaError as refused:
@@ -210,7 +212,7 @@ def preflight(cuda: Cuda, ptx: bytes) -> Answer:
 
 
 def run_kernel(cuda: Cuda, ptx: bytes) -> int:
-    """Run one thread per word, and return the number of wrong words."""
+    """Run a kernel on an array, and return the number of wrong words."""
     open_device(cuda)
     function = compile_kernel(cuda, ptx)
     words = array("I", (index ^ PATTERN for index in range(COUNT)))
@@ -233,7 +235,7 @@ def run_kernel(cuda: Cuda, ptx: bytes) -> int:
 
 
 def open_device(cuda: Cuda) -> None:
-    """Open a context on the first device."""
+    """Create a CUDA context on the first device."""
     handle = c_int()
     context = c_void_p()
     cuda("cuInit", 0)
@@ -243,7 +245,7 @@ def open_device(cuda: Cuda) -> None:
 
 
 def compile_kernel(cuda: Cuda, ptx: bytes) -> c_void_p:
-    """Compile the PTX for the current device, and return the kernel."""
+    """Compile the PTX for the current CUDA device, and return the kernel."""
     module = c_void_p()
     function = c_void_p()
     cuda("cuModuleLoadData", byref(module), ptx)

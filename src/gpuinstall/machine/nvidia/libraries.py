@@ -38,7 +38,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 LOADER_CACHE = "/etc/ld.so.cache"
 
 _CHILD = "import sys; sys.path.append(sys.argv.pop(1)); import {0}; {0}.main()"
-"""The program of a child. Python caches the bytecode of an imported module."""
+"""The code of a child process. Importing a module uses cached bytecode."""
 
 _MISLEADING = {
     "LD_PRELOAD",
@@ -57,7 +57,7 @@ NO_PERMISSION = 4
 
 
 class CudaDevice(Value):
-    """Device that CUDA lists, in PCI order. Unknown facts are None."""
+    """CUDA device in PCI order. Unknown facts are None."""
 
     name: str | None = None
     uuid: str | None = None
@@ -67,19 +67,19 @@ class CudaDevice(Value):
 
 
 class LibcudaFacts(Value):
-    """Facts from libcuda."""
+    """The driver version and devices that libcuda reports."""
 
     path: str | None = None
-    """The file of the loaded library."""
+    """The path of the driver library that was loaded."""
     init: int | None = None
     """The result of cuInit."""
     driver_version: CudaVersion | None = None
     devices: tuple[CudaDevice, ...] = ()
-    """The devices. In MIG mode, CUDA lists only one slice."""
+    """The CUDA devices. In MIG mode, CUDA lists only one slice."""
     fault: str | None = None
-    """The reason for a failed query: missing, timeout, or unasked."""
+    """The reason why a query failed: missing, timeout, or unasked."""
     error: str | None = None
-    """The error message of the loader or system."""
+    """The error message of the dynamic loader or operating system."""
 
 
 class NvmlGpu(Value):
@@ -95,7 +95,7 @@ class NvmlGpu(Value):
     mig: bool = False
     slices: tuple[MigDevice, ...] = ()
     error: int | None = None
-    """NVML's error number, if any. Other facts are then unknown."""
+    """NVML's error number for the GPU. It makes other facts unknown."""
     prohibited: bool = False
     remap_pending: bool = False
     remap_failed: bool = False
@@ -104,20 +104,20 @@ class NvmlGpu(Value):
 
 
 class NvmlFacts(Value):
-    """Facts from NVML."""
+    """The driver version and GPUs that NVML reports."""
 
     library: str | None = None
-    """The file of the loaded library."""
+    """The path of the driver library that was loaded."""
     init: int | None = None
-    """The result of nvmlInit, or None if it did not run."""
+    """The result of nvmlInit, or None if nvmlInit was not called."""
     driver: DriverVersion | None = None
     cuda: CudaVersion | None = None
     gpus: tuple[NvmlGpu, ...] = ()
-    """The GPUs that were queried."""
+    """The GPUs that NVML was queried about."""
     fault: str | None = None
-    """The reason for a failed or incomplete query, as in ``LibcudaFacts``."""
+    """The reason why a query failed or is incomplete: see ``LibcudaFacts``."""
     error: str | None = None
-    """The error message of the fault."""
+    """The error message if the query failed."""
     at: int | None = None
     """The index of the GPU that could not be queried."""
 
@@ -135,7 +135,7 @@ def can_find_library(source: Source, library: str) -> bool:
 
 
 def query_driver(source: Source) -> tuple[NvmlFacts, LibcudaFacts]:
-    """Query both libraries in parallel.
+    """Query NVML and libcuda in parallel child processes.
 
     Each library initializes the driver on every GPU without persistence mode. In a
     scheduler's job, libcuda lists only the job's GPUs.
@@ -162,7 +162,7 @@ def create_nvml_command() -> list[str]:
 
 
 def create_child_command(module: str, *words: str) -> list[str]:
-    """Return the command of an isolated child without site-packages."""
+    """Return the command that runs a module without site-packages."""
     folder = str(Path(__file__).parent)
     return [sys.executable, "-I", "-S", "-c", _CHILD.format(module), folder, *words]
 
@@ -170,7 +170,7 @@ def create_child_command(module: str, *words: str) -> list[str]:
 def _find_nvml_binding() -> str:
     """Return the file of NVIDIA's binding, or empty text if not installed.
 
-    An import could instead find an older package with the same module name.
+    Importing ``pynvml`` could instead find an older package with the same module name.
     """
     for folder in map(Path, sys.path):
         # Do not use importlib.metadata, because its import takes longer than the whole query.
@@ -209,7 +209,7 @@ def is_compat(library: str | None) -> bool:
 
 
 def parse_libcuda(finished: Finished) -> LibcudaFacts:
-    """Parse the output of the libcuda child."""
+    """Parse the output of the child process that queries libcuda."""
     answers = json_lines(finished)
     if answers:
         return read_object(LibcudaFacts, answers[-1])
@@ -218,7 +218,7 @@ def parse_libcuda(finished: Finished) -> LibcudaFacts:
 
 
 def parse_nvml(finished: Finished) -> NvmlFacts:
-    """Parse the possibly incomplete output of the NVML child."""
+    """Parse the output, possibly incomplete, of the NVML child process."""
     document: dict[str, Any] = {}
     gpus = []
     for answer in json_lines(finished):

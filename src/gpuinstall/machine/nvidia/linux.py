@@ -1,4 +1,4 @@
-"""NVIDIA's driver files on Linux: module, device nodes, and WSL libraries."""
+"""NVIDIA's driver files on Linux: kernel module, device nodes, libraries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NVIDIA_MODULE = r"/nvidia(-current(-open)?|-legacy-\d+xx|-tesla(-\d+)?)?\.ko"
 
 
 class KernelModule(Value):
-    """Loaded kernel module."""
+    """NVIDIA's kernel module, as loaded."""
 
     version: DriverVersion
     open: bool
@@ -36,7 +36,7 @@ class KernelModule(Value):
 
 
 def has_module(source: Source, release: str) -> bool:
-    """Return whether NVIDIA's module for this kernel is installed."""
+    """Return whether NVIDIA's module for the running kernel is installed."""
     modules = [source.text(f"{folder}/{release}/modules.dep") for folder in MODULES]
     return any(map(lists_nvidia, filter(None, modules)))
 
@@ -56,7 +56,7 @@ def parse_proc_version(text: str) -> KernelModule | None:
 
 
 def lists_nvidia(modules: str) -> bool:
-    """Return whether a list of modules contains NVIDIA's module."""
+    """Return whether a list of kernel modules contains NVIDIA's module."""
     return re.search(_NVIDIA_MODULE, modules) is not None
 
 

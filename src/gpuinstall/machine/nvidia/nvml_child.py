@@ -1,7 +1,8 @@
 """Child process that queries NVML through NVIDIA's binding.
 
-The first argument is the file of ``pynvml``. Each line of JSON is written before the
-next query, so that a hang or crash leaves the previous facts and the GPU's index::
+The first argument is the file of ``pynvml``. The process writes each line of JSON
+before the next query. If the driver hangs or crashes, the output therefore has the
+facts read so far and the index of the GPU::
 
     {"library": "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.95.05", "init": 0}
     {"driver": "580.95.05", "cuda": "13.0"}
@@ -45,7 +46,7 @@ STREAM = os.fdopen(os.dup(1), "w", encoding="utf-8")
 
 
 def main() -> None:
-    """Query NVML for the facts that a plan needs."""
+    """Query NVML for the facts that the selection of builds requires."""
     os.dup2(2, 1)
     if load_binding() and initialize():
         cuda = query(nvml.nvmlSystemGetCudaDriverVersion)
@@ -62,13 +63,13 @@ def main() -> None:
 
 
 def write_line(**facts: Any) -> None:
-    """Write and flush one line."""
+    """Write a JSON object to stdout as one line, and flush it."""
     STREAM.write(f"{json.dumps(facts)}\n")
     STREAM.flush()
 
 
 def load_binding() -> bool:
-    """Load the binding, or write the reason why it cannot be loaded."""
+    """Load NVIDIA's NVML binding, or write why it cannot be loaded."""
     global nvml  # noqa: PLW0603  all queries use it
     spec = spec_from_file_location("pynvml", sys.argv[1])
     if spec is None or spec.loader is None:
@@ -89,7 +90,7 @@ def load_binding() -> bool:
 
 
 def initialize() -> bool:
-    """Initialize NVML, and write the result."""
+    """Initialize NVML, and write its result to stdout."""
     status = 0
     try:
         nvml.nvmlInit()
@@ -108,7 +109,7 @@ def initialize() -> bool:
 def query(
     question: Callable[..., Any], *arguments: Any, refusals: tuple[int, ...] = GONE
 ) -> Any:
-    """Return a query's result or None, or raise if the GPU is unreachable."""
+    """Return the result of an NVML query, or None if it is not supported."""
     try:
         return question(*arguments)
     except nvml.NVMLError as error:
@@ -118,7 +119,7 @@ def query(
 
 
 def describe_gpu(index: int) -> Answer:
-    """Describe a GPU, or return NVML's error."""
+    """Describe a GPU as JSON, or return NVML's error."""
     try:
         return query_gpu(nvml.nvmlDeviceGetHandleByIndex(index))
     except nvml.NVMLError as error:
@@ -126,7 +127,7 @@ def describe_gpu(index: int) -> Answer:
 
 
 def query_gpu(handle: Any) -> Answer:
-    """Query a GPU for the facts that a plan or diagnosis needs."""
+    """Query a GPU for the facts that build selection and diagnosis require."""
     # The first query shows whether the GPU is reachable.
     name = query(nvml.nvmlDeviceGetName, handle, refusals=UNREACHED)
     pci = query(nvml.nvmlDeviceGetPciInfo, handle)

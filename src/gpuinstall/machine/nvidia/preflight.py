@@ -1,7 +1,7 @@
 """NVIDIA's preflight, which runs a small kernel on every GPU.
 
-Each GPU or MIG slice has its own child process, ``libcuda_child``, which sees no
-other GPU. The driver compiles the kernel's PTX, so no toolkit or torch is needed.
+One child process per GPU or MIG slice runs ``libcuda_child`` and sees no other GPU. The
+driver compiles the kernel's PTX, so no toolkit or torch is needed.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ KERNEL = Path(__file__).with_name("kernel.ptx")
 
 
 class GpuTrial(NamedTuple):
-    """Result of one child process."""
+    """Result of a preflight on one GPU or MIG slice."""
 
     gpu: int
     """The GPU's index."""
     cause: CudaFault | None = None
-    """The reason why the GPU was not verified."""
+    """The reason why the preflight did not verify the GPU."""
     at_start: bool = False
-    """Whether the child failed before the first call about its GPU."""
+    """Whether the child process failed before it used its GPU."""
 
     @property
     def outcome(self) -> PreflightOutcome:
-        """The outcome. After a non-blocking cause, the GPU is unproven."""
+        """The outcome. A non-blocking cause makes it unproven."""
         if self.cause is None:
             return "proven"
         return "failed" if self.cause.symptom.blocking else "unproven"
@@ -63,7 +63,7 @@ def run_preflight(
     parts: Sequence[GpuPart],
     reporter: Reporter,
 ) -> Preflight:
-    """Run a kernel on GPUs and slices in parallel."""
+    """Run a small kernel on GPUs and MIG slices in parallel."""
     command = create_child_command("libcuda_child", "preflight", str(KERNEL))
     environment = create_child_environment(os.environ)
     children = [(command, environment | {VISIBLE: part.name}) for part in parts]
@@ -86,7 +86,7 @@ def classify_trial(
     machine: Machine,
     finished: Finished,
 ) -> GpuTrial:
-    """Classify the result of one child.
+    """Classify the result of one child process of the preflight.
 
     Args:
         gpu: The GPU that the child used, as a whole or a slice.
@@ -130,7 +130,7 @@ def classify_trial(
 
 
 def combine_outcomes(tried: Sequence[GpuTrial]) -> dict[int, PreflightOutcome]:
-    """Return the outcome of each GPU: the worst outcome of its slices."""
+    """Return the outcome of each GPU, which is the worst among its slices."""
     outcomes: dict[int, PreflightOutcome] = {trial.gpu: "proven" for trial in tried}
     for trial in sorted(tried, key=lambda trial: OUTCOMES.index(trial.outcome)):
         outcomes[trial.gpu] = trial.outcome
@@ -140,7 +140,7 @@ def combine_outcomes(tried: Sequence[GpuTrial]) -> dict[int, PreflightOutcome]:
 def create_trial_problems(
     tried: Sequence[GpuTrial], fix_context: FixContext
 ) -> tuple[Finding, ...]:
-    """Return one problem per cause, about its GPUs or the whole machine."""
+    """Return one finding for each cause of failed preflights."""
     alike: dict[Symptom, dict[int, CudaFault]] = {}
     for trial in tried:
         if trial.cause:

@@ -42,7 +42,7 @@ class NvidiaProber(Prober):
     job_variables = ("CUDA_VISIBLE_DEVICES",)
 
     def findings(self, source: Source, facts: MachineFacts) -> VendorFindings:
-        """Query NVML and libcuda, and read the driver's files."""
+        """Query NVML and libcuda, and read the NVIDIA driver's files."""
         evidence = _read_evidence(source, facts)
         detected = list_gpus(evidence)
         fault = diagnose_machine(evidence)

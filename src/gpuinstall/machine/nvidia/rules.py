@@ -1,4 +1,4 @@
-"""NVIDIA's rules for the selection and order of CUDA builds."""
+"""Rules that select and order CUDA builds for NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _JETSON_WHEELS = (
 
 
 class NvidiaRules(Rules):
-    """NVIDIA's rules for one machine, from the tables in ``drivers.toml``."""
+    """Rules for one machine's NVIDIA GPUs, from tables in ``drivers.toml``."""
 
     vendor = "nvidia"
     name = "NVIDIA"
@@ -43,7 +43,7 @@ class NvidiaRules(Rules):
 
     @property
     def driver(self) -> str:
-        """The driver's name in messages."""
+        """The driver and its version for messages: ``driver 535.183.01``."""
         return str(self._driver)
 
     @cached_property
@@ -63,7 +63,7 @@ class NvidiaRules(Rules):
         )
 
     def find_driver_fault(self, gpus: Sequence[Gpu]) -> Finding | None:
-        """Return a finding if the driver is missing."""
+        """Return a finding if the NVIDIA driver is missing."""
         driver = self._driver.driver
         if driver.version or driver.cuda:
             return None
@@ -88,7 +88,7 @@ class NvidiaRules(Rules):
         return chip and chip.sm
 
     def rank(self, gpu: Gpu) -> tuple[int, ...]:
-        """Return a GPU's compute capability."""
+        """Rank GPUs by their compute capability."""
         return _find_chip(gpu) or (0, 0)
 
     def is_ever_supported(self, gpu: Gpu) -> bool:
@@ -97,9 +97,10 @@ class NvidiaRules(Rules):
         return chip is None or any(self._find_cuda_majors(chip))
 
     def find_code(self, build: Build, gpu: Gpu) -> Code | Reason:
-        """Return the SASS or PTX of a build that a GPU can run.
+        """Return the SASS or PTX code in a build that a GPU can run.
 
-        The code in bundled libraries is considered too. A forced build without known code is assumed to support the GPU.
+        The code in bundled libraries such as cuDNN is considered too. A build that the
+        user forces and whose code is unknown is assumed to support the GPU.
         """
         chip = _find_chip(gpu)
         if chip is None:
@@ -111,7 +112,7 @@ class NvidiaRules(Rules):
         return find_code(build, chip, self.catalog.drivers, self._driver.cuda)
 
     def describe_missing_code(self, build: Build, gpus: Sequence[Gpu]) -> str:
-        """Return the lowest SASS of a build if a GPU is below it."""
+        """Return the oldest architecture of a build if a GPU is older."""
         sass, _ = split_code(build.code)
         lowest = min(sass, default=None)
         if lowest and any(
@@ -121,7 +122,7 @@ class NvidiaRules(Rules):
         return "has none"
 
     def find_no_code_cause(self, code: Sequence[str], gpu: Gpu) -> str:
-        """Return the failure of a GPU that is newer or older than the code."""
+        """Return the failure of a GPU that is newer or older than a build."""
         sass, _ = split_code(tuple(code))
         oldest = min(sass).capability if sass else (0, 0)
         return "F38" if self.rank(gpu) > oldest else self.no_code
@@ -139,7 +140,7 @@ class NvidiaRules(Rules):
         return Reason("driver-too-old", text)
 
     def format_required_driver(self, build: Build) -> str:
-        """Return the minimum driver for a build's CUDA major."""
+        """Return the minimum driver for the CUDA major version of a build."""
         return self._driver.format_requirement(build.toolkit or (0, 0))
 
     def find_driver_fix(
@@ -186,9 +187,10 @@ class NvidiaRules(Rules):
         floor: str,
         last: int | None,
     ) -> tuple[str, ...]:
-        """Return update commands and a request to the administrator.
+        """Return driver update commands, or a request to the administrator.
 
-        A machine from ``--gpu`` has no update commands, because its distribution is unknown.
+        A machine from ``--gpu`` has no update commands, because its distribution is
+        unknown.
         """
         environment = self.machine.environment
         if not (self.machine.distribution or environment.container or environment.wsl):
@@ -222,8 +224,9 @@ class NvidiaRules(Rules):
     ) -> Preference:
         """Prefer listed code, SASS, supported compilers, and newer toolkits.
 
-        Builds whose runtime compilers support the GPUs are preferred. The newest toolkit up to the driver's CUDA version
-        is preferred. If all toolkits are newer, the oldest is preferred.
+        A supported compiler is a runtime compiler (NVRTC) that supports the GPUs. The
+        newest toolkit up to the driver's CUDA version is preferred, or the oldest
+        toolkit if all are newer.
         """
         major, minor = toolkit or (0, 0)
         is_above = self._driver.cuda is not None and (major, minor) > self._driver.cuda
@@ -251,7 +254,7 @@ class NvidiaRules(Rules):
         build: Build,
         gpus: Sequence[Gpu],
     ) -> tuple[Reason, ...]:
-        """Return warnings about builds with only partial support."""
+        """Return warnings about partial support by the driver or GPUs."""
         reasons = (
             self._find_driver_warning(build),
             self._find_jetson_warning(build.toolkit, gpus),
@@ -278,7 +281,7 @@ class NvidiaRules(Rules):
         toolkit: Toolkit,
         gpus: Sequence[Gpu],
     ) -> Reason | None:
-        """Warn if a Jetson runs code that torch does not list for it."""
+        """Return a warning if a build does not list a Jetson's code."""
         for gpu, chip in _find_known_chips(gpus):
             tegra = self.catalog.drivers.tegra.get(chip)
             if toolkit and tegra and tegra.unified and toolkit < tegra.unified:
@@ -305,7 +308,7 @@ class NvidiaRules(Rules):
         return None
 
     def _find_cuda_majors(self, chip: ComputeCapability) -> Iterator[int]:
-        """Yield the CUDA majors of builds that support a chip."""
+        """Yield the CUDA major versions whose builds support a chip."""
         for build in self.catalog.builds_for(self.machine.os, self.machine.arch):
             if build.toolkit and build.backend.kind == self.kind:
                 code = find_code(build, chip, self.catalog.drivers, _ANY_CUDA)
@@ -313,7 +316,7 @@ class NvidiaRules(Rules):
                     yield build.toolkit[0]
 
     def _find_supported_chips(self, gpus: Sequence[Gpu]) -> list[ComputeCapability]:
-        """Return the chips of GPUs that any build supports."""
+        """Return the compute capabilities of GPUs that any build supports."""
         return [
             chip for gpu, chip in _find_known_chips(gpus) if self.is_ever_supported(gpu)
         ]

@@ -20,7 +20,7 @@ _SECONDS = 10.0
 
 
 class Compiler(NamedTuple):
-    """CUDA compiler."""
+    """CUDA compiler nvcc, with its path and version."""
 
     path: str
     version: str
@@ -45,7 +45,7 @@ def find_compiler(environ: Mapping[str, str]) -> Compiler | None:
 
 
 def create_toolkit_fix(toolkit: str, machine: Machine) -> str:
-    """Return the commands that install a toolkit."""
+    """Return the commands that install a CUDA toolkit."""
     context = FixContext.of_machine(machine)
     context = context.knowing(cuda=toolkit, toolkit=toolkit.replace(".", "-"))
     return "\n".join(fix("F57", context))

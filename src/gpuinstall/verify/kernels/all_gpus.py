@@ -33,7 +33,7 @@ def check_sum(
     backend: str,
     world: int,
 ) -> None:
-    """Check an all-reduce over ``world`` forked processes.
+    """Check an all-reduce among ``world`` forked processes.
 
     Args:
         context: The context of the check.

@@ -47,7 +47,7 @@ def measure_copy(
     target: str,
     context: CheckContext,
 ) -> float:
-    """Return the GB/s of a copy. A copy within one memory counts twice."""
+    """Return the GB/s of a copy, which counts twice within one memory."""
     torch = context.torch
     size = (256 if context.on_gpu else 64) * MIB
     places: dict[str, dict[str, Any]] = {
@@ -80,7 +80,7 @@ def _create_measurement(
     unit: str,
     where: str = "gpu cpu",
 ) -> Check:
-    """Return a check whose message is a measurement.
+    """Create a check whose message is the measured speed.
 
     Args:
         name: The name of the check.

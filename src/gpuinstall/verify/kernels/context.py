@@ -27,29 +27,29 @@ WITHOUT_MODULE = ("cpu", "mps", "all", "none")
 
 
 class Skip(Exception):  # noqa: N818  an outcome, not an error
-    """Outcome of a check that does not apply. The argument is the reason."""
+    """Raised if a check does not apply. The argument is the reason."""
 
 
 class Unproven(Exception):  # noqa: N818  an outcome, not an error
-    """Outcome of an untestable device. The argument is the reason."""
+    """Raised if a device cannot be tested. The argument is the reason."""
 
 
 class Wrong(Exception):  # noqa: N818  an outcome, not an error
-    """Outcome of a wrong result. The argument is the error message."""
+    """Raised if a result is wrong. The argument is the error message."""
 
 
 class CheckContext(NamedTuple):
-    """Context of a check."""
+    """Device, tolerance, and test data of a check."""
 
     torch: Any
     device: str
     """torch's name for the device, or "all" for all GPUs at once."""
 
     limit: float = 0.0
-    """The maximum error."""
+    """The maximum relative error of a check's result."""
 
     gpus: int = 1
-    """The number of GPUs in the device "all"."""
+    """The number of GPUs if the device is "all"."""
 
     @property
     def on_gpu(self) -> bool:
@@ -175,7 +175,7 @@ class CheckContext(NamedTuple):
             raise Wrong("the result is not equal to the expected one")
 
     def synchronize(self) -> None:
-        """Wait for the device. A failed kernel may raise its error here."""
+        """Wait until all kernels on the device end, and raise their errors."""
         if self.device == "all" and self.torch.cuda.is_initialized():
             self.torch.cuda.synchronize()
         elif self.on_gpu and self.gpu.is_initialized():
@@ -191,7 +191,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def first_line(error: BaseException | None) -> str:
-    """Return the first line of an error's message, or ""."""
+    """Return the first line of an error message, or ""."""
     lines = str(error or "").strip().splitlines()
     return lines[0] if lines else ""
 
@@ -206,14 +206,14 @@ def available_memory() -> int:
 
 
 class Check(NamedTuple):
-    """One row in a table of checks."""
+    """A check: name, function, tolerance, and devices."""
 
     name: str
     run: Callable[..., str | None]
-    """The function to run. A check of a program also receives its module."""
+    """The function to run. For a program, it also receives the module."""
 
     limit: float | None = None
-    """The maximum error."""
+    """The maximum relative error of a check's result."""
 
     where: str = "gpu cpu mps"
     """The kinds of device that the check applies to.
@@ -225,7 +225,7 @@ class Check(NamedTuple):
     """The usual cause of a failure with an unknown message."""
 
     package: str = ""
-    """A pattern for the names of tested packages; empty for torch."""
+    """A pattern for the names of the tested packages, empty for torch."""
 
     module: str = ""
     """The module of the tested package."""

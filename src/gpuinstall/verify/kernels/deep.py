@@ -99,7 +99,7 @@ def check_solvers(context: CheckContext) -> None:
 
 
 def check_cuda_graph(context: CheckContext) -> None:
-    """Check a CUDA graph, captured once and replayed on other numbers."""
+    """Check a CUDA graph that is captured once and replayed on new data."""
     cuda = context.torch.cuda
     x = context.torch.ones(1024, device=context.device)
     # Run once before capture, because the setup of libraries at first use cannot be captured.
@@ -130,7 +130,7 @@ def _compute_curve(x: Any) -> Any:
 
 
 def require_toolchain(context: CheckContext) -> None:
-    """Raise Skip if a requirement of torch.compile is missing."""
+    """Raise Skip unless torch.compile, Triton, and a compiler exist."""
     if not hasattr(context.torch, "compile"):
         raise Skip("torch.compile requires torch 2.0")
     if not context.on_gpu:

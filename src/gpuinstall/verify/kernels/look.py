@@ -1,7 +1,7 @@
 """Script that reports the torch of an interpreter, without importing it.
 
-It prints one JSON object. The working folder and PYTHONPATH are removed from sys.path until all imports are done, so
-that no module is imported from them.
+The script prints one JSON object. The working folder and PYTHONPATH are removed from
+sys.path until all imports are done, so that no module is imported from them.
 """
 
 # ruff: noqa: E402, PTH100  the path is set before other imports
@@ -40,7 +40,7 @@ PREFIXES = {"cuda": "cu", "hip": "rocm", "xpu": "xpu"}
 
 
 def main() -> None:
-    """Print the torch that an import would find."""
+    """Print the path and version of the torch that an import would find."""
     sys.path[:] = PATH
     origin = _origin()
     answer: dict[str, Any] = {

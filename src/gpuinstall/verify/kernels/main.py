@@ -43,7 +43,7 @@ BUSY = (
 
 
 class Channel:
-    """Stream of records for the runner.
+    """Stream of JSON records to the process that started this one.
 
     Other output to stdout, from Python or C, is redirected to stderr.
     """
@@ -54,7 +54,7 @@ class Channel:
         os.dup2(2, 1)
 
     def send(self, **record: Any) -> None:
-        """Write and flush a record, so that no crash can lose it."""
+        """Write and flush a record, so that a later crash cannot lose it."""
         self._stream.write(f"{MARK}{json.dumps(record)}\n")
         self._stream.flush()
 
@@ -63,7 +63,7 @@ class Channel:
         name: str,
         run: Callable[[], str | None],
     ) -> str:
-        """Run a check, report its start and result, and return its status."""
+        """Run a check, send its start and result, and return its status."""
         self.send(begin=name)
         start = time.perf_counter()
         outcome = _run_and_classify(run)
@@ -111,7 +111,7 @@ class Options(NamedTuple):
     """torch's name for the device, "all" (all GPUs at once), or "none"."""
 
     gpus: int
-    """The number of GPUs in the device "all"."""
+    """The number of GPUs if the device is "all"."""
 
     work: str
     """The table of checks: quick, deep, or bench."""
@@ -155,10 +155,11 @@ def _create_context(options: Options) -> CheckContext:
 
 
 def _send_architectures(channel: Channel, context: CheckContext) -> None:
-    """Report the architectures of the build.
+    """Send the GPU architectures of torch.
 
-    torch's public function returns nothing without a usable GPU. It also prevents CUDA in forked processes, which the
-    checks of all GPUs need.
+    ``torch.cuda.get_arch_list()`` returns nothing without a usable GPU. The function
+    also prevents the use of CUDA in forked processes, which the checks of all GPUs
+    need.
     """
     if context.device == "all":
         return

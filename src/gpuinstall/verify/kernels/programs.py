@@ -1,7 +1,7 @@
 """Checks of packages with GPU code, with one small operation per package.
 
-Each result is compared with a result of torch or the CPU. Other packages are only
-imported.
+The result of each operation is compared with a result of torch or the CPU. A package
+without an operation is only imported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GPU_REQUIRED = (
 
 
 def create_program_check(module: str, device: str) -> Check:
-    """Return the check of a module on a device, or an import check."""
+    """Return the check of a module on a device; by default, its import."""
     rows = {row.module: row for row in PROGRAMS}
     check = rows.get(module) or _create_check(
         module,
@@ -61,7 +61,7 @@ def _run_program(check: Check, context: CheckContext) -> str:
 
 
 def import_program(name: str, context: CheckContext) -> Any:
-    """Import a module, and raise Skip if only a GPU or FFmpeg is missing."""
+    """Import a module, or raise Skip if a GPU or FFmpeg is missing."""
     try:
         return import_module(name)
     except Exception as error:
@@ -76,7 +76,7 @@ def import_program(name: str, context: CheckContext) -> Any:
 
 
 def check_import(_context: CheckContext, _module: Any) -> None:
-    """Check the import, which fails with an incompatible torch or CUDA."""
+    """Check that a module can be imported with this torch and CUDA."""
 
 
 def check_non_maximum_suppression(context: CheckContext, torchvision: Any) -> None:
@@ -102,7 +102,7 @@ def check_xformers_attention(context: CheckContext, xformers: Any) -> None:
 
 
 def check_flash_attention(context: CheckContext, flash_attn: Any) -> None:
-    """Check attention against float64."""
+    """Check FlashAttention's result against float64."""
     context.require_capability(8, 0, "flash-attn")
     compare_attention(context, flash_attn.flash_attn_func, heads_first=False)
 
@@ -173,7 +173,7 @@ def require_gpu(
     context: CheckContext,
     module: Any,
 ) -> None:
-    """Check that a library sees a GPU and would not run on the CPU."""
+    """Check that a library finds the GPU instead of running on the CPU."""
     if context.on_gpu and not count(module):
         raise Wrong(f"{module.__name__} finds no GPU and would run on the CPU")
 
@@ -189,7 +189,7 @@ EIGHT_BITS = 2.0**-6
 TF32 = compute_tolerance("float16")
 """ONNX Runtime rounds to TensorFloat-32, which is as precise as float16."""
 OTHER_TORCH = "F56"
-"""The usual cause if torch works: the package was built for another torch."""
+"""The usual cause if torch works: the package needs another torch."""
 # c = MatMul(a, b) of 64 × 64 float32, opset 13.
 ONNX_PRODUCT = bytes.fromhex(
     "0808428200100d3af6000a95000a8100610a810062128100632286004d61744d756c12870070726f647563745a99000a8100611292000a"

@@ -29,9 +29,9 @@ NO_KERNEL = (
     "no execution plans support",
     "no valid engine configs",
 )
-"""Messages if no attention kernel is available: pytorch/pytorch#140930."""
+"""Errors if torch has no attention kernel: pytorch/pytorch#140930."""
 HALF_WINOGRAD = 2
-"""The margin for 16-bit convolutions, which add in 32 bits."""
+"""The error margin for 16-bit convolutions, which add in 32 bits."""
 LEAST_FREE_MIB = 600
 
 
@@ -91,7 +91,7 @@ def _convolve(
     w: Any,
     weights: Any,
 ) -> Any:
-    """Return a convolution and gradients of its weighted sum in one tensor.
+    """Return a convolution and its gradients in one tensor.
 
     Args:
         context: The context of the check.
@@ -169,7 +169,8 @@ def check_linear(context: CheckContext) -> None:
 def check_optimizer(context: CheckContext) -> None:
     """Check an optimizer step over 96 tensors with long parameter lists.
 
-    The operations are called directly, because creating an optimizer imports torch's compiler, which is slow.
+    The check calls the operations directly, because creating an optimizer imports
+    torch's compiler, which is slow.
     """
     torch = context.torch
     gradients = [context.random(16, seed=seed) for seed in range(96)]

@@ -1,4 +1,4 @@
-"""Triton kernel. Triton reads its source from this file."""
+"""Triton kernel for a check. Triton reads its source from this file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BLOCK = 256
 
 @import_module("triton").jit
 def kernel(numbers, results):  # type: ignore[no-untyped-def]
-    """Square numbers and add 1."""
+    """Square each number of an array, and add 1."""
     places = tl.arange(0, 256)
     x = tl.load(numbers + places)
     tl.store(results + places, x * x + 1)

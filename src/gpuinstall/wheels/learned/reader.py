@@ -1,4 +1,4 @@
-"""Read wheels from an index or disk once, and cache their rows."""
+"""Read wheels from an index or disk once, and cache the facts found."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from gpuinstall.wheels.torch_wheel import TorchCode
 
 OFFICIAL_FILES = "download-r2.pytorch.org"
-"""The file host to which the official index redirects."""
+"""The file host to which the official PyTorch index redirects."""
 LOCK_LIMIT = 400 << 20
 """The maximum bytes of wheels, cached or not, to read for one lock."""
 CODE_LIMIT_OF_LOCK = 128 << 20
@@ -67,37 +67,38 @@ _FOR_GPUS = re.compile(r"\b(GPUs?|CUDA)\b", re.IGNORECASE | re.ASCII)
 _NAMED = re.compile(r"(^|-)(kernels?|cuda|gpu)(-|$)", re.ASCII)
 """Words in package names that indicate GPU code.
 
-Only the name indicates GPU code in deepspeed-kernels and qoco-cuda 0.2.2.
+In deepspeed-kernels and qoco-cuda 0.2.2, only the package name indicates GPU code.
 """
 _LOWEST = re.compile(
     r"(?:compute capability|\bSM)[ *_]*(>=|≥)? ?(\d{1,2})\.?(\d)(\+| (?:\([^)\n]*\) )?(?:or|and) (?:newer|higher|later|above))?",
     re.IGNORECASE | re.ASCII,
 )
-"""Chip requirements: ``compute capability 8.0 or newer``, ``SM75+``."""
+"""Chip requirements in descriptions, such as ``SM75+``."""
 _LIBRARY_ENDING = re.compile(r"\.(pyd|dll|dylib|so)\b(?=[\w.]*$)", re.ASCII)
 OF_SERVER, OF_WHEEL = "of its server", "of the wheel"
-"""Suffixes of cache keys that distinguish the origins of METADATA."""
+"""Cache key suffixes for METADATA of the index and of the wheel."""
 ANY_BACKEND = "any"
-"""The backend in the cache key of a row that is the same for every torch."""
+"""The backend in cache keys of wheels that suit every torch build."""
 
 RowKey = tuple[str, str, Depth]
 
 
 class Reader(Value):
-    """Reader of wheels in one run."""
+    """Reader of wheels that shares results within one run of gpuinstall."""
 
     sources: Sources
     client: Client
     store: RowCache
     reporter: Reporter
     rows: dict[RowKey, WheelRow | InstallationError] = field(default_factory=dict)
-    """Rows and errors of this run, by URL, backend, and depth."""
+    """The results and errors of this run, by URL, backend, and depth."""
 
     @property
     def bytes_read(self) -> int:
         """The number of bytes of wheels that this run reads, except torch.
 
-        Wheels of torch are excluded, because previous runs may have cached any number.
+        Wheels of torch are excluded, because previous runs may have cached any number
+        of them.
         """
         return sum(self._bytes_by_wheel(Depth.WHOLE).values())
 
@@ -113,7 +114,7 @@ class Reader(Value):
         return is_of_code or self.bytes_read > LOCK_LIMIT
 
     def _bytes_by_wheel(self, deepest: Depth) -> dict[tuple[str, str], int]:
-        """Return the number of bytes read from each wheel down to a depth."""
+        """Return the number of bytes read from each wheel, up to a depth."""
         most = dict[tuple[str, str], int]()
         # Copy the items, because other threads may add rows.
         for (url, key, depth), row in [*self.rows.items()]:
@@ -124,7 +125,7 @@ class Reader(Value):
         return most
 
     def find_cached_row(self, build: Build) -> WheelRow | None:
-        """Return the cached row of any wheel of the build, or None."""
+        """Return cached facts from any wheel of a torch build, or None."""
         for wheel in build.unread:
             row = self.store.get(wheel, build.backend.tag, Depth.PART)
             if row and is_current(row):
@@ -132,7 +133,7 @@ class Reader(Value):
         return None
 
     def read_torch_row(self, build: Build) -> WheelRow:
-        """Read one of the ``unread`` wheels of a build.
+        """Read the facts about a torch build from one of its wheels.
 
         Raises:
             InstallationError: The wheel cannot be read or is malformed.
@@ -148,14 +149,15 @@ class Reader(Value):
     def readings(
         self, wheel: Wheel, build: Build, start: Depth = Depth.METADATA
     ) -> Generator[WheelRow, None, None]:
-        """Yield the rows of a wheel with increasing depth.
+        """Yield the facts about a wheel with increasing depth.
 
-        The wheel is opened once. Each row continues where the previous row stopped.
+        The wheel is opened once, and each step continues where the previous step
+        stopped.
 
         Args:
             wheel: The wheel.
             build: The build of torch that the wheel runs with.
-            start: The depth of the first row.
+            start: The depth of the first result.
 
         Raises:
             InstallationError: The wheel cannot be read or is malformed.
@@ -185,7 +187,7 @@ class Reader(Value):
         return _may_have_code(wheel.package, self.metadata(wheel))
 
     def metadata(self, wheel: Wheel) -> Message:
-        """Return METADATA as served by the index, or from the wheel."""
+        """Return a wheel's METADATA, from the index or the wheel itself."""
         text = self._read_cached_metadata(wheel, OF_WHEEL) or self._fetch_metadata(
             wheel
         )
@@ -203,7 +205,7 @@ class Reader(Value):
         return {basename(path) for path in self._open(wheel).members}
 
     def _fetch_metadata(self, wheel: Wheel) -> str | None:
-        """Return METADATA as served by the index, or None if it is missing."""
+        """Return METADATA from the index, or None if the index lacks it."""
         if wheel.url.startswith("file:"):
             return self._open(wheel).metadata_text()
         text = self._read_cached_metadata(wheel, OF_SERVER)
@@ -216,7 +218,7 @@ class Reader(Value):
         return text
 
     def _read_cached_metadata(self, wheel: Wheel, origin: str) -> str | None:
-        """Return the cached METADATA of a file, if its hash is known."""
+        """Return the cached METADATA of a wheel whose hash is known."""
         if wheel.sha256 is None:
             return None
         return self.client.cached_text(f"{wheel.url} {origin}", wheel.sha256)
@@ -232,7 +234,7 @@ class Reader(Value):
         key: str,
         depth: Depth,
     ) -> WheelRow:
-        """Return the cached row of a wheel, or read it once in a run."""
+        """Return cached facts about a wheel, or read them once in a run."""
         place = (wheel.url, key, depth)
         if place not in self.rows:
             try:
@@ -249,7 +251,7 @@ class Reader(Value):
         return answer
 
     def _read_and_report(self, read: Callable[[], WheelRow]) -> WheelRow:
-        """Read a row, and report its GPU code and the elapsed time."""
+        """Read the facts about a wheel, and report its GPU code."""
         started = monotonic()
         row = read()
         if row.codes or row.package == "torch":
@@ -280,7 +282,7 @@ class Reader(Value):
 
 
 def make_reader(session: Session, reporter: Reporter | None = None) -> Reader:
-    """Create a reader for a run. All readers of a run share their rows.
+    """Create a reader for a run. All readers of a run share results.
 
     Args:
         session: The run.
@@ -324,7 +326,7 @@ def _torch_row(
 def _read_rows(
     wheel: Wheel, opened: WheelReader, backend: Backend, platform: str
 ) -> Iterator[WheelRow]:
-    """Yield the rows of a wheel from the tables on; raise WheelError."""
+    """Yield facts about a wheel's tables and code; raise WheelError."""
     metadata = opened.metadata()
     version = _canonical_version(metadata["Version"] or "")
     has_own_version = version not in {"", _canonical_version(wheel.version)}
@@ -362,7 +364,7 @@ def _read_rows(
 def _add_build(
     wheel: Wheel, row: WheelRow, backend: str, platform: str, depth: Depth
 ) -> WheelRow:
-    """Add the build of torch and the declared CUDA to the row of a wheel."""
+    """Add the torch build and the declared CUDA to the facts of a wheel."""
     cuda = row.cuda
     if not cuda and len(row.cudas) < 2:
         pins = row.requirements()
@@ -400,7 +402,7 @@ def _make_row(
     opened: WheelReader | None = None,
     **facts: Any,
 ) -> WheelRow:
-    """Create the row of a wheel. Without ``opened``, the sizes are 0."""
+    """Create the facts about a wheel. Without ``opened``, sizes are 0."""
     return WheelRow(
         package=wheel.package,
         version=wheel.version.public,
@@ -417,7 +419,7 @@ def _make_row(
 
 
 def _format_row(row: WheelRow) -> str:
-    """Return a one-line description of the code in a wheel."""
+    """Return a one-line description of the GPU code in a wheel."""
     code = " ".join(row.architectures) or "GPU architectures not listed"
     name = f"{row.package} {row.version}"
     if row.package == "torch":
@@ -429,7 +431,7 @@ def _format_row(row: WheelRow) -> str:
 
 
 def _may_have_code(package: str, metadata: Message) -> bool:
-    """Return whether a name or METADATA indicates GPU code."""
+    """Return whether a package's name or METADATA indicates GPU code."""
     members = load_members()
     if (
         members.has_library(package)

@@ -31,16 +31,16 @@ tests/unit/test_house.py checks it after every change to these rules and tables.
 
 
 class Depth(IntEnum):
-    """The extent to which a wheel is read."""
+    """How much of a wheel is read, from METADATA to all GPU code."""
 
     METADATA = 0
-    """The name, and METADATA if the index serves it."""
+    """The file name, and METADATA if the index serves it."""
     TABLES = 1
     """METADATA, and the tables of the largest libraries."""
     PART = 2
-    """All tables, and a part of the GPU code that determines compatibility."""
+    """The tables of all libraries, and a part of the GPU code."""
     WHOLE = 3
-    """All GPU code that determines compatibility, up to its limit."""
+    """All GPU code that determines compatibility, up to a limit."""
 
 
 class WheelRow(WheelFacts, kw_only=True):
@@ -56,13 +56,13 @@ class WheelRow(WheelFacts, kw_only=True):
     size: int
     """The size of the whole file in bytes."""
     bytes: int
-    """The number of bytes read."""
+    """The number of bytes that were read from the wheel."""
     learned: str
     """The UTC time at which the wheel was read."""
     cuda: str | None = None
-    """The CUDA version of the build, if known. ``12.0`` is any CUDA 12."""
+    """The CUDA version of torch, if known. ``12.0`` is any CUDA 12."""
     sha256: str | None = None
-    """The hash on the index page. It is unverified without the whole file."""
+    """The hash on the index page, which a partial read cannot verify."""
     requires: tuple[str, ...] = ()
     """The requirements in METADATA."""
 
@@ -70,22 +70,23 @@ class WheelRow(WheelFacts, kw_only=True):
     pythons: tuple[str, ...] = ()
     """The Python versions that have a wheel."""
     source: str = ""
-    """The URL or folder that lists the wheel. Empty: the default index."""
+    """The URL or folder that lists the wheel; empty for the default index."""
     index: str | None = None
     """The default index that lists the wheel, if it is not PyPI."""
     is_labeled: bool = False
-    """Whether the version contains the backend."""
+    """Whether the wheel's version contains the backend, as in ``+cu128``."""
 
     # These fields are only for other packages.
     metadata_version: str | None = None
     """The version in METADATA if only the file name has a local label.
 
-    For example, METADATA has version 2.8.3, and the file name 2.8.3+cu12torch2.9.
+    For example, METADATA has the version 2.8.3, and the file name has
+    2.8.3+cu12torch2.9.
     """
     lowest: str | None = None
     """The lowest compute capability in the description, such as ``7.5``."""
     system: str | None = None
-    """The system of the libraries, if any: ``windows`` or ``any``."""
+    """The operating system of the libraries: ``windows`` or ``any``."""
 
     depth: int = Depth.METADATA
     """The ``Depth`` to which the wheel was read."""
@@ -94,7 +95,7 @@ class WheelRow(WheelFacts, kw_only=True):
 
     @classmethod
     def parse(cls, text: str) -> WheelRow:
-        """Parse JSON; raise ValueError if it is invalid or outdated."""
+        """Parse the JSON of a row, or raise ValueError if it is outdated."""
         row = read_object(cls, parse_json(text))
         if row.reading != READING:
             raise ValueError(
@@ -108,7 +109,7 @@ class WheelRow(WheelFacts, kw_only=True):
 
     @property
     def architectures(self) -> tuple[str, ...]:
-        """All architectures of the GPU code."""
+        """All architectures of the wheel's GPU code."""
         names = set[str]()
         for code in self.codes:
             names.update(code.architectures)
@@ -123,18 +124,18 @@ class WheelRow(WheelFacts, kw_only=True):
 
     @property
     def witness(self) -> str | None:
-        """The library that links to CUDA, or the first with GPU code."""
+        """The library that shows the use of CUDA by linking or by GPU code."""
         if self.linked:
             return self.linked
         return self.codes[0].library if self.codes else None
 
     def requirements(self) -> Iterator[Requirement]:
-        """Return the requirements of METADATA."""
+        """Return the requirements in the wheel's METADATA."""
         return requirements_of_metadata(self.requires)
 
     @property
     def day(self) -> str:
-        """The day on which the wheel was read."""
+        """The day (UTC) on which the wheel was read."""
         return self.learned[:10]
 
     @property
@@ -144,7 +145,7 @@ class WheelRow(WheelFacts, kw_only=True):
 
     @property
     def toolkit(self) -> tuple[int, int] | None:
-        """The CUDA version as numbers."""
+        """The CUDA version of torch as numbers."""
         return parse_toolkit(self.cuda)
 
     def build(self) -> Build:

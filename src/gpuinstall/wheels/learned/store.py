@@ -1,6 +1,6 @@
 """Cache of inspection results from previous runs.
 
-Each row is a small file in the user's cache.
+The facts about each wheel are a small file in the user's cache.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def open_row_cache() -> RowCache:
-    """Return the user's cache."""
+    """Return the user's cache of inspected wheels."""
     return RowCache(own_cache_folder() / "learned")
 
 
@@ -30,7 +30,7 @@ def load_extended_catalog(
     torch_index: str | None = None,
     store: RowCache | None = None,
 ) -> Catalog:
-    """Return the shipped catalog with the builds of cached rows.
+    """Return the shipped catalog with the torch builds inspected earlier.
 
     Args:
         torch_index: The torch index that must list the wheels, or None for any index.
@@ -60,8 +60,9 @@ def _key(build: Build) -> tuple[object, ...]:
 class RowCache(Value):
     """Cache of rows by the URLs of the wheels.
 
-    The hash is not the key, because any index page can claim any hash. Builds of torch
-    have a separate folder. An unreadable or read-only cache is ignored.
+    The cache key is the URL instead of the hash, because an index page can claim any
+    hash. Builds of torch have a separate folder. An unreadable or read-only cache is
+    ignored.
     """
 
     folder: Path
@@ -81,7 +82,7 @@ class RowCache(Value):
         backend: str,
         depth: int,
     ) -> WheelRow | None:
-        """Return the cached row of a wheel.
+        """Return the cached facts about a wheel, or None.
 
         Args:
             wheel: The wheel.
@@ -99,7 +100,7 @@ class RowCache(Value):
         wheel: Wheel,
         backend: str,
     ) -> None:
-        """Cache a row for later runs."""
+        """Cache the facts about a wheel for later runs."""
         with suppress(InstallationError):
             file = self._file(wheel, backend, row.depth)
             write_atomically(file, row.render(), is_cached=True)
@@ -118,7 +119,7 @@ class RowCache(Value):
         backend: str,
         depth: int,
     ) -> Path:
-        """Return the path of a row. The file name is readable and unique."""
+        """Return the path of a cached row. Its name is readable and unique."""
         import hashlib
 
         digest = hashlib.sha256(wheel.url.encode()).hexdigest()
@@ -129,7 +130,7 @@ class RowCache(Value):
 
 
 def is_current(row: WheelRow) -> bool:
-    """Return whether a row has a hash or is at most a day old."""
+    """Return whether a cached row has a hash or is at most a day old."""
     if row.sha256 is not None:
         return True
     learned = datetime.fromisoformat(row.learned)
@@ -138,5 +139,5 @@ def is_current(row: WheelRow) -> bool:
 
 
 def current_time() -> str:
-    """Return the current time in the format of rows."""
+    """Return the current UTC time in ISO format for a cached row."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""Select the folder and the environment of a command."""
+"""Select the project folder and the environment of a command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpuinstall.cli.terminal import Terminal
 def enter_project_folder(
     terminal: Terminal, *, installs: bool = False
 ) -> Iterator[Path]:
-    """Change to the nearest folder with a request, and report the folder.
+    """Change to the nearest project folder, and report it.
 
     Args:
         terminal: The terminal of the command.
@@ -84,7 +84,7 @@ def find_environment(options: CommandOptions) -> Path:
 
 
 def check_program_environment(venv: Path, reporter: Reporter) -> None:
-    """Report a program of the folder that uses another environment.
+    """Report a program in the folder that uses another environment.
 
     Args:
         venv: The default environment of an installation.
@@ -139,7 +139,7 @@ def check_environment_trust(venv: Path, reporter: Reporter) -> None:
 
 
 def report_owner(venv: Path, reporter: Reporter) -> None:
-    """Print the owner of the selected environment, if it is another user."""
+    """Report if another user owns the selected environment."""
     if _belongs_to_another_user(venv):
         reporter.notice("Owner", f"{venv} belongs to {owner_of(venv)}")
 

@@ -54,7 +54,7 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def _examine_project(project: Project) -> Examination:
-    """Examine a project, even if its settings are malformed."""
+    """Examine the project folder, even if its settings are malformed."""
     from gpuinstall.diagnose.examination import examine
     from gpuinstall.install.state import inspect_environment
     from gpuinstall.project.request import read_request
@@ -126,7 +126,7 @@ def _format_environment(examination: Examination) -> str:
 
 
 def _format_summary(examination: Examination) -> str:
-    """Summarize an examination without problems."""
+    """Format the summary of an examination that found no problems."""
     preflight = examination.preflight
     parts = []
     verified = len(preflight.outcomes) - len(preflight.with_outcome("unproven"))

@@ -138,7 +138,7 @@ def _roll_back_environment(options: CommandOptions) -> Outcome:
 
 
 def _read_versions(place: EnvironmentPaths) -> dict[str, str]:
-    """Return the versions of the packages in an environment."""
+    """Return the versions of an environment's packages by name."""
     from gpuinstall.environments.packages import read_packages
 
     packages = read_packages(place.packages_folders)
@@ -176,7 +176,7 @@ def _prune_environments(options: CommandOptions) -> Outcome:
 
 
 def _confirm_removal(folders: Mapping[Path, int], packages: Sequence[str] = ()) -> None:
-    """Ask whether to remove folders.
+    """Ask the user to confirm the removal of folders.
 
     Args:
         folders: The folders and their sizes in bytes.
@@ -206,7 +206,7 @@ def _confirm_removal(folders: Mapping[Path, int], packages: Sequence[str] = ()) 
 
 
 def _make_removal_outcome(folders: Mapping[Path, int]) -> Outcome:
-    """Return the outcome of a removal, with sizes in bytes."""
+    """Return a command outcome that lists removed folders and their sizes."""
     rows = [
         ("Removed", f"{display_path(folder)}, {format_size(size)}")
         for folder, size in folders.items()

@@ -1,4 +1,4 @@
-"""``gpuinstall explain``: find the causes of an error message."""
+"""``gpuinstall explain``: find the cause of an error message."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _show_cause(terminal: Terminal, cause: RecognizedCause, fact: str | None) ->
 
 
 def _show_ruled_out_causes(terminal: Terminal, explanation: Explanation) -> None:
-    """Print the causes that facts of this machine rule out."""
+    """Print possible causes that do not apply to this machine."""
     refuted = explanation.refuted
     if not refuted:
         return
@@ -144,7 +144,7 @@ def _show_machine(terminal: Terminal, explanation: Explanation) -> None:
 
 
 def _read_placeholders(venv: Path) -> dict[str, str]:
-    """Return the values for placeholders in suggested commands."""
+    """Return values for the placeholders in suggested commands."""
     words = {"uv": quote_word(uv_program())}
     if exists(interpreter(venv)) or is_virtual(venv):
         words = create_hint_placeholders(interpreter(venv))
@@ -192,7 +192,7 @@ def _read_text(text: str) -> str:
 
 
 def _read_log(file: IO[bytes]) -> str:
-    """Read a log file, or only the start and end of a long one."""
+    """Read a log file, but only the start and end of a long file."""
     start = file.read(MAX_BYTES)
     end: deque[bytes] = deque(maxlen=MAX_BYTES // _BLOCK_BYTES)
     # Another read after end-of-file would wait for input on a terminal.

@@ -33,7 +33,7 @@ _EXPORT_HEADER_PATTERN = (
     r"|# syntax=docker\S+\n# (torch|One image;) "
     r"|pylock\.\S+: torch "
 )
-"""Pattern for the start of exported files. Other files are not overwritten."""
+"""Pattern for the start of exported files, which may be overwritten."""
 
 command = click.Group("export", help=COMMANDS["export"])
 _define_command = partial(define_command, group=command)
@@ -208,7 +208,7 @@ def _warn_about_packages(lock: Lock, terminal: Terminal) -> None:
 
 
 def _write_export(format_: str, text: str, output: Path | None, **more: Any) -> Outcome:
-    """Write an export and return its outcome.
+    """Write an exported lock file, and return the command's outcome.
 
     Args:
         format_: The name of the format.

@@ -50,7 +50,7 @@ cu118 cu120 cu121 cu122 cu123 cu124 cu125 cu126 cu128 cu129 cu130 cu132
 UV_TAGS = frozenset(_UV_TAGS.split())
 """The CUDA and CPU tags that uv 0.13.8 accepts for ``--torch-backend``."""
 _HOOKED_PACKAGES = ("torch", "torchvision", "torchaudio", "torchcodec")
-"""Packages whose index pages the hook sets, in addition to triton."""
+"""Packages whose index pages the hook configures, besides triton."""
 _CONSTRAINTS_HEADER = "# Written by gpuinstall hook pip.\n"
 
 
@@ -62,7 +62,7 @@ _CONSTRAINTS_HEADER = "# Written by gpuinstall hook pip.\n"
 )
 @click.argument("tool", type=click.Choice(["pip", "uv"]))
 def command(options: CommandOptions, tool: str) -> Outcome:
-    """Write or remove the hook."""
+    """Add or remove settings that let pip or uv install compatible builds."""
     # Follow a link, as pip and uv do when they read the file.
     file = real_path(find_user_file(tool, os.environ))
     before = _read_text(file)
@@ -108,7 +108,7 @@ def _add_hook(
     plain: str,
     project: Project,
 ) -> tuple[str, str]:
-    """Return a configuration with the hook, and the constraint on torch.
+    """Return pip's or uv's configuration with the hook, and its constraint.
 
     Args:
         tool: ``pip`` or ``uv``.
@@ -189,7 +189,7 @@ def _insert_block(text: str, places: Mapping[str, str]) -> str:
 
 
 def make_torch_constraint(plan: Plan, project: Project) -> str:
-    """Return a constraint that limits torch to a backend's versions."""
+    """Return a constraint that limits torch to builds for a backend."""
     backend = plan.choice.build.backend
     running = {build.torch for build in plan.runnable if build.backend == backend}
     machine = project.machine
@@ -223,7 +223,7 @@ def list_hook_pages(backend: Backend, torch_index: str) -> list[str]:
 
 
 def _write_constraints(file: Path, bound: str) -> None:
-    """Write the constraints file.
+    """Write the constraints file to which pip's configuration refers.
 
     Raises:
         UsageError: The user created the existing file.
@@ -246,7 +246,7 @@ def _write_configuration(
     after: str,
     before: str,
 ) -> None:
-    """Write the user's configuration file.
+    """Write the user's pip or uv configuration file.
 
     Args:
         file: The file.
@@ -271,7 +271,7 @@ def _write_configuration(
 
 
 def _read_text(file: Path) -> str:
-    """Read the exact text of a file, or "" if it does not exist."""
+    """Read the text of a file unchanged, or "" if it does not exist."""
     try:
         return read_raw(file).decode()
     except FileNotFoundError:

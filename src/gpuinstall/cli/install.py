@@ -159,7 +159,7 @@ def find_existing_interpreter(python: str | None, venv: Path) -> Path:
 def _install_changed_request(
     project: Project, options: CommandOptions, *words: str
 ) -> Outcome:
-    """Install the changed request of a project.
+    """Install a project's request after the command changed it.
 
     Args:
         project: The project.
@@ -188,7 +188,7 @@ def _install_changed_request(
 def _install(
     project: Project, options: CommandOptions, selected: InstallOptions
 ) -> Outcome:
-    """Install the request, or report the changes with ``--dry-run``."""
+    """Install requested packages, or report the changes with ``--dry-run``."""
     from gpuinstall.install.install import dry_run, install
     from gpuinstall.install.state import THIRD_PREVIOUS
     from gpuinstall.lock.file.fit import list_rejected_locks
@@ -241,7 +241,7 @@ def _report_dry_run(planned: PlannedInstallation) -> Outcome:
 
 
 def _generate_result_rows(result: InstallResult) -> Iterator[Row]:
-    """Yield the verdict, lock file, undo command, and activation command."""
+    """Yield output lines about verification, lock file, and next commands."""
     from gpuinstall.install.state import Action
 
     lock, venv = result.fit.lock, result.paths.venv
@@ -272,7 +272,7 @@ def _format_cost(result: InstallResult) -> str:
 
 
 def format_activation_command(venv: Path) -> str:
-    """Return the command that activates an environment in this shell."""
+    """Return the command that activates an environment in the user's shell."""
     path = str(venv)
     if venv.is_relative_to(Path.cwd()):
         path = os.path.relpath(venv)

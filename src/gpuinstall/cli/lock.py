@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class LockGroup(click.Group):
-    """Click group for ``lock``, which accepts packages or a subcommand."""
+    """Click group of ``lock``, which accepts packages or a subcommand."""
 
     # click would end a group's options at the first argument, which is a package.
     allow_interspersed_args = True
@@ -81,7 +81,7 @@ class LockGroup(click.Group):
     subcommand_metavar="",
 )
 def command(options: CommandOptions) -> Outcome:
-    """Write the lock files, or report how they would change."""
+    """Write lock files, or report how they would change."""
     machine = options.read_other_machine()
     with options.open_project(is_read_only=True) as project, ExitStack() as stack:
         if not options.dry_run:
@@ -96,7 +96,9 @@ def _write_locks(
     requests: Sequence[LockRequest],
     project: Project,
 ) -> Outcome:
-    """Write a lock file for each request, except with ``--dry-run``."""
+    """Resolve and write a lock file for each request.
+
+    With ``--dry-run``, no file is written."""
     from gpuinstall.lock.file.lock import find_different_versions, format_versions
     from gpuinstall.lock.write import find_outdated_warnings, write_locks
 
@@ -153,7 +155,7 @@ def _generate_support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[
     text="Check that the lock files are up to date; if not, exit with 6.",
 )
 def check_command(options: CommandOptions) -> Outcome:
-    """Compare the lock files with the request, each other, and the index."""
+    """Compare lock files with the request, the index, and each other."""
     from gpuinstall.lock.check import check_locks
     from gpuinstall.lock.request.lock_sources import add_locked_builds
 

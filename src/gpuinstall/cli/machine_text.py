@@ -1,4 +1,4 @@
-"""Format a machine as one line or as a row for each fact."""
+"""Format a machine as one line or as labeled rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNKNOWN_RELEASE = "of unknown release"
 
 
 def format_machine(machine: Machine) -> str:
-    """Format the GPUs, driver, and system as one line."""
+    """Format a machine's GPUs, driver, and system as one line."""
     kinds = [
         f"{count} × {kind}" if count > 1 else kind
         for kind, count in Counter(map(_format_gpu, machine.gpus)).items()
@@ -33,7 +33,7 @@ def _format_gpu(gpu: Gpu) -> str:
 
 
 def list_machine_facts(machine: Machine) -> Iterator[tuple[str, str]]:
-    """Yield a label and a text for each fact, with its source."""
+    """Yield a labeled text for each fact about a machine, with its source."""
     for gpu in machine.gpus:
         parts = [
             gpu.label,

@@ -1,6 +1,6 @@
 """Run a command line, import its command lazily, and report all errors.
 
-``bootstrap.py`` passes on its arguments, which are a command line or packages.
+``bootstrap.py`` passes its own arguments, which are a command line or package names.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _MODULES = {
 }
 """Modules that contain several commands."""
 ALIASES = {"add": "install", "uninstall": "remove"}
-"""gpuinstall's commands for command names of pip and uv."""
+"""Commands of gpuinstall by the equivalent command of pip and uv."""
 BOOTSTRAP_ARGUMENT = "bootstrap"
 """The first argument of a command line from bootstrap.py."""
 _MACHINE_ERRORS = """
 EACCES EDQUOT EFBIG EISDIR ELOOP EMFILE ENAMETOOLONG ENOMEM ENOSPC ENOTDIR EPERM EROFS
 """
-"""Error codes of files, disks, and limits. Any other OSError is a bug."""
+"""OSError codes that the machine, not a bug, causes."""
 _EXHAUSTION_PATTERN = "can't start new thread|No usable temporary directory"
 _RESOURCE_HINT = (
     "df -h; df -i; ulimit -a   # shows the exhausted resource\n"
@@ -60,7 +60,7 @@ HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 
 
 def load_command(name: str) -> click.Command:
-    """Import a command from its module."""
+    """Import the click command with a name from its module."""
     module = import_module(f"gpuinstall.cli.{_MODULES.get(name, name)}")
     attribute = f"{name}_command" if name in _MODULES else "command"
     command: click.Command = getattr(module, attribute)
@@ -71,11 +71,11 @@ class LazyCommandGroup(click.Group):
     """Command group that imports the module of each command on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Return the names of the commands, in the order of the help."""
+        """Return the names of all commands, in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import a command, or return None for an unknown name."""
+        """Import the command with a name, or return None if it is unknown."""
         return load_command(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(
@@ -83,7 +83,7 @@ class LazyCommandGroup(click.Group):
         ctx: click.Context,  # noqa: ARG002
         formatter: click.HelpFormatter,
     ) -> None:
-        """List the commands without importing them."""
+        """Write the list of commands into the help without importing them."""
         # One width aligns the descriptions of all groups.
         width = max(map(len, COMMANDS))
         for heading, commands in COMMAND_GROUPS.items():
@@ -158,7 +158,7 @@ def _run_and_report(arguments: list[str]) -> int:
 
 
 def _get_terminal(arguments: list[str]) -> Terminal:
-    """Return the terminal of the command, or create one if parsing failed."""
+    """Return the command's terminal, or a new one if parsing failed."""
     return CURRENT_TERMINAL.get() or Terminal(
         as_json="--json" in arguments,
         as_events="--json-events" in arguments,
@@ -244,7 +244,7 @@ def convert_bootstrap_arguments(arguments: list[str]) -> list[str]:
 
 
 def _find_nearest_command(word: str) -> str:
-    """Return the command with this or a similar name, or ""."""
+    """Return the command whose name is similar to a word, or ""."""
     from difflib import get_close_matches
 
     word = word.lower()

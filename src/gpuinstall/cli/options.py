@@ -42,18 +42,18 @@ if TYPE_CHECKING:
 STDOUT = "-"
 PATH = click.Path(path_type=Path)
 _REQUIREMENT_FILES = (".txt", ".in")
-"""Suffixes of arguments to read as ``-r FILE``. No package name has one."""
+"""File suffixes of arguments that are read as ``-r FILE``."""
 
 
 class _OptionRow(Value):
-    """Definition of an option or argument."""
+    """Definition of a command-line option or argument."""
 
     words: list[str]
     settings: dict[str, Any]
     """Additional arguments of click's option."""
 
     empty: object
-    """The value in commands without this option."""
+    """The value of the option in commands that do not have it."""
     relocate: Callable[[str, Path], str] | None = None
     """A function that makes a value's paths relative to the project folder.
 
@@ -94,7 +94,7 @@ def _define_option(
     relocate: Callable[[str, Path], str] | None = None,
     **settings: Any,
 ) -> Any:
-    """Return the row of an option.
+    """Create the definition of a command-line option.
 
     Args:
         usage: The spellings and the metavar, such as ``-r --requirement FILE``. A flag
@@ -116,7 +116,7 @@ _define_list_option = partial(_define_option, multiple=True)
 
 # This is not a Value, because its class attributes are rows.
 class CommandOptions:
-    """Values of a command's options. Options of other commands are empty."""
+    """Option values of a command. Options of other commands are empty."""
 
     def __init__(
         self, terminal: Terminal, command_folder: Path | None = None, **values: Any
@@ -371,7 +371,7 @@ class CommandOptions:
 
     @cached_property
     def settings(self) -> Settings:
-        """The request and settings from the options. Files are read once.
+        """The request and settings that the options specify.
 
         Raises:
             UsageError: A file or an option is malformed.
@@ -448,7 +448,7 @@ class CommandOptions:
         return [one.name for one in requirements]
 
     def _read_files(self, more: Sequence[str]) -> dict[str, RequirementsFile]:
-        """Read requirements files, ``more``, groups, and constraints."""
+        """Read requirements files, groups, and constraints in the options."""
         from gpuinstall.lock.request.declaration import read_constraints, read_inputs
         from gpuinstall.sources.requirements_file import extra_path, group_path
 
@@ -483,7 +483,7 @@ def is_environment_given() -> bool:
 
 
 def is_on_command_line(name: str) -> bool:
-    """Return whether an option is on the command line, not in a variable."""
+    """Return whether an option's value is from the command line."""
     return _get_option_source(name) is ParameterSource.COMMANDLINE
 
 
@@ -516,11 +516,13 @@ _OPTION_ROWS = {
 VARIABLE_OPTIONS = tuple(
     name for name in REQUEST_OPTIONS if "envvar" in _OPTION_ROWS[name].settings
 )
-"""The request options that environment variables can set."""
+"""The options of a request that environment variables can set."""
 
 
 def make_parameter(name: str, *, is_hidden: bool = False) -> click.Parameter:
-    """Return a click parameter. Only a variable sets a hidden option."""
+    """Create the click parameter for an option.
+
+    A hidden option can be set only by its environment variable."""
     row = _OPTION_ROWS[name]
     if not row.words:
         settings = {key: row.settings.get(key) for key in ("metavar", "type")}
@@ -581,7 +583,7 @@ def _read_document(name: str) -> bytes:
 
 
 def _read_stream(name: str) -> RequirementsFile | None:
-    """Read requirements from stdin (``-``) or a pipe, or return None.
+    """Read requirements from stdin (``-``) or a pipe, if a path is one.
 
     Raises:
         UsageError: A requirement is malformed.

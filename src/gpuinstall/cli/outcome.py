@@ -1,4 +1,4 @@
-"""Outcome of a command, and a wrapper that prints the outcome or error."""
+"""Define commands, and print their outcomes and errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from gpuinstall.cli.terminal import (
 from gpuinstall.sources.sources import SYSTEM_CERTIFICATES
 
 Row = tuple[str, str]
-"""A line of output: a label and a text."""
+"""Line of output with a label and a text."""
 COMMAND_GROUPS: dict[str, dict[str, str]] = {
     "Every day": {
         "install": "Install PyTorch and other packages for this machine's GPUs, and verify them.",
@@ -56,14 +56,14 @@ COMMAND_GROUPS: dict[str, dict[str, str]] = {
         "self": "Remove gpuinstall itself.",
     },
 }
-"""The help of each command, in the groups and order of the help."""
+"""Help texts of all commands, in the groups and order of ``--help``."""
 COMMANDS: dict[str, str] = {}
 for _commands in COMMAND_GROUPS.values():
     COMMANDS.update(_commands)
 
 
 class Outcome(Value):
-    """Result of a command."""
+    """Result of a command, as JSON data and as text."""
 
     data: dict[str, Any] | None
     """The ``data`` of the JSON document. None after an early error."""
@@ -72,9 +72,9 @@ class Outcome(Value):
     exit_code: int = 0
     errors: tuple[Finding, ...] = ()
     is_partial: bool = False
-    """Whether only some GPUs work, or problems were found."""
+    """Whether the command succeeded with problems, such as unusable GPUs."""
     is_always_printed: bool = False
-    """Whether to print the outcome even with ``--quiet``."""
+    """Whether the outcome is printed even with ``--quiet``."""
 
 
 def define_command(
@@ -140,7 +140,7 @@ def define_command(
 def _retry_with_system_certificates(
     work: Callable[[], Outcome], terminal: Terminal
 ) -> Outcome:
-    """Retry with the system's certificates if an issuer is unknown.
+    """Run a command, and retry with the system's TLS certificates if needed.
 
     uv's certificates do not include a company's own authority. A certificate error
     occurs before ``work`` changes anything.
@@ -159,7 +159,7 @@ def _retry_with_system_certificates(
 
 
 def make_error_outcome(error: GpuInstallError) -> Outcome:
-    """Return the outcome for an error, with its data."""
+    """Convert an error to the outcome of a command."""
     return Outcome(
         error.data,
         lambda screen: screen.fault(error),
@@ -169,7 +169,7 @@ def make_error_outcome(error: GpuInstallError) -> Outcome:
 
 
 def make_command_document(name: str, outcome: Outcome) -> dict[str, Any]:
-    """Return the JSON document of a command."""
+    """Create the JSON document that a command prints."""
     status = "partial" if outcome.is_partial else "success"
     document: dict[str, Any] = {
         "gpuinstall": 1,
@@ -193,7 +193,7 @@ def _run_and_record(
     name: str,
     work: Callable[[], Outcome],
 ) -> Outcome:
-    """Run a command, and write its record with ``--record``.
+    """Run a command, and write its node record if ``--record`` is given.
 
     Args:
         options: The options. The command stores its machine in ``read_machine``.

@@ -1,4 +1,4 @@
-"""``gpuinstall plan``: select a build, and explain the selection."""
+"""``gpuinstall plan``: select a torch build, and explain the selection."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     "all_builds",
 )
 def command(options: CommandOptions) -> Outcome:
-    """Select a build for this or another machine."""
+    """Select a torch build for this machine or another one."""
     request = options.settings.request
     newest = None
     if options.gpu_names:
@@ -88,7 +88,7 @@ def command(options: CommandOptions) -> Outcome:
 
 
 def _find_kept_torch(plan: Plan, request: Request, project: Project) -> Reason | None:
-    """Return a note about the locked torch that ``install`` keeps, or None."""
+    """Return a note if ``install`` would keep a locked torch."""
     folder = project.paths.folder
     # install uses the lock files only on this machine.
     if project.settings.machine or not find_locks(folder):
@@ -124,7 +124,7 @@ def _show_selection(
     everything: bool,
     terminal: Terminal,
 ) -> None:
-    """Print the selection result. ``everything`` adds all rejected builds."""
+    """Print the selected build, or why no build was selected."""
     if isinstance(plan, Plan):
         if everything:
             count = len(plan.rejected)
@@ -141,7 +141,7 @@ def _show_selection(
 
 
 def _show_rejected(plan: Plan | Rejected, terminal: Terminal) -> None:
-    """Print each reason once, with its rejected builds grouped by torch."""
+    """Print the rejected builds, grouped by reason and torch version."""
     groups: dict[str, dict[str, list[str]]] = {}
     for rejection in plan.rejected:
         build = rejection.candidate
@@ -179,7 +179,7 @@ def _show_plan(plan: Plan, machine: Machine, terminal: Terminal) -> None:
 
 
 def _add_warnings(plan: Plan, project: Project) -> Plan:
-    """Add warnings about unchecked facts to a plan."""
+    """Add warnings to a plan about facts that were not checked."""
 
     def read_default() -> str | None:
         # The module is slow to import, and few folders need it.

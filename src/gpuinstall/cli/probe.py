@@ -1,4 +1,4 @@
-"""``gpuinstall probe`` and ``gpuinstall report``."""
+"""``gpuinstall probe`` and ``gpuinstall report``: describe machines."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def explain_missing_builds(machine: Machine) -> tuple[Finding, ...]:
 
 
 def show_machine(terminal: Terminal, machine: Machine) -> None:
-    """Print a machine and its problems."""
+    """Print the facts about a machine and its problems."""
     terminal.print_field("Machine", format_machine(machine))
     for label, text in list_machine_facts(machine):
         terminal.print_field(label, text)

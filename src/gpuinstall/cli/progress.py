@@ -14,13 +14,13 @@ tqdm.set_lock(RLock())
 tqdm.monitor_interval = 0
 
 BAR_INTERVAL_S = 0.1
-"""Seconds between two updates of a bar."""
+"""Seconds between two updates of a progress bar."""
 _BAR_FORMAT = "{n_fmt}B of {total_fmt}B · {rate_fmt}, {remaining} left"
 _BAR_FORMAT_WITHOUT_SIZE = "{n_fmt}B · {rate_fmt}"
 
 
 class WorkMeter(tqdm):  # type: ignore[type-arg]
-    """Progress of a transfer, as a temporary bar or as reports."""
+    """Progress meter of a transfer, shown as a bar or as log lines."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class WorkMeter(tqdm):  # type: ignore[type-arg]
         report: Callable[[WorkMeter], None],
         seconds: float,
     ) -> None:
-        """Start the bar or the reports.
+        """Start the progress bar or the periodic reports.
 
         Args:
             label: The name of the transfer.
@@ -59,7 +59,7 @@ class WorkMeter(tqdm):  # type: ignore[type-arg]
         )
 
     def display(self, msg: str | None = None, pos: int | None = None) -> Any:
-        """Draw the bar, or report the numbers."""
+        """Draw the progress bar, or report the transferred bytes."""
         if self._report is None:
             return super().display(msg, pos)
         # tqdm displays "" to clear a finished bar.

@@ -1,4 +1,4 @@
-"""``gpuinstall run``: run a command in the environment."""
+"""``gpuinstall run``: run a command in the managed environment."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _make_inline_metadata_error(
 
 
 def _make_source_lines(index: str, tag: str) -> list[str]:
-    """Return inline metadata that selects a build of torch."""
+    """Return inline script metadata that selects a torch build."""
     names = ("torch", "torchvision", "torchaudio")
     return [
         "# [tool.uv.sources]",
@@ -152,7 +152,7 @@ def _recover_environment(project: Project) -> None:
 
 
 def _check_gpu(machine: Machine) -> None:
-    """Raise MachineError if no GPU can be used."""
+    """Raise MachineError if no GPU of a machine can be used."""
     cause = _explain_unusable_gpus(machine)
     if cause:
         message = f"no GPU can be used on this machine: {cause}"
@@ -160,7 +160,7 @@ def _check_gpu(machine: Machine) -> None:
 
 
 def _explain_unusable_gpus(machine: Machine) -> str:
-    """Return why no GPU can be used, or ""."""
+    """Return why no GPU of a machine can be used, or ""."""
     if machine.blocking:
         return machine.blocking[0].message
     return "" if machine.gpus else "none was found"

@@ -28,20 +28,20 @@ from gpuinstall.cli.outcome import COMMANDS, Outcome, confirm, define_command
 _TOOL_PATTERN = r"\d[\w.]*-[0-9a-f]{12}"
 """A pattern for the names of environments that bootstrap.py created."""
 _LEFTOVER_PATTERN = r"\.new-\w{8}"
-"""A pattern for folders that an interrupted run of bootstrap.py left."""
+"""A pattern for folders that an interrupted bootstrap.py did not remove."""
 
 command = click.Group("self", help=COMMANDS["self"])
 
 
 def find_command_file() -> Path:
-    """Return the path of the gpuinstall command. Updates keep the path."""
+    """Return the path of the gpuinstall command that updates preserve."""
     home = find_tool_folder()
     name = "gpuinstall.cmd" if os.name == "nt" else "gpuinstall"
     return home / "bin" / name if home else Path(sys.executable).with_name("gpuinstall")
 
 
 def find_tool_folder() -> Path | None:
-    """Return the folder of an installation by bootstrap.py, or None."""
+    """Return the folder where bootstrap.py installed gpuinstall, or None."""
     environment = Path(sys.prefix)
     is_from_bootstrap = environment.name.startswith(f"{__version__}-")
     home = environment.parent
@@ -49,7 +49,7 @@ def find_tool_folder() -> Path | None:
 
 
 def make_path_command() -> str | None:
-    """Return a command that adds gpuinstall to PATH, if it is not on PATH."""
+    """Return a command that adds gpuinstall to PATH, if necessary."""
     folder = str(find_command_file().parent)
     if folder in os.environ.get("PATH", "").split(os.pathsep):
         return None
@@ -57,7 +57,7 @@ def make_path_command() -> str | None:
 
 
 def format_program_name() -> str:
-    """Return the program name that runs gpuinstall in this shell."""
+    """Return the command name or path that runs gpuinstall in a shell."""
     return quote_word(find_command_file()) if make_path_command() else "gpuinstall"
 
 

@@ -1,4 +1,4 @@
-"""Output of commands: colors and live bars on a terminal, or JSON.
+"""Print the output of commands as text, progress bars, or JSON.
 
 Control characters in all text are escaped, so that a file or server cannot move the
 cursor, start a line, or set colors.
@@ -35,7 +35,7 @@ LINE_WIDTH = 80
 """Width of lines that end with a time. Lines are not wrapped."""
 
 LINE_INTERVAL_S = 10.0
-"""Seconds between two lines of progress in a log."""
+"""Seconds between two progress lines in a log."""
 
 EVENT_INTERVAL_S = 0.2
 """Seconds between two progress events: 18,000 lines an hour."""
@@ -44,7 +44,7 @@ _JSON_OPTIONS = {"--json", "--json-events"}
 
 
 class OutputError(InternalError):
-    """The output cannot be written."""
+    """Error while writing the output of a command."""
 
 
 class Terminal(Reporter, Value):
@@ -52,14 +52,14 @@ class Terminal(Reporter, Value):
 
     as_json: bool = False
     as_events: bool = False
-    """Whether to write all output as lines of JSON to ``out``."""
+    """Whether all output is written to ``out`` as lines of JSON."""
 
     quiet: bool = False
     verbose: bool = False
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
     bars: list[tqdm[Any]] = field(default_factory=list)
-    """The bars at the bottom of the terminal."""
+    """The progress bars at the bottom of the terminal."""
     printed_warnings: set[str] = field(default_factory=set)
     """The warnings that were printed."""
 
@@ -69,13 +69,13 @@ class Terminal(Reporter, Value):
         return self.as_json or self.as_events
 
     def is_colored(self, stream: TextIO) -> bool:
-        """Return whether to color a stream (NO_COLOR, FORCE_COLOR)."""
+        """Return whether output to a stream is colored."""
         if os.environ.get("NO_COLOR"):
             return False
         return bool(os.environ.get("FORCE_COLOR")) or _supports_bars(stream)
 
     def _style_head(self, head: str, stream: TextIO, style: dict[str, Any]) -> str:
-        """Escape the head of a line, and style it if ``stream`` has colors."""
+        """Escape the start of a line, and style it on a colored stream."""
         head = sanitize(head)
         if not head or not self.is_colored(stream):
             return head
@@ -88,7 +88,7 @@ class Terminal(Reporter, Value):
         head: str = "",
         **style: Any,
     ) -> None:
-        """Print a line of the result.
+        """Print a line of the command's result.
 
         Args:
             text: The text.
@@ -98,7 +98,7 @@ class Terminal(Reporter, Value):
         self.print_block(self._style_head(head, self.out, style) + sanitize(text))
 
     def print_block(self, text: str) -> None:
-        """Print unescaped text for another program, with one line break."""
+        """Print text unchanged for another program, with one line break."""
         text = text.removesuffix("\n")
         try:
             # Write text and line break in one call: other threads print too.
@@ -118,7 +118,7 @@ class Terminal(Reporter, Value):
     def print_rows(
         self, rows: Iterable[tuple[str, str | None]], width: int = 5
     ) -> None:
-        """Print indented rows (why, seen, do). Rows with None are skipped.
+        """Print indented, labeled rows, except rows without text.
 
         Args:
             rows: The labels and texts.
@@ -150,12 +150,12 @@ class Terminal(Reporter, Value):
         text: str,
         seconds: float | None = None,
     ) -> None:
-        """Print a finished step, unless ``--quiet``."""
+        """Print a finished step, unless ``--quiet`` is given."""
         if self.as_events or not self.quiet:
             self.notice(label, text, seconds)
 
     def detail(self, label: str, text: str) -> None:
-        """Print a step if ``--verbose`` is given."""
+        """Print a progress detail if ``--verbose`` is given."""
         if self.verbose:
             self.step(label, text)
 
@@ -165,7 +165,7 @@ class Terminal(Reporter, Value):
         text: str,
         seconds: float | None = None,
     ) -> None:
-        """Print a step, even with ``--quiet``.
+        """Print a finished step, even with ``--quiet``.
 
         Args:
             label: The name of the step.
@@ -182,14 +182,14 @@ class Terminal(Reporter, Value):
         self._show(f" {text}", head=f"{label:<11}")
 
     def wait(self, text: str) -> None:
-        """Print the reason for a wait."""
+        """Print that the command waits, with the reason."""
         if self.as_events:
             self._write_event("wait", text=text)
         elif not self.quiet:
             self._show(head=f"{'':11} {text}", dim=True)
 
     def warn(self, text: str) -> None:
-        """Print a warning, once."""
+        """Print a warning, unless it was already printed."""
         if self.as_events:
             self._write_event("warning", text=text)
         elif not self.quiet and text not in self.printed_warnings:
@@ -266,7 +266,7 @@ class Terminal(Reporter, Value):
         head: str,
         **style: Any,
     ) -> None:
-        """Print a line of progress above the bars. Ignore a closed stream.
+        """Print a progress line above the progress bars, if stderr is open.
 
         Args:
             text: The line, already escaped.
@@ -289,18 +289,18 @@ CURRENT_TERMINAL = ContextVar[Terminal | None]("CURRENT_TERMINAL", default=None)
 
 
 def _supports_bars(stream: TextIO) -> bool:
-    """Return whether a stream is a terminal with bars and colors."""
+    """Return whether a stream is a terminal that supports progress bars."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _get_first_line(word: str) -> str:
-    """Return the first line of a script, or the word itself."""
+    """Shorten a script argument to its first line for display."""
     first = next(iter(word.splitlines()), "")
     return word if word == first else f"{first[:60]}…"
 
 
 def make_finding_with_hints(error: GpuInstallError) -> Finding:
-    """Return an error's finding, with its hint adapted to the current command.
+    """Return an error's finding with a hint for the current command.
 
     "Run it again" becomes the full command line. Lines with options that the command
     lacks are omitted.
@@ -321,7 +321,7 @@ def make_finding_with_hints(error: GpuInstallError) -> Finding:
 
 
 def _format_hanging_indent(label: str, text: str) -> str:
-    """Format a label and a text, and indent the lines after the first."""
+    """Format a labeled text, and indent its lines after the first line."""
     head = f"  {label} "
     lines = sanitize(convert_for_shell(text, detect_shell(os.environ)), "\n")
     return head + lines.replace("\n", "\n" + " " * len(head))

@@ -37,7 +37,7 @@ PRINTED_STATUSES: dict[str, tuple[str, ...]] = {
     "compile": ("passed", "skipped"),
 }
 PRINTED_STATUSES.update((program.name, ("skipped",)) for program in PROGRAMS)
-"""The statuses whose messages are printed, by check."""
+"""The check statuses for which a message is printed, by check."""
 
 
 @define_command(
@@ -50,7 +50,7 @@ PRINTED_STATUSES.update((program.name, ("skipped",)) for program in PROGRAMS)
     "record",
 )
 def command(options: CommandOptions) -> Outcome:
-    """Verify an environment, and measure it with ``--bench``."""
+    """Verify an environment, and measure GPU speed with ``--bench``."""
     from gpuinstall.environments.records import check_finished
     from gpuinstall.install.state import check_libcuda, record_failure
     from gpuinstall.machine.probe import read_machine
@@ -188,7 +188,7 @@ def _show_verdict(
 
 
 def format_build(environment: VerifiedEnvironment) -> str:
-    """Format an environment as ``torch 2.15.0+cu132 · Python 3.12``."""
+    """Format versions such as ``torch 2.15.0+cu132 · Python 3.12``."""
     torch = environment.torch or "cannot be imported"
     return f"torch {torch} · Python {environment.python}"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def format_summary(document: dict[str, Any]) -> str:
-    """Return the summary of one document."""
+    """Return the Markdown summary of one JSON document."""
     lines = [
         f"### gpuinstall {document['command']}: {document['status']}",
         "",

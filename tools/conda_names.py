@@ -25,7 +25,7 @@ _HASH = r"[0-9a-f]{40,}"
 
 
 def main() -> None:
-    """Write the table."""
+    """Write the table of conda packages."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps"]
         subprocess.run([*command, "-d", folder, "conda-pypi"], check=True)

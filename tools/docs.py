@@ -119,7 +119,7 @@ COMMON_OPTIONS = re.compile(
 
 
 def main() -> None:
-    """Update all pages."""
+    """Update all generated parts of the documentation."""
     for name, text in generate_pages().items():
         (ROOT / name).write_text(text, encoding="utf-8")
     for page in pages():

@@ -102,7 +102,7 @@ def find_failing_tests(tests: Sequence[str], seconds: float) -> set[str]:
 
     Args:
         tests: The arguments of pytest.
-        seconds: The limit of a run.
+        seconds: The time limit of a test run.
     """
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
     # If a module changes twice within a second, its bytecode looks current.

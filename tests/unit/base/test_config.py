@@ -1,4 +1,4 @@
-"""A project's settings."""
+"""Tests of a project's settings."""
 
 import pytest
 

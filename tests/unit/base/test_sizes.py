@@ -1,4 +1,4 @@
-"""Sizes of folders."""
+"""Tests of computing the sizes of folders."""
 
 from gpuinstall.base import removal
 

@@ -1,4 +1,4 @@
-"""GPUs by name."""
+"""Tests of finding GPUs by name."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""Wheels of index pages."""
+"""Tests of parsing index pages."""
 
 import json
 from contextlib import suppress

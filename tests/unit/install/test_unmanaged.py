@@ -1,4 +1,4 @@
-"""Inspection of unmanaged environments with noisy or broken interpreters."""
+"""Tests of unmanaged environments with broken interpreters."""
 
 import subprocess
 import sys

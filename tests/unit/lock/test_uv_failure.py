@@ -1,4 +1,4 @@
-"""Errors for uv's messages."""
+"""Tests of the errors that gpuinstall raises for uv's messages."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Machines described by options."""
+"""Tests of machines that options describe."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The nearest satisfiable request."""
+"""Tests of finding the nearest satisfiable request."""
 
 from gpuinstall.base.request import Request
 from gpuinstall.plan import choose

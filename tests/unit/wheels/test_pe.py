@@ -1,4 +1,4 @@
-"""The GPU code of DLLs."""
+"""Tests of reading the GPU code of Windows DLLs."""
 
 from gpuinstall.wheels.package import PackageReader
 from gpuinstall.wheels.wheel_reader import WheelReader

@@ -1,4 +1,4 @@
-"""Inspection of torch wheels."""
+"""Tests of inspecting wheels of torch."""
 
 from time import monotonic
 

@@ -1,4 +1,4 @@
-"""Malformed and malicious zip files."""
+"""Tests with malformed and malicious zip files."""
 
 import struct
 import tracemalloc

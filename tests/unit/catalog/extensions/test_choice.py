@@ -72,7 +72,7 @@ class Shop:
         return load_extensions().rows[name]._replace(sources=(astral,))
 
     def choose(self, name="flash-attn"):
-        """Select a file as the command does."""
+        """Select the extension file that ``install`` would select."""
         sources = read_sources(None, {}, self.folder)
         with Client(sources.certificates, logins={}) as client:
             store = RowCache(self.folder / "learned")

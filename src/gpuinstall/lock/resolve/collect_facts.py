@@ -1,4 +1,4 @@
-"""Collect facts from a resolution for the next run of uv."""
+"""Collect facts about packages in a resolution for the next run of uv."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gpuinstall.wheels.compatibility import Compatibility
 def collect_facts(
     resolution: UvResolution, known: Knowledge, inspector: ResolutionInspector
 ) -> Knowledge:
-    """Return the known facts with the facts of a resolution added.
+    """Return the known facts and those about the packages in a resolution.
 
     Extension files and build tools are added only if nothing else is new.
     """

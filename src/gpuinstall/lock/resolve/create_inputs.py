@@ -30,7 +30,7 @@ TARGETS_DISAGREE = "targets-disagree"
 
 
 def create_input(lock_request: LockRequest, plan: Plan) -> ResolverInput:
-    """Return the resolver input of one lock.
+    """Return the resolver input for one lock file.
 
     For a request with only torch-family packages, the plan determines the build.
     Otherwise, uv may select any build that runs.
@@ -194,7 +194,7 @@ def format_newest(name: str, torch: Version) -> str:
 
 
 def find_limiting_targets(requests: Requests, chosen: Version) -> dict[str, Version]:
-    """Return the limiting targets, with the latest torch of the others."""
+    """Return targets that limit torch, and the latest torch for the others."""
     torches = {
         one.label: {build.torch for build in one.plan.runnable} for one in requests
     }

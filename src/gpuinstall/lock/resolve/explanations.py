@@ -1,4 +1,4 @@
-"""Explain a resolution: obstacles to newer releases, and warnings.
+"""Explain why packages in a resolution are not newer, and list warnings.
 
 Explanations are derived from facts and METADATA. uv's explanation is only quoted.
 """
@@ -63,7 +63,7 @@ class ResolutionExplanation:
         self._required: dict[Wheel, list[Requirement]] = {}
 
     def constraints(self) -> ProgramConstraints:
-        """Return the requested programs' constraints on torch."""
+        """Return the constraints of requested packages on torch."""
         chosen = self._resolution.build
         unserved = {}
         for version, build in self._index.builds().items():
@@ -86,7 +86,7 @@ class ResolutionExplanation:
     # Torch.
 
     def _find_torch_obstacle(self) -> tuple[Obstacle, Version]:
-        """Return the obstacle to a newer torch, and that torch."""
+        """Return the obstacle to a newer torch version, and that version."""
         resolver_input = self._resolver_input
         torch = self._resolution.build.torch
         runnable = {build.torch for build in resolver_input.lock_request.plan.runnable}
@@ -156,7 +156,7 @@ class ResolutionExplanation:
                 yield f"{sentence}: {why}" if why else sentence
 
     def _explain_older(self, package: str) -> str:
-        """Return uv's explanation, or that torch determines the package."""
+        """Return the reason why a package is not at its latest release."""
         account = self._accounts.get(package, "")
         if account and OWN_PACKAGES not in account:
             return shorten_explanation(account)
@@ -257,7 +257,7 @@ class ResolutionExplanation:
         return f"; {sentence}, and {join_names(limits)} is requested"
 
     def _find_excluding_limits(self, demand: Requirement) -> list[str]:
-        """Return the requested limits that exclude all allowed versions."""
+        """Return the limits that exclude all versions for a requirement."""
         request = self._resolver_input.lock_request.request
         released = {wheel.version for wheel in self._index.find_wheels(demand.name)}
         if demand.name == "torch":
@@ -436,7 +436,7 @@ class ResolutionExplanation:
                 yield Reason("no-such-extra", f"{name} has no extra {extra}")
 
     def _find_doubtful_packages(self) -> Iterator[Reason]:
-        """Yield packages that may not run, or need a library loaded first."""
+        """Yield warnings about packages that may not run on the machine."""
         torch = self._resolution.torch
         members = load_members()
         results = map(self._resolver.inspector.inspected.get, self._resolution.wheels)
@@ -502,13 +502,13 @@ class ResolutionExplanation:
 
 
 def remove_marker(requirement: Requirement) -> Requirement:
-    """Return a requirement without its marker."""
+    """Return a copy of a requirement without its environment marker."""
     unmarked = replace(requirement, marker=None)
     return unmarked.with_specifier(str(requirement.specifier or ""))
 
 
 def shorten_explanation(account: str) -> str:
-    """Shorten a long explanation from uv."""
+    """Shorten a long message from uv."""
     account = account.removeprefix(_PREAMBLE)
     if len(account) <= _LONGEST:
         return account

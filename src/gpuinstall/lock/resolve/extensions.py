@@ -1,4 +1,4 @@
-"""Select a prebuilt file of each extension, and the torch that loads it.
+"""Select a prebuilt file for each extension, and a compatible torch.
 
 File names are checked first, then file contents, with range requests. Both checks can
 only reject a file. After the installation, gpuinstall checks the file again and runs a
@@ -52,9 +52,9 @@ from gpuinstall.wheels.inspector import Context, Inspector
 from gpuinstall.wheels.learned.row import Depth, WheelRow
 
 Read = Callable[[Wheel, Build, Depth], Generator[WheelRow, None, None]]
-"""Function that yields rows of a wheel, or raises InstallationError."""
+"""A function that yields facts about a wheel or raises InstallationError."""
 Pair = tuple[ExtensionFile, Build]
-"""A file and a build of torch that may load it."""
+"""An extension file and a torch build that may load it."""
 
 READ_AHEAD = 4
 """Maximum number of concurrent reads of extension files."""
@@ -73,7 +73,7 @@ _OTHER_PLATFORM = "other-platform"
 
 
 class CompatibleFile(NamedTuple):
-    """A file, the build of torch that loads it, and the facts in the file."""
+    """An extension file with a compatible torch build and other facts."""
 
     file: ExtensionFile
     build: Build
@@ -81,14 +81,14 @@ class CompatibleFile(NamedTuple):
 
     @property
     def wheel(self) -> Wheel:
-        """The wheel to write into the lock."""
+        """The wheel to write into the lock file."""
         return replace(
             self.file.wheel, by_address=self.row.metadata_version is not None
         )
 
 
 class ExtensionChoice(NamedTuple):
-    """The best file with its build, and the rejected files."""
+    """The best extension file with its torch build, and the rejected files."""
 
     fit: CompatibleFile | None
     rejected: tuple[Rejection[Pair], ...] = ()
@@ -188,7 +188,7 @@ class ExtensionChooser:
         return found.verdicts[build.name]
 
     def _sort_by_preference(self, files: Iterable[ExtensionFile]) -> Iterator[Pair]:
-        """Yield the pairs in order of preference.
+        """Yield pairs of extension file and torch build, preferred first.
 
         The order is: the locked version, the latest version, the best build, the first
         source, the exact CUDA of torch, and a file name with a glibc.
@@ -218,7 +218,7 @@ class ExtensionChooser:
                     yield file, build
 
     def _find_name_mismatch(self, file: ExtensionFile, build: Build) -> Reason | None:
-        """Return why a file's name excludes a build."""
+        """Return why the name of an extension file excludes a torch build."""
         wheel = file.wheel
         torch = build.torch
         if wheel.tags.isdisjoint(self._tags):
@@ -279,7 +279,7 @@ class ExtensionChooser:
         build: Build,
         verdict: BuildVerdict,
     ) -> str | None:
-        """Return why the METADATA or code of a file excludes a build.
+        """Return why the METADATA or code of a wheel excludes a torch build.
 
         If the file's symbols are unknown, its name or METADATA must mention torch.
 
@@ -321,15 +321,15 @@ class ExtensionChooser:
 
 
 class InputsWithFiles(NamedTuple):
-    """Resolver inputs with one torch and a file of each extension for it."""
+    """Resolver inputs with one torch and a compatible file per extension."""
 
     resolver_inputs: list[ResolverInput]
 
     remarks: tuple[Reason, ...] = ()
-    """The reasons to report."""
+    """The reasons for the selected extension files."""
 
     refusal: NoBuildError | None = None
-    """The reason why an extension has no file."""
+    """The reason why an extension has no compatible file."""
 
 
 def create_inputs_with_files(
@@ -370,7 +370,7 @@ def _choose_files(
     resolver_inputs: Sequence[ResolverInput],
     session: Session,
 ) -> InputsWithFiles:
-    """Select a file of each extension; the first target selects the torch.
+    """Select a file for each extension and the torch version of all targets.
 
     Args:
         extensions: The extensions with their requirements.
@@ -400,7 +400,7 @@ def _choose_files(
 def _report_files(
     extension: Extension, choice: ExtensionChoice, reporter: Reporter
 ) -> None:
-    """Report the sources, the selected file, and the rejected ones."""
+    """Report an extension's sources, selected file, and rejected files."""
     sources = ", ".join(source.id for source in extension.sources)
     reporter.detail("Sources", f"{extension.name}: {sources}")
     if choice.fit:
@@ -422,7 +422,7 @@ def _select_file(
     chosen: InputsWithFiles,
     position: int,
 ) -> InputsWithFiles:
-    """Limit one target to a file and its build, and the others to its torch.
+    """Limit a target to a torch build, and other targets to the torch version.
 
     Args:
         extension: The extension.
@@ -473,7 +473,7 @@ def choose_prebuilt(
     session: Session,
     requirement: Requirement,
 ) -> ExtensionChoice:
-    """Select a file of an extension.
+    """Select a prebuilt file for an extension.
 
     A locked file keeps its hash. Pre-releases are candidates if they are requested or
     there is no final release.
@@ -554,7 +554,7 @@ def check_compilation(
 
 
 def _explain_no_file(extension: Extension, choice: ExtensionChoice) -> str:
-    """Return why the closest files were rejected, or that none exist."""
+    """Explain why the most compatible extension files were rejected."""
     rows = {
         row.reason.message: row
         for row in reversed(choice.rejected)

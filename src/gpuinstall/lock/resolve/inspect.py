@@ -71,7 +71,7 @@ def create_wheel_fact(found: Compatibility, torch: str) -> Fact | None:
 
 
 class ResolutionInspector:
-    """Inspector for one target, which inspects each wheel only once."""
+    """An inspector for one target that inspects each wheel only once."""
 
     def __init__(self, resolver_input: ResolverInput, index: PackageIndex) -> None:
         self.resolver_input = resolver_input
@@ -262,7 +262,7 @@ class ResolutionInspector:
         )
 
     def max_depth(self, package: str) -> Depth:
-        """Return the depth to which to read a package.
+        """Return how thoroughly to inspect a package.
 
         The lines of a frozen requirements file are treated as dependencies, whose code
         is not read.

@@ -1,4 +1,4 @@
-"""Facts that METADATA omits, and uv's resolutions."""
+"""Define facts that METADATA omits, and the resolutions of uv."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Fact(Value):
     version: str
 
     why: str = ""
-    """The message to report; empty if there is none."""
+    """The message about the release, or an empty string."""
 
     builds: frozenset[str] | None = None
     """The compatible builds of torch; None means all builds."""
 
     requires: tuple[str, ...] = ()
-    """Requirements that METADATA omits."""
+    """The requirements that the METADATA of the release omits."""
 
     wheel: Wheel | None = None
     """The wheel that contains the METADATA."""
@@ -54,7 +54,7 @@ class Fact(Value):
         return self.builds == frozenset()
 
     def rejects(self, build: str) -> bool:
-        """Return whether the release does not run with a build."""
+        """Return whether the release is incompatible with a torch build."""
         return self.builds is not None and build not in self.builds
 
 
@@ -82,13 +82,13 @@ class Knowledge(Value):
     """Dependencies that caused a conflict when decided before torch."""
 
     seen: frozenset[str] = frozenset()
-    """The packages of all resolutions so far."""
+    """The packages in all resolutions so far."""
 
     required_by_extras: frozenset[str] = frozenset()
-    """Packages that a requested extra requires."""
+    """The packages that a requested extra requires."""
 
     linked: frozenset[str] = frozenset()
-    """Dependencies with libraries that other packages are linked to."""
+    """The dependencies with libraries that other packages are linked to."""
 
     def __or__(self, other: Knowledge) -> Knowledge:
         facts = dict(self.facts)
@@ -111,7 +111,7 @@ class Knowledge(Value):
 
     @classmethod
     def from_facts(cls, facts: Iterable[Fact | None]) -> Knowledge:
-        """Create knowledge from facts."""
+        """Create a collection of facts about releases."""
         return cls({(one.package, one.version): one for one in facts if one})
 
     @property
@@ -137,7 +137,7 @@ class Knowledge(Value):
         return not (self.facts or self.torch_constraints)
 
     def find_package_facts(self, package: str) -> Iterator[Fact]:
-        """Yield the facts of one package."""
+        """Yield the known facts about one package."""
         return (fact for fact in self.facts.values() if fact.package == package)
 
     def find_excluded_versions(self, package: str) -> frozenset[str]:
@@ -192,7 +192,7 @@ class UvResolution(Value):
 
     @cached_property
     def wheels(self) -> tuple[Wheel, ...]:
-        """The wheels of the resolution."""
+        """The wheels in the resolution."""
         files = list_locked_files(self.packages)
         links = [PageFile(file.url, file.name, file.sha256) for file in files]
         return wheels_from_files(links, None, DEFAULT_INDEX)

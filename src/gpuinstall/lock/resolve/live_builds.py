@@ -1,4 +1,4 @@
-"""Builds that the sources currently list, including new builds."""
+"""Find torch builds that package indexes currently list."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def update_catalog(
 
 
 def _select_builds_to_read(plan: Plan | Rejected) -> list[Build]:
-    """Return the unread builds of the latest torch, unless one is newer."""
+    """Return builds to inspect for the latest uninspected torch version."""
     unread = [one for one in plan.rejected if one.reason.code == "not-in-catalogue"]
     readable = [one.candidate for one in unread if not one.candidate.obstacle]
     newest = max((build.torch for build in readable), default=None)

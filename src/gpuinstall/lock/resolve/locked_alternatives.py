@@ -1,4 +1,4 @@
-"""Keep the versions of existing locks, as pins and as preferences."""
+"""Keep the versions in existing lock files, as pins or as preferences."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def create_locked_alternatives(
 
 
 def _find_locked_python(request: LockRequest, locks: Iterable[Lock]) -> str | None:
-    """Return the Python of the locks, if the request allows it."""
+    """Return the Python version in lock files if the request allows it."""
     demand = parse_request(request.request, request.catalog.family, request.machine)
     for lock in locks:
         if lock.python in demand.pythons:
@@ -80,7 +80,7 @@ def _find_locked_versions(
     locks: Sequence[Lock],
     moving: Collection[str],
 ) -> dict[str, str]:
-    """Return the versions of the locks and of the project's own lock.
+    """Return locked versions, also from ``uv.lock`` or ``poetry.lock``.
 
     Args:
         request: The request, with the versions of the project's own lock.
@@ -105,7 +105,7 @@ def _find_locked_versions(
 
 
 def _are_locks_current(request: Request, locks: Iterable[Lock]) -> bool:
-    """Return whether the locks match the current ``uv.lock``.
+    """Return whether lock files match the current ``uv.lock``.
 
     If so, the versions of the locks take precedence.
     """
@@ -116,7 +116,7 @@ def _are_locks_current(request: Request, locks: Iterable[Lock]) -> bool:
 def _find_locked_hashes(
     locks: Sequence[Lock], moving: Collection[str]
 ) -> dict[str, str]:
-    """Return the sha256 of locked files, by name and by URL."""
+    """Return the SHA-256 hashes of locked files, by name and by URL."""
     hashes = {}
     for lock in locks:
         for file in lock.files:

@@ -1,4 +1,4 @@
-"""Resolve locks: try alternatives in order until one resolves.
+"""Resolve lock requests by trying alternatives in order.
 
 The order is: the locked torch and versions, the locked versions as preferences, another
 Python, and with ``--relax`` fewer pins.
@@ -67,7 +67,7 @@ def resolve_locks(
     upgrade: bool = False,
     installed: Mapping[str, str] | None = None,
 ) -> Resolutions:
-    """Resolve locks with the builds that the sources currently list.
+    """Resolve lock requests with the builds that indexes currently list.
 
     Args:
         requests: The request for each target.
@@ -327,7 +327,7 @@ def _check_buildable(
 
 
 def _create_build_context(resolution: Resolution, session: Session) -> BuildContext:
-    """Return the machine and environment of source builds."""
+    """Return the machine and environment variables for source builds."""
     return BuildContext(
         backend=resolution.choice.build.backend,
         versions=resolution.versions,

@@ -23,7 +23,7 @@ REJECTIONS = 3
 
 
 class Trial(NamedTuple):
-    """The result of inspecting one older release."""
+    """The result of inspecting one older release of a package."""
 
     wheel: Wheel
 
@@ -38,7 +38,7 @@ class Trial(NamedTuple):
 
 
 class OlderReleaseSearch:
-    """Searches the older releases of one package."""
+    """A search of the older releases of one package."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class OlderReleaseSearch:
         return self.trials[place]
 
     def _inspect(self, wheel: Wheel) -> Trial:
-        """Inspect a release."""
+        """Inspect the wheel of a release."""
         inspector = self.inspector
         deepest = inspector.max_depth(wheel.package)
         try:

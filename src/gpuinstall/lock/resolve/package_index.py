@@ -1,4 +1,4 @@
-"""Index pages and wheels of one resolution.
+"""Cache the index pages and wheels for one resolution.
 
 If torch has its own source, every torch-family package is bound to it: a package that
 no source of torch lists has an empty page. A requested torch-family package is from the
@@ -164,7 +164,7 @@ class PackageIndex:
         return names & catalog.family | {*sorted(unknown)[:MAX_UNKNOWN]}
 
     def read(self, names: Iterable[str]) -> None:
-        """Read the pages of bound packages."""
+        """Read the index pages of packages that are bound to one index."""
         bound = self._bindable().intersection(names)
         unread = sorted(bound.difference(self._pages, self._copied))
         answers = map_concurrently(self._read_page, unread)

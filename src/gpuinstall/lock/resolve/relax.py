@@ -59,7 +59,7 @@ def resolve_relaxed(
     session: Session,
     resolve: ResolveAlternative,
 ) -> list[Resolution]:
-    """Resolve the nearest satisfiable requests.
+    """Resolve the nearest satisfiable requests for ``--relax``.
 
     Args:
         requests: The request for each target, with the builds that the sources list.

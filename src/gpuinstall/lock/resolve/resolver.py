@@ -63,7 +63,7 @@ class RefusedInput(Value):
 
 
 class Resolver:
-    """Resolver for one target, which reads each page and wheel only once."""
+    """A resolver for one target that reads each page and wheel only once."""
 
     def __init__(self, resolver_input: ResolverInput, session: Session) -> None:
         self.resolver_input = resolver_input
@@ -131,7 +131,7 @@ class Resolver:
     # Newer releases.
 
     def _improve(self, best: ResolvedInput) -> ResolvedInput | RefusedInput:
-        """Try newer releases: with torch decided last, then with lower bounds.
+        """Try to resolve newer releases, first by selecting torch last.
 
         A mirror that lists torch without its companions is rejected, because only
         programs that are years old do not require them.
@@ -226,7 +226,7 @@ class Resolver:
     def _choose_better(
         self, first: ResolvedInput, second: ResolvedInput | RefusedInput
     ) -> ResolvedInput:
-        """Return the better resolution, with the facts of both.
+        """Return the better of two resolutions, with the facts from both.
 
         The second resolution is better if a requested package is newer and none is
         older. If each resolution has a newer package because of facts, the resolution

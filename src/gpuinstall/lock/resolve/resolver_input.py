@@ -33,7 +33,7 @@ Requests = Sequence[LockRequest]
 
 
 class Alternative(Value):
-    """The preferences and pins of one alternative, for all targets."""
+    """The preferred and pinned versions for one attempt, for all targets."""
 
     preferences: Mapping[str, str] = field(default_factory=dict)
     """The versions to keep unless a requirement excludes them."""
@@ -62,7 +62,7 @@ class Alternative(Value):
 
 
 class ResolverInput(Value):
-    """The resolver input for one target."""
+    """The request and builds to resolve for one target."""
 
     lock_request: LockRequest
 
@@ -96,7 +96,7 @@ class ResolverInput(Value):
 
     @cached_property
     def target(self) -> Target:
-        """The target platform."""
+        """The target to resolve for, with its backend and platform."""
         return self.lock_request.create_target(self.builds[0])
 
     @cached_property
@@ -116,7 +116,7 @@ class ResolverInput(Value):
 
     @cached_property
     def requested(self) -> frozenset[str]:
-        """The requested packages, and torch."""
+        """The names of the requested packages and torch."""
         return requirement_names(self.requirements) | {"torch"}
 
     @cached_property
@@ -192,11 +192,11 @@ class ResolverInput(Value):
         return replace(self, alternative=own)
 
     def with_torch_versions(self, torches: Container[Version]) -> ResolverInput:
-        """Return a copy limited to these versions of torch."""
+        """Return a copy of the resolver input for certain torch versions."""
         return self.with_builds(one for one in self.builds if one.torch in torches)
 
     def with_builds(self, builds: Iterable[Build]) -> ResolverInput:
-        """Return a copy limited to these builds of torch."""
+        """Return a copy of the resolver input for certain torch builds."""
         return replace(self, builds=tuple(builds))
 
 

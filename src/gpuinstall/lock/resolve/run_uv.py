@@ -50,7 +50,7 @@ def resolve_once(
     index: PackageIndex,
     previous: UvResolution | None = None,
 ) -> UvResolution | Conflict | Knowledge:
-    """Run uv once.
+    """Run uv once on a resolver input.
 
     Args:
         resolver_input: The resolver input.

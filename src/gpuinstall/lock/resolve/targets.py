@@ -166,7 +166,7 @@ def _mark_conflicts(
 def _resolve_one(
     resolver_input: ResolverInput, session: Session
 ) -> Resolution | Conflict:
-    """Resolve for one target."""
+    """Resolve a request for one target."""
     resolver = Resolver(resolver_input, session)
     outcome = resolver.resolve()
     if isinstance(outcome, RefusedInput):

@@ -85,7 +85,7 @@ class SourceBuild(NamedTuple):
 
 
 class BuildContext(NamedTuple):
-    """The machine and environment of source builds."""
+    """The machine and environment variables for source builds."""
 
     backend: Backend
     versions: Mapping[str, str]

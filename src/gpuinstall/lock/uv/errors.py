@@ -61,10 +61,10 @@ UPDATE_LOCK = "Run it again with --upgrade to rebuild the lock\ngpuinstall lock 
 
 
 class FailedBuildError(InstallationError):
-    """The build of a package failed."""
+    """An error that reports the failed build of a package."""
 
     package = ""
-    """The name of the package, in lowercase."""
+    """The name of the package that failed to build, in lowercase."""
 
 
 class _ErrorPattern(NamedTuple):
@@ -75,7 +75,7 @@ class _ErrorPattern(NamedTuple):
     message: str
     hint: str | None = None
     why: str | None = None
-    """The reason; None for uv's own message."""
+    """The reason for the error, or None to use uv's message."""
 
     id: str | None = None
     error: type[GpuInstallError] = InstallationError
@@ -231,7 +231,7 @@ def find_missing_extras(message: str) -> list[tuple[str, str, str]]:
 
 
 def _join_lines(message: str) -> str:
-    """Join the lines of a wrapped message."""
+    """Join the lines of a wrapped uv message."""
     return " ".join(message.split())
 
 

@@ -58,17 +58,17 @@ CHUNK = 1 << 20
 
 
 class Hashes(NamedTuple):
-    """Known hashes, and files without one."""
+    """The known hashes of files, and the files without a known hash."""
 
     known: Mapping[str, str]
-    """The sha256 of each file by its URL."""
+    """The SHA-256 hash of each file, by URL."""
 
     missing: Mapping[LockedFile, Head]
     """The files to download and hash, with their response headers."""
 
 
 def find_known_hashes(files: Sequence[LockedFile], session: Session) -> Hashes:
-    """Return the hashes known without a download, and the other files."""
+    """Return the known hashes, and the files that must be downloaded."""
     known = {}
     missing = {}
     answers = map_concurrently(partial(_find_known_hash, session), files)
@@ -278,7 +278,7 @@ def _hash_chunks(
 
 
 class LockInstaller(Value):
-    """Installs locked files with uv."""
+    """An installer that installs locked files with uv."""
 
     lock: Lock
     folder: Path
@@ -288,7 +288,7 @@ class LockInstaller(Value):
     torch_index: str | None
     """The index of PyTorch packages, which is part of uv's cache key."""
     private_lock: Path
-    """The lock file for uv."""
+    """The path of the lock file that uv installs."""
     given: uv.BuildVariables = uv.BuildVariables()
     """The environment variables for builds."""
     built: Collection[str] = ()
@@ -433,7 +433,7 @@ class LockInstaller(Value):
 
 
 def find_build_index(choice: Choice, session: Session) -> str | None:
-    """Return the index or folder of a build, as in uv's cache key."""
+    """Return the index or folder of a torch build for uv's cache key."""
     if is_http_url(choice.index):
         return f"{session.sources.torch_index}/{choice.build.backend.tag}"
     return choice.index

@@ -1,4 +1,4 @@
-"""Resolve a private project with uv.
+"""Resolve a temporary project with uv.
 
 The project's pages are the index with the highest priority. A package with a page is
 available only there, and every other package only on the default index.

@@ -37,7 +37,7 @@ class Timeouts(NamedTuple):
 
     @property
     def first_response(self) -> float:
-        """The time limit for the first response of a replaceable host."""
+        """The first-response time limit of a host that has alternatives."""
         return self.silence / 5
 
     @property

@@ -199,6 +199,11 @@ class EnvironmentPaths(Value):
         return self.work / "changing"
 
     @property
+    def lock_file(self) -> Path:
+        """The file that a running command locks."""
+        return self.work / "lock"
+
+    @property
     def is_unfinished(self) -> bool:
         """Whether a change is running or was interrupted."""
         return os.path.lexists(self.current_change)

@@ -105,7 +105,9 @@ def describe_unfinished_change(venv: Path) -> str:
     place = _find_unfinished_paths(venv)
     if place is None:
         return ""
-    return f"{_format_interruption_warning(venv)}; {format_undo_command(place)} completes it or rolls it back"
+    if _is_locked(place):
+        return f"another command is changing {venv}"
+    return f"a change to {venv} was interrupted; {format_undo_command(place)} completes it or rolls it back"
 
 
 def _find_unfinished_paths(venv: Path) -> EnvironmentPaths | None:
@@ -114,8 +116,27 @@ def _find_unfinished_paths(venv: Path) -> EnvironmentPaths | None:
     return next((place for place in places if place.is_unfinished), None)
 
 
-def _format_interruption_warning(venv: Path) -> str:
-    return f"a change to {venv} was interrupted"
+def _is_locked(place: EnvironmentPaths) -> bool:
+    """Return whether a running command holds the lock of an environment.
+
+    The result is False on Windows, where this cannot be read without taking the lock.
+    """
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(place.lock_file, flags)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def check_finished(venv: Path) -> None:
@@ -125,13 +146,19 @@ def check_finished(venv: Path) -> None:
         InstallationError: A change is running or interrupted.
     """
     place = _find_unfinished_paths(venv)
-    if place:
-        raise InstallationError(
-            "unfinished-change",
-            _format_interruption_warning(venv),
-            why="some of its files are old, and some are new",
-            hint=f"{format_undo_command(place)}   # completes it or rolls it back",
-        )
+    if place is None:
+        return
+    message = f"a change to {venv} was interrupted"
+    hint = f"{format_undo_command(place)}   # completes it or rolls it back"
+    if _is_locked(place):
+        message = f"another command is changing {venv}"
+        hint = "Wait for it to end; then run this command again"
+    raise InstallationError(
+        "unfinished-change",
+        message,
+        why="some of its files are old, and some are new",
+        hint=hint,
+    )
 
 
 def _unmanaged_paths(root: Path, packages: Path) -> EnvironmentPaths:

@@ -170,7 +170,7 @@ def _file_lock(
     """
     from filelock import FileLock
 
-    file = place.work / "lock"
+    file = place.lock_file
     lock = FileLock(file)
     deadline = time.monotonic() + wait
     has_waited = False
@@ -209,7 +209,7 @@ def _try_acquire(lock: BaseFileLock, place: EnvironmentPaths) -> bool:
     """
     from filelock import Timeout
 
-    file = place.work / "lock"
+    file = place.lock_file
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except FileExistsError:

@@ -1,10 +1,14 @@
+import os
 import shutil
 
 import pytest
+from filelock import FileLock
 
 from gpuinstall.base.environment_paths import EnvironmentPaths
+from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.shell import quote_word
 from gpuinstall.environments.records import (
+    check_finished,
     describe_unfinished_change,
     find_recorded_environments,
     forget_environment,
@@ -79,3 +83,15 @@ def test_unfinished_change_is_reported_with_the_rollback_command(tmp_path):
     python = quote_word(theirs / "bin" / "python")
     into = f"; gpuinstall env rollback --into --python {python} c"
     assert into in describe_unfinished_change(theirs)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="requires flock")
+def test_running_change_is_not_called_interrupted(tmp_path):
+    venv = tmp_path / ".venv"
+    place = EnvironmentPaths(venv)
+    place.current_change.mkdir(parents=True)
+    with FileLock(place.lock_file):
+        assert describe_unfinished_change(venv) == f"another command is changing {venv}"
+        with pytest.raises(InstallationError, match="another command is changing"):
+            check_finished(venv)
+    assert "was interrupted" in describe_unfinished_change(venv)

@@ -208,7 +208,10 @@ def _find_catalog_limit(
         newest += f" in the catalog of {context.catalog.date}"
         message = f"{newest}; an index also lists {unknown.build.name}"
         return Reason("newest-known", message)
-    if "unreachable" in codes:
+    # A companion can exclude a newer torch from the reachable sources.
+    reachable = _find_running_builds(newer, context)
+    is_limited = any(each.reason_code == "no-companion" for each in reachable)
+    if "unreachable" in codes and not is_limited:
         return Reason("newest-reachable", f"{newest} in the reachable sources")
     return None
 
@@ -229,16 +232,9 @@ def _explain_newest_torch(
         context: The request and its machine, with the GPUs of ``best``.
     """
     rules = context.rules
-    available = [each for each in newer if each.reason_code not in UNAVAILABLE]
-    coded = [
-        each for each in available if each.build.unread or _has_code(each, context)
-    ]
-    running = [each for each in coded if each.missing_code is None]
-    # Without a GPU, the driver does not matter.
-    if context.gpus:
-        running = [
-            each for each in running if rules.find_driver_rejection(each.build) is None
-        ]
+    available = _find_available_builds(newer)
+    coded = _find_builds_with_code(available, context)
+    running = _find_running_builds(available, context)
     uncoded = [each for each in available if each not in coded]
     for nearest in (running, coded, uncoded):
         requested = [
@@ -263,6 +259,37 @@ def _explain_newest_torch(
         return Reason("newest-for-driver", f"{newest} that {rules.driver} supports")
     newest = f"{best.build.torch} is the newest that fits; {obstacle.rejection_text}"
     return Reason(f"{NEWEST_BUT}{obstacle.reason_code}", newest)
+
+
+def _find_available_builds(
+    evaluated: Iterable[EvaluatedBuild],
+) -> list[EvaluatedBuild]:
+    """Return the builds that a source lists."""
+    return [each for each in evaluated if each.reason_code not in UNAVAILABLE]
+
+
+def _find_builds_with_code(
+    evaluated: Iterable[EvaluatedBuild], context: PlanContext
+) -> list[EvaluatedBuild]:
+    """Return the builds that every GPU could run with another driver."""
+    return [each for each in evaluated if each.build.unread or _has_code(each, context)]
+
+
+def _find_running_builds(
+    evaluated: Iterable[EvaluatedBuild], context: PlanContext
+) -> list[EvaluatedBuild]:
+    """Return the builds that a source lists and that every GPU can run."""
+    available = _find_available_builds(evaluated)
+    coded = _find_builds_with_code(available, context)
+    return [
+        each
+        for each in coded
+        if each.missing_code is None
+        # Without a GPU, the driver does not matter.
+        and (
+            not context.gpus or context.rules.find_driver_rejection(each.build) is None
+        )
+    ]
 
 
 def _has_code(evaluated: EvaluatedBuild, context: PlanContext) -> bool:

@@ -50,6 +50,9 @@ ARM = ("aarch64", "arm64")
 _OF_TORCH = re.compile(
     r"gpuinstall install( --(python|venv|backend|gpus) \S+| --[\w-]+)*( *#|$)|\btorch\b|TORCH_"
 )
+_ERROR = table.Pattern(
+    r"\b\w{0,40}(error|exception): \S|segmentation fault|core dumped|段错误"
+)
 _ANOTHER_BUILD = (
     "A release of {program} that was built for this GPU and driver, or "
     "compile it for them; torch is no part of it"
@@ -65,7 +68,7 @@ class RecognizedCause(Value):
     title: str
     why: str
     is_certain: bool
-    """Whether the sign is reliable and there is no other cause."""
+    """Whether the sign is reliable, and there is no other cause or error."""
     evidence: str
     """The lines of the text that indicate the failure."""
     fix: tuple[str, ...]
@@ -169,7 +172,11 @@ def causes_of(
     # The text is about another environment.
     if python != words.get("python"):
         words = {name: words[name] for name in words if name == "uv"}
-    is_certain = len(matches) == 1 and matches[0].weight >= RELIABLE
+    is_certain = (
+        len(matches) == 1
+        and matches[0].weight >= RELIABLE
+        and not circumstances.has_error_after(matches[0])
+    )
     causes = []
     for match in matches[:MAX_CAUSES]:
         failure = match.failure
@@ -229,6 +236,12 @@ class Circumstances:
             if sign.sees and sign.sees.fullmatch(observation.name):
                 return observation
         return None
+
+    def has_error_after(self, match: Match) -> bool:
+        """Return whether another error follows, which may be the cause."""
+        last = match.line + match.evidence.count("\n")
+        errors = self.transcript.messages.passages(_ERROR)
+        return any(error.line > last for error in errors)
 
     def fix_context(self, machine: Machine | None) -> FixContext:
         """Create the context that selects fixes, from the text or machine."""

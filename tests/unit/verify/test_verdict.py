@@ -90,3 +90,11 @@ def test_failed_checks_with_same_cause_are_merged():
         ),
         Finding("kernel-failed", "numpy: the numbers differ", where="environment"),
     )
+
+
+def test_verdict_document_keeps_the_device_label():
+    environment = VerifiedEnvironment("3.12", "2.15.0+cpu", "cpu")
+    cpu, gpu = Device(0, "CPU", kind="cpu"), Device(0, "NVIDIA L4")
+    document = Verdict(environment, (cpu, gpu)).to_dict()
+    read = Verdict.from_dict(document)
+    assert [device.label for device in read.devices] == ["CPU", "GPU 0"]

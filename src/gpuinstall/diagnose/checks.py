@@ -190,16 +190,21 @@ def files_damaged(evidence: DoctorEvidence) -> DoctorFindings:
     for damage in find_damage(evidence.packages):
         package = damage.package
         is_edited = damage.kind == "edited"
+        fixes = evidence.reinstall(
+            package,
+            is_in_cache=damage.is_in_cache,
+            note="overwrites your edits" if is_edited else "",
+        )
+        # Sync restores missing files, but keeps edits.
+        if evidence.lock and not is_edited:
+            sync = environment_advice(evidence.venv, "sync", place=evidence.folder)
+            fixes = (sync,)
         yield evidence.fault(
             "files-edited" if is_edited else "files-lost",
             damage.message,
             why=_cause(damage),
             entry="F167" if package.name == "torch" and not is_edited else None,
-            fixes=evidence.reinstall(
-                package,
-                is_in_cache=damage.is_in_cache,
-                note="overwrites your edits" if is_edited else "",
-            ),
+            fixes=fixes,
             blocking=package.name in needed and not is_edited,
         )
 

@@ -72,6 +72,10 @@ def command(options: CommandOptions) -> Outcome:
     if others:
         names = ", ".join(others)
         options.terminal.warn(f"this environment was created without {names}")
+    for problem in machine.problems:
+        # Kernels select their GPUs themselves.
+        if problem.code == "visible-devices-hide-gpus":
+            options.terminal.warn(problem.message)
     if python:
         report_owner(folder, options.terminal)
     else:

@@ -425,7 +425,15 @@ def _verify(
     if place.is_managed and any(package.is_native for package in unpacked.packages):
         check_links(fit, packages_folders(place.venv)[0], project.reporter)
     earlier = planned.existing.stamp
-    proof = update_verification(fit, place, here, project, earlier=earlier, ahead=ahead)
+    try:
+        proof = update_verification(
+            fit, place, here, project, earlier=earlier, ahead=ahead
+        )
+    except KernelFailedError as error:
+        comes = planned.change.comes
+        if "torch" in comes or not planned.existing.is_verified:
+            raise
+        raise KernelFailedError(fit, error.verdict, sorted(comes)) from None
     if not place.is_managed:
         return proof
     lock = fit.lock
@@ -500,7 +508,7 @@ def _select_next_build(
     if options.attempts <= 1 or os.environ.get(FALLBACK) == "0":
         raise failed
     catalog = exclude_failing_builds(
-        state.lock_request.catalog, failed.build, failed.verdict
+        state.lock_request.catalog, failed.fit.choice.build, failed.verdict
     )
     if catalog is None:
         raise failed

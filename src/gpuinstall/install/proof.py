@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from os.path import isfile
 from pathlib import Path
 from time import monotonic
@@ -16,6 +16,7 @@ from gpuinstall.base.finding import CheckResult
 from gpuinstall.base.machine import Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import requirement_names
+from gpuinstall.base.text import join_names
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.catalog import Build, Catalog
 from gpuinstall.catalog.failures.table import load_failures
@@ -29,26 +30,40 @@ from gpuinstall.verify.verdict import Verdict, update_programs
 
 
 class KernelFailedError(VerificationError):
-    """Failed GPU kernel, with the ``verdict`` and the affected ``build``."""
+    """Failed GPU kernel, with the ``verdict`` and the lock file.
 
-    def __init__(self, fit: CompatibleLock, verdict: Verdict) -> None:
+    Args:
+        fit: The lock file of the environment.
+        verdict: The verdict.
+        changed: The changed packages, if torch is not one of them and passed before.
+    """
+
+    def __init__(
+        self, fit: CompatibleLock, verdict: Verdict, changed: Iterable[str] = ()
+    ) -> None:
         failed = [device for device in verdict.devices if device.status == "failed"]
         labels = []
         for device in failed:
             name = f" ({device.name})" if device.kind == "gpu" else ""
             labels.append(f"{device.label}{name}")
         check = next(one for one in failed[0].checks if one.status == "failed")
-        fixes = "\n".join(map(str, check.fixes))
+        cause, why = check.id, check.message
+        hint = "\n".join(map(str, check.fixes))
+        names = join_names([*changed])
+        # A changed package prevents the import, not torch.
+        if names and check.name == "import":
+            cause, why = None, f"{why}; it passed before the change of {names}"
+            hint = f"Request another version of {names}; the environment is unchanged"
         super().__init__(
             "kernel-failed",
             f"torch {fit.choice.build.name} failed on {', '.join(labels)}: {check.name}",
-            why=check.message,
-            id=check.id,
-            hint=fixes
+            why=why,
+            id=cause,
+            hint=hint
             or "gpuinstall plan --all   # lists the other builds; select one with --backend",
             data={"plan": fit.plan.to_dict(), "verdict": verdict.to_dict()},
         )
-        self.build = fit.choice.build
+        self.fit = fit
         self.verdict = verdict
 
 

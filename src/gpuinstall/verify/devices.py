@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpuinstall.base.values import Value, replace
 from gpuinstall.machine.probe import PROBERS
 from gpuinstall.machine.vendors import VENDORS
-from gpuinstall.verify.verdict import CPU, Device, DeviceKind
+from gpuinstall.verify.verdict import CPU_NAME, Device, DeviceKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -79,7 +79,7 @@ class DeviceTarget(Value):
         return Device(self.index, self.name, tuple(checks), unproven, self.kind)
 
 
-CPU_TARGET = DeviceTarget(0, CPU, "cpu", kind="cpu")
+CPU_TARGET = DeviceTarget(0, CPU_NAME, "cpu", kind="cpu")
 
 
 def select_targets(

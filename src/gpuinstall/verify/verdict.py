@@ -17,7 +17,7 @@ MACHINE = "machine"
 
 DeviceKind = Literal["gpu", "cpu", "none"]
 """The kind of a tested device. ``none`` represents a missing GPU."""
-CPU = "CPU"
+CPU_NAME = "CPU"
 """The name of the CPU as a device."""
 VerdictStatus = Literal["passed", "failed", "unproven"]
 
@@ -157,7 +157,7 @@ class Verdict(Value):
                 CheckResult(one["name"], one["status"], one["seconds"], one["message"])
                 for one in device["checks"]
             )
-            kind: DeviceKind = "cpu" if device["name"] == CPU else "gpu"
+            kind: DeviceKind = "cpu" if device["name"] == CPU_NAME else "gpu"
             devices.append(Device(device["index"], device["name"], checks, kind=kind))
         environment = read_object(VerifiedEnvironment, document["environment"])
         return cls(environment, tuple(devices))

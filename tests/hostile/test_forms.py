@@ -33,13 +33,7 @@ WHEEL = "filelock-3.0-py3-none-any.whl"
 AT = f"https://{HOST}/{WHEEL}"
 ON = f"filelock @ {AT}"
 LOGIN = "s3cret"
-HEAD = '[project]\nname = "x"\nversion = "1"\n'
-PROJECT = f'{HEAD}dependencies = ["torch", "filelock"]\n'
-BARE = f'{HEAD}dependencies = ["torch"]\n'
 LIB = '[project]\nname = "lib"\nversion = "1"\n'
-YAML = "dependencies:\n  - pip\n  - pip:\n    - torch\n"
-LOCK = 'lock-version = "1.0"\ncreated-by = "gpuinstall"\npackages = []\n[tool.gpuinstall]\n'
-INDEX = f'[[tool.uv.index]]\nname = "corp"\nurl = "https://{HOST}/simple"\n'
 
 # URLs, requirement lines, and variable values by kind.
 FORMS = tomli.loads(Path(__file__).with_name("forms.toml").read_text("utf-8"))
@@ -163,28 +157,7 @@ def read_forms(name: str) -> dict[str, tuple[str, Files]]:
     return forms
 
 
-ENCODED: dict[str, Files] = {
-    "UTF-16": {"requirements.txt": f"torch\n{ON}\n".encode("utf-16")},
-    "UTF-32": {"requirements.txt": f"torch\n{ON}\n".encode("utf-32")},
-    "UTF-7": {
-        "requirements.txt": b"# -*- coding: utf-7 -*-\ntorch\nfilelock +AEA- x\n"
-    },
-    "a byte order mark": {"requirements.txt": b"\xef\xbb\xbf" + ON.encode()},
-    "Latin-1": {"requirements.txt": f"torch\n{ON} # ä\n".encode("latin-1")},
-    "a null in a comment": {"requirements.txt": f"torch # \0\n{ON}\n"},
-    "uv.toml in UTF-16": {
-        "requirements.txt": "torch\n",
-        "uv.toml": f'index-url = "https://{HOST}/simple"\n'.encode("utf-16"),
-    },
-    "environment.yml: a tab": {"environment.yml": f"{YAML}    -\t{ON}\n"},
-}
-"""Binary files of other tools; ``places.txt`` lists the text files."""
-
-
-PLACES: dict[str, tuple[str, Files]] = {
-    **read_forms("places.txt"),
-    **{form: ("", files) for form, files in ENCODED.items()},
-}
+PLACES = read_forms("places.txt")
 """Files that contain a foreign URL or index, with the option to read them."""
 
 
@@ -194,6 +167,14 @@ def test_project_sources_are_reported_in_every_file_format(
 ) -> None:
     option, files = PLACES[form]
     check(attempt, files, option)
+
+
+@pytest.mark.parametrize("codec", ["utf-16", "utf-32", "utf-8-sig", "latin-1"])
+def test_sources_are_reported_in_every_encoding(attempt: Try, codec: str) -> None:
+    setting = f'index-url = "https://{HOST}/simple" # ä\n'
+    requirements = f"torch\n{ON} # ä\n"
+    check(attempt, {"requirements.txt": requirements.encode(codec)})
+    check(attempt, {"requirements.txt": "torch\n", "uv.toml": setting.encode(codec)})
 
 
 SETTINGS = read_forms("variables.txt")
@@ -208,43 +189,28 @@ def test_variables_in_other_settings_are_rejected(attempt: Try, form: str) -> No
     assert outcome.is_refused, outcome
 
 
-LOGIN_PLACES: dict[str, Callable[[str], Files]] = {
-    "requirements.txt": lambda text: {
-        "requirements.txt": f"torch\nfilelock @ {text}\n"
-    },
-    "a line without a name": lambda text: {"requirements.txt": f"torch\n{text}\n"},
-    "-c": lambda text: {
-        "requirements.txt": "torch\n-c limits.txt\n",
-        "limits.txt": f"filelock @ {text}\n",
-    },
-    "environment.yml": lambda text: {
-        "environment.yml": f"{YAML}    - filelock @ {text}\n"
-    },
-    "a group": lambda text: {
-        "pyproject.toml": f"{BARE}[dependency-groups]\ndev = ['filelock @ {text}']\n"
-    },
-    "Poetry": lambda text: {
-        "pyproject.toml": f"[tool.poetry.dependencies]\ntorch = '*'\nfilelock = {{ url = '{text}' }}\n"
-    },
-    "uv.toml": lambda text: {
-        "requirements.txt": "torch\n",
-        "uv.toml": f"constraint-dependencies = ['filelock @ {text}']\n",
-    },
-}
+LOGIN_PLACES = read_forms("addresses.txt")
+"""Files with the placeholder ADDRESS."""
+
+
+def fill(place: str, address: str) -> Files:
+    """Return the files of a place with a URL."""
+    _, files = LOGIN_PLACES[place]
+    return {name: str(text).replace("ADDRESS", address) for name, text in files.items()}
 
 
 @pytest.mark.parametrize("form", FORMS["variables"])
 def test_variables_in_urls_are_rejected(attempt: Try, form: str) -> None:
     for place in ("requirements.txt", "-c", "uv.toml"):
-        outcome = attempt(LOGIN_PLACES[place](FORMS["variables"][form]))
+        outcome = attempt(fill(place, FORMS["variables"][form]))
         assert outcome.is_refused
         assert LOGIN not in str(outcome)
 
 
 @pytest.mark.parametrize("form", FORMS["logins"])
 def test_logins_are_never_printed(attempt: Try, form: str) -> None:
-    for place, files in LOGIN_PLACES.items():
-        outcome = attempt(files(FORMS["logins"][form]))
+    for place in LOGIN_PLACES:
+        outcome = attempt(fill(place, FORMS["logins"][form]))
         assert LOGIN not in str(outcome), place
 
 
@@ -338,38 +304,9 @@ def packed(name: str, files: Files) -> bytes:
     return content.getvalue()
 
 
-META = f"Metadata-Version: 2.2\nName: lib\nVersion: 1\nRequires-Dist: {ON}\n"
-TREE = f'{LIB}dependencies = ["{ON}"]\n'
-BUILD = f'{LIB}[build-system]\nrequires = ["filelock"]\n'
-BUILT = {
-    "by an address": BUILD.replace("filelock", ON),
-    "from a source": f'{BUILD}[tool.uv.sources]\nfilelock = {{ url = "{AT}" }}\n',
-    "from an index": f'{BUILD}{INDEX}[tool.uv.sources]\nfilelock = {{ index = "corp" }}\n',
-}
-METADATA = "lib-1.dist-info/METADATA"
-FOLDER = {"lib-1/pyproject.toml": TREE}
+FOLDER = {"lib-1/pyproject.toml": f'{LIB}dependencies = ["{ON}"]\n'}
 ARCHIVES: dict[str, tuple[str, Files | bytes]] = {
-    "METADATA of a wheel": ("lib-1-py3-none-any.whl", {METADATA: META}),
-    "METADATA in capitals": (
-        "lib-1-py3-none-any.whl",
-        {METADATA: META.replace("Requires", "REQUIRES")},
-    ),
-    "the extra of a wheel": (
-        "lib-1-py3-none-any.whl",
-        {METADATA: META.replace(ON, f"{ON} ; extra == 'a'")},
-    ),
-    "PKG-INFO": ("lib-1.tar.gz", {"lib-1/PKG-INFO": META}),
-    "PKG-INFO of a zip": ("lib-1.zip", {"lib-1/PKG-INFO": META}),
-    "requires.txt": (
-        "lib-1.tar.gz",
-        {"lib-1/lib.egg-info/requires.txt": f"torch\n[a]\n{ON}\n"},
-    ),
-    "a dot before the folder": ("lib-1.tar.gz", {"./lib-1/pyproject.toml": TREE}),
-    "no folder": ("lib-1.tar.gz", {"pyproject.toml": TREE}),
-    "bzip2": ("lib-1.tar.bz2", FOLDER),
-    "xz": ("lib-1.tar.xz", FOLDER),
-    "tar alone": ("lib-1.tar", FOLDER),
-    "a second pyproject.toml": ("lib-1.tar.gz", {"a/pyproject.toml": LIB, **FOLDER}),
+    **read_forms("archives.txt"),
     "a zip behind a tar": (
         "lib-1.tar.gz",
         packed("a.tar.gz", FOLDER) + packed("a.zip", {"lib-1/PKG-INFO": ""}),
@@ -377,10 +314,6 @@ ARCHIVES: dict[str, tuple[str, Files | bytes]] = {
     "a tar that is called zip": ("lib-1.zip", packed("a.tar.gz", FOLDER)),
     "a damaged tar": ("lib-1.tar.gz", packed("a.tar.gz", FOLDER)[:-30]),
     "a form that is not read": ("lib-1.tar.zst", b"(\xb5/\xfd"),
-    **{
-        f"what builds it {how}": ("lib-1.tar.gz", {"lib-1/pyproject.toml": text})
-        for how, text in BUILT.items()
-    },
 }
 """Archives that contain foreign sources."""
 UNREAD = {"a damaged tar", "a form that is not read", "a tar that is called zip"}
@@ -405,16 +338,7 @@ def test_archive_requirements_are_reported_or_rejected(
     assert "that its files select" in trusting.notices, trusting
 
 
-OPAQUE = {
-    "a folded line": {
-        "lib-1.dist-info/METADATA": META.replace("filelock @", "filelock @\n ")
-    },
-    "dots in a name": {"lib-1/a/../pyproject.toml": TREE},
-    "a backslash in a name": {"lib-1\\pyproject.toml": TREE},
-    "from the root": {"/lib-1/pyproject.toml": TREE},
-    "a folder below": {"lib-1/a/pyproject.toml": TREE, "lib-1/pyproject.toml": LIB},
-    "requirements of sources": {"lib-1/src/lib.egg-info/requires.txt": f"{ON}\n"},
-}
+OPAQUE = read_forms("opaque.txt")
 """Archives that another program could read differently."""
 
 
@@ -422,7 +346,7 @@ OPAQUE = {
 def test_local_source_archive_requires_trust(attempt: Try, form: str) -> None:
     files = {
         "requirements.txt": "torch\nlib @ ./lib-1.zip#subdirectory=a\n./lib-1.zip\n",
-        "lib-1.zip": packed("lib-1.zip", OPAQUE[form]),
+        "lib-1.zip": packed("lib-1.zip", OPAQUE[form][1]),
     }
 
     assert attempt(files, trust=False).is_refused

@@ -5,23 +5,16 @@ import random
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-import tomli
-import tomli_w
 
-from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import GpuInstallError
 from gpuinstall.lock.request.declaration import (
     read_constraints,
-    read_declaration,
     read_inputs,
 )
 from gpuinstall.project import Settings, open_project
 from gpuinstall.project.request import read_request
-from gpuinstall.sources import Sources
-from gpuinstall.sources.requirements_file import join_files
 
 INPUTS = 2000
 QUICK = 20
@@ -115,106 +108,3 @@ def test_random_files_cause_no_traceback_or_delay(tmp_path, monkeypatch, seeds):
             slow.append(seed)
 
     assert slow == []
-
-
-VALID = {
-    "requirements.txt": """\
-# requirements
---index-url https://index.example/simple
--f ./wheels
-torch==2.14.1 ; sys_platform == "linux" and python_version >= "3.11"
-numpy[extra]>=2,!=2.1.*,<3  # why
-tool @ git+https://git.example/tool.git@v1#subdirectory=python
--e ./lib[a,b]
-six==1.16 --hash=sha256:ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff \\
-    --hash=sha256:eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee
--c limits.txt
-""",
-    "pyproject.toml": """\
-[project]
-name = "x"
-version = "1.0"
-requires-python = ">=3.11"
-dependencies = ["torch>=2.9 ; os_name != 'nt'", "numpy[a]<3", "x[b]"]
-[project.optional-dependencies]
-a = ["six", "x[b]"]
-b = ["tool @ https://h.example/tool-1.0-py3-none-any.whl"]
-[dependency-groups]
-dev = ["pytest", { include-group = "lint" }]
-lint = ["ruff"]
-[tool.uv]
-default-groups = ["dev"]
-constraint-dependencies = ["idna<4"]
-override-dependencies = ["rich==1"]
-conflicts = [[{ extra = "a" }, { extra = "b" }]]
-[tool.uv.sources]
-six = [{ index = "corp", marker = "sys_platform == 'linux'" }, { git = "https://h.example/s" }]
-numpy = { path = "./lib" }
-[[tool.uv.index]]
-name = "corp"
-url = "https://corp.example/simple"
-explicit = true
-[tool.poetry.dependencies]
-python = "^3.11"
-idna = { version = "^3.1", extras = ["c"], markers = "os_name == 'nt'" }
-[tool.gpuinstall]
-targets = ["cpu"]
-""",
-}
-PIECES = (*words(LINES), *words(VALUES), "[", "]", "{", "}", "=", ",", "'", '"', "\n")
-COUNT = 3000
-
-
-def edited(chance: random.Random, text: str) -> str:
-    """Return the text of a valid project file with random edits."""
-    for _ in range(chance.randint(1, 3)):
-        at = chance.randrange(len(text))
-        to = at + chance.choice([0, 0, 1, 1, 5, 40])
-        piece = chance.choice(["", text[at:to] * 2, *chance.choices(PIECES, k=3)])
-        text = text[:at] + piece + text[to:]
-    return text
-
-
-def exchanged(chance: random.Random, text: str) -> str:
-    """Return a project file with values or lines replaced at random."""
-    if not text.startswith("["):
-        lines = text.splitlines()
-        lines[chance.randrange(len(lines))] = chance.choice(words(LINES))
-        return "\n".join(lines)
-    document = tomli.loads(text)
-    for _ in range(chance.randint(1, 3)):
-        place: Any = document
-        key: Any = chance.choice([*place])
-        while isinstance(place[key], dict | list) and chance.random() < 0.8:
-            inner = place[key]
-            keys = [*inner] if isinstance(inner, dict) else [*range(len(inner))]
-            if not keys:
-                break
-            place, key = inner, chance.choice(keys)
-        place[key] = tomli.loads(f"x = {chance.choice(words(VALUES))}")["x"]
-    return tomli_w.dumps(document)
-
-
-@pytest.mark.parametrize("name", VALID)
-@pytest.mark.parametrize(
-    "count", [100, pytest.param(COUNT, marks=pytest.mark.heavy)], ids=["some", "all"]
-)
-def test_fuzzed_files_cause_no_traceback(tmp_path, monkeypatch, name, count):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "limits.txt").write_text("idna<4\n", "utf-8")
-    for folder in ("lib", "wheels"):
-        (tmp_path / folder).mkdir()
-    accepted = 0
-    for seed in range(count):
-        chance = random.Random(seed)
-        text = chance.choice([edited, exchanged])(chance, VALID[name])
-        (tmp_path / name).write_text(text, "utf-8")
-        with suppress(GpuInstallError):
-            declared = read_declaration(tmp_path, read_config(tmp_path).requirements)
-            listed = join_files(declared.files.values())
-            Sources().add_settings(listed.settings, tmp_path)
-            # Properties are read later.
-            assert len(str(listed.lines)) < 100_000
-            [one.specifier for one in listed.lines]
-            accepted += 1
-    assert count // 20 < accepted < count

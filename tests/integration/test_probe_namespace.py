@@ -10,7 +10,7 @@ import pytest
 from gpuinstall.base import process
 from tests.lab import driver, own_gpus
 from tests.lab.driver import FakeDriver
-from tests.lab.recorded import GTX_1080, H200, RTX_4090, card, module
+from tests.lab.recorded import H200, RTX_4090, card, module
 
 COVERED = ("/sys/bus/pci/devices", "/sys/module", "/proc/driver")
 # Shared folders are mounted again with other contents.
@@ -70,19 +70,6 @@ def test_gpu_without_driver_is_detected_through_pci(tmp_path):
     assert [
         (problem["code"], problem["id"]) for problem in document["data"]["problems"]
     ] == [("driver-missing", "F01")]
-
-
-def test_loaded_kernel_module_is_detected_through_proc(tmp_path):
-    files = card(1, GTX_1080) | module("595.58.03", open_flavour=True)
-    document = probed(tmp_path, files, {})
-    assert document["data"]["driver"] == {
-        "version": "595.58.03",
-        "cuda": None,
-        "found_via": "proc",
-    }
-    assert [problem["code"] for problem in document["data"]["problems"]] == [
-        "driver-libraries-missing"
-    ]
 
 
 def test_pod_with_one_of_eight_gpus_is_healthy(tmp_path, play):

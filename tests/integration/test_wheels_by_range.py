@@ -6,7 +6,6 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import requests
@@ -21,65 +20,19 @@ from gpuinstall.sources import read_sources
 from gpuinstall.sources.web import Client
 from gpuinstall.wheels.gpu_code import sort_architectures
 from gpuinstall.wheels.http_ranges import HttpRanges
+from gpuinstall.wheels.needs import TableCache, built_cuda_majors, read_needs
 from gpuinstall.wheels.package import PackageReader
 from gpuinstall.wheels.ranges import WheelError
 from gpuinstall.wheels.torch_wheel import read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader
 from tests.lab.cases import mostly_heavy
 
-
-class Companion(NamedTuple):
-    """A wheel and the GPU code in its libraries."""
-
-    package: str
-    version: str
-    platform: str
-    code: str
-    cuda: str | None = None
-
-
-COMPANIONS = [
-    Companion(
-        "nvidia-cudnn-cu12",
-        "9.8.0.87",
-        "linux_x86_64",
-        "50 60 61 70 75 80 86 90a 100 120 +120",
-    ),
-    Companion(
-        "nvidia-cudnn-cu13",
-        "9.26.0.51",
-        "linux_x86_64",
-        "75 80 86 90a 100f 120f 121 +121",
-    ),
-    Companion(
-        "nvidia-cudnn-cu13",
-        "9.26.0.51",
-        "linux_aarch64",
-        "75 80 86 90a 100f 110f 120f 121 +121",
-    ),
-    Companion(
-        "nvidia-cudnn-cu13",
-        "9.28.0.42",
-        "windows_x86_64",
-        "75 80 86 90a 100f 120f +120f",
-    ),
-    Companion(
-        "nvidia-nccl-cu13", "2.30.7", "linux_x86_64", "75 80 90 100 110 120 +120"
-    ),
-    Companion("torchvision", "0.29.2", "linux_x86_64", "75 80 86 90 100 120 +120"),
-    Companion("xformers", "0.0.33.post2", "linux_x86_64", "75 80 90a +80"),
-    Companion(
-        "bitsandbytes", "0.50.2", "linux_x86_64", "60 70 75 80 86 89 90 +90", "12.6"
-    ),
-    Companion(
-        "bitsandbytes", "0.50.2", "linux_x86_64", "75 80 86 89 90 100 120 +120", "13.2"
-    ),
-]
 BUILDS = {
     f"{build.name}-{build.os}_{build.arch}": build
     for build in load_catalog().builds
     if build.on_default_index and build.toolkit and build.absent != "unverified"
 }
+DATA = Path(__file__).parents[1] / "data"
 OF_THE_NETWORK = {"too-slow", "transfer"}
 WITH_TRAP = "2.9.1+cu128-linux_x86_64"
 NEWEST = max(
@@ -191,25 +144,51 @@ def test_all_torch_wheels_match_the_catalog(index, name, show):
     _learn(index, name, show)
 
 
+def rows(name):
+    """Return the lines of a table without its heading."""
+    return (DATA / name).read_text("utf-8").splitlines()[1:]
+
+
 @pytest.mark.heavy
 @pytest.mark.network
-@pytest.mark.parametrize(
-    "one",
-    COMPANIONS,
-    ids=lambda one: f"{one.package}-{one.version}-{one.platform}-{one.cuda}",
-)
-def test_catalog_architectures_match_companion_wheels(index, one, show):
+@pytest.mark.parametrize("row", rows("wheel_code.txt"))
+def test_catalog_architectures_match_companion_wheels(index, row, show):
     started = time.monotonic()
-    wheel = index.wheel(one.package, one.version, one.platform)
-    package = PackageReader(wheel, one.package, may_have_code=True, cuda=one.cuda)
-    code = package.read_code(whole=False)
-    architectures = code.codes[0].architectures
-    beside = f", CUDA {one.cuda}" if one.cuda else ""
-    show(
-        f"{one.package} {one.version} {one.platform}{beside}",
-        wheel,
-        started,
-        architectures,
-    )
-    assert _short(architectures) == one.code
+    described, _, expected = row.partition(" | ")
+    name, version, platform, *cuda = described.split()
+    wheel = index.wheel(name, version, platform)
+    cuda_of_torch = next(iter(cuda), None)
+    package = PackageReader(wheel, name, may_have_code=True, cuda=cuda_of_torch)
+    architectures = package.read_code(whole=False).codes[0].architectures
+    show(described, wheel, started, architectures)
+    assert _short(architectures) == expected
     assert wheel.bytes_read < 20_000_000
+
+
+@pytest.mark.heavy
+@pytest.mark.network
+@pytest.mark.parametrize("row", rows("wheel_needs.txt"))
+def test_wheel_requirements_are_read_by_range(index, row, show):
+    started = time.monotonic()
+    described, *expected = row.split(" | ")
+    wheel = index.wheel(*described.split())
+    libraries = [name for name in wheel.members if re.search(r"\.so(\.|$)", name)]
+    needs = read_needs(TableCache(wheel), libraries)
+    show(described, wheel, started, ())
+    cudas = " ".join(map(str, built_cuda_majors(needs, (), ()))) or "-"
+    assert [format_torch(needs.torch), cudas, needs.glibc] == expected
+    for text in wheel.metadata().get_all("Requires-Dist", ()):
+        if pin := re.match(r"torch ?\(?== ?(\d+\.\d+)", str(text)):
+            assert needs.torch.verdict(pin[1]) is not False
+
+
+def format_torch(torch):
+    """Return the compatible torch versions in the format of the table."""
+    match torch.kind:
+        case "stable":
+            return f">={torch.oldest}"
+        case "ordinary":
+            return " ".join(torch.fits)
+        case "none":
+            return "-"
+    return "?"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -19,19 +18,13 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
-from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import (
-    own_cache_folder,
-    parse_json,
-    read_json,
-    write_atomically,
-)
+from gpuinstall.base.files import own_cache_folder, parse_json
 from gpuinstall.base.values import Value
 from gpuinstall.base.version import __version__
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel, WheelSource
-from gpuinstall.sources.web import Page
+from gpuinstall.sources.web import Page, ResponseCache
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -173,17 +166,13 @@ def _load_files(page: Page) -> tuple[PageFile, ...]:
         return _parse_files(page)
     parts = (__version__, page.url, page.content_type, page.text)
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    name = hashlib.sha256(page.url.encode()).hexdigest()
-    path = own_cache_folder() / "parsed" / f"{name}.json"
+    cache = ResponseCache(own_cache_folder() / "parsed", _ParsedPage)
+    cached = cache.get(page.url)
     # If the cached result is missing, damaged, or outdated, parse the page again.
-    with suppress(OSError, ValueError):
-        cached = read_object(_ParsedPage, read_json(path))
-        if cached.digest == digest:
-            return cached.files
+    if cached and cached.digest == digest:
+        return cached.files
     files = _parse_files(page)
-    with suppress(InstallationError):
-        text = json.dumps(write_object(_ParsedPage(digest, files)))
-        write_atomically(path, text, is_cached=True)
+    cache.put(page.url, _ParsedPage(digest, files))
     return files
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import threading
@@ -14,9 +13,10 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from gpuinstall.base.codec import read_object, write_object
+from msgspec import json
+
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import own_cache_folder, read_json, write_atomically
+from gpuinstall.base.files import own_cache_folder, read_raw, write_atomically
 from gpuinstall.base.interruption import call_with_timeout, is_interrupted
 from gpuinstall.base.text import format_size, remove_logins
 from gpuinstall.base.timeouts import MORE_TIME, RETRIES, USUAL, Timeouts, TransferRate
@@ -73,11 +73,11 @@ class FileHash(Value):
     """The entity tag, which changes with the file."""
 
 
-_Response = TypeVar("_Response", Page, FileHash)
+_Response = TypeVar("_Response", bound=Value)
 
 
 class ResponseCache(Value, Generic[_Response]):
-    """Cache of HTTP responses by URL.
+    """Cache of HTTP responses by URL, or of values parsed from them.
 
     CacheControl is not used, because it obeys ``max-age``, which hides a new build for ten
     minutes, and reads without gpuinstall's limits. Read and write errors are ignored.
@@ -88,14 +88,15 @@ class ResponseCache(Value, Generic[_Response]):
 
     def get(self, url: str) -> _Response | None:
         """Return the cached response of a previous run."""
-        with suppress(OSError, ValueError, TypeError):
-            return read_object(self.kind, read_json(self._file(url)))
+        with suppress(OSError, ValueError, RecursionError):
+            return json.decode(read_raw(self._file(url)), type=self.kind)
         return None
 
     def put(self, url: str, answer: _Response) -> None:
         """Cache a response for the next run."""
-        with suppress(InstallationError):
-            text = json.dumps(write_object(answer))
+        # A page can contain characters that UTF-8 cannot encode.
+        with suppress(InstallationError, UnicodeEncodeError):
+            text = json.encode(answer).decode()
             write_atomically(self._file(url), text, is_cached=True)
 
     def _file(self, url: str) -> Path:

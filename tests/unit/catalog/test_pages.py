@@ -247,3 +247,15 @@ def test_parsed_page_is_cached_until_it_changes(damage, own_cache, monkeypatch):
     [file] = (own_cache / "gpuinstall" / "parsed").iterdir()
     file.write_text(damage, encoding="utf-8")
     assert _versions(LARGE) == first
+
+
+def test_page_with_a_lone_surrogate_is_parsed(own_cache):
+    filler = [{"url": f"x-{number}.zip", "filename": "x"} for number in range(100)]
+    file = {
+        "url": "torch-3.0-py3-none-any.whl",
+        "filename": OLD,
+        "requires-python": "\ud800",
+    }
+    [wheel] = _json({"files": [*filler, file]})
+    assert wheel.filename == OLD
+    assert not (own_cache / "gpuinstall" / "parsed").exists()

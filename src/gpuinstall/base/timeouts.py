@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import monotonic
 from typing import NamedTuple
 
 from gpuinstall.base.errors import UsageError
@@ -22,13 +21,6 @@ class Timeouts(NamedTuple):
 
     silence: float = 30.0
     """The maximum time without data from a server."""
-    floor: int = 1000
-    """The minimum transfer rate in bytes per second, over each ``window``."""
-
-    @property
-    def window(self) -> float:
-        """The interval over which a transfer rate is measured."""
-        return 2 * self.silence
 
     @property
     def connection(self) -> float:
@@ -52,7 +44,7 @@ class Timeouts(NamedTuple):
 
     @property
     def total(self) -> float:
-        """The time limit for a uv command. A CUDA build can take 3 hours."""
+        """The limit for a uv command or a file. A CUDA build can take 3 hours."""
         return 480 * self.silence
 
     @property
@@ -86,31 +78,6 @@ class Timeouts(NamedTuple):
 
 
 USUAL = Timeouts()
-
-
-class TransferRate:
-    """Measured transfer rate of a download."""
-
-    def __init__(self, timeouts: Timeouts) -> None:
-        self._timeouts = timeouts
-        self._total = 0
-        self._window_start = monotonic()
-        self._total_at_start = 0
-
-    def count(self, size: int) -> None:
-        """Add a number of received bytes to the measurement."""
-        self._total += size
-
-    def is_too_slow(self) -> bool:
-        """Return whether the last window was slower than ``floor``."""
-        window = self._timeouts.window
-        now = monotonic()
-        if now - self._window_start < window:
-            return False
-        is_slow = self._total - self._total_at_start < self._timeouts.floor * window
-        self._window_start = now
-        self._total_at_start = self._total
-        return is_slow
 
 
 def read_timeouts(environ: Mapping[str, str]) -> Timeouts:

@@ -8,8 +8,7 @@ import re
 import threading
 from contextlib import suppress
 from functools import partial
-from threading import Event, Thread
-from time import monotonic, sleep
+from time import monotonic
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -17,9 +16,9 @@ from msgspec import json
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import own_cache_folder, read_raw, write_atomically
-from gpuinstall.base.interruption import call_with_timeout, is_interrupted
+from gpuinstall.base.interruption import call_with_timeout
 from gpuinstall.base.text import format_size, remove_logins
-from gpuinstall.base.timeouts import MORE_TIME, RETRIES, USUAL, Timeouts, TransferRate
+from gpuinstall.base.timeouts import MORE_TIME, RETRIES, USUAL, Timeouts
 from gpuinstall.base.values import Value
 from gpuinstall.base.version import __version__
 
@@ -41,9 +40,6 @@ _PAGES = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+ht
 
 _UNCOMPRESSED = {"Accept-Encoding": "identity"}
 """Headers for files. Lengths and hashes apply to uncompressed bytes."""
-
-RETRY_S = 0.2
-"""The minimum delay in seconds before retrying a busy host."""
 
 PAGE_BYTES = 50_000_000
 """The size limit of a page, documented in docs/trust.md."""
@@ -273,9 +269,8 @@ class Client:
         with self._request("GET", url, _UNCOMPRESSED) as response:
             _check_status(response, url)
             received = 0
-            for chunk in read_chunks(
-                response, url, size or content_length(response), self.timeouts
-            ):
+            limit = size or content_length(response) or FILE_BYTES
+            for chunk in read_chunks(response, url, limit, self.timeouts.total):
                 received += len(chunk)
                 with self._lock:
                     self.received += len(chunk)
@@ -293,9 +288,7 @@ class Client:
         if cached and cached.etag:
             headers["If-None-Match"] = cached.etag
         with self._request("GET", url, headers) as response:
-            chunks = read_chunks(
-                response, url, PAGE_BYTES, self.timeouts, self.timeouts.page
-            )
+            chunks = read_chunks(response, url, PAGE_BYTES, self.timeouts.page)
             text = b"".join(chunks).decode("utf-8", "replace")
         if response.status_code == 304:
             return cached
@@ -368,7 +361,6 @@ class Client:
                     status_forcelist={500, 502, 504},
                     backoff_factor=0.2,
                     raise_on_status=False,
-                    respect_retry_after_header=False,
                 )
                 for scheme in ("http://", "https://"):
                     adapter = HTTPAdapter(pool_maxsize=32, max_retries=retry)
@@ -397,16 +389,12 @@ def _check_status(response: Response, url: str) -> None:
 
 
 class HostGate:
-    """Sender of requests to one host, which retries if the host is busy.
-
-    No request is sent after the host failed.
-    """
+    """Sender of requests to one host, until the host fails."""
 
     def __init__(self, host: str, timeouts: Timeouts, *, is_quick: bool) -> None:
         self._host = host
         self._timeouts = timeouts
         self._seconds = timeouts.first_response if is_quick else timeouts.answer
-        self._until: float | None = None
         self.failure: UnreachableError | None = None
         """The first failure of the host."""
 
@@ -416,58 +404,38 @@ class HostGate:
         Raises:
             UnreachableError: The host does not respond, now or in an earlier request.
         """
-        while True:
-            if self.failure:
-                raise self.failure
-            try:
-                response = call_with_timeout(self._seconds, send)
-            except UnicodeError as error:
-                self.failure = UnreachableError(self._host, _GARBLED)
-                raise self.failure from error
-            except OSError as error:
-                self.failure = UnreachableError(self._host, _find_cause(error))
-                raise self.failure from error
-            self._seconds = self._timeouts.answer
-            wait = _read_retry_after(response)
-            if wait is None or not self._can_wait(wait):
-                return response
-            response.close()
-            until = monotonic() + max(wait, RETRY_S)
-            while monotonic() < until and not is_interrupted():
-                sleep(0.1)
-
-    def _can_wait(self, seconds: float) -> bool:
-        """Return whether another retry is within the host's time limit."""
-        if self._until is None:
-            self._until = monotonic() + self._timeouts.window
-        return monotonic() + seconds <= self._until
+        if self.failure:
+            raise self.failure
+        try:
+            response = call_with_timeout(self._seconds, send)
+        except UnicodeError as error:
+            self.failure = UnreachableError(self._host, _GARBLED)
+            raise self.failure from error
+        except OSError as error:
+            self.failure = UnreachableError(self._host, _find_cause(error))
+            raise self.failure from error
+        self._seconds = self._timeouts.answer
+        return response
 
 
 def read_chunks(
-    response: Response,
-    url: str,
-    limit: int | None,
-    timeouts: Timeouts,
-    seconds: float | None = None,
+    response: Response, url: str, limit: int, seconds: float
 ) -> Iterator[bytes]:
     """Yield the body of an HTTP response in chunks.
 
     Args:
         response: The response, whose body is not read yet.
         url: The requested URL, for messages.
-        limit: The maximum number of bytes. None: ``FILE_BYTES``.
-        timeouts: The time limits for slow servers.
-        seconds: The time limit. None: no limit.
+        limit: The maximum number of bytes.
+        seconds: The time limit.
 
     Raises:
         InstallationError: A limit was exceeded, or the connection broke.
     """
     from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-    most = min(limit or FILE_BYTES, FILE_BYTES)
-    pace = TransferRate(timeouts)
-    done = Event()
-    faults = _watch_connection(response, pace, timeouts, seconds, done)
+    most = min(limit, FILE_BYTES)
+    deadline = monotonic() + seconds
     read = 0
     try:
         # read() would wait for a full chunk and detect a slow server too late.
@@ -479,61 +447,19 @@ def read_chunks(
                     f"the response from {url} is larger than {format_size(most)}",
                     hint="Set GPUINSTALL_TORCH_INDEX or UV_DEFAULT_INDEX to the URL of another index",
                 )
-            pace.count(len(chunk))
+            if monotonic() > deadline:
+                raise InstallationError(
+                    "too-slow",
+                    f"{url} did not finish within {seconds:.0f} s",
+                    hint=MORE_TIME,
+                )
             yield chunk
-    except ReadTimeoutError:
-        faults.append(f"sent nothing for {timeouts.silence:.0f} s")
+    except ReadTimeoutError as error:
+        message = f"{url} stopped sending data"
+        raise InstallationError("too-slow", message, hint=MORE_TIME) from error
     except HTTPError as error:
-        if not faults:
-            message = f"the download of {url} was interrupted"
-            raise InstallationError("transfer", message, hint="Run it again") from error
-    finally:
-        done.set()
-    # If a body has no length, shutting down the connection raises no error.
-    if faults:
-        raise InstallationError("too-slow", f"{url} {faults[0]}", hint=MORE_TIME)
-
-
-def _watch_connection(
-    response: Response,
-    pace: TransferRate,
-    timeouts: Timeouts,
-    seconds: float | None,
-    done: Event,
-) -> list[str]:
-    """Shut down a connection that is too slow or takes too long.
-
-    The timeout of a read applies only if no data arrives.
-
-    Args:
-        response: The response that is being read.
-        pace: The measured transfer rate.
-        timeouts: The time limits for slow servers.
-        seconds: The time limit. None: no limit.
-        done: Set by the caller after the last read.
-
-    Returns:
-        A list that is empty until the thread adds its reason.
-    """
-    window = timeouts.window
-    start = monotonic()
-    faults: list[str] = []
-
-    def watch() -> None:
-        while not faults:
-            if done.wait(min(1.0, window / 8)):
-                return
-            if pace.is_too_slow():
-                least = format_size(int(timeouts.floor * window))
-                faults.append(f"sent less than {least} in {window:.0f} s")
-            elif seconds and monotonic() - start > seconds:
-                faults.append(f"did not finish within {seconds:.0f} s")
-        # The connection may already be closed.
-        with suppress(OSError, RuntimeError, ValueError):
-            response.raw.shutdown()
-
-    Thread(target=watch, daemon=True).start()
-    return faults
+        message = f"the download of {url} was interrupted"
+        raise InstallationError("transfer", message, hint="Run it again") from error
 
 
 def content_length(response: Response) -> int | None:
@@ -542,17 +468,6 @@ def content_length(response: Response) -> int | None:
     if not length.isdecimal() or len(length) >= 20:
         return None
     return int(length)
-
-
-def _read_retry_after(response: Response) -> float | None:
-    """Return the Retry-After delay of a busy host, in seconds."""
-    from urllib3.exceptions import HTTPError
-    from urllib3.util import Retry
-
-    if response.status_code in {429, 503}:
-        with suppress(HTTPError, ValueError, OverflowError):
-            return Retry().get_retry_after(response.raw)
-    return None
 
 
 def network_hint() -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 from gpuinstall.base.interruption import call_with_timeout
-from gpuinstall.base.timeouts import MORE_TIME, USUAL, Timeouts, TransferRate
+from gpuinstall.base.timeouts import MORE_TIME, USUAL, Timeouts
 from gpuinstall.wheels.ranges import WheelError
 
 if TYPE_CHECKING:
@@ -65,10 +65,9 @@ class HttpRanges:
             if _file_version(response) != (self.size, self._etag):
                 message = f"the file on {_host(self._url)} changed while it was read"
                 raise WheelError("wrong-range", message)
-            pace = TransferRate(self._timeouts)
             while start < end:
                 # With pieces of a fixed size, bytes_read is reproducible.
-                piece = self._read(response, min(_PIECE, end - start), pace)
+                piece = self._read(response, min(_PIECE, end - start))
                 if not piece:
                     break
                 start += len(piece)
@@ -123,12 +122,7 @@ class HttpRanges:
         # Never send credentials to the target of a redirect.
         self._login = False
 
-    def _read(
-        self,
-        response: Response,
-        most: int,
-        pace: TransferRate,
-    ) -> bytes:
+    def _read(self, response: Response, most: int) -> bytes:
         """Read ``most`` bytes of a response, or fewer at its end."""
         from urllib3.exceptions import HTTPError
 
@@ -142,9 +136,6 @@ class HttpRanges:
             if not part:
                 break
             data += part
-            pace.count(len(part))
-            if pace.is_too_slow():
-                raise _timeout_error()
         return bytes(data)
 
     def _time_left(self) -> float:

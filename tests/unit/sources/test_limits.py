@@ -10,17 +10,11 @@ import pytest
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.timeouts import Timeouts
-from gpuinstall.sources.web import RETRY_S, Client, UnreachableError
+from gpuinstall.sources.web import Client, UnreachableError
 from tests.lab.host import Answer, Host
 from tests.lab.pace import within
 
 FILE = b"wheel" * 1000
-
-
-class ShortWindow(Timeouts):
-    """Default limits with a short measuring window."""
-
-    window = 0.8
 
 
 class ShortAnswer(Timeouts):
@@ -33,12 +27,6 @@ class ShortPage(Timeouts):
     """Default limits with a short time for a whole page."""
 
     page = 0.5
-
-
-def drip(sent):
-    for position in range(40):
-        yield sent[position : position + 1]
-        time.sleep(0.1)
 
 
 def stall(sent):
@@ -96,8 +84,7 @@ def steadily(sent):
 @pytest.mark.parametrize(
     ("pieces", "timeouts", "said"),
     [
-        (drip, ShortWindow(), "sent less than"),
-        (stall, Timeouts(silence=0.4), "sent nothing for"),
+        (stall, Timeouts(silence=0.4), "stopped sending data"),
         (steadily, ShortPage(), "did not finish within"),
     ],
 )
@@ -138,26 +125,25 @@ def test_slow_headers_are_aborted(tmp_path):
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("when", [lambda: "0", lambda: formatdate(time.time() - 1)])
-def test_busy_host_is_retried_after_its_delay(client, status, when):
+def test_busy_host_is_retried(client, status, when):
     replies = iter(
         [
             Answer(status, b"later", headers={"Retry-After": when()}),
             Answer(200, b"now", "text/html"),
         ]
     )
-    start = time.monotonic()
     with host(lambda *_: next(replies)) as served:
         page = client.page(f"{served.url}/page/")
     assert page is not None
     assert page.text == "now"
-    assert time.monotonic() - start >= RETRY_S
 
 
 @pytest.mark.parametrize("when", ["3600", "0.", "soon", ""])
-def test_long_retry_after_is_not_retried(client, when):
+def test_long_retry_after_is_not_retried(tmp_path, when):
     with (
         host(lambda *_: Answer(503, b"later", headers={"Retry-After": when})) as served,
-        within(2),
+        Client(cache=tmp_path, timeouts=ShortAnswer()) as client,
+        within(3),
     ):
         with pytest.raises(UnreachableError, match="cannot be reached"):
             client.page(f"{served.url}/page/")
@@ -175,5 +161,5 @@ def test_server_error_is_retried(client):
 def test_repeatedly_busy_host_is_abandoned(tmp_path):
     busy = Answer(429, b"later", headers={"Retry-After": "0"})
     with within(4):
-        error = given_up(lambda *_: busy, ShortWindow(), tmp_path)
+        error = given_up(lambda *_: busy, Timeouts(), tmp_path)
     assert "returned HTTP status 429" in error.message

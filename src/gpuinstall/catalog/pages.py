@@ -18,13 +18,14 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
+from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import own_cache_folder, parse_json
 from gpuinstall.base.values import Value
 from gpuinstall.base.version import __version__
 from gpuinstall.base.versions import known_backend
 from gpuinstall.catalog.catalog import DEFAULT_INDEX, Wheel, WheelSource
-from gpuinstall.sources.web import Page, ResponseCache
+from gpuinstall.sources.web import Page
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -166,13 +167,12 @@ def _load_files(page: Page) -> tuple[PageFile, ...]:
         return _parse_files(page)
     parts = (__version__, page.url, page.content_type, page.text)
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    cache = ResponseCache(own_cache_folder() / "parsed", _ParsedPage)
-    cached = cache.get(page.url)
-    # If the cached result is missing, damaged, or outdated, parse the page again.
+    pages = JsonCache(own_cache_folder() / "parsed", _ParsedPage)
+    cached = pages.get(page.url)
     if cached and cached.digest == digest:
         return cached.files
     files = _parse_files(page)
-    cache.put(page.url, _ParsedPage(digest, files))
+    pages.put(page.url, _ParsedPage(digest, files))
     return files
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gpuinstall.base import uv
+from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.files import (
     check_cache,
@@ -29,7 +30,7 @@ from gpuinstall.base.timeouts import USUAL, Timeouts, read_timeouts
 from gpuinstall.base.values import Value, field, replace
 from gpuinstall.sources.configuration import OFF
 from gpuinstall.sources.sources import OFFICIAL, Sources, url_server
-from gpuinstall.sources.web import Client, FileHash, Page, ResponseCache
+from gpuinstall.sources.web import Client, FileHash, Page
 
 
 class Session(Value):
@@ -37,7 +38,7 @@ class Session(Value):
 
     sources: Sources
     client: Client
-    cache: ResponseCache[FileHash]
+    cache: JsonCache[FileHash]
     environment: Mapping[str, str]
     """The environment variables for uv."""
     python: Path
@@ -144,7 +145,7 @@ def open_session(
         yield Session(
             replace(sources, logins=logins),
             client,
-            ResponseCache(own_cache_folder() / "hashes", FileHash),
+            JsonCache(own_cache_folder() / "hashes", FileHash),
             _move_git_settings(sources.addresses, logins, variables, scratch),
             Path(sys.executable),
             reporter,

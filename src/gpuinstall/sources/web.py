@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import threading
-from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from msgspec import json
-
+from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import own_cache_folder, read_raw, write_atomically
+from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.interruption import call_with_timeout
 from gpuinstall.base.text import format_size, remove_logins
 from gpuinstall.base.timeouts import MORE_TIME, RETRIES, USUAL, Timeouts
@@ -67,36 +64,6 @@ class FileHash(Value):
     sha256: str
     etag: str | None = None
     """The entity tag, which changes with the file."""
-
-
-_Response = TypeVar("_Response", bound=Value)
-
-
-class ResponseCache(Value, Generic[_Response]):
-    """Cache of HTTP responses by URL, or of values parsed from them.
-
-    CacheControl is not used, because it obeys ``max-age``, which hides a new build for ten
-    minutes, and reads without gpuinstall's limits. Read and write errors are ignored.
-    """
-
-    folder: Path
-    kind: type[_Response]
-
-    def get(self, url: str) -> _Response | None:
-        """Return the cached response of a previous run."""
-        with suppress(OSError, ValueError, RecursionError):
-            return json.decode(read_raw(self._file(url)), type=self.kind)
-        return None
-
-    def put(self, url: str, answer: _Response) -> None:
-        """Cache a response for the next run."""
-        # A page can contain characters that UTF-8 cannot encode.
-        with suppress(InstallationError, UnicodeEncodeError):
-            text = json.encode(answer).decode()
-            write_atomically(self._file(url), text, is_cached=True)
-
-    def _file(self, url: str) -> Path:
-        return self.folder / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
 
 
 class Head(Value):
@@ -179,7 +146,8 @@ class Client:
         self._certificates = certificates
         self._logins = logins or {}
         self._offline = offline
-        self._pages = ResponseCache((cache or own_cache_folder()) / "pages", Page)
+        # CacheControl would obey max-age, which hides a new build for ten minutes.
+        self._pages = JsonCache((cache or own_cache_folder()) / "pages", Page)
         self._session: Session | None = None
         self._lock = threading.Lock()
         self._gates: dict[str, HostGate] = {}

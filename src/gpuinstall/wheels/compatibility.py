@@ -48,12 +48,6 @@ NVIDIA, CUDA Toolkit, release notes of 11.0, 12.0, and 13.0: removed architectur
 
 _NUMBER = re.compile(r"\d+")
 
-_CHIP_IN_NAME = re.compile(r"-sm(\d{2,3})(?=-|$)", re.ASCII)
-"""The chip in a name such as ``symmetrix-xl-cuda12-sm70``.
-
-A package with a chip in its name is loaded only on this chip.
-"""
-
 _OTHER_CXX_ABI = {("2.6", "cu126")}
 """Builds with the C++11 ABI, unlike other builds of the same torch release.
 
@@ -164,31 +158,11 @@ def assess_gpus(row: WheelRow, gpus: ServedGpus) -> GpuVerdict:
         # The first part of a library may contain none of its GPU code.
         is_known &= bool(row.codes) or row.is_whole
         is_settled |= is_known
-    why = why or _check_stated_chips(row, gpus)
     is_limited = row.depth == Depth.WHOLE and not row.is_whole
     if why is None and is_limited and not row.codes:
         message = "was inspected only in part, so its GPU code is unknown"
         why = Reason("not-inspected", message)
     return GpuVerdict(None, why, is_settled)
-
-
-def _check_stated_chips(row: WheelRow, gpus: ServedGpus) -> Reason | None:
-    """Return a reason if the package's name or description excludes a GPU."""
-    named = _CHIP_IN_NAME.search(row.package)
-    for _, gpu in gpus:
-        chip = gpu.compute_capability
-        if chip is None:
-            continue
-        begin = f"may not run on {gpu.label}: its"
-        if named:
-            intended = ComputeCapability.from_sm(int(named[1]))
-            if chip < intended or chip.major != intended.major:
-                return Reason("no-code", f"{begin} name specifies {intended.sm}")
-        lowest = row.lowest
-        if lowest and not row.codes and chip < ComputeCapability.parse(lowest):
-            need = f"description requires compute capability {lowest} or newer"
-            return Reason("no-code", f"{begin} {need}")
-    return None
 
 
 def _is_fast_path(row: WheelRow) -> bool:

@@ -1,4 +1,4 @@
-"""Read a library's GPU code: fatbins, PTX text, and torch's architectures.
+"""Read a library's GPU code: fatbins, and torch's architectures.
 
 A fatbin container is a header of 16 bytes (magic, version 1, header size, length of the
 rest) and entries. Each entry of a container has its kind at offset 0 (1 PTX, 2 machine
@@ -29,18 +29,6 @@ _ENOUGH = 3
 _MOST = 64
 _FAIR_PART = 20
 """The minimum share of single-architecture containers, as a divisor."""
-
-_TARGET = b".target sm_"
-_PTX = re.compile(
-    rb"//\s+\.version (\d{1,2})\.\d\s+\.target sm_(\d{2,3}[af]?)(?=[,\s])",
-    re.ASCII,
-)
-"""The start of PTX text, as in hessboost-runtime-cuda 0.4.3.
-
-Compilers emit a comment before the version. PTX text without this comment may only test
-the driver (nvfuser 0.2.35).
-"""
-_LONGEST_BEGINNING = 64
 
 _TOKEN = rb"(?:(?:sm|compute)_(?:[2-9]\d|[1-3]\d\d)[af]?|gfx[1-9][0-9a-f]{2,3})"
 _FLAGS = re.compile(rb"%b(?: %b){0,99}\0" % (_TOKEN, _TOKEN))
@@ -73,8 +61,7 @@ class Fatbins:
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._found = _ContainerCounts()
-        self._texts = _ContainerCounts()
-        self._containers = read_containers(_count_ptx(pieces, self._texts))
+        self._containers = read_containers(pieces)
 
     def read_part(self) -> FatbinCode:
         """Read until the architectures of most fatbin containers are known."""
@@ -89,8 +76,7 @@ class Fatbins:
         """Read all GPU code, and omit architectures of only a few kernels."""
         for code in self._containers:
             self._found.add(code)
-        found = self._found if self._found.counts else self._texts
-        return found.code(is_whole=True)
+        return self._found.code(is_whole=True)
 
 
 class _ContainerCounts:
@@ -121,21 +107,6 @@ class _ContainerCounts:
         )
         names = names or sort_architectures(_find_frequent_architectures(self.counts))
         return FatbinCode(names, isa=isa, is_whole=is_whole)
-
-
-def _count_ptx(pieces: Iterable[bytes], texts: _ContainerCounts) -> Iterator[bytes]:
-    """Yield pieces of a library, and count the PTX texts in them."""
-    end = b""
-    for piece in pieces:
-        text = end + piece
-        last = 0
-        for match in _PTX.finditer(text) if _TARGET in text else ():
-            version, chip = match.groups()
-            texts.add(FatbinCode((f"compute_{chip.decode()}",), int(version)))
-            last = match.end()
-        # The next match may start at the end of this piece.
-        end = text[max(last, len(text) - _LONGEST_BEGINNING) :]
-        yield piece
 
 
 def _find_frequent_architectures(counts: Counter[tuple[str, ...]]) -> set[str]:

@@ -35,7 +35,7 @@ _BUNDLED = ".libs/"
 """Part of the name of the folder with libraries bundled by auditwheel."""
 _RUNTIME = re.compile(r"(^|/)(lib)?cudart[\w.-]*\.(so|dll)", re.ASCII)
 _CUDA_FOLDER = re.compile(r"(?:^|/)cu(?:da)?[-_]?(1[1-9])(?:\.?\d)?/", re.ASCII)
-_CODE_ALONE = (".fatbin", ".ptx")
+_CODE_ALONE = ".fatbin"
 _TRIED = 4
 """The number of libraries to read in part per wheel, largest first."""
 _LITTLE = 16 << 20

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 import tomli
 
+from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.lock.file.lock import LockedFile, parse, placeholder_hash
 from gpuinstall.lock.uv.fetch import LockInstaller, fetch_missing, find_known_hashes
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.web import Client, FileHash, ResponseCache
+from gpuinstall.sources.web import Client, FileHash
 from tests.lab.host import NOT_FOUND, Answer, Host
 from tests.unit.install.environments import lock_text
 
@@ -27,7 +28,7 @@ class Shop:
     def __init__(self, folder):
         self.bodies = {TORCH: b"torch" * 1000, TRITON: b"triton" * 1000}
         self.host = Host("shop", self.answer)
-        self.cache = ResponseCache(folder, FileHash)
+        self.cache = JsonCache(folder, FileHash)
 
     def answer(self, path, _headers):
         return Answer(200, self.bodies[path]) if path in self.bodies else NOT_FOUND

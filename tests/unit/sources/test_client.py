@@ -13,13 +13,13 @@ from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
 from urllib3 import HTTPResponse
 
+from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.timeouts import Timeouts
 from gpuinstall.sources.web import (
     Client,
     FileHash,
     Head,
-    ResponseCache,
     UnreachableError,
 )
 from tests.lab.host import CHUNK, NOT_FOUND, UNAUTHORIZED, Answer, Host
@@ -313,7 +313,7 @@ def test_damaged_cache_is_replaced(host, tmp_path):
 @pytest.mark.skipif(sys.platform == "win32", reason="requires named pipes")
 @pytest.mark.parametrize("kind", ["pipe", "link without end", "too deep"])
 def test_unreadable_cache_entries_are_ignored(tmp_path, kind):
-    cache = ResponseCache(tmp_path, FileHash)
+    cache = JsonCache(tmp_path, FileHash)
     cache.put("https://index.example/", FileHash("0" * 64, None))
     [answer] = tmp_path.iterdir()
     assert cache.get("https://index.example/") == FileHash("0" * 64, None)

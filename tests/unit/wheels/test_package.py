@@ -18,7 +18,6 @@ from tests.unit.wheels.made import Bytes, archive, fatbin, filler, library
 
 WORDS = "sm_75 sm_90a sm_100f compute_100 compute_120f"
 BASE = fatbin(WORDS)
-PTX = b"//\n.version 8.4\n.target sm_75\n.address_size 64\n.visible .entry scale("
 
 ANSWERING = """
 # Each library of a module answers.
@@ -299,28 +298,10 @@ def test_package_with_bundled_runtime_is_searched_for_code(tmp_path):
 def test_separate_gpu_code_files_are_read():
     files = {
         "some/kernels/gemm.fatbin": fatbin("sm_70 sm_80"),
-        "some/kernels/trace.ptx": PTX,
         "some/kernels/README": b"what they do",
     }
 
-    assert _codes(files) == {
-        "some/kernels/gemm.fatbin": ("sm_70", "sm_80"),
-        "some/kernels/trace.ptx": ("compute_75",),
-    }
-
-
-@pytest.mark.parametrize("size", [1, 7, 64, 1 << 20])
-def test_ptx_text_in_a_library_is_read(size):
-    by_hand = PTX.removeprefix(b"//").replace(b"sm_75", b"sm_90")
-    others = filler(100) + PTX.replace(b"sm_75", b"sm_90a") + by_hand * 4
-    data = filler(5000) + PTX + others + PTX
-
-    code = Fatbins(_pieces(data, size)).read_all()
-
-    assert (code.architectures, code.isa) == (("compute_75",), 8)
-    # It does not count with containers.
-    beside = Fatbins([PTX, BASE, PTX]).read_part()
-    assert " ".join(beside.architectures) == WORDS
+    assert _codes(files) == {"some/kernels/gemm.fatbin": ("sm_70", "sm_80")}
 
 
 @pytest.mark.parametrize(

@@ -69,11 +69,6 @@ _NAMED = re.compile(r"(^|-)(kernels?|cuda|gpu)(-|$)", re.ASCII)
 
 In deepspeed-kernels and qoco-cuda 0.2.2, only the package name indicates GPU code.
 """
-_LOWEST = re.compile(
-    r"(?:compute capability|\bSM)[ *_]*(>=|≥)? ?(\d{1,2})\.?(\d)(\+| (?:\([^)\n]*\) )?(?:or|and) (?:newer|higher|later|above))?",
-    re.IGNORECASE | re.ASCII,
-)
-"""Chip requirements in descriptions, such as ``SM75+``."""
 _LIBRARY_ENDING = re.compile(r"\.(pyd|dll|dylib|so)\b(?=[\w.]*$)", re.ASCII)
 OF_SERVER, OF_WHEEL = "of its server", "of the wheel"
 """Cache key suffixes for METADATA of the index and of the wheel."""
@@ -355,7 +350,6 @@ def _read_rows(
             requires=_read_requirements(metadata),
             metadata_version=version if has_own_version else None,
             cuda=f"{facts.cudas[0]}.0" if len(facts.cudas) == 1 else None,
-            lowest=_find_lowest_chip(metadata),
             system=_library_system(opened.members),
             depth=depth,
         )
@@ -451,23 +445,8 @@ def _may_have_code(package: str, metadata: Message) -> bool:
 
 def _is_described_with_cuda(metadata: Message) -> bool:
     """Return whether the description mentions CUDA, as in mitsuba 3.9.1."""
-    return bool(re.search(r"\bCUDA\b", _read_description(metadata)))
-
-
-def _find_lowest_chip(metadata: Message) -> str | None:
-    """Return the lowest compute capability in the description, if any."""
-    lowest = [
-        (int(major), int(minor))
-        for at_least, major, minor, newer in _LOWEST.findall(
-            _read_description(metadata)
-        )
-        if at_least or newer
-    ]
-    return "{}.{}".format(*min(lowest)) if lowest else None
-
-
-def _read_description(metadata: Message) -> str:
-    return f"{metadata.get('Description', '')}\n{metadata.get_payload()}"
+    text = f"{metadata.get('Description', '')}\n{metadata.get_payload()}"
+    return bool(re.search(r"\bCUDA\b", text))
 
 
 def _determine_backend(wheel: Wheel, code: TorchCode) -> Backend:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from enum import IntEnum
 
 from packaging.version import Version
 
-from gpuinstall.base.codec import read_object, write_object
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import parse_json
 from gpuinstall.base.requirement import (
     Requirement,
     parse_requirement,
@@ -23,7 +20,7 @@ from gpuinstall.catalog.catalog import parse_toolkit
 from gpuinstall.wheels.gpu_code import sort_architectures
 from gpuinstall.wheels.package import WheelFacts
 
-READING = 26
+READING = 27
 """The version of the rules that read wheels.
 
 tests/unit/test_house.py checks it after every change to these rules and tables.
@@ -83,8 +80,6 @@ class WheelRow(WheelFacts, kw_only=True):
     For example, METADATA has the version 2.8.3, and the file name has
     2.8.3+cu12torch2.9.
     """
-    lowest: str | None = None
-    """The lowest compute capability in the description, such as ``7.5``."""
     system: str | None = None
     """The operating system of the libraries: ``windows`` or ``any``."""
 
@@ -93,19 +88,10 @@ class WheelRow(WheelFacts, kw_only=True):
     reading: int = READING
     """The ``READING`` of the rules that read the wheel."""
 
-    @classmethod
-    def parse(cls, text: str) -> WheelRow:
-        """Parse the JSON of a row, or raise ValueError if it is outdated."""
-        row = read_object(cls, parse_json(text))
-        if row.reading != READING:
-            raise ValueError(
-                "the row was written by a different version of the inspection rules"
-            )
-        return row
-
-    def render(self) -> str:
-        """Serialize the row as JSON."""
-        return json.dumps(write_object(self))
+    @property
+    def has_current_rules(self) -> bool:
+        """Whether the current inspection rules wrote the row."""
+        return self.reading == READING
 
     @property
     def architectures(self) -> tuple[str, ...]:

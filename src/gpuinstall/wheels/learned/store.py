@@ -5,12 +5,12 @@ The facts about each wheel are a small file in the user's cache.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import datetime, timedelta, timezone
+from os.path import isdir
 from typing import TYPE_CHECKING
 
-from gpuinstall.base.errors import InstallationError
-from gpuinstall.base.files import own_cache_folder, read_document, write_atomically
+from gpuinstall.base.cache import JsonCache
+from gpuinstall.base.files import own_cache_folder
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import Build, Catalog, Wheel, load_catalog
 
@@ -61,27 +61,19 @@ class RowCache(Value):
     """Cache of rows by the URLs of the wheels.
 
     The cache key is the URL instead of the hash, because an index page can claim any
-    hash. Builds of torch have a separate folder. An unreadable or read-only cache is
-    ignored.
+    hash. Builds of torch have a separate folder.
     """
 
     folder: Path
 
     def torch_rows(self) -> Iterator[WheelRow]:
         """Yield the rows of all cached torch wheels."""
-        with suppress(OSError):
-            files = (self.folder / "builds").glob("*.json")
-            for file in sorted(files):
-                row = self._read(file)
-                if row:
+        if isdir(self.folder / "builds"):
+            for row in self._open("torch").values():
+                if row.has_current_rules:
                     yield row
 
-    def get(
-        self,
-        wheel: Wheel,
-        backend: str,
-        depth: int,
-    ) -> WheelRow | None:
+    def get(self, wheel: Wheel, backend: str, depth: int) -> WheelRow | None:
         """Return the cached facts about a wheel, or None.
 
         Args:
@@ -89,44 +81,20 @@ class RowCache(Value):
             backend: The tag of torch's backend, or ``any``.
             depth: The depth to which the wheel was read.
         """
-        row = self._read(self._file(wheel, backend, depth))
-        if row and row.url == wheel.url and row.sha256 == wheel.sha256:
+        row = self._open(wheel.package).get(f"{wheel.url} {backend} {depth}")
+        if row and row.has_current_rules and row.sha256 == wheel.sha256:
             return row
         return None
 
-    def put(
-        self,
-        row: WheelRow,
-        wheel: Wheel,
-        backend: str,
-    ) -> None:
+    def put(self, row: WheelRow, wheel: Wheel, backend: str) -> None:
         """Cache the facts about a wheel for later runs."""
-        with suppress(InstallationError):
-            file = self._file(wheel, backend, row.depth)
-            write_atomically(file, row.render(), is_cached=True)
+        self._open(wheel.package).put(f"{wheel.url} {backend} {row.depth}", row)
 
-    def _read(self, file: Path) -> WheelRow | None:
-        with suppress(OSError, ValueError, TypeError):
-            text = read_document(file)
-            from gpuinstall.wheels.learned.row import WheelRow
+    def _open(self, package: str) -> JsonCache[WheelRow]:
+        from gpuinstall.wheels.learned.row import WheelRow
 
-            return WheelRow.parse(text)
-        return None
-
-    def _file(
-        self,
-        wheel: Wheel,
-        backend: str,
-        depth: int,
-    ) -> Path:
-        """Return the path of a cached row. Its name is readable and unique."""
-        import hashlib
-
-        digest = hashlib.sha256(wheel.url.encode()).hexdigest()
-        key = digest[:16]
-        folder = "builds" if wheel.package == "torch" else "companions"
-        name = f"{wheel.package}-{wheel.version.public}-{backend}-{depth}-{key}.json"
-        return self.folder / folder / name
+        name = "builds" if package == "torch" else "companions"
+        return JsonCache(self.folder / name, WheelRow)
 
 
 def is_current(row: WheelRow) -> bool:

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.lock.file.lock import LockedFile
 from gpuinstall.lock.request.lock_sources import find_unknown_hosts
 from gpuinstall.sources import Sources
 from gpuinstall.sources.session import Session
-from gpuinstall.sources.web import Client, FileHash, ResponseCache
+from gpuinstall.sources.web import Client, FileHash
 from tests.lab.host import NOT_FOUND, Answer, Host
 
 SDIST = "https://files.example/early-1.0.tar.gz"
@@ -29,7 +30,7 @@ def session(tmp_path):
         yield Session(
             sources,
             client,
-            ResponseCache(tmp_path, FileHash),
+            JsonCache(tmp_path, FileHash),
             {},
             Path(sys.executable),
             Reporter(),

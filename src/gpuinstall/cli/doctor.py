@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from os.path import isfile
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.text import format_count
 from gpuinstall.cli.active import find_environment, report_active_environment
+from gpuinstall.cli.install import find_existing_interpreter
 from gpuinstall.cli.machine_text import format_machine
 from gpuinstall.cli.options import (
     VARIABLE_OPTIONS,
@@ -19,10 +19,13 @@ from gpuinstall.cli.options import (
 )
 from gpuinstall.cli.outcome import Outcome, define_command
 from gpuinstall.cli.terminal import Terminal
-
-if TYPE_CHECKING:
-    from gpuinstall.diagnose.examination import Examination
-    from gpuinstall.project import Project
+from gpuinstall.cli.verify import format_build
+from gpuinstall.diagnose.examination import Examination, examine
+from gpuinstall.install.state import inspect_environment
+from gpuinstall.project import Project
+from gpuinstall.project.request import read_request
+from gpuinstall.project.targets import make_environment_request
+from gpuinstall.sources import OFFICIAL
 
 
 @define_command(
@@ -32,8 +35,6 @@ if TYPE_CHECKING:
 )
 def command(options: CommandOptions) -> Outcome:
     """Examine the machine, the environment, and the project."""
-    from gpuinstall.cli.install import find_existing_interpreter
-
     folder = find_environment(options)
     if is_on_command_line("venv") or isfile(folder):
         # Treat a mistyped path as an error, not as a missing environment.
@@ -55,12 +56,6 @@ def command(options: CommandOptions) -> Outcome:
 
 def _examine_project(project: Project) -> Examination:
     """Examine the project folder, even if its settings are malformed."""
-    from gpuinstall.diagnose.examination import examine
-    from gpuinstall.install.state import inspect_environment
-    from gpuinstall.project.request import read_request
-    from gpuinstall.project.targets import make_environment_request
-    from gpuinstall.sources import OFFICIAL
-
     request = None
     torch_index = OFFICIAL
     gate = None
@@ -113,8 +108,6 @@ def _show_examination(terminal: Terminal, examination: Examination) -> None:
 
 
 def _format_environment(examination: Examination) -> str:
-    from gpuinstall.cli.verify import format_build
-
     venv, verdict = examination.evidence.venv, examination.verdict
     if not examination.evidence.is_there:
         return "none in this folder"

@@ -18,7 +18,21 @@ from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import COMMANDS, Outcome, Row, confirm, define_command
 from gpuinstall.environments.discarding import find_user_files
 from gpuinstall.environments.environment import find_added_packages, read_marker
-from gpuinstall.environments.records import format_undo_command
+from gpuinstall.environments.guard import update_uv_guard
+from gpuinstall.environments.ownership import is_environment
+from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.records import (
+    describe_unfinished_change,
+    find_recorded_environments,
+    find_undoable_environments,
+    format_undo_command,
+)
+from gpuinstall.install.environment_lock import undo_change
+from gpuinstall.install.journal import describe_journal, is_journal
+from gpuinstall.install.removal import find_prunable, find_removable, prune, remove
+from gpuinstall.install.state import inspect_environment
+from gpuinstall.install.unmanaged import inspect_unmanaged
+from gpuinstall.lock.file.lock import compare_versions
 
 command = click.Group("env", help=COMMANDS["env"])
 _define_command = partial(define_command, group=command)
@@ -29,14 +43,6 @@ _define_command = partial(define_command, group=command)
     text="List environments that gpuinstall created or changed, with sizes.",
 )
 def _list_environments(_options: CommandOptions) -> Outcome:
-    from gpuinstall.environments.records import (
-        describe_unfinished_change,
-        find_recorded_environments,
-        find_undoable_environments,
-    )
-    from gpuinstall.install.journal import describe_journal
-    from gpuinstall.install.state import inspect_environment
-
     # env remove also accepts an environment that was copied with the folder.
     venvs = set(find_recorded_environments())
     here = real_path(".venv")
@@ -97,12 +103,6 @@ def _describe_environment(venv: Path) -> dict[str, Any]:
     text="Undo the last change to an environment. A second rollback redoes it.",
 )
 def _roll_back_environment(options: CommandOptions) -> Outcome:
-    from gpuinstall.environments.guard import update_uv_guard
-    from gpuinstall.environments.ownership import is_environment
-    from gpuinstall.install.environment_lock import undo_change
-    from gpuinstall.install.unmanaged import inspect_unmanaged
-    from gpuinstall.lock.file.lock import compare_versions
-
     with options.open_project() as project:
         place = project.paths
         # --python selects only unmanaged environments.
@@ -139,8 +139,6 @@ def _roll_back_environment(options: CommandOptions) -> Outcome:
 
 def _read_versions(place: EnvironmentPaths) -> dict[str, str]:
     """Return the versions of an environment's packages by name."""
-    from gpuinstall.environments.packages import read_packages
-
     packages = read_packages(place.packages_folders)
     return {package.name: package.version for package in packages}
 
@@ -152,8 +150,6 @@ def _read_versions(place: EnvironmentPaths) -> dict[str, str]:
     text="Remove an environment and its rollback data. Lock files are kept.",
 )
 def _remove_environment(options: CommandOptions) -> Outcome:
-    from gpuinstall.install.removal import find_removable, remove
-
     paths = EnvironmentPaths.at(options.venv)
     if not options.yes:
         _confirm_removal(find_removable(paths), find_added_packages(paths.venv))
@@ -167,8 +163,6 @@ def _remove_environment(options: CommandOptions) -> Outcome:
     text="Remove the rollback data of all environments.",
 )
 def _prune_environments(options: CommandOptions) -> Outcome:
-    from gpuinstall.install.removal import find_prunable, prune
-
     folders = find_prunable()
     if folders and not options.yes:
         _confirm_removal(folders)
@@ -189,8 +183,6 @@ def _confirm_removal(folders: Mapping[Path, int], packages: Sequence[str] = ()) 
         f"{display_path(folder)} ({format_size(size)})"
         for folder, size in folders.items()
     ]
-    from gpuinstall.install.journal import is_journal
-
     names = " and ".join(places)
     if packages:
         names += f"; packages in no lock file: {join_names(packages)}"

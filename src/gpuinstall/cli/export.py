@@ -13,19 +13,34 @@ from typing import Any
 import click
 
 from gpuinstall.base.codec import write_object
+from gpuinstall.base.config import read_config
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import real_path, write_in_place
 from gpuinstall.base.shell import quote_word
+from gpuinstall.catalog import load_catalog
 from gpuinstall.cli.options import CommandOptions
 from gpuinstall.cli.outcome import COMMANDS, Outcome, define_command
 from gpuinstall.cli.terminal import Terminal
+from gpuinstall.export.dockerfile import (
+    BOOTSTRAP,
+    format_dockerfile,
+    format_image_dockerfile,
+    select_image_locks,
+)
 from gpuinstall.export.formats import (
     format_conda_environment,
     format_constraints_file,
     format_requirements_file,
 )
+from gpuinstall.export.needs import MachineNeeds, find_machine_needs
 from gpuinstall.export.pins import find_unhashed_packages
-from gpuinstall.lock.file.lock import Lock
+from gpuinstall.export.uv_project import format_uv_tables
+from gpuinstall.lock.file.entries import LockGate
+from gpuinstall.lock.file.lock import Lock, read_lock
+from gpuinstall.lock.file.target import find_locks
+from gpuinstall.lock.request.declaration import read_declaration
+from gpuinstall.sources import read_sources
+from gpuinstall.sources.requirements_file import join_files
 
 _LOCK_OPTIONS = ("lock_files", "output")
 _EXPORT_HEADER_PATTERN = (
@@ -76,13 +91,6 @@ _add_format_command(
     text="Write a Dockerfile that installs the lock file.",
 )
 def _export_dockerfile(options: CommandOptions) -> Outcome:
-    from gpuinstall.export.dockerfile import (
-        BOOTSTRAP,
-        format_dockerfile,
-        format_image_dockerfile,
-        select_image_locks,
-    )
-
     extras = options.with_servers
     # An image is for Linux, and is often built on a machine without a GPU.
     lock_command = "gpuinstall lock --target cpu   # or cu126, for NVIDIA GPUs"
@@ -119,8 +127,6 @@ def _export_dockerfile(options: CommandOptions) -> Outcome:
     text="Write tables for pyproject.toml, with one group per backend.",
 )
 def _export_uv_tables(options: CommandOptions) -> Outcome:
-    from gpuinstall.export.uv_project import format_uv_tables
-
     locks = _read_locks(options, takes_several=True)
     with options.open_project(is_read_only=True) as project:
         text = format_uv_tables(locks, project.sources.torch_index)
@@ -133,9 +139,6 @@ def _export_uv_tables(options: CommandOptions) -> Outcome:
     text="Write the minimum driver, CUDA, GPUs, and glibc.",
 )
 def _export_needs(options: CommandOptions) -> Outcome:
-    from gpuinstall.catalog import load_catalog
-    from gpuinstall.export.needs import MachineNeeds, find_machine_needs
-
     needs: list[MachineNeeds] = []
     for lock in _read_locks(options, takes_several=True):
         needs += find_machine_needs(lock, load_catalog())
@@ -161,14 +164,6 @@ def _read_locks(
         LockError: No lock file exists, or one cannot be read.
         UsageError: Several lock files exist, but the format supports only one.
     """
-    from gpuinstall.base.config import read_config
-    from gpuinstall.lock.file.entries import LockGate
-    from gpuinstall.lock.file.lock import read_lock
-    from gpuinstall.lock.file.target import find_locks
-    from gpuinstall.lock.request.declaration import read_declaration
-    from gpuinstall.sources import read_sources
-    from gpuinstall.sources.requirements_file import join_files
-
     found = options.lock_files or find_locks(Path())
     if not found:
         raise LockError(

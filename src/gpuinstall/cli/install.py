@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from os.path import isdir, isfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +18,7 @@ from gpuinstall.base.environment_paths import (
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.files import display_path
 from gpuinstall.base.request import Request
+from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.shell import detect_shell, format_activation, quote_word
 from gpuinstall.base.text import format_count, format_duration, format_size
 from gpuinstall.base.values import replace
@@ -35,17 +36,24 @@ from gpuinstall.cli.outcome import Outcome, Row, confirm, define_command
 from gpuinstall.environments.application import find_application
 from gpuinstall.environments.environment import is_virtual
 from gpuinstall.environments.records import format_undo_command
+from gpuinstall.install.install import InstallResult, dry_run, install
+from gpuinstall.install.price import PlannedInstallation
+from gpuinstall.install.state import (
+    THIRD_PREVIOUS,
+    Action,
+    InstallOptions,
+    check_libcuda,
+)
+from gpuinstall.lock.file.fit import list_rejected_locks, read_locks
+from gpuinstall.lock.file.lock import Lock
+from gpuinstall.lock.file.target import Target
+from gpuinstall.lock.request.history import describe_request_change
+from gpuinstall.lock.request.project import find_changed_files
+from gpuinstall.lock.request.tools import find_project_lock
+from gpuinstall.lock.write import find_outdated_warnings
+from gpuinstall.machine.pythons import find_interpreter, python_version
 from gpuinstall.project import Project
 from gpuinstall.project.request import read_current_request
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuinstall.install.install import InstallResult
-    from gpuinstall.install.price import PlannedInstallation
-    from gpuinstall.install.state import InstallOptions
-    from gpuinstall.lock.file.lock import Lock
-    from gpuinstall.lock.file.target import Target
 
 _EXCLUDED_BY_INTO = (
     "only",
@@ -81,10 +89,6 @@ def command(options: CommandOptions) -> Outcome:
                 hint=f"gpuinstall install --into --venv {quote_word(name)}",
             )
     if options.into:
-        from gpuinstall.install.install import dry_run, install
-        from gpuinstall.install.state import InstallOptions
-        from gpuinstall.machine.pythons import python_version
-
         named = options.python
         if named and python_version(named):
             named = None  # GPUINSTALL_PYTHON; _check_into_options rejects the option
@@ -116,8 +120,6 @@ def _check_into_options(options: CommandOptions) -> None:
         )
     if not (options.into and is_on_command_line("python")):
         return
-    from gpuinstall.machine.pythons import python_version
-
     if python_version(options.python or ""):
         raise UsageError(
             "options-apart",
@@ -138,8 +140,6 @@ def find_existing_interpreter(python: str | None, venv: Path) -> Path:
         UsageError: The interpreter does not exist.
     """
     if python:
-        from gpuinstall.machine.pythons import find_interpreter
-
         return find_interpreter(python)
     folder = follow_redirect(venv).absolute()
     application = find_application(folder.parent)
@@ -166,9 +166,6 @@ def _install_changed_request(
         options: The options of the command.
         words: The command, for the hint about the active environment.
     """
-    from gpuinstall.base.requirement import requirement_names
-    from gpuinstall.install.state import InstallOptions
-
     report_active_environment(words, project.paths.venv, project.reporter)
     # "install -U numpy" upgrades only numpy, as with pip.
     requested = project.settings.request.requirements
@@ -189,10 +186,6 @@ def _install(
     project: Project, options: CommandOptions, selected: InstallOptions
 ) -> Outcome:
     """Install requested packages, or report the changes with ``--dry-run``."""
-    from gpuinstall.install.install import dry_run, install
-    from gpuinstall.install.state import THIRD_PREVIOUS
-    from gpuinstall.lock.file.fit import list_rejected_locks
-
     reporter = project.reporter
     reporter.step("Machine", format_machine(project.machine))
     if options.dry_run:
@@ -214,8 +207,6 @@ def _install(
             f"unproven: {', '.join(unproven)}; run gpuinstall verify on a machine with the GPUs"
         )
     if result.is_lock_new:
-        from gpuinstall.lock.write import find_outdated_warnings
-
         targets = project.contents.config.targets
         for text in find_outdated_warnings(
             [result.fit.lock], result.paths.folder, targets
@@ -242,8 +233,6 @@ def _report_dry_run(planned: PlannedInstallation) -> Outcome:
 
 def _generate_result_rows(result: InstallResult) -> Iterator[Row]:
     """Yield output lines about verification, lock file, and next commands."""
-    from gpuinstall.install.state import Action
-
     lock, venv = result.fit.lock, result.paths.venv
     # The verification in this run has already reported its verdict.
     if result.is_verification_kept:
@@ -325,10 +314,6 @@ def remove_command(options: CommandOptions, *, names: tuple[str, ...]) -> Outcom
 )
 def sync_command(options: CommandOptions) -> Outcome:
     """Install the lock file for this machine, or the project's own lock."""
-    from gpuinstall.install.state import InstallOptions, check_libcuda
-    from gpuinstall.lock.file.target import Target
-    from gpuinstall.lock.request.tools import find_project_lock
-
     selected_target = Target.parse(options.target) if options.target else None
     has_team_lock = (
         selected_target is None and find_project_lock(Path.cwd()) is not None
@@ -357,8 +342,6 @@ def sync_command(options: CommandOptions) -> Outcome:
 
 
 def _warn_if_request_differs(lock: Lock, project: Project) -> None:
-    from gpuinstall.lock.request.history import describe_request_change
-
     difference = describe_request_change(lock, read_current_request(project))
     if difference:
         project.reporter.warn(f"{difference}; gpuinstall lock updates it")
@@ -366,9 +349,6 @@ def _warn_if_request_differs(lock: Lock, project: Project) -> None:
 
 def _check_inputs(project: Project, target: Target | None) -> None:
     """Raise LockError if a recorded requirements file has changed."""
-    from gpuinstall.lock.file.fit import read_locks
-    from gpuinstall.lock.request.project import find_changed_files
-
     folder, today = project.paths.folder, read_current_request(project).files
     for lock in read_locks(folder):
         if target and lock.name != target.filename:

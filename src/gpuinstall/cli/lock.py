@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from gpuinstall.base.errors import LockError, UsageError
 from gpuinstall.base.finding import Finding
+from gpuinstall.base.machine import Machine
+from gpuinstall.base.request import Request
 from gpuinstall.base.text import format_count
+from gpuinstall.catalog import Catalog
 from gpuinstall.cli.options import MACHINE_OPTIONS, REQUEST_OPTIONS, CommandOptions
 from gpuinstall.cli.outcome import Outcome, Row, define_command
+from gpuinstall.export.needs import find_machine_needs
 from gpuinstall.install.environment_lock import lock_files_mutex
+from gpuinstall.lock.check import check_locks
+from gpuinstall.lock.file.fit import read_locks
+from gpuinstall.lock.file.lock import Lock, find_different_versions, format_versions
 from gpuinstall.lock.request.lock_request import LockRequest
+from gpuinstall.lock.request.lock_sources import add_locked_builds, check_hosts
+from gpuinstall.lock.uv.fetch import download
+from gpuinstall.lock.write import find_outdated_warnings, write_locks
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
 from gpuinstall.project.request import read_request
 from gpuinstall.project.targets import make_lock_requests
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.base.request import Request
-    from gpuinstall.catalog import Catalog
-    from gpuinstall.lock.file.lock import Lock
 
 
 class LockGroup(click.Group):
@@ -99,9 +102,6 @@ def _write_locks(
     """Resolve and write a lock file for each request.
 
     With ``--dry-run``, no file is written."""
-    from gpuinstall.lock.file.lock import find_different_versions, format_versions
-    from gpuinstall.lock.write import find_outdated_warnings, write_locks
-
     locks = write_locks(
         project.folder,
         requests,
@@ -137,8 +137,6 @@ def _write_locks(
 
 def _generate_support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[Row]:
     """Yield the GPUs and drivers that each lock file supports."""
-    from gpuinstall.export.needs import find_machine_needs
-
     for lock in locks:
         with suppress(UsageError):  # an unknown build
             for needs in find_machine_needs(lock, catalog):
@@ -156,9 +154,6 @@ def _generate_support_rows(locks: Iterable[Lock], catalog: Catalog) -> Iterator[
 )
 def check_command(options: CommandOptions) -> Outcome:
     """Compare lock files with the request, the index, and each other."""
-    from gpuinstall.lock.check import check_locks
-    from gpuinstall.lock.request.lock_sources import add_locked_builds
-
     with options.open_project(is_read_only=True) as project:
         session = project.session
         catalog = add_locked_builds(project.catalog, project.folder, lambda: session)
@@ -210,10 +205,6 @@ def check_command(options: CommandOptions) -> Outcome:
 )
 def download_command(options: CommandOptions) -> Outcome:
     """Download the files of the lock files, and verify their hashes."""
-    from gpuinstall.lock.file.fit import read_locks
-    from gpuinstall.lock.request.lock_sources import check_hosts
-    from gpuinstall.lock.uv.fetch import download
-
     folder = options.folder
     with options.open_project(is_read_only=True) as project:
         locks = read_locks(Path.cwd())

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +32,6 @@ from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import Value, replace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from contextlib import AbstractContextManager
-
     from gpuinstall.cli.terminal import Terminal
     from gpuinstall.project import Project, Settings
     from gpuinstall.sources.requirements_file import RequirementsFile

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
 
 from gpuinstall.base.advice import NOTE
 from gpuinstall.base.finding import Reason
 from gpuinstall.base.machine import Machine
+from gpuinstall.base.request import Request
 from gpuinstall.base.requirement import requirement_names
 from gpuinstall.base.shell import join_command
 from gpuinstall.base.text import join_names
@@ -27,9 +27,6 @@ from gpuinstall.plan.refusal import RELAX
 from gpuinstall.project import Project
 from gpuinstall.project.extras import select_extras
 from gpuinstall.project.request import read_request
-
-if TYPE_CHECKING:
-    from gpuinstall.base.request import Request
 
 
 @define_command(

@@ -11,7 +11,7 @@ from contextlib import suppress
 from errno import ENOENT
 from os.path import exists, isfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -37,7 +37,6 @@ from gpuinstall.project import Project
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import NoReturn
 
     from gpuinstall.base.machine import Machine
     from gpuinstall.install.state import ExistingEnvironment

@@ -18,7 +18,7 @@ import click
 
 from gpuinstall.base.advice import PROGRAM, convert_for_shell, expand_hint
 from gpuinstall.base.errors import GpuInstallError, InternalError
-from gpuinstall.base.reporter import Reporter
+from gpuinstall.base.reporter import Progress, Reporter
 from gpuinstall.base.shell import detect_shell, join_command
 from gpuinstall.base.text import format_duration, redact_document, sanitize
 from gpuinstall.base.values import Value, field, replace
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
     from gpuinstall.base.finding import Finding
-    from gpuinstall.base.reporter import Progress
 
 LINE_WIDTH = 80
 """Width of lines that end with a time. Lines are not wrapped."""

@@ -23,6 +23,9 @@ from gpuinstall.cli.terminal import Terminal
 from gpuinstall.environments.damage import find_damage, is_configuration_lost
 from gpuinstall.environments.environment import read_origin
 from gpuinstall.environments.packages import read_packages
+from gpuinstall.environments.records import check_finished
+from gpuinstall.install.state import check_libcuda, record_failure
+from gpuinstall.machine.probe import read_machine
 from gpuinstall.verify.kernels.programs import PROGRAMS
 from gpuinstall.verify.runner import measure, verify_environment
 from gpuinstall.verify.verdict import Device, Verdict, VerifiedEnvironment
@@ -51,10 +54,6 @@ PRINTED_STATUSES.update((program.name, ("skipped",)) for program in PROGRAMS)
 )
 def command(options: CommandOptions) -> Outcome:
     """Verify an environment, and measure GPU speed with ``--bench``."""
-    from gpuinstall.environments.records import check_finished
-    from gpuinstall.install.state import check_libcuda, record_failure
-    from gpuinstall.machine.probe import read_machine
-
     python, venv = options.interpreter, find_environment(options)
     if not python:
         report_active_environment(["verify"], venv, options.terminal)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import errno
 import re
 import signal
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuinstall.base.files import parse_json
 from gpuinstall.base.process import Finished, run
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    Command = tuple[Sequence[str], Mapping[str, str]]
-
+Command = tuple[Sequence[str], Mapping[str, str]]
 DRIVER_SECONDS = 60.0
 """The time limit of a driver query in seconds.
 

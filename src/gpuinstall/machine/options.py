@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.machine import Driver, Gpu, Machine
@@ -11,9 +11,6 @@ from gpuinstall.base.shell import quote_word
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability, DriverVersion
 from gpuinstall.catalog.gpus import Product, find_gpu
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _OLDEST_BRANCH = 100
 """The lowest driver branch. CUDA and vGPU versions are lower."""

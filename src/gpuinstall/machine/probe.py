@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from time import monotonic
-from typing import TYPE_CHECKING
 
+from gpuinstall.base.finding import Finding
 from gpuinstall.base.machine import Environment, Machine
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
@@ -16,17 +17,17 @@ from gpuinstall.machine.container import read_container, read_wsl
 from gpuinstall.machine.host import read_host
 from gpuinstall.machine.intel.prober import IntelProber
 from gpuinstall.machine.nvidia.prober import NvidiaProber
-from gpuinstall.machine.prober import MachineFacts, Preflight, Prober, VendorFindings
+from gpuinstall.machine.prober import (
+    MachineFacts,
+    Preflight,
+    PreflightOutcome,
+    Prober,
+    VendorFindings,
+)
 from gpuinstall.machine.pythons import read_pythons
 from gpuinstall.machine.source import Source
 from gpuinstall.machine.symptoms import create_findings
 from gpuinstall.machine.vendors import VENDORS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from gpuinstall.base.finding import Finding
-    from gpuinstall.machine.prober import PreflightOutcome
 
 PROBERS: tuple[Prober, ...] = (
     NvidiaProber(),

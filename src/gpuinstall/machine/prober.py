@@ -8,7 +8,14 @@ from abc import ABC, abstractmethod
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
-from gpuinstall.base.machine import Environment, JetsonRelease, Machine
+from gpuinstall.base.machine import (
+    Driver,
+    Environment,
+    Gpu,
+    JetsonRelease,
+    Machine,
+    MigDevice,
+)
 from gpuinstall.base.values import Value, replace
 from gpuinstall.machine.container import ContainerInfo, Wsl, read_job_devices
 from gpuinstall.machine.host import Host
@@ -18,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from gpuinstall.base.finding import Finding
-    from gpuinstall.base.machine import Driver, Gpu, MigDevice
     from gpuinstall.base.reporter import Reporter
     from gpuinstall.catalog.failures.problems import FixContext
     from gpuinstall.machine.bus import PciDevice

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from gpuinstall.base.process import Finished
 from gpuinstall.base.reporter import Reporter
-from gpuinstall.machine.children import DRIVER_SECONDS, run_children
-
-if TYPE_CHECKING:
-    from gpuinstall.base.process import Finished
-    from gpuinstall.machine.children import Command
+from gpuinstall.machine.children import DRIVER_SECONDS, Command, run_children
 
 Access = Literal["open", "denied"]
 

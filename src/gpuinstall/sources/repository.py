@@ -8,11 +8,10 @@ from os.path import isdir
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import InstallationError, UsageError
-from gpuinstall.base.process import find_program, run
+from gpuinstall.base.process import Finished, find_program, run
 from gpuinstall.base.text import redact, shorten
 
 if TYPE_CHECKING:
-    from gpuinstall.base.process import Finished
     from gpuinstall.sources.session import Session
 
 _DOWNLOAD_S = 600

@@ -15,14 +15,12 @@ import re
 import struct
 from collections import defaultdict
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from mmap import mmap
+from typing import NamedTuple
 
 from gpuinstall.base.values import Value
 
-if TYPE_CHECKING:
-    from mmap import mmap
-
-    _Data = bytes | mmap
+_Data = bytes | mmap
 
 _IDENTITY = b"\x7fELF\x02\x01"
 """The ELF header of 64-bit little-endian files, which GPU wheels have."""

@@ -10,14 +10,12 @@ from urllib.parse import urljoin, urlsplit
 
 from gpuinstall.base.interruption import call_with_timeout
 from gpuinstall.base.timeouts import MORE_TIME, USUAL, Timeouts
-from gpuinstall.wheels.ranges import WheelError
+from gpuinstall.wheels.ranges import Pieces, WheelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from requests import Response
-
-    from gpuinstall.wheels.ranges import Pieces
 
     Ask = Callable[..., Response]
     """A function that sends a GET request and returns the response stream.

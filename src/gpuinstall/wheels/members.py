@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.values import Value
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
 
 _Pattern = re.Pattern[str]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
+from mmap import mmap
 from pathlib import Path
 from platform import python_version
 from posixpath import basename
@@ -24,14 +26,10 @@ from gpuinstall.wheels.torch_abi import (
     select_ordinary_names,
     select_torch_names,
 )
+from gpuinstall.wheels.wheel_reader import WheelReader
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-    from mmap import mmap
-
     from packaging.version import Version
-
-    from gpuinstall.wheels.wheel_reader import WheelReader
 
 TorchKind = Literal["stable", "ordinary", "none", "unknown"]
 

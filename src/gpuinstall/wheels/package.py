@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from posixpath import basename
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpuinstall.base.values import Value
 from gpuinstall.wheels.gpu_code import FatbinCode, Fatbins
@@ -20,11 +21,7 @@ from gpuinstall.wheels.needs import (
     read_needs,
 )
 from gpuinstall.wheels.ranges import WheelError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    from gpuinstall.wheels.wheel_reader import WheelReader
+from gpuinstall.wheels.wheel_reader import WheelReader
 
 _LIBRARY = re.compile(r"[\w./+-]{1,250}\.(so(\.\d+)*|dll|pyd)", re.ASCII)
 _CUDA_IN_NAME = re.compile(r"-(gpu|cu(da)?\d*x?)(?=-|$)", re.ASCII)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from io import SEEK_CUR, SEEK_END, SEEK_SET
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.values import Value
 
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-    from pathlib import Path
-
-    Pieces = Generator[bytes, None, None]
-
+Pieces = Generator[bytes, None, None]
 _PIECE = 256 << 10
 _TAIL = (64 << 10) + 64
 """The end-of-directory record of a zip file with the longest comment."""

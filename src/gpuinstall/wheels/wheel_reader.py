@@ -5,23 +5,18 @@ from __future__ import annotations
 import re
 import struct
 import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from email.message import Message
 from email.parser import Parser
 from mmap import ACCESS_READ, mmap
 from operator import attrgetter
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, cast
-from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
+from typing import cast
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipExtFile, ZipFile, ZipInfo
 
 from gpuinstall.base.values import replace
-from gpuinstall.wheels.ranges import Limits, RangeFile, Ranges, WheelError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from email.message import Message
-    from zipfile import ZipExtFile, ZipInfo
-
-    from gpuinstall.wheels.ranges import Pieces
+from gpuinstall.wheels.ranges import Limits, Pieces, RangeFile, Ranges, WheelError
 
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 _PIECE = 64 << 10

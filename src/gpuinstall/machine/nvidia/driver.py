@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.finding import Finding, Reason
-from gpuinstall.base.machine import Driver
+from gpuinstall.base.machine import Driver, Machine
 from gpuinstall.base.values import Value
 from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersion
 from gpuinstall.machine.protocol import Code, Toolkit
@@ -18,7 +18,6 @@ from gpuinstall.machine.protocol import Code, Toolkit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gpuinstall.base.machine import Machine
     from gpuinstall.catalog import Build
     from gpuinstall.catalog.drivers import Drivers, Floor
 

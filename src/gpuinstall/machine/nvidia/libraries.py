@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from gpuinstall.base.codec import read_object
 from gpuinstall.base.machine import MigDevice
@@ -22,15 +22,13 @@ from gpuinstall.base.versions import ComputeCapability, CudaVersion, DriverVersi
 from gpuinstall.machine.bus import normalize_address
 from gpuinstall.machine.children import (
     DRIVER_SECONDS,
+    Command,
     classify_fault,
     describe_end,
     json_lines,
 )
 from gpuinstall.machine.container import read_job_devices
 from gpuinstall.machine.source import Source
-
-if TYPE_CHECKING:
-    from gpuinstall.machine.children import Command
 
 NVML = "libnvidia-ml.so.1"
 LIBCUDA = "libcuda.so.1"

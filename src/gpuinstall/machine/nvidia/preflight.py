@@ -7,9 +7,14 @@ driver compiles the kernel's PTX, so no toolkit or torch is needed.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from gpuinstall.base.finding import Finding
+from gpuinstall.base.machine import Gpu, Machine
+from gpuinstall.base.process import Finished
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.catalog.failures.problems import FixContext
 from gpuinstall.machine.children import (
@@ -25,17 +30,8 @@ from gpuinstall.machine.nvidia.libraries import (
     create_child_command,
     create_child_environment,
 )
-from gpuinstall.machine.prober import OUTCOMES, Preflight, PreflightOutcome
+from gpuinstall.machine.prober import OUTCOMES, GpuPart, Preflight, PreflightOutcome
 from gpuinstall.machine.symptoms import Symptom, create_finding, symptoms
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuinstall.base.finding import Finding
-    from gpuinstall.base.machine import Gpu, Machine
-    from gpuinstall.base.process import Finished
-    from gpuinstall.base.reporter import Reporter
-    from gpuinstall.machine.prober import GpuPart
 
 KERNEL = Path(__file__).with_name("kernel.ptx")
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from gpuinstall.base.machine import JetsonRelease
+from gpuinstall.base.machine import JetsonRelease, Machine
+from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.values import replace
 from gpuinstall.machine.bus import read_adapters
 from gpuinstall.machine.nvidia import linux
@@ -28,11 +27,7 @@ from gpuinstall.machine.nvidia.libraries import (
     query_driver,
 )
 from gpuinstall.machine.prober import MachineFacts, Preflight, Prober, VendorFindings
-
-if TYPE_CHECKING:
-    from gpuinstall.base.machine import Machine
-    from gpuinstall.base.reporter import Reporter
-    from gpuinstall.machine.source import Source
+from gpuinstall.machine.source import Source
 
 
 class NvidiaProber(Prober):

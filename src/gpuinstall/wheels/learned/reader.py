@@ -42,7 +42,7 @@ from gpuinstall.wheels.needs import (
 )
 from gpuinstall.wheels.package import LibraryCode, PackageReader
 from gpuinstall.wheels.ranges import FileRanges, Ranges, WheelError
-from gpuinstall.wheels.torch_wheel import read_torch
+from gpuinstall.wheels.torch_wheel import TorchCode, read_torch
 from gpuinstall.wheels.wheel_reader import WheelReader, parse_metadata
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from gpuinstall.sources import Sources
     from gpuinstall.sources.session import Session
     from gpuinstall.sources.web import Client
-    from gpuinstall.wheels.torch_wheel import TorchCode
 
 OFFICIAL_FILES = "download-r2.pytorch.org"
 """The file host to which the official PyTorch index redirects."""

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuinstall.base.codec import MalformedError, read, read_object
+from gpuinstall.base.codec import MalformedError, read_object
 from gpuinstall.base.errors import UsageError
 from gpuinstall.base.files import format_link_hint, parse_toml, read_document
 from gpuinstall.base.request import FOLDER_REQUEST, Request, Sourcing, split_torch_index
 from gpuinstall.base.requirement import TextOrigin, parse_requirement
+from gpuinstall.base.shapes import PYPROJECT, ShapeError, check_shape
 from gpuinstall.base.values import Value, replace
 
 
@@ -69,8 +70,14 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
     """
     if not (pyproject or python_version):
         return FOLDER_REQUEST
+    try:
+        check_shape(pyproject, PYPROJECT)
+    except ShapeError as error:
+        raise _malformed(str(error)) from None
+    tool = pyproject.get("tool", {})
+    poetry = tool.get("poetry", {}).get("dependencies", {})
     values = {}
-    for key, value in _get_table(pyproject, "tool", "gpuinstall").items():
+    for key, value in tool.get("gpuinstall", {}).items():
         if key not in _KEYS:
             raise _malformed(
                 f"unknown key {key!r} in [tool.gpuinstall]",
@@ -79,14 +86,16 @@ def parse_config(pyproject: Mapping[str, Any], python_version: str = "") -> Requ
         values[_KEYS[key]] = value
     try:
         settings = read_object(_Settings, values, "[tool.gpuinstall]")
-        required = ",".join(filter(None, _find_required_pythons(pyproject))) or None
     except MalformedError as fault:
         raise _malformed(str(fault)) from None
+    own = pyproject.get("project", {}).get("requires-python")
+    pythons = [own or _read_poetry_python(poetry), *_find_group_pythons(tool)]
+    required = ",".join(filter(None, pythons)) or None
     pinned = _find_first_python(python_version)
     python = settings.python or pinned or required
     place = _PINNED if python == pinned else _PROJECT
     torch_index, backend = split_torch_index(settings.torch_index or "")
-    preferred = _read_poetry_backend(pyproject)
+    preferred = _read_poetry_backend(poetry)
     places = {python: place} if python else {}
     if preferred:
         places[preferred] = TextOrigin(
@@ -125,23 +134,18 @@ def _find_first_python(python_version: str) -> str | None:
     return line[1] or line[2] if line else None
 
 
-def _find_required_pythons(pyproject: Mapping[str, Any]) -> Iterator[str]:
-    """Yield requires-python of the project and of uv's default groups."""
-    python = _get_table(pyproject, "project").get("requires-python", "")
-    own = read(str, python, "[project] requires-python")
-    yield own or _read_poetry_python(pyproject)
-    uv = _get_table(pyproject, "tool", "uv")
+def _find_group_pythons(tool: Mapping[str, Any]) -> Iterator[str]:
+    """Yield requires-python of uv's default groups."""
+    uv = tool.get("uv", {})
     defaults = uv.get("default-groups", ["dev"])
-    groups = _get_table(pyproject, "tool", "uv", "dependency-groups")
-    for name in groups:
-        if defaults == "all" or (isinstance(defaults, list) and name in defaults):
-            python = _get_table(groups, name).get("requires-python", "")
-            yield read(str, python, f"requires-python of group {name}")
+    for name, group in uv.get("dependency-groups", {}).items():
+        if defaults == "all" or name in defaults:
+            yield group.get("requires-python", "")
 
 
-def _read_poetry_python(pyproject: Mapping[str, Any]) -> str:
+def _read_poetry_python(dependencies: Mapping[str, Any]) -> str:
     """Return Poetry's ``python`` dependency as a specifier, or ""."""
-    python = _get_table(pyproject, "tool", "poetry", "dependencies").get("python")
+    python = dependencies.get("python")
     if not isinstance(python, str):
         return ""
     from gpuinstall.base.poetry import convert_poetry_specifier
@@ -152,25 +156,15 @@ def _read_poetry_python(pyproject: Mapping[str, Any]) -> str:
         raise _malformed(f"[tool.poetry.dependencies] python: {error}") from None
 
 
-def _read_poetry_backend(pyproject: Mapping[str, Any]) -> str | None:
+def _read_poetry_backend(dependencies: Mapping[str, Any]) -> str | None:
     """Return the backend in Poetry's torch version (``^2.3.1+cu121``)."""
-    torch = _get_table(pyproject, "tool", "poetry", "dependencies").get("torch")
+    torch = dependencies.get("torch")
     version = torch.get("version") if isinstance(torch, dict) else torch
     if not isinstance(version, str) or "+" not in version:
         return None
     from gpuinstall.base.poetry import find_poetry_label
 
     return find_poetry_label(version)
-
-
-def _get_table(table: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    """Return a nested TOML table, or an empty table if it is missing."""
-    for depth, key in enumerate(keys, 1):
-        table = table.get(key, {})
-        if not isinstance(table, dict):
-            path = ".".join(keys[:depth])
-            raise _malformed(f"{path} = {table!r} is not a table")
-    return table
 
 
 def _malformed(fault: str, hint: str | None = None) -> UsageError:

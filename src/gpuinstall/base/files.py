@@ -133,12 +133,7 @@ def read_raw(path: Path | str, folder: Path | None = None) -> bytes:
     if folder is not None and not real_path(path).is_relative_to(real_path(folder)):
         raise OSError(errno.ELOOP, f"a link points outside {folder}", str(path))
     with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        # Allocating the largest buffer is slower than reading most documents.
-        raw = file.read(min(size, DOCUMENT_BYTES) + 1)
-        if len(raw) > size:
-            # The file has grown since fstat.
-            raw += file.read(DOCUMENT_BYTES)
+        raw = file.read(DOCUMENT_BYTES + 1)
     if len(raw) > DOCUMENT_BYTES:
         raise OSError(
             errno.EFBIG,

@@ -6,7 +6,7 @@ import signal
 import sys
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -14,11 +14,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-class _Closeable(Protocol):
-    def close(self) -> None: ...
-
-
-Result = TypeVar("Result", bound=_Closeable)
+Result = TypeVar("Result")
 
 
 class TransferInterrupted(KeyboardInterrupt):
@@ -58,7 +54,7 @@ def call_with_timeout(seconds: float, call: Callable[[], Result]) -> Result:
     Args:
         seconds: The limit.
         call: The function, which can block for hours on a slow server. After the
-            limit, it continues, and its result is closed.
+            limit, it continues, and its result is ignored.
 
     Raises:
         TimeoutError: The limit was exceeded, or this run was interrupted.
@@ -70,16 +66,11 @@ def call_with_timeout(seconds: float, call: Callable[[], Result]) -> Result:
     future = Future[Result]()
 
     def capture() -> None:
-        try:
-            result = call()
-        except Exception as error:  # noqa: BLE001  raised again below
-            with suppress(InvalidStateError):
+        with suppress(InvalidStateError):  # the limit was exceeded
+            try:
+                future.set_result(call())
+            except Exception as error:  # noqa: BLE001  raised again below
                 future.set_exception(error)
-            return
-        try:
-            future.set_result(result)
-        except InvalidStateError:
-            result.close()
 
     thread = Thread(target=capture, daemon=True)
     thread.start()

@@ -37,7 +37,7 @@ UV: Shape = _UV_INDEXES | {
     "workspace": {"members": _TEXTS, "exclude": _TEXTS},
     "package": bool,
     "default-groups": (str, _TEXTS),
-    "dependency-groups": {"*": _TABLE},
+    "dependency-groups": {"*": {"requires-python": str}},
     "dev-dependencies": _TEXTS,
     "constraint-dependencies": _TEXTS,
     "override-dependencies": _TEXTS,
@@ -73,6 +73,7 @@ _POETRY = {
 PYPROJECT = {
     "project": {
         "name": str,
+        "requires-python": str,
         "dynamic": _TEXTS,
         "dependencies": _TEXTS,
         "optional-dependencies": {"*": _TEXTS},

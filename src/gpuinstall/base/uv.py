@@ -97,18 +97,10 @@ def uv() -> Path:
 
 
 def cache_folder(variables: Mapping[str, str]) -> Path:
-    """Return uv's cache folder, as documented for Linux and macOS."""
-    if variables.get("UV_CACHE_DIR"):
-        return Path(variables["UV_CACHE_DIR"])
-    if os.name == "posix" and variables.get("HOME"):
-        caches = Path(variables.get("XDG_CACHE_HOME", ""))
-        if not caches.is_absolute():
-            caches = Path(variables["HOME"], ".cache")
-        return caches / "uv"
+    """Run uv to find its cache folder."""
     from gpuinstall.base.process import run
 
-    answer = run([uv(), "cache", "dir"], env=variables)
-    return Path(answer.out.strip())
+    return Path(run([uv(), "cache", "dir"], env=variables).out.strip())
 
 
 def default_index(variables: Mapping[str, str]) -> str | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from io import SEEK_CUR, SEEK_END, SEEK_SET
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.values import Value
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Pieces = Generator[bytes, None, None]
 _PIECE = 256 << 10

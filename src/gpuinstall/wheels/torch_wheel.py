@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gpuinstall.base.versions import Backend
 from gpuinstall.wheels.gpu_code import read_flags
 from gpuinstall.wheels.ranges import WheelError
-from gpuinstall.wheels.wheel_reader import WheelReader
+
+if TYPE_CHECKING:
+    from gpuinstall.wheels.wheel_reader import WheelReader
 
 _VERSION = "torch/version.py"
 LISTING_LIBRARIES = ("torch/lib/libtorch_python.so", "torch/lib/torch_python.dll")

@@ -1,9 +1,8 @@
-import sys
 from pathlib import Path
 
 import pytest
 
-from gpuinstall.base import process, uv
+from gpuinstall.base import uv
 from gpuinstall.base.timeouts import Timeouts
 
 
@@ -53,25 +52,6 @@ def test_commands_contain_full_paths_and_no_credentials():
         assert command[0] == str(uv.uv())
         assert Path(command[command.index("--python") + 1]).is_absolute()
         assert not any("://" in word for word in command)
-
-
-@pytest.mark.skipif(
-    sys.platform == "win32", reason="on Windows, uv determines the result"
-)
-def test_computed_cache_directory_matches_uv(tmp_path):
-    table = [
-        {},
-        {"UV_CACHE_DIR": str(tmp_path / "a")},
-        {"UV_CACHE_DIR": "below"},
-        {"XDG_CACHE_HOME": str(tmp_path / "b")},
-        {"XDG_CACHE_HOME": "below"},
-        {"XDG_CACHE_HOME": ""},
-        {"UV_CACHE_DIR": str(tmp_path / "a"), "XDG_CACHE_HOME": str(tmp_path / "b")},
-    ]
-    for row in table:
-        variables = {"HOME": str(tmp_path), "UV_NO_CONFIG": "1", **row}
-        answer = process.run([uv.uv(), "cache", "dir"], env=variables, cwd=tmp_path)
-        assert str(uv.cache_folder(variables)) == answer.out.strip(), row
 
 
 @pytest.mark.parametrize("name", ["NO_PROXY", "no_proxy"])

@@ -1,12 +1,12 @@
 """Rows of wheels are cached by URL and hash, and a damaged row is ignored."""
 
-import json
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from msgspec import json
 from packaging.utils import parse_wheel_filename
 
-from gpuinstall.base.codec import read_object, write_object
+from gpuinstall.base.cache import JsonCache
 from gpuinstall.base.values import replace
 from gpuinstall.catalog import Wheel, load_catalog
 from gpuinstall.wheels.learned.row import READING, Depth, WheelRow
@@ -52,13 +52,15 @@ def wheel(sha256=None):
     return Wheel("torch", version, NAME, ROW.url, tags, sha256)
 
 
-def test_cached_row_survives_a_round_trip():
+def test_cached_row_survives_a_round_trip(tmp_path):
+    cache = JsonCache(tmp_path, WheelRow)
     fits_none = replace(
         ROW, torch=TorchNeeds("ordinary", fits=(), judged=("2.9", "2.10"))
     )
     stable = replace(ROW, torch=TorchNeeds("stable", oldest="2.9"))
     for row in (ROW, fits_none, stable):
-        assert read_object(WheelRow, json.loads(json.dumps(write_object(row)))) == row
+        cache.put("wheel", row)
+        assert cache.get("wheel") == row
 
 
 def test_cached_row_is_converted_to_build():
@@ -94,7 +96,7 @@ def test_cached_row_belongs_to_one_wheel(tmp_path, sha256):
     assert store.get(elsewhere, "cu140", Depth.PART) is None
 
 
-TEXT = json.dumps(write_object(ROW))
+TEXT = json.encode(ROW).decode()
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ TEXT = json.dumps(write_object(ROW))
         (TEXT, ""),
         (TEXT, "not JSON"),
         ('"sm_80"', "80"),
-        (f'"reading": {READING}', '"reading": 1'),
+        (f'"reading":{READING}', '"reading":1'),
     ],
 )
 def test_damaged_cache_row_is_ignored(tmp_path, old, new):

@@ -44,7 +44,8 @@ class Timeouts(NamedTuple):
 
     @property
     def total(self) -> float:
-        """The limit for a uv command or a file. A CUDA build can take 3 hours."""
+        """The time limit for a uv command or a file."""
+        # A CUDA build can take 3 hours.
         return 480 * self.silence
 
     @property

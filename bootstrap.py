@@ -759,6 +759,8 @@ def hints_for(seen: str) -> List[str]:
         return ROOM
     if "this run is offline" in seen:
         return OFFLINE
+    if "hash mismatch" in seen.lower():
+        return [NETWORK[1]]
     if "No module named pip" in seen:
         return [*pip_hints(), *NETWORK, *uv_hints()]
     return NETWORK

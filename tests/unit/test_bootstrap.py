@@ -155,11 +155,12 @@ def test_offline_run_requests_no_index(name, monkeypatch):
 
 
 def test_bootstrap_hint_depends_on_the_error():
-    seen = ("No space left on device", "refused")
+    seen = ("No space left on device", "refused", "Hash mismatch for `filelock==1`")
     first = [bootstrap.hints_for(text)[0].partition("   #")[0] for text in seen]
     assert first == [
         "df -h",
         "export HTTPS_PROXY=http://proxy.example:3128",
+        "export PIP_INDEX_URL=https://index.example/simple",
     ]
 
 

@@ -15,7 +15,6 @@ from gpuinstall.base.requirement import parse_requirement
 from gpuinstall.base.text import sanitize
 from gpuinstall.lock.file.entries import LockGate
 from gpuinstall.lock.file.lock import parse
-from gpuinstall.lock.request.tools import find_workspace_members
 from gpuinstall.lock.uv.builds import find_source_builds
 from gpuinstall.lock.uv.errors import Conflict, explain_failure
 from gpuinstall.sources import Sources
@@ -144,15 +143,6 @@ def test_url_parameters_without_tokens_are_accepted(end):
 
 def test_long_terminal_lines_are_shortened():
     assert len(sanitize("x" * 2_000_000)) < 10_000
-
-
-def test_circular_symlinks_in_workspaces_are_ignored(tmp_path):
-    (tmp_path / "member").mkdir()
-    (tmp_path / "member" / "pyproject.toml").touch()
-    for name in "abc":
-        (tmp_path / "member" / name).symlink_to(tmp_path)
-    table = {"members": ["*", "/".join("*" * 40)]}
-    assert find_workspace_members(table, tmp_path) == ["member"]
 
 
 def test_missing_private_package_hint_omits_default_index():

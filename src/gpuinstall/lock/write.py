@@ -124,14 +124,11 @@ def write_locks(
             else ()
         )
     _report_resolutions(resolutions, changes, session.reporter)
-    if dry_run:
-        unhashed = {file for one in resolutions for file in one.hashes.missing}
-        locks = build_locks(resolutions, session, folder, later=unhashed)
-        written = [_compare(lock, folder) for lock in locks]
-    else:
-        locks = build_locks(resolutions, session, folder)
-        # Write concurrently, because each write waits for the disk.
-        written = map_concurrently(partial(_write, folder=folder), locks)
+    later = {file for one in resolutions for file in one.hashes.missing if dry_run}
+    locks = build_locks(resolutions, session, folder, later)
+    # Write concurrently, because each write waits for the disk.
+    write = partial(_write, folder=folder, dry_run=dry_run)
+    written = map_concurrently(write, locks)
     return [
         replace(one, changes=changed)
         for one, changed in zip(written, changes, strict=True)
@@ -222,22 +219,15 @@ def _report_resolutions(
         reporter.step("Hashes", text)
 
 
-def _write(lock: Lock, folder: Path) -> WrittenLock:
+def _write(lock: Lock, folder: Path, *, dry_run: bool = False) -> WrittenLock:
     """Write a lock file to a folder unless its text is unchanged."""
-    compared = _compare(lock, folder)
-    if compared.status == "unchanged":
-        return compared
-    write_atomically(compared.path, lock.text)
-    return replace(compared, status="written")
-
-
-def _compare(lock: Lock, folder: Path) -> WrittenLock:
-    """Compare a lock with the existing lock file of the same name."""
     path = folder / lock.name
-    status: Literal["unchanged", "stale"] = "stale"
     if has_text(path, lock.text):
-        status = "unchanged"
-    return WrittenLock(path, lock, status)
+        return WrittenLock(path, lock, "unchanged")
+    if dry_run:
+        return WrittenLock(path, lock, "stale")
+    write_atomically(path, lock.text)
+    return WrittenLock(path, lock, "written")
 
 
 def find_outdated_warnings(

@@ -37,9 +37,6 @@ def test_file_not_on_its_index_page_is_detected():
         ("torch", f"{elsewhere}/torch-2.14.1-cp312-cp312-manylinux_2_28_x86_64.whl"),
         ("torch", f"{TORCH.url}x"),
         ("numpy", TORCH.url),
-        ("numpy", f"{elsewhere}/..%2f..%2fnumpy-2.3.4-py3-none-any.whl"),
-        ("numpy", f"{elsewhere}/a%5Cnumpy-2.3.4-py3-none-any.whl"),
-        ("numpy", f"{elsewhere}/"),
     )
     assert [file for file in strayed if not strays(*file)] == []
 

@@ -502,9 +502,9 @@ def test_every_yaml_form_of_pip_section_is_read(tmp_path):
             read[text] = [
                 one.row.key for one in settings_in(tmp_path, "environment.yml", text)
             ]
-    assert [*read.values()] == [["--extra-index-url"]] * 7 + [
+    assert [*read.values()] == [["--extra-index-url"]] * 8 + [
         ["requirements-malformed"]
-    ] * 2
+    ]
 
 
 def test_user_uv_settings_are_used(tmp_path, environ):

@@ -86,28 +86,32 @@ def check_lock(
         gate: Checks the sources; None if they are already checked.
         exact: Whether the recorded requirements must equal the request.
     """
-    python = _select_python(lock, machine, request)
-    reasons = chain(
-        _find_request_mismatch(lock, request) if exact else (),
-        _find_source_built_family(lock, catalog),
-        _find_incompatibilities(lock, python, machine, request, gate),
+    [verdict] = check_lock_for_drivers(
+        lock, [machine], request, catalog, gate=gate, exact=exact
     )
-    reason = next(reasons, None)
-    if reason:
-        return Rejection(lock, reason)
-    return _check_locked_build(lock, python, machine, request, catalog)
+    return verdict
 
 
 def check_lock_for_drivers(
-    lock: Lock, machines: Sequence[Machine], request: Request, catalog: Catalog
+    lock: Lock,
+    machines: Sequence[Machine],
+    request: Request,
+    catalog: Catalog,
+    *,
+    gate: LockGate | None = None,
+    exact: bool = False,
 ) -> list[LockVerdict]:
     """Check whether a lock file supports machines with different drivers.
 
     The driver affects only the choice of the build, so files are selected once.
     """
     python = _select_python(lock, machines[0], request)
-    reasons = _find_incompatibilities(lock, python, machines[0], request, None)
-    reason = next(chain(_find_source_built_family(lock, catalog), reasons), None)
+    reasons = chain(
+        _find_request_mismatch(lock, request) if exact else (),
+        _find_source_built_family(lock, catalog),
+        _find_incompatibilities(lock, python, machines[0], request, gate),
+    )
+    reason = next(reasons, None)
     if reason:
         return [Rejection(lock, reason)] * len(machines)
     return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -19,15 +19,12 @@ from gpuinstall.base.requirement import (
     parse_requirement,
     requirement_names,
 )
+from gpuinstall.base.shapes import check_shape
 from gpuinstall.base.text import shorten
 from gpuinstall.base.values import Value, replace
 from gpuinstall.base.versions import CPU, known_backend
 from gpuinstall.catalog import data_files
-from gpuinstall.sources.provenance import (
-    create_setting,
-    create_unknown_setting,
-    has_rule,
-)
+from gpuinstall.sources.provenance import create_unknown_setting, has_rule
 from gpuinstall.sources.requirements_file import (
     CondaRequest,
     RequirementsFile,
@@ -40,12 +37,11 @@ from gpuinstall.sources.requirements_file import (
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from gpuinstall.sources.provenance import SourceSetting
-
-_PACKAGE = r"(?:[^\s\[]+::)?([\w.-]+)\s*([^\[]*)(?:\[(.*)\])?"
-_BRACKETS = r"""\s*(\w+)\s*=\s*(?:'([^']*)'|"([^"]*)"|([^,'"\s]+))\s*(?:,|$)"""
+_PACKAGE = r"(?:[^\s\[]+::)?([\w.-]+)\s*([^\[]*)"
 _BUILD = r"(.*[^=<>!~|,])=([^=<>!~|,]+)"
 _ELEMENT = r"(===|[=!~<>]=|[<>=])?(\d[\w.!+]*?)(\.?\*)?"
+_DEPENDENCIES = ([(str, {"pip!": ([str], type(None))})], type(None))
+"""The shape of the dependencies, which can be empty."""
 _BACKEND_OF_BUILD = r"(?a)(?:^|[*_])(cpu)|cuda_?(\d{2})\.?(\d)"
 """The backend in a build string, at the start or after the Python version."""
 
@@ -59,114 +55,64 @@ def read_conda(path: Path) -> RequirementsFile:
     """
     with convert_content_errors(path):
         text = read_requirements_text(path)
-        items = _mapping_items(_compose(text), text)
-        packages, pip = _find_dependencies(items, text)
+        document = _parse_yaml(text)
+        entries = document.get("dependencies") or []
+        packages = [entry for entry in entries if isinstance(entry, str)]
+        sections = [entry["pip"] for entry in entries if isinstance(entry, dict)]
+        pip = [*chain.from_iterable(filter(None, sections))]
         check_count(len(packages) + len(pip), "entries", "dependencies")
     # conda itself writes the pip section into a requirements file.
     lines = [
-        (_line_number(node), strip_comment(line))
-        for node in pip
-        for line in node.value.splitlines()
+        (_find_line(line, text), strip_comment(line))
+        for entry in pip
+        for line in entry.splitlines()
     ]
     listed = parse_lines(lines, path)
     conda = convert_conda_specs(
         [
-            _CondaSpec.parse(one.value, TextOrigin(str(path), line=_line_number(one)))
+            _CondaSpec.parse(one, TextOrigin(str(path), line=_find_line(one, text)))
             for one in packages
         ]
     )
     names = requirement_names(listed.requirements)
     others = [one for one in conda.requirements if one.name not in names]
     unknown = tuple(
-        create_unknown_setting("conda", str(key.value), path, _line_number(key))
-        for key, _ in items
-        if not has_rule("conda", str(key.value))
+        create_unknown_setting("conda", key, path, _find_line(key, text))
+        for key in map(str, document)
+        if not has_rule("conda", key)
     )
     return replace(
         conda,
         requirements=(*others, *listed.requirements),
         constraints=listed.constraints,
-        settings=(*listed.settings, *unknown, *conda.settings),
+        settings=(*listed.settings, *unknown),
     )
 
 
-def _compose(text: str) -> Any:
-    """Return the root node of a YAML document.
+def _parse_yaml(text: str) -> dict[Any, Any]:
+    """Parse an ``environment.yml``, and check the shape of its dependencies.
 
     Raises:
-        ValueError: The document is malformed. The message includes the line.
+        ValueError: The document is malformed. The message includes the line or key.
     """
     import yaml
 
     try:
-        return yaml.compose(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.MarkedYAMLError as error:
-        problem = error.problem or "invalid YAML"
-        raise _malformed_error(error.problem_mark, text, problem) from None
+        document = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"line 1: {error}") from None
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        problem = getattr(error, "problem", None) or error
+        raise ValueError(f"line {line}: {problem}") from None
+    table = {"environment": document or {}}
+    check_shape(table, {"environment": {"dependencies": _DEPENDENCIES}})
+    return table["environment"]
 
 
-def _find_dependencies(
-    items: Iterable[tuple[Any, Any]], text: str
-) -> tuple[list[Any], list[Any]]:
-    """Return the nodes of conda packages and of the pip section's lines.
-
-    Raises:
-        ValueError: The dependencies are malformed. The message includes the line.
-    """
-    packages: list[Any] = []
-    lines: list[Any] = []
-    for key, listed in items:
-        # Merged mappings would otherwise be ignored.
-        if key.value == "<<":
-            raise _malformed_error(
-                key.start_mark, text, "merge keys (<<) are not supported"
-            )
-        if key.value == "dependencies":
-            for entry in _list_entries(listed, text):
-                if entry.id == "scalar":
-                    packages.append(entry)
-                else:
-                    lines += _read_pip_section(entry, text)
-    return packages, lines
-
-
-def _read_pip_section(entry: Any, text: str) -> Iterator[Any]:
-    for key, listed in _mapping_items(entry, text):
-        if key.value != "pip":
-            raise _malformed_error(key.start_mark, text, "expected the pip section")
-        for line in _list_entries(listed, text):
-            if line.id != "scalar":
-                raise _malformed_error(line.start_mark, text, "expected a requirement")
-            yield line
-
-
-def _mapping_items(node: Any, text: str) -> list[tuple[Any, Any]]:
-    """Return the items of a YAML mapping."""
-    if node and node.id != "mapping":
-        raise _malformed_error(node.start_mark, text, "expected a mapping")
-    return node.value if node else []
-
-
-def _list_entries(node: Any, text: str) -> list[Any]:
-    """Return the entries of a YAML list, which can be empty or null."""
-    if node.value and node.id != "sequence":
-        raise _malformed_error(node.start_mark, text, "expected a list")
-    return node.value or []
-
-
-def _line_number(node: Any) -> int:
-    number: int = node.start_mark.line
-    return number + 1
-
-
-def _malformed_error(mark: Any, text: str, problem: str) -> ValueError:
-    """Return the error for a malformed node, with its line."""
-    lines = text.splitlines() or [""]
-    number = min(mark.line if mark else 0, len(lines) - 1)
-    line = lines[number]
-    return ValueError(f"line {number + 1}: {problem}: {shorten(line.strip())}")
+def _find_line(entry: str, text: str) -> int:
+    """Return the number of the first line that contains an entry."""
+    lines = enumerate(text.splitlines(), 1)
+    return next((number for number, line in lines if entry in line), 1)
 
 
 class _CondaSpec(Value):
@@ -179,14 +125,12 @@ class _CondaSpec(Value):
     """The version of a conda package as written, without spaces."""
     build: str = ""
     """A pattern of the build string, such as ``*cuda*``."""
-    keys: tuple[str, ...] = ()
-    """The keys in brackets in a conda package specification."""
     is_exact: bool = False
     """Whether ``=`` selects one version, because a build string follows."""
 
     @classmethod
     def parse(cls, text: str, origin: TextOrigin) -> Self:
-        """Parse ``name=1.2=build``, ``name >=1.2 build``, or ``name[…]``.
+        """Parse ``name=1.2=build`` or ``name >=1.2 build``.
 
         Raises:
             UsageError: The text has another form.
@@ -195,19 +139,12 @@ class _CondaSpec(Value):
         if match is None:
             message = f"{origin}: {shorten(text)!r} is not a valid conda package specification"
             raise UsageError("requirements-malformed", message)
-        name, constraint, brackets = match.groups()
+        name, constraint = match.groups()
         compact = re.sub(r"([<>=!~,|])\s+|\s+(?=[,|])", r"\1", constraint.strip())
         version, _, build = compact.partition(" ")
         behind = re.fullmatch(_BUILD, version)
         if behind:
             version, build = behind.groups()
-        found = re.findall(_BRACKETS, brackets or "")
-        for key, *values in found:
-            value = "".join(values).replace(" ", "")
-            if key == "version":
-                version = value
-            elif key == "build":
-                build = value
         build = build.strip()
         return cls(
             text,
@@ -215,7 +152,6 @@ class _CondaSpec(Value):
             origin,
             version=version,
             build=build,
-            keys=tuple(key for key, *_ in found),
             is_exact=bool(build and behind),
         )
 
@@ -248,18 +184,6 @@ class _CondaSpec(Value):
                 hint="Use a single range, such as numpy>=1.24,<2",
             )
         return whole
-
-    def settings(self) -> Iterator[SourceSetting]:
-        """Yield the unsupported keys in brackets as settings."""
-        file = Path(self.origin.file)
-        for key in self.keys:
-            name = f"[{key}]"
-            if key in {"name", "version", "build"}:
-                continue
-            if has_rule("conda", name):
-                yield create_setting("conda", name, "", file, line=self.origin.line)
-            else:
-                yield create_unknown_setting("conda", name, file, self.origin.line)
 
 
 def _convert_element(element: str, *, is_exact: bool) -> str:
@@ -347,8 +271,7 @@ def convert_conda_specs(specs: Sequence[_CondaSpec]) -> RequirementsFile:
         preferred_backend=None if is_for_cpu else next(iter(backends), None),
         places=places,
     )
-    settings = chain.from_iterable(spec.settings() for spec in specs)
-    listed = RequirementsFile.from_lines(requirements, settings)
+    listed = RequirementsFile.from_lines(requirements)
     return replace(listed, conda=(CondaRequest(request, tuple(without_wheel)),))
 
 

@@ -333,10 +333,7 @@ def _read_group_entries(document: Table) -> dict[str, list[Any]]:
 
 
 def _expand_group(
-    resolver: DependencyGroupResolver,
-    group: str,
-    seen: set[str],
-    parents: tuple[str, ...] = (),
+    resolver: DependencyGroupResolver, group: str, seen: set[str]
 ) -> Iterator[str]:
     """Yield the requirements of a group and of its included groups.
 
@@ -346,26 +343,19 @@ def _expand_group(
     Args:
         resolver: The groups.
         group: The name of the group.
-        seen: The groups read so far. New ones are added.
-        parents: The groups that include it.
-
-    Raises:
-        ValueError: The groups include each other.
+        seen: The groups read so far, which are skipped. New ones are added.
     """
     from packaging.requirements import Requirement as StandardRequirement
 
-    path = (*parents, normalize_name(group))
-    if path[-1] in parents:
-        cycle = " -> ".join(path)
-        raise ValueError(f"[dependency-groups] has a cyclic include: {cycle}")
-    if path[-1] in seen:
+    name = normalize_name(group)
+    if name in seen:
         return
-    seen.add(path[-1])
-    for item in resolver.lookup(group):
+    seen.add(name)
+    for item in resolver.lookup(name):
         if isinstance(item, StandardRequirement):
             yield str(item)
         else:
-            yield from _expand_group(resolver, item.include_group, seen, path)
+            yield from _expand_group(resolver, item.include_group, seen)
 
 
 def locate_requirements(

@@ -9,14 +9,14 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from glob import glob, has_magic
+from glob import glob
 from itertools import chain
-from os.path import isdir, isfile
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
 from gpuinstall.base.errors import UsageError
-from gpuinstall.base.files import parse_text_list, parse_toml, real_path
+from gpuinstall.base.files import parse_text_list, parse_toml
 from gpuinstall.base.poetry import create_poetry_marker
 from gpuinstall.base.requirement import (
     Constraint,
@@ -370,32 +370,11 @@ def find_workspace_members(workspace: Table, root: Path) -> list[str]:
 
     def find_paths(key: str) -> set[str]:
         patterns = parse_text_list(workspace.get(key, []), key)
-        return set(
-            chain.from_iterable(_expand_pattern(pattern, root) for pattern in patterns)
-        )
+        found = (glob(pattern, root_dir=root) for pattern in patterns)  # noqa: PTH207
+        return set(map(os.path.normpath, chain.from_iterable(found)))
 
     paths = sorted(find_paths("members") - find_paths("exclude"))
-    return [path.rstrip("/") for path in paths if isfile(root / path / PROJECT)]
-
-
-def _expand_pattern(pattern: str, root: Path) -> Iterable[str]:
-    """Return the distinct paths below a root that match a pattern.
-
-    Symbolic links may form loops, in which a plain glob takes exponential time.
-    """
-    folders = {real_path(root): ""}
-    for part in pattern.strip("/").split("/"):
-        below: dict[Path, str] = {}
-        for path in folders.values():
-            found = [part]
-            if has_magic(part):
-                found = glob(part, root_dir=root / path)  # noqa: PTH207
-            for name in sorted(found):
-                place = os.path.normpath(Path(path, name))
-                if isdir(root / place):
-                    below.setdefault(real_path(root / place), place)
-        folders = below
-    return folders.values()
+    return [path for path in paths if isfile(root / path / PROJECT)]
 
 
 def read_index_settings(
@@ -411,35 +390,32 @@ def read_index_settings(
     for key in keys:
         *tables, name = key.split(".")
         value = find_table(document, *tables).get(name)
-        addresses = _find_hatch_urls(value) if name == "envs" else _find_urls(value)
-        for address in addresses:
+        if name == "envs":
+            value = _find_hatch_variables(value)
+        for address in _find_urls(value):
             yield create_setting(OTHER_TOOLS, key, address, file)
 
 
-def _find_urls(value: object) -> Iterator[str]:
-    """Yield the URLs in tables and lists."""
-    match value:
-        case dict():
-            yield from chain.from_iterable(map(_find_urls, value.values()))
-        case list():
-            yield from chain.from_iterable(map(_find_urls, value))
-        case str() if "://" in value:
-            yield value
-
-
-def _find_hatch_urls(environments: object) -> Iterator[str]:
-    """Yield the indexes in the variables of Hatch's environments."""
+def _find_hatch_variables(environments: object) -> list[object]:
+    """Return the values of index variables in Hatch's environments."""
     match environments:
         case {"env-vars": dict() as variables}:
-            for name, value in variables.items():
-                if re.fullmatch(_INDEX_VARIABLE, name):
-                    # uv accepts NAME=URL.
-                    words = (
-                        re.sub(r"^[\w.-]+=", "", one) for one in str(value).split()
-                    )
-                    yield from (word for word in words if "://" in word)
+            names = filter(re.compile(_INDEX_VARIABLE).fullmatch, variables)
+            return [variables[name] for name in names]
         case dict():
-            yield from chain.from_iterable(map(_find_hatch_urls, environments.values()))
+            return [*map(_find_hatch_variables, environments.values())]
+    return []
+
+
+def _find_urls(value: object) -> Iterator[str]:
+    """Yield the URLs in tables and lists, also as uv's ``NAME=URL``."""
+    match value:
+        case dict():
+            yield from _find_urls([*value.values()])
+        case list():
+            yield from chain.from_iterable(map(_find_urls, value))
+        case str():
+            yield from re.findall(r"(?:^|[\s=])(\w+://\S+)", value)
 
 
 def read_poetry_configuration(document: Table, file: Path) -> Iterator[SourceSetting]:

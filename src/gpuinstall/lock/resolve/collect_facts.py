@@ -17,7 +17,7 @@ from gpuinstall.lock.resolve.inspect import (
     find_sdists,
 )
 from gpuinstall.lock.resolve.knowledge import Fact, Knowledge, UvResolution
-from gpuinstall.lock.resolve.older_releases import find_older_facts
+from gpuinstall.lock.resolve.older_releases import OlderReleaseSearch
 from gpuinstall.lock.uv.builds import find_build_tools
 from gpuinstall.wheels.compatibility import Compatibility
 
@@ -85,9 +85,8 @@ def _find_wheel_facts(
         found, resolution
     ):
         return learned | Knowledge(before_torch=(package,))
-    return learned | Knowledge.from_facts(
-        find_older_facts(found, inspector, resolution, known)
-    )
+    search = OlderReleaseSearch(found, inspector, resolution, known)
+    return learned | Knowledge.from_facts(search.find_facts())
 
 
 def _find_violated_constraints(

@@ -14,7 +14,6 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
@@ -25,7 +24,6 @@ from gpuinstall.base.errors import InstallationError, NoBuildError
 from gpuinstall.base.finding import Reason, Rejection
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.requirement import Requirement
-from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import ComputeCapability
 from gpuinstall.catalog import Build, Wheel
@@ -55,9 +53,6 @@ Read = Callable[[Wheel, Build, Depth], Generator[WheelRow, None, None]]
 """A function that yields facts about a wheel or raises InstallationError."""
 Pair = tuple[ExtensionFile, Build]
 """An extension file and a torch build that may load it."""
-
-READ_AHEAD = 4
-"""Maximum number of concurrent reads of extension files."""
 
 MAX_READ = 24
 """Maximum number of files to read per extension, from 0.6 to 16 MB each."""
@@ -120,33 +115,23 @@ class ExtensionChooser:
         refusal = self._find_unsupported_gpu(extension)
         if refusal:
             return ExtensionChoice(None, refusal=refusal)
-        faults = [
-            (pair, self._find_name_mismatch(*pair))
-            for pair in self._sort_by_preference(files)
-        ]
-        # Files with a suitable name by URL, each with its first build.
-        suitable: dict[str, Pair] = {}
-        for pair, fault in faults:
-            if fault is None:
-                suitable.setdefault(pair[0].wheel.url, pair)
-        unread = [*suitable.values()][:MAX_READ]
-        readable = {file.wheel.url for file, _ in unread}
+        read = set[str]()
         by_name: dict[str, Rejection[Pair]] = {}
         by_bytes: dict[str, Rejection[Pair]] = {}
         fit = None
-        for pair, fault in faults:
+        for pair in self._sort_by_preference(files):
             url = pair[0].wheel.url
-            if fault:
-                by_name.setdefault(url, Rejection(pair, fault))
+            mismatch = self._find_name_mismatch(*pair)
+            if mismatch:
+                by_name.setdefault(url, Rejection(pair, mismatch))
                 continue
-            if pair in unread:
-                # Network round trips take most of the time.
-                map_concurrently(self._prefetch, unread[:READ_AHEAD], READ_AHEAD)
-                del unread[:READ_AHEAD]
-            message = f"was not read: {MAX_READ} newer files do not run here"
-            outcome: CompatibleFile | Reason = Reason("not-read", message)
-            if url in readable:
+            outcome: CompatibleFile | Reason
+            if url in read or len(read) < MAX_READ:
+                read.add(url)
                 outcome = self._read_file(*pair)
+            else:
+                message = f"was not read: {MAX_READ} newer files do not run here"
+                outcome = Reason("not-read", message)
             if isinstance(outcome, CompatibleFile):
                 fit = outcome
                 break
@@ -166,11 +151,6 @@ class ExtensionChooser:
                 need = f"{extension.name} requires compute capability {lowest} or newer"
                 return Reason("no-code", f"{need}, but {gpu.label} has {capability}")
         return None
-
-    def _prefetch(self, pair: Pair) -> None:
-        # A later read reports the error.
-        with suppress(InstallationError):
-            self._inspect_file(*pair)
 
     def _inspect_file(
         self,
@@ -253,10 +233,8 @@ class ExtensionChooser:
         torch: Version,
     ) -> Requirement | None:
         """Return a package's versions for a torch version; None if unknown."""
-        for constraint in self._resolver_input.catalog.constraints(torch):
-            if constraint.name == package:
-                return constraint
-        return None
+        constraints = self._resolver_input.catalog.constraints(torch)
+        return next((one for one in constraints if one.name == package), None)
 
     def _read_file(
         self,

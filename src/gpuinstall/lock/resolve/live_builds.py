@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from functools import partial
 
 from gpuinstall.base.errors import InstallationError
 from gpuinstall.base.reporter import Reporter
 from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import replace
 from gpuinstall.base.versions import known_backend
-from gpuinstall.catalog import COMPANIONS, PAIRED, Build, Catalog
-from gpuinstall.catalog.listing import (
-    read_default_wheels,
-    read_family_wheels,
-    read_index_names,
-    read_live_catalog,
-    read_torch_page,
-)
+from gpuinstall.catalog import Build, Catalog
+from gpuinstall.catalog.listing import read_live_catalog
 from gpuinstall.lock.request.lock_request import LockRequest
 from gpuinstall.machine.vendors import create_rules
 from gpuinstall.plan import Plan, Rejected, choose
@@ -44,7 +36,7 @@ def add_live_builds(
     The second value is the error of an unreachable default index. In this case, other
     findings about the sources are not reported.
     """
-    unreachable = _prefetch_pages(requests, session)
+    unreachable = _check_default_index(session)
     reporter = Reporter() if unreachable else session.reporter
     live = []
     for request in requests:
@@ -81,51 +73,6 @@ def _find_unavailable_builds(
         here = now.choice.build.name
         if here != best:
             yield f"{silent} is unreachable; without it, the best build is {here} instead of {best}"
-
-
-def _prefetch_pages(
-    requests: Sequence[LockRequest],
-    session: Session,
-) -> UnreachableError | None:
-    """Fetch the pages of a resolution concurrently, in one round trip.
-
-    Errors are ignored, because later reads report them.
-
-    Returns:
-        The error of an unreachable default index.
-    """
-    sources = session.sources
-    client = session.client
-    first = requests[0]
-    programs = [one.name for one in first.request.requirements if not one.url]
-    asks: list[Callable[[], object]] = [
-        partial(_check_default_index, session),
-        partial(read_default_wheels, sources, client, "torch"),
-        *(
-            partial(session.find_page, name)
-            for name in programs
-            if name not in first.catalog.family
-        ),
-    ]
-    if not first.request.backend:
-        asks.append(partial(read_torch_page, sources.torch_index, client))
-    plans = [one.outcome for one in requests]
-    for tag in {one.choice.build.backend.tag for one in plans if isinstance(one, Plan)}:
-        asks.append(partial(read_index_names, sources, client, tag))
-        paired = PAIRED - COMPANIONS.difference(programs)
-        asks += [
-            partial(read_family_wheels, sources, client, tag, name) for name in paired
-        ]
-    unreachable, *_ = map_concurrently(_call_or_none, asks)
-    if isinstance(unreachable, UnreachableError):
-        return unreachable
-    return None
-
-
-def _call_or_none(ask: Callable[[], object]) -> object:
-    with suppress(InstallationError):
-        return ask()
-    return None
 
 
 def _check_default_index(session: Session) -> UnreachableError | None:

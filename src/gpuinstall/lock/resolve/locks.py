@@ -92,7 +92,6 @@ def resolve_locks(
     alternatives = [*create_locked_alternatives(live, locks, moving, upgrade=upgrade)]
     if installed:
         alternatives = [Alternative(preferences=installed)]
-    reported = {pair for lock in locks for pair in lock.all_versions.items()}
     conflict: Conflict
     for alternative in alternatives:
         outcome = resolve_alternative(live, alternative, session, usual=requests)
@@ -227,13 +226,10 @@ def _check_locked_torch(
             request.machine.os, request.machine.arch
         )
     ]
-    listed = [str(build.source) for build in builds if not build.absent]
-    is_empty = not any(source.startswith(index) for source in listed)
     for lock in locks:
         torch = lock.versions.get("torch")
         reasons = {build.absent for build in builds if build.name == torch}
-        is_lost = is_empty or "unreachable" in reasons
-        if reasons and None not in reasons and is_lost:
+        if "unreachable" in reasons and None not in reasons:
             mirror = "export GPUINSTALL_TORCH_INDEX=https://index.example/whl   # to use a mirror"
             error = InstallationError(
                 "torch-index-lost",

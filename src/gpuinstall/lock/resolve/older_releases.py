@@ -7,7 +7,7 @@ Then the search bisects between the first release that runs and the last rejecte
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpuinstall.base.errors import InstallationError
@@ -220,13 +220,3 @@ def _create_skipped_fact(wheel: Wheel, why: str, code: str = "") -> Fact:
         unread="" if code else why,
         code=code,
     )
-
-
-def find_older_facts(
-    rejected: Compatibility,
-    inspector: ResolutionInspector,
-    resolution: UvResolution,
-    known: Knowledge,
-) -> Sequence[Fact]:
-    """Return the facts about the older releases of a rejected wheel."""
-    return [*OlderReleaseSearch(rejected, inspector, resolution, known).find_facts()]

@@ -15,7 +15,6 @@ from functools import cache, cached_property, partial
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
-from packaging.utils import parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
 from gpuinstall.base.errors import InstallationError
@@ -356,15 +355,12 @@ class PackageIndex:
         for requirement in self.resolver_input.lock_request.request.requirements:
             if requirement.name not in COMPANIONS:
                 continue
-            of_build = [
+            allowed = [
                 Version(wheel.version.public)
                 for wheel in self.find_wheels(requirement.name)
                 if wheel.backend in {build.backend.tag, None}
-            ]
-            allowed = [
-                one
-                for one in of_build
-                if requirement.allows(one) and not one.is_prerelease
+                and requirement.allows(wheel.version.public)
+                and not wheel.version.is_prerelease
             ]
             if allowed:
                 newest[requirement.name] = max(allowed)
@@ -421,23 +417,6 @@ class PackageIndex:
             specifiers = SpecifierSet(release.requires_python or "")
             return specifiers.contains(f"{self.resolver_input.python}.99")
         return True
-
-    def find_upload_date(self, name: str, version: str) -> str:
-        """Return the upload date of a version, or an empty string (PEP 700).
-
-        The result is the date of the first file, because wheels for newer Python
-        versions are uploaded later.
-        """
-        page = self.session.find_page_if_reachable(name)
-        days = []
-        for file in parse_files(page) if page else ():
-            is_wheel = file.filename.endswith(".whl")
-            parse = parse_wheel_filename if is_wheel else parse_sdist_filename
-            # Some files have no version.
-            with suppress(ValueError):
-                if parse(file.filename)[1] == Version(version):
-                    days.append(file.uploaded[:10])
-        return min(filter(None, days), default="")
 
     def find_limits(self, package: str) -> list[Requirement]:
         """Return the requested requirements and constraints for a package."""

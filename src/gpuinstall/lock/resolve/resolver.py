@@ -7,12 +7,10 @@ possible release, and selects the best resolution.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuinstall.base.errors import NoBuildError
 from gpuinstall.base.requirement import Constraint, Requirement
-from gpuinstall.base.threads import map_concurrently
 from gpuinstall.base.values import Value, replace
 from gpuinstall.catalog import COMPANIONS
 from gpuinstall.lock.request.project import find_nested_requirements
@@ -182,14 +180,6 @@ class Resolver:
                 return version
         return next(iter(newest), listed)
 
-    def allows_all_newest(self) -> bool:
-        """Return whether the latest release of every program allows torch."""
-        programs = self.index.newest_releases()
-        newest = map_concurrently(
-            partial(self.find_newest_release, known=Knowledge()), programs
-        )
-        return newest == [*programs.values()]
-
     def _find_newer_releases(self, resolved: ResolvedInput) -> dict[str, Version]:
         """Return the newer releases of programs that may be possible.
 
@@ -229,8 +219,7 @@ class Resolver:
         """Return the better of two resolutions, with the facts from both.
 
         The second resolution is better if a requested package is newer and none is
-        older. If each resolution has a newer package because of facts, the resolution
-        whose oldest release was uploaded later is better.
+        older.
         """
         known = second.known
         if isinstance(second, RefusedInput) or not self._is_better(first, second):
@@ -255,20 +244,4 @@ class Resolver:
             return False
         is_newer = any(new > old for old, new in changes)
         is_older = any(new < old for old, new in changes)
-        inspected = {package for package, _ in second.known.facts}
-        if (
-            is_newer
-            and is_older
-            and not inspected.isdisjoint(self.index.newest_releases())
-        ):
-            days = [self._find_oldest_upload(one, pairs) for one in (first, second)]
-            return days[1] > days[0]
         return is_newer and not is_older
-
-    def _find_oldest_upload(
-        self, resolved: ResolvedInput, packages: Mapping[str, object]
-    ) -> str:
-        """Return the earliest upload date of the selected releases."""
-        versions = resolved.resolution.versions
-        days = [self.index.find_upload_date(one, versions[one]) for one in packages]
-        return min(filter(None, days), default="")

@@ -84,29 +84,16 @@ def _resolve_together(
     remaining = first.torches
     conflicts: list[Conflict] = []
     while remaining and len(conflicts) < PROPOSALS:
-        newest = max(remaining)
-        expected: list[ResolverInput] = []
-        if not conflicts and _allows_torch(
-            first.with_torch_versions({newest}), session
-        ):
-            # The other targets need not wait for the first one.
-            expected = [one.with_torch_versions({newest}) for one in others]
-        asked = [first.with_torch_versions(remaining), *expected]
-        proposal, *outcomes = resolve_all(asked)
+        proposal = _resolve_one(first.with_torch_versions(remaining), session)
         if isinstance(proposal, Conflict):
             conflicts.append(proposal)
             break
         torch = proposal.choice.build.torch
-        together = _mark_conflicts([proposal, *outcomes])
-        is_settled = not isinstance(together, Conflict) and not any(
-            one.apart for one in together
-        )
-        if not expected or torch != newest or not is_settled:
-            following = [
-                _prefer_versions(proposal, one.with_torch_versions({torch}))
-                for one in others
-            ]
-            together = _mark_conflicts([proposal, *resolve_all(following)])
+        following = [
+            _prefer_versions(proposal, one.with_torch_versions({torch}))
+            for one in others
+        ]
+        together = _mark_conflicts([proposal, *resolve_all(following)])
         if not isinstance(together, Conflict):
             order = [str(resolver_input.target) for resolver_input in resolver_inputs]
             return sorted(together, key=lambda one: order.index(str(one.target)))
@@ -114,11 +101,6 @@ def _resolve_together(
         remaining -= {torch}
     # The first conflict is about the latest torch.
     return conflicts[0]
-
-
-def _allows_torch(resolver_input: ResolverInput, session: Session) -> bool:
-    """Return whether the latest programs allow the torch of an input."""
-    return Resolver(resolver_input, session).allows_all_newest()
 
 
 def _prefer_versions(

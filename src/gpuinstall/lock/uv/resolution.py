@@ -259,16 +259,11 @@ def check_provenance(files: Iterable[LockedFile], pages: Pages) -> None:
         for wheel in wheels:
             owners[wheel.url].add(package)
     for file in files:
-        own = {file.package} & pages.keys()
-        if file.name in {"", ".", ".."} or "/" in file.name or "\\" in file.name:
-            why = "its file name is not valid"
-        elif owners[file.url] != own:
+        if owners[file.url] != {file.package} & pages.keys():
+            address = file.url.partition("?")[0]
+            message = f"{file.package} would be installed from {address}"
             why = "the source of PyTorch packages does not list it"
-        else:
-            continue
-        address = file.url.partition("?")[0]
-        message = f"{file.package} would be installed from {address}"
-        raise InstallationError("wrong-source", message, why=why)
+            raise InstallationError("wrong-source", message, why=why)
 
 
 def check_indexes(

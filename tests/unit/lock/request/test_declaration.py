@@ -226,7 +226,6 @@ MALFORMED = (
     '[dependency-groups]\ndev = "idna"\n',
     '[project]\ndependencies = ["torch=="]\n',
     '[dependency-groups]\ndev = [{include-group = "missing"}]\n',
-    '[dependency-groups]\ndev = [{include-group = "Dev"}]\n',
     '[tool.uv]\ndefault-groups = ["missing"]\n',
     '[project]\ndependencies = ["six"]\n[tool.uv.sources]\nsix = {index = "x", marker = []}\n',
     '[project]\nname = "thing"\ndependencies = ["thing[missing]"]\n',

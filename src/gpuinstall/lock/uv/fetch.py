@@ -32,7 +32,6 @@ from gpuinstall.environments.stamp import read_file_stamp
 from gpuinstall.lock.file.lock import Lock, LockedFile, is_placeholder
 from gpuinstall.lock.uv.errors import UPDATE_LOCK, explain_installation
 from gpuinstall.sources.provenance import is_on_pytorch_host
-from gpuinstall.sources.relay import Relay
 from gpuinstall.sources.web import FileHash, Head, UnreachableError
 
 if TYPE_CHECKING:
@@ -317,6 +316,8 @@ class LockInstaller(Value):
             InstallationError: uv cannot download or install a file.
             TransferInterrupted: The user interrupted uv.
         """
+        from gpuinstall.sources.relay import Relay  # slow to import
+
         hashes = dict[str, str]()
         etags = {file.url: head.etag for file, head in self.heads.items()}
         sizes = {file.name: size or None for file, size in self.missing.items()}
